@@ -2,20 +2,25 @@
 
     section "groups" of the snapshot:
         {group: {topic: [topic id, {partition: [offset, leader epoch, metadata, at_ms, ...]}]}}
-    ...: expire_ms, where the commit said how long it is kept
+    ...: expire_ms, where the commit said how long it is kept; and after_seq, see below
 
 | event | fields | afterwards |
 |---|---|---|
 | offsets_committed | group, at, rows [[topic, id, partition, offset, epoch, metadata]] | stand so |
 | ... with `expire` | | ... and are kept until then |
+| ... with `after` | | ... and outlive what transactions staged in front of them |
 | offsets_forgotten | group, rows [[topic, partition]], or null for all | these are gone |
+
+Of two offsets of a partition the later one stands, and that of a transaction is as old as its
+staging, whenever it is committed.  So both tell behind which event they were handed over, by its
+`seq`: a staged one always, one without a transaction where a staged one waits beside it.
 
 A row belongs to the topic with its id: what a group committed to a deleted topic is not where it
 stands in one of the same name that came after.  Every function here is pure: what it was given
 stays as it is, so that a state may be read while the next one is made.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -29,7 +34,9 @@ ROWS_MAX: Final = 1_000
 """Rows of one event: the loop does not stall over it."""
 _ROW_OVERHEAD: Final = 64
 """Of a row, beside names: a topic's id, the numbers, and what msgpack adds."""
-_EVENT_OVERHEAD: Final = 96
+_ROW_FIELDS: Final = 6
+"""Of a row of a commit."""
+_EVENT_OVERHEAD: Final = 112
 """Of an event, beside its rows and the group's name."""
 
 Content: TypeAlias = Mapping[str, Mapping[str, Any]]
@@ -45,6 +52,8 @@ class CommittedOffset(NamedTuple):
     at_ms: int
     expire_ms: int | None = None
     """Until when it is kept, where the commit has said so."""
+    after_seq: int = -1
+    """The last event that was handed over before it; -1: nobody needs to know."""
 
 
 class CommitRow(NamedTuple):
@@ -131,17 +140,49 @@ def last_commit_ms(content: Content, group: str) -> int:
 
 def committed(content: Content | None, fields: Fields) -> Content:
     """After offsets_committed."""
-    groups = NameMap.of(content).draft()
     times = [fields[name] for name in ("at", "expire") if name in fields]
-    topics = dict(groups.get(fields["group"], {}))
+    if "after" in fields:
+        times = [fields["at"], fields.get("expire"), fields["after"]]
+    rows = (
+        (topic, topic_id, partition, [*offset, *times])
+        for topic, topic_id, partition, *offset in fields["rows"]
+    )
+    return _standing(content, fields["group"], rows)
+
+
+def transaction_committed(
+    content: Content | None, group: str, staged: Iterable[Sequence[Any]], at_ms: int
+) -> Content:
+    """After the commit of a transaction: what it staged stands, but where something later does.
+
+    A staged row is one of a commit, and its after_seq behind it; older versions wrote none.
+    """
+    topics = (content or {}).get(group, {})
+    rows = []
+    for row in staged:
+        topic, topic_id, partition, *offset = row[:_ROW_FIELDS]
+        after_seq = row[_ROW_FIELDS] if len(row) > _ROW_FIELDS else -1
+        known_id, known = topics.get(topic, (topic_id, {}))
+        before = known.get(str(partition)) if known_id == topic_id else None
+        if before is None or CommittedOffset(*before).after_seq <= after_seq:
+            rows.append((topic, topic_id, partition, [*offset, at_ms, None, after_seq]))
+    return _standing(content, group, rows) if rows else content or {}
+
+
+def _standing(
+    content: Content | None, group: str, rows: Iterable[tuple[str, bytes, int, list[Any]]]
+) -> Content:
+    """With these offsets of a group: topic, its id, partition, what is kept of it."""
+    groups = NameMap.of(content).draft()
+    topics = dict(groups.get(group, {}))
     copied: dict[str, dict[str, Any]] = {}
-    for topic, topic_id, partition, *row in fields["rows"]:
+    for topic, topic_id, partition, kept in rows:
         known_id, known = topics.get(topic, (topic_id, {}))
         if topic not in copied or known_id != topic_id:
             copied[topic] = dict(known) if known_id == topic_id else {}
             topics[topic] = [topic_id, copied[topic]]
-        copied[topic][str(partition)] = [*row, *times]
-    groups[fields["group"]] = topics
+        copied[topic][str(partition)] = kept
+    groups[group] = topics
     return groups.done()
 
 

@@ -262,7 +262,8 @@ def register(kind: str, section: str, change: Callable[[Any, Fields], object]) -
 def _transactions_decided(state: Metadata, fields: Fields) -> Metadata:
     """Transactions end, and the offsets of committed ones stand: two sections, one event.
 
-    But for those of a topic that another of its name has replaced since they were staged.
+    But for those of a topic that another of its name has replaced since they were staged, and
+    those that something later stands in place of (committed.py).
     """
     sections = dict(state.sections)
     content, offsets = transactions.decided(sections.get(transactions.SECTION), fields)
@@ -271,8 +272,10 @@ def _transactions_decided(state: Metadata, fields: Fields) -> Metadata:
         rows = [row for row in staged if not _is_replaced(state, row[0], row[1])]
         if not rows:
             continue
-        commit = {"group": group, "at": fields["at"], "rows": rows}
-        sections[committed.SECTION] = committed.committed(sections.get(committed.SECTION), commit)
+        before = sections.get(committed.SECTION)
+        sections[committed.SECTION] = committed.transaction_committed(
+            before, group, rows, fields["at"]
+        )
     return replace(state, sections=sections)
 
 

@@ -391,6 +391,11 @@ class DiskManager:
         return self._known.seq + 1
 
     @property
+    def last_seq(self) -> int:
+        """The number of the last control event that was handed over: the next one is above it."""
+        return self._metadata.last_seq
+
+    @property
     def knows_boot(self) -> bool:
         """Whether the machine says in which boot it is; where not, every start is a new one."""
         return bool(self._known.boot_id)

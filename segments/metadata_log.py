@@ -100,6 +100,11 @@ class MetadataLog:
         return self._doubts == self._doubts_settled
 
     @property
+    def last_seq(self) -> int:
+        """The number of the last event that was handed to the log, durable or not yet."""
+        return self._seq
+
+    @property
     def state(self) -> Metadata:
         """What is known, durably."""
         assert self._state is not None, "loaded or begun"

@@ -64,7 +64,7 @@ def _committed(content: Content) -> Rows:
         for topic in topics.values():
             yield topic, (2,)
             for row in topic[1].values():
-                yield row, (4, 5)
+                yield row, (4, 5, 6)
 
 
 def _consumer_groups(content: Content) -> Rows:
@@ -119,7 +119,7 @@ def _transactions(content: Content) -> Rows:
             yield row, (11, 12)
             for offsets in row[9].values():
                 for one in offsets:
-                    yield one, (6,)
+                    yield one, (6, 7)
             if row[10] is not None:
                 yield row[10], (2,)
     for row in content.get("queries", {}).values():

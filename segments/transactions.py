@@ -103,7 +103,8 @@ class Transaction(NamedTuple):
     partitions: Mapping[str, tuple[int, ...]] = {}
     """By topic."""
     offsets: Mapping[str, tuple[tuple[Any, ...], ...]] = {}
-    """By group: packed CommitRows that stand when the transaction commits."""
+    """By group: packed CommitRows that stand when the transaction commits, each with the last event
+    that was handed over before it was staged."""
     ending: Ending | None = None
     boot: int = BOOT_UNKNOWN
     """The number of the boot of the machine in which an open transaction was last changed."""

@@ -274,15 +274,21 @@ async def list_groups(core: Core, call: Call[ListGroupsRequest]) -> ListGroupsRe
     types = {kind.lower() for kind in call.request.types_filter}
     found = []
     pace = Pace()
-    for name in core.groups.names():
+    for name in sorted({*core.groups.names(), *core.transactions.table.groups}):
         await pace.step()
-        if not core.groups.exists(name):
+        if not _exists(core, name):
             continue  # gone meanwhile
         row = _listed(core, name)
         is_wanted = not states or row.group_state.lower() in states
         if is_wanted and (not types or row.group_type in types):
             found.append(row)
     return ListGroupsResponse(groups=found)
+
+
+def _exists(core: Core, name: str) -> bool:
+    """Whether there is such a group: with members, offsets, or offsets that wait for the end of a
+    transaction."""
+    return core.groups.exists(name) or bool(core.transactions.table.waiting(name))
 
 
 def _listed(core: Core, name: str) -> ListGroupsResponseGroup:
@@ -307,7 +313,7 @@ async def describe_groups(core: Core, call: Call[DescribeGroupsRequest]) -> Desc
     pace = Pace()
     for name in dict.fromkeys(call.request.groups):
         await pace.step()
-        is_classic = core.groups.exists(name) and core.groups.get_consumer(name) is None
+        is_classic = _exists(core, name) and core.groups.get_consumer(name) is None
         row = DescribeGroupsResponseGroup(
             group_id=name,
             group_state=(State.EMPTY if is_classic else State.DEAD).value,

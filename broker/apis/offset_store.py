@@ -235,14 +235,15 @@ async def offset_fetch(core: Core, call: Call[OffsetFetchRequest]) -> OffsetFetc
         single = OffsetFetchResponseTopic(name=name, partitions=[])
         response.topics.append(single)
         await pace.step()
-        for index, stands in rows:
+        for index, stood in rows:
+            code, stands = _stable(pending, name, index, stood)
             single.partitions.append(
                 OffsetFetchResponsePartition(
                     partition_index=index,
                     committed_offset=stands.offset,
                     committed_leader_epoch=stands.leader_epoch,
                     metadata=stands.metadata,
-                    error_code=_unstable(pending, name, index),
+                    error_code=code,
                 )
             )
             await pace.step()
@@ -279,14 +280,15 @@ async def _group_stands(
         topic = OffsetFetchResponseGroupTopic(name=name, topic_id=topic_id, partitions=[])
         answer.topics.append(topic)
         await pace.step()
-        for index, stands in rows:
+        for index, stood in rows:
+            code, stands = _stable(pending, name, index, stood)
             topic.partitions.append(
                 OffsetFetchResponseGroupTopicPartition(
                     partition_index=index,
                     committed_offset=stands.offset,
                     committed_leader_epoch=stands.leader_epoch,
                     metadata=stands.metadata,
-                    error_code=unknown or _unstable(pending, name, index),
+                    error_code=unknown or code,
                 )
             )
             await pace.step()
@@ -301,9 +303,13 @@ def _pending(core: Core, request: OffsetFetchRequest, group_id: str) -> set[tupl
     return core.transactions.table.pending(group_id) if request.require_stable else set()
 
 
-def _unstable(pending: set[tuple[str, int]], topic: str, partition: int) -> ErrorCode:
-    is_unstable = (topic, partition) in pending
-    return ErrorCode.UNSTABLE_OFFSET_COMMIT if is_unstable else ErrorCode.NONE
+def _stable(
+    pending: set[tuple[str, int]], topic: str, partition: int, stands: CommittedOffset
+) -> tuple[ErrorCode, CommittedOffset]:
+    """A code, and what is said of an offset: nothing while it may be about to change."""
+    if (topic, partition) in pending:
+        return ErrorCode.UNSTABLE_OFFSET_COMMIT, _NOTHING
+    return ErrorCode.NONE, stands
 
 
 def _code(version: int, name: str) -> ErrorCode:

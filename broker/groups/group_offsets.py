@@ -1,7 +1,7 @@
 """The offsets that groups committed: control events, durable before a commit is answered."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from uuid import UUID
 
 from segbroker.segments.committed import (
@@ -21,8 +21,12 @@ from .offset_events import record_rows
 class GroupOffsets:
     """Those of one data directory."""
 
-    def __init__(self, manager: DiskManager) -> None:
+    def __init__(
+        self, manager: DiskManager, pending: Callable[[str], Collection[tuple[str, int]]]
+    ) -> None:
+        """pending: partitions of which a transaction is about to say where a group stands."""
         self._manager = manager
+        self._pending = pending
         self._under_way: dict[str, Counter[str]] = {}
 
     def committing(self, group_id: str) -> Collection[str]:
@@ -61,6 +65,9 @@ class GroupOffsets:
             done(error)
 
         times = {"at": at_ms} if expire_ms is None else {"at": at_ms, "expire": expire_ms}
+        pending = self._pending(group_id)
+        if pending and any((row.topic, row.partition) in pending for row in rows):
+            times["after"] = self._manager.last_seq  # it is later than what was staged
         record_rows(self._manager, COMMITTED, group_id, rows, stored, **times)
 
     def forget(

@@ -92,7 +92,7 @@ class Groups(GroupOffsets):
         pending: partitions of which a transaction is about to say where a group stands.
         now_ms: the wall clock.
         """
-        super().__init__(manager)
+        super().__init__(manager, pending)
         self._settings = settings
         self.config = config
         self._groups: dict[str, Group | ConsumerGroup] = {}
@@ -101,7 +101,6 @@ class Groups(GroupOffsets):
         self._may_see = may_see
         self._started_ms = monotonic_ms()
         self._end_turn = end_turn
-        self._pending = pending
         self._is_closed = False
         self._looks_into_groups = False
         self._next_drop_ms = self._next_round_ms = 0

@@ -194,7 +194,14 @@ class Coordinator:
             if code := await self._abort_torn(entry):
                 return code
             verdict = transactions.stage(
-                entry.known, producer_id, epoch, group, rows, self._now_ms(), implicit=implicit
+                entry.known,
+                producer_id,
+                epoch,
+                group,
+                rows,
+                self._now_ms(),
+                self._manager.last_seq,
+                implicit=implicit,
             )
             return (await self._apply(entry, verdict)).code
 

@@ -60,6 +60,11 @@ class TransactionTable:
             for row in known.offsets.get(group, ())
         }
 
+    @property
+    def groups(self) -> list[str]:
+        """The groups of which an offset waits for the end of a transaction."""
+        return list(self._pending)
+
     def waiting(self, group: str) -> list[Entry]:
         """Those whose transaction has offsets of the group."""
         return [self.entries[name] for name in self._pending.get(group, ())]

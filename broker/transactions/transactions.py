@@ -185,11 +185,13 @@ def stage(
     group: str,
     rows: Iterable[CommitRow],
     now_ms: int,
+    after_seq: int,
     *,
     implicit: bool,
 ) -> Verdict:
     """TxnOffsetCommit: offsets that stand when the transaction commits.
 
+    after_seq: the last control event in front of this (committed.py).
     implicit: the group takes part by this (version 5), it need not have been added.
     """
     verdict = add(known, producer_id, epoch, {}, group, now_ms) if implicit else Verdict()
@@ -202,7 +204,7 @@ def stage(
     if taking_part.state is not State.ONGOING or group not in taking_part.offsets:
         return Verdict(ErrorCode.INVALID_TXN_STATE)
     staged = {(row[0], row[2]): row for row in taking_part.offsets[group]}
-    staged.update({(row.topic, row.partition): tuple(row.pack()) for row in rows})
+    staged.update({(row.topic, row.partition): (*row.pack(), after_seq) for row in rows})
     if len(staged) > PARTITIONS_MAX:
         return Verdict(ErrorCode.INVALID_REQUEST)
     offsets = {**taking_part.offsets, group: tuple(staged.values())}

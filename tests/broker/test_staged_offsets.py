@@ -1,11 +1,17 @@
-"""Offsets that wait for the end of a transaction, when somebody deletes where a group stands."""
+"""Offsets that wait for the end of a transaction, when somebody else says where the group stands,
+deletes that, or asks which groups there are."""
 
+import pytest
 import trio
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
@@ -17,6 +23,7 @@ from ..support.wire_client import WireClient, connect
 from ..support.wire_groups import GROUP, WireMember
 from ..support.wire_transactions import V1, V2, VERSIONS, Tx, stands
 from .conftest import serving
+from .test_committed_offsets import commit
 
 
 async def delete_group(client: WireClient, group: str) -> int:
@@ -113,3 +120,90 @@ async def test_a_member_stages_offsets_also_while_its_leader_deals_out() -> None
         await member.deal()
         assert await tx.end(commit=True) == 0
         assert await stands(client, GROUP, "t", stable=True) == (0, 2)
+
+
+@VERSIONS
+@pytest.mark.parametrize("how", ["killed", "ended"])
+async def test_what_was_committed_behind_a_staged_offset_outlives_the_transaction(
+    version: int, how: str
+) -> None:
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        for topic in ("t", "u", "v"):
+            await client.create(topic)
+        tx = Tx(client, "tx", version)
+        await tx.init()
+        assert await commit(client, "u", 9) == 0
+        for topic in ("t", "u", "v"):
+            assert await tx.stage("g", topic, 5) == 0
+        assert await commit(client, "t", 2) == 0
+        assert await commit(client, "v", 2) == 0
+        assert await tx.stage("g", "v", 6) == 0
+        image = disk.after_kill()
+    image = image if how == "killed" else disk
+    expected = {"t": 2, "u": 5, "v": 6}
+    async with serving(storage=image) as broker, connect(broker.address) as client:
+        again = Tx(client, "tx", version, tx.producer_id, tx.epoch)
+        unstable = (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+        assert await stands(client, "g", "t", stable=True) == unstable
+        assert await stands(client, "g", "t", stable=False) == (0, 2)
+        assert await again.end(commit=True) == 0
+        for topic, offset in expected.items():
+            assert await stands(client, "g", topic, stable=True) == (0, offset)
+        image = image.after_kill()
+    async with serving(storage=image) as broker, connect(broker.address) as client:
+        for topic, offset in expected.items():
+            assert await stands(client, "g", topic, stable=True) == (0, offset)
+        # What is committed next is later than all of it.
+        assert await commit(client, "u", 1) == 0
+        assert await stands(client, "g", "u", stable=True) == (0, 1)
+
+
+@VERSIONS
+async def test_of_two_transactions_the_offset_stands_that_was_staged_last(version: int) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        first, second = Tx(client, "first", version), Tx(client, "second", version)
+        for offset, tx in enumerate((first, second)):
+            await tx.init()
+            assert await tx.stage("g", "t", offset) == 0
+        for tx in (second, first):
+            assert await tx.end(commit=True) == 0
+            assert await stands(client, "g", "t", stable=False) == (0, 1)
+        # One that begins behind them is the last one again.
+        assert await first.stage("g", "t", 7) == 0
+        assert await first.end(commit=True) == 0
+        assert await stands(client, "g", "t", stable=True) == (0, 7)
+
+
+async def test_a_group_whose_offsets_are_all_staged_is_there_until_they_are_gone() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+
+        async def is_there() -> bool:
+            listed = await client.ask(ListGroupsRequest(), ListGroupsResponse, 5)
+            described = await client.ask(
+                DescribeGroupsRequest(groups=["g"]), DescribeGroupsResponse, 6
+            )
+            (row,) = described.groups
+            rows = [
+                (one.group_id, one.protocol_type, one.group_state, one.group_type)
+                for one in listed.groups
+            ]
+            if not rows:
+                assert (row.error_code, row.group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
+                return False
+            assert rows == [("g", "", "Empty", "classic")]
+            assert (row.error_code, row.group_state, row.protocol_type) == (0, "Empty", "")
+            return True
+
+        await client.create("t")
+        tx = Tx(client, "tx", V2)
+        await tx.init()
+        assert not await is_there()
+        assert await tx.stage("g", "t", 5) == 0
+        assert await is_there()
+        assert await tx.end(commit=False) == 0
+        assert not await is_there()
+        assert await tx.stage("g", "t", 6) == 0
+        assert await tx.end(commit=True) == 0
+        assert await is_there()

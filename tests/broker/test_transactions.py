@@ -69,7 +69,7 @@ def add(row: Transaction | None, *, epoch: int = EPOCH) -> Verdict:
 
 
 def stage(row: Transaction | None, group: str, *, implicit: bool, epoch: int = EPOCH) -> Verdict:
-    return transactions.stage(row, ID, epoch, group, [ROW], NOW, implicit=implicit)
+    return transactions.stage(row, ID, epoch, group, [ROW], NOW, 0, implicit=implicit)
 
 
 def init(row: Transaction | None, producer_id: int = -1, epoch: int = -1) -> Verdict:
@@ -314,7 +314,7 @@ def test_the_partitions_of_a_transaction_are_bounded() -> None:
     verdict = transactions.add(row, ID, EPOCH, {"out": many}, None, NOW)
     assert verdict == Verdict(ErrorCode.INVALID_REQUEST)
     rows = [ROW._replace(partition=n) for n in many]
-    verdict = transactions.stage(row, ID, EPOCH, "group", rows, NOW, implicit=True)
+    verdict = transactions.stage(row, ID, EPOCH, "group", rows, NOW, 0, implicit=True)
     assert verdict == Verdict(ErrorCode.INVALID_REQUEST)
 
 
@@ -345,7 +345,7 @@ def test_whatever_is_asked_epochs_never_go_back_and_events_say_the_same(asked: l
                 verdict = transactions.add(row, producer_id, epoch, {"out": [0]}, None, NOW)
             case "stage":
                 verdict = transactions.stage(
-                    row, producer_id, epoch, "group", [ROW], NOW, implicit=True
+                    row, producer_id, epoch, "group", [ROW], NOW, 0, implicit=True
                 )
             case "late":
                 verdict = transactions.end(

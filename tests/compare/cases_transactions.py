@@ -7,6 +7,7 @@ import trio
 from segbroker.protocol.api_keys import ApiKey
 
 from .cases import case
+from .cases_groups import stood
 from .cases_produce import NOW_MS, batch
 from .stage import Stage
 
@@ -255,3 +256,80 @@ async def offsets_by_time_of_a_log_that_ends_with_a_marker(stage: Stage) -> None
     await ask("between the records and a marker", NOW_MS + 1_000_000)
     if stage.version >= 7:
         await ask("greatest, with a marker behind", -3)
+
+
+async def staged(stage: Stage, me: dict[str, Any], group: str, topic: str, offset: int) -> None:
+    """An offset of a group that stands when this transaction commits."""
+    where = {"group_id": group}
+    added = await stage.quietly(ApiKey.ADD_OFFSETS_TO_TXN, 1, **me, **where)
+    assert added.error_code == 0, added
+    row = {"partition_index": 0, "committed_offset": offset, "committed_metadata": "s"}
+    named = [{"name": topic, "partitions": [row]}]
+    answer = await stage.quietly(
+        ApiKey.TXN_OFFSET_COMMIT, 2, **me, **where, generation_id=-1, topics=named
+    )
+    assert answer.topics[0].partitions[0].error_code == 0, answer
+
+
+@case(ApiKey.OFFSET_FETCH, since=1)
+async def offsets_of_transactions_beside_others(stage: Stage) -> None:
+    topic = await stage.topic("-t")
+
+    async def ask(label: str, group: str, **more: object) -> None:
+        rows: list[dict[str, Any]] = [{"name": topic, "partition_indexes": [0]}]
+        if stage.version >= topic_ids_since:
+            rows = [{"topic_id": await stage.topic_id(topic), "partition_indexes": [0]}]
+        asked: dict[str, Any] = {"group_id": group, "topics": rows}
+        if stage.version >= groups_since:
+            asked = {"groups": [asked | {"member_epoch": -1}]}
+        await stage.ask(label, ApiKey.OFFSET_FETCH, **asked, **more)
+
+    groups_since, topic_ids_since, stable_since = 8, 10, 7
+    for label, plain_first in (("in front of", True), ("behind", False)):
+        group = f"{stage.name}-{label.replace(' ', '-')}"
+        me = await begun(stage, label)
+        if plain_first:
+            await stood(stage, topic, group)
+        await staged(stage, me, group, topic, 5)
+        if not plain_first:
+            await stood(stage, topic, group)
+        await ask(f"{label} what is staged, open", group)
+        if stage.version >= stable_since:
+            await ask(f"{label} what is staged, open, stable", group, require_stable=True)
+        await stage.quietly(ApiKey.END_TXN, 1, **me, committed=True)
+        await completed(stage, me)
+        await ask(f"{label} what was staged", group)
+    first, second = await begun(stage, "first"), await begun(stage, "second")
+    group = f"{stage.name}-two"
+    await staged(stage, first, group, topic, 3)
+    await staged(stage, second, group, topic, 4)
+    for me in (second, first):
+        await stage.quietly(ApiKey.END_TXN, 1, **me, committed=True)
+        await completed(stage, me)
+    await ask("of two transactions", group)
+
+
+@case(ApiKey.LIST_GROUPS)
+async def groups_with_staged_offsets_listed(stage: Stage) -> None:
+    topic, me = await stage.topic("-t"), await begun(stage)
+
+    async def list_all(label: str) -> None:
+        answer = await stage.quietly(ApiKey.LIST_GROUPS, stage.version)
+        answer.groups = [group for group in answer.groups if group.group_id == stage.name]
+        stage.keep(label, answer)
+
+    await staged(stage, me, stage.name, topic, 5)
+    await list_all("an open transaction has all of its offsets")
+    await stage.quietly(ApiKey.END_TXN, 1, **me, committed=True)
+    await completed(stage, me)
+    await list_all("they stand")
+
+
+@case(ApiKey.DESCRIBE_GROUPS)
+async def groups_with_staged_offsets_described(stage: Stage) -> None:
+    topic, me = await stage.topic("-t"), await begun(stage)
+    await staged(stage, me, stage.name, topic, 5)
+    await stage.ask("an open transaction has all", ApiKey.DESCRIBE_GROUPS, groups=[stage.name])
+    await stage.quietly(ApiKey.END_TXN, 1, **me, committed=True)
+    await completed(stage, me)
+    await stage.ask("they stand", ApiKey.DESCRIBE_GROUPS, groups=[stage.name])

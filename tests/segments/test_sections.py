@@ -17,7 +17,10 @@ ID = bytes(15) + b"\1"
 FIELDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("acls_created", {"rows": [[2, "t", 3, "User:a", "*", 3, 3]]}),
     ("offsets_committed", {"group": "g", "at": 5, "rows": [["t", ID, 0, 7, -1, ""]]}),
-    ("offsets_committed", {"group": "h", "at": 5, "expire": 9, "rows": [["t", ID, 0, 7, -1, ""]]}),
+    (
+        "offsets_committed",
+        {"group": "h", "at": 5, "expire": 9, "after": 2, "rows": [["t", ID, 0, 7, -1, ""]]},
+    ),
     ("group_emptied", {"group": "g", "at": 5}),
     (
         "generation",
@@ -53,7 +56,7 @@ FIELDS: tuple[tuple[str, dict[str, Any]], ...] = (
             "id": "x",
             "row": [
                 *(1, 0, -1, -1, 9, 1, 5, 5),
-                *({"t": [0]}, {"g": [["t", ID, 0, 7, -1, ""]]}, [1, 0], 1),
+                *({"t": [0]}, {"g": [["t", ID, 0, 7, -1, "", 3]]}, [1, 0], 1),
             ],
         },
     ),
@@ -179,9 +182,9 @@ def test_a_longer_row_of_an_event_behind_the_snapshot_is_none_either() -> None:
     manager = DiskManager("/data", storage=disk, flushers=0)
     manager.open()
     row = ["t", ID, 0, 7, -1, "", "new"]
-    manager.record_now("offsets_committed", group="g", at=5, expire=9, rows=[row])
+    manager.record_now("offsets_committed", group="g", at=5, expire=9, after=2, rows=[row])
     disk = disk.after_kill()
     before = files_on(disk)
-    with pytest.raises(StorageError, match="6 fields in section 'groups'"):
+    with pytest.raises(StorageError, match="7 fields in section 'groups'"):
         DiskManager("/data", storage=disk, flushers=0).open()
     assert files_on(disk) == before
