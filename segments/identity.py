@@ -58,6 +58,15 @@ class Inspection(NamedTuple):
         """The bytes that a repair may take something from."""
         return self.data[:0] if self.is_stranger else self.data
 
+    @property
+    def reason(self) -> str:
+        """What is wrong with it, in a few words."""
+        if not len(self.data):
+            return "missing"
+        if self.is_stranger:
+            return "the segment of another log, or of another place"
+        return f"{self.scan.tail.value} at byte {self.scan.valid_size}"
+
 
 def inspect(storage: Storage, paths: LogPaths, row: Row, epochs: Epochs) -> Inspection:
     """What stands there.  A missing file is an empty one.  Raises OSError."""
@@ -71,7 +80,7 @@ def inspect(storage: Storage, paths: LogPaths, row: Row, epochs: Epochs) -> Insp
             return Inspection(data, found, is_whole=True, is_stranger=False)
         if _holds_gap(found):
             return Inspection(data, found, is_whole=True, is_stranger=False)
-    index = _own_index(storage, paths, row)
+    index = own_index(storage, paths, row)
     stranger = bool(len(data)) and _is_stranger(data, row, index, epochs)
     return Inspection(data, found, is_whole=False, is_stranger=stranger)
 
@@ -119,7 +128,7 @@ def _is_stranger(data: memoryview, row: Row, index: BlockIndex | None, epochs: E
     return len(matches) > 1 and not any(matches)
 
 
-def _own_index(storage: Storage, paths: LogPaths, row: Row) -> BlockIndex | None:
+def own_index(storage: Storage, paths: LogPaths, row: Row) -> BlockIndex | None:
     """The index if it is the one that was written for this segment."""
     try:
         content = read_file(storage, paths.index(row.number))

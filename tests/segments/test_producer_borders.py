@@ -22,7 +22,7 @@ from segbroker.segments.storage import read_file, replace_file, write_all
 from segbroker.segments.transaction_index import Aborted
 
 from .test_retention import manager_on, partition_on
-from .tools import append, batch_of
+from .tools import append, batch_of, flip, lose_wal
 
 LAST = 2**31 - 1
 NOW = 1_700_000_000_000
@@ -281,6 +281,30 @@ def test_nothing_in_front_of_an_epoch_is_taken_behind_a_segment_that_cannot_be_r
     handler = manager_on(disk).get_handler("t", 0)
     with pytest.raises(OutOfOrderSequence, match="expected 3"):
         send(handler, 0)
+
+
+@pytest.mark.parametrize("place", [43, 50, 51, 52, 53, 56, 57, 66])
+@pytest.mark.parametrize("sequence", [0, 2, 3])
+def test_damage_in_a_sealed_segment_makes_no_other_producer_and_no_other_sequence(
+    place: int, sequence: int
+) -> None:
+    # A bit of the producer's id, of its epoch, of the sequence, or behind them; 0 to 3 were sent.
+    disk = MemoryStorage()
+    _, handler = partition_on(disk, retention_ms=-1)
+    for number in range(4):
+        send(handler, number)
+    for _ in range(20):
+        append(handler, batch_of(b"x", now_ms=NOW), NOW)
+    assert 0 in handler.sealed_numbers()
+    image = disk.after_kill()
+    lose_wal(image)
+    size = len(next(iter_batches(memoryview(read_file(image, SEGMENT)))))
+    flip(image, SEGMENT, sequence * size + place)
+    handler = manager_on(image).get_handler("t", 0)
+    others = [number for number in range(4) if number != sequence]
+    if sequence in (0, 3):  # in the middle the one that is missing would be taken
+        assert not send(handler, 4)
+    assert [send(handler, number) for number in others] == [True] * 3
 
 
 def test_a_repetition_has_as_many_records_as_the_batch_that_it_repeats() -> None:

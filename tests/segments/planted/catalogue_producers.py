@@ -87,9 +87,8 @@ PRODUCER_BUGS: Final = (
     Bug(
         "a_segment_that_cannot_be_read_counts_as_known",
         "producer_replay",
-        '            log.warning("producers_not_replayed", path=path, error=str(exc))\n'
-        "            is_all_known = False\n",
-        '            log.warning("producers_not_replayed", path=path, error=str(exc))\n',
+        "            table.lose_tail()\n            is_all_known = False\n",
+        "            table.lose_tail()\n",
         BORDERS + "nothing_in_front_of_an_epoch_is_taken_behind_a_segment_that_cannot_be_read",
     ),
 )
