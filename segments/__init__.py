@@ -80,7 +80,8 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     background       the threads: flushers, house keepers
     together         work that is made of syncs, several at a time
     wal              the write-ahead log: a package, with a list of its own
-    replaying        frames of the WAL put back into the segments they came from
+    restoring        frames of the WAL put back into sealed segments that have lost them
+    replaying        ... into all segments they came from
     putting_back     all that the WAL holds: back, kept, or told
     resuming         how partitions go on after a start
     rolling          what a partition that rolls has others do

@@ -37,7 +37,7 @@ from .orphans import Orphan, find_orphans
 from .storage import Storage, StorageLock, read_file
 from .survey import Circumstances
 from .topic_config import Durability
-from .wal.frames import FrameType
+from .wal.frames import Frame, FrameType
 from .wal.replay import Replay, replay, shard_folders
 
 log = structlog.get_logger()
@@ -196,6 +196,7 @@ class DirectoryChecker:
         meta = metadata.topics[name]
         frames = wal.partitions.get((meta.topic_id.bytes, partition), [])
         covered = []
+        by_segment: dict[int, list[Frame]] = {}
         durable_end = -1
         for frame in frames:
             if frame.type is FrameType.END:
@@ -203,6 +204,7 @@ class DirectoryChecker:
             else:
                 last = [read_header(batch) for batch in iter_batches(frame.payload)][-1]
                 covered.append(Covered(frame.base_offset, last.next_offset))
+                by_segment.setdefault(frame.segment, []).append(frame)
         above = (
             GapReason.CORRUPTION
             if meta.config.durability is Durability.FSYNC
@@ -214,6 +216,7 @@ class DirectoryChecker:
             Circumstances(self._now_ms, meta.epoch, durable_end, above),
             name=(name, partition),
             covered=covered,
+            frames=by_segment,
             progress=self._progress,
         )
 

@@ -7,11 +7,12 @@
     other files   what they are, and what becomes of them
 
 What the write-ahead log holds is put back before a start judges anything: a loss that it covers is
-a note.  Not so in a sealed segment: it was synced before it was sealed, and a start puts nothing
-back into it (replaying.py).
+a note.  In a sealed segment it is damage all the same, which no crash explains, but what a start
+puts back is not lost (restoring.py).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from segbroker.protocol.record_batch import GapReason
@@ -20,14 +21,18 @@ from .corruption import read_mark
 from .findings import Finding, Level, Progress, damage, note
 from .identity import inspect
 from .index import HEADER_SIZE, BlockIndex, WrongIndex, decode_index
+from .known import Known
 from .manifest import ROW_SIZE, Row, decode_manifest
 from .names import LogPaths
 from .producers import decode_producers
-from .recovery import Decision, Epochs, Loss, Tail, rebuild
+from .recovery import Decision, Tail
+from .restoring import Restored, gaps_of, lasting_row, restored
 from .storage import Storage, read_file
 from .survey import Circumstances, Step, Survey, survey
+from .wal.frames import Frame
 
 _REPAIRED = "the next read or scrub keeps the bytes in quarantine/ and puts a gap in their place"
+_PUT_BACK = "the write-ahead log holds records that it lost, and a start puts them back"
 _INDEX = "it is made again from the log when it is needed"
 
 
@@ -60,14 +65,17 @@ class LogChecker:
         *,
         name: tuple[str, int],
         covered: Iterable[Covered] = (),
+        frames: Mapping[int, Sequence[Frame]] = MappingProxyType({}),
         progress: Progress = lambda count: None,
     ) -> None:
-        """name: topic and partition.  covered: by the write-ahead log."""
+        """name: topic and partition.  covered: by the write-ahead log, whose frames of batches are
+        `frames`, by segment."""
         self._storage = storage
         self._paths = paths
         self._around = around
         self._name = name
         self._covered = merged(covered)
+        self._frames = frames
         self._progress = progress
         self.damaged_segments: list[int] = []
         """Sealed segments whose log or index a repair has to look at."""
@@ -92,13 +100,12 @@ class LogChecker:
                 "a segment is forgotten",
             )
         yield from self._unsealed(found)
-        epochs = found.known.epochs
         for row in found.known.sealed.rows():
             if row.number == found.known.pending:
                 text = "a cleaning was interrupted after it was decided"
                 yield note(paths.cleaned(row.number), text, "it gets its name")
             else:
-                yield from self._sealed(row, epochs)
+                yield from self._sealed(row, found.known)
         yield from self._producers()
         yield from self._others(found)
 
@@ -130,28 +137,32 @@ class LogChecker:
 
     # Sealed
 
-    def _sealed(self, row: Row, epochs: Epochs) -> Iterator[Finding]:
+    def _sealed(self, row: Row, known: Known) -> Iterator[Finding]:
         path = self._paths.log(row.number)
-        inspected = inspect(self._storage, self._paths, row, epochs)
+        inspected = inspect(self._storage, self._paths, row, known.epochs)
         data = inspected.data
-        if not len(data) and not self._storage.exists(path):
-            self.damaged_segments.append(row.number)
-            yield _damaged(path, "the file is missing", row.base_offset, row.end_offset)
-            return
-        self._progress(len(data))
+        is_there = len(data) > 0 or self._storage.exists(path)
+        if is_there:
+            self._progress(len(data))
         if not inspected.is_whole:
             self.damaged_segments.append(row.number)
             found = inspected.scan
             text = f"it is damaged at byte {found.valid_size} ({_WORDS[found.tail]})"
             if inspected.is_stranger:
                 text = "it is a segment of another log, or of another place in this one"
-            loss = Loss(0, epochs, row.leader_epoch, row.end_offset, GapReason.CORRUPTION)
-            rebuilt = rebuild(
-                inspected.ours, row.base_offset, row.end_offset, loss, is_followed=True
-            )
-            for gap in rebuilt.gaps:
+            if not is_there:
+                text = "the file is missing"
+            gaps = gaps_of(inspected.ours, row, known.epochs)
+            better: Restored | None = None
+            if lasting_row(known, row.number) is not None:
+                frames = self._frames.get(row.number, ())
+                better = restored(inspected, row, known.epochs, frames)
+                if better is not None:
+                    gaps = better.gaps
+                    yield damage(path, text, _PUT_BACK)
+            for gap in gaps:
                 yield _damaged(path, text, gap.begin, gap.end)
-            if not rebuilt.gaps:
+            if not gaps and better is None:
                 yield damage(path, f"{text}; no record is lost", _REPAIRED)
             return
         if len(data) != row.size:

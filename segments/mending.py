@@ -23,7 +23,7 @@ from segbroker.protocol.record_batch import GapReason
 
 from .corruption import write_mark
 from .errors import CorruptSegment
-from .identity import Inspection, inspect
+from .identity import inspect
 from .index import BlockIndex, WrongIndex, decode_index
 from .manifest import Row
 from .names import LogPaths
@@ -45,15 +45,6 @@ class Mended(NamedTuple):
     is_changed: bool = True
     damage: str = ""
     """Why nothing may be written from now on; empty when it may."""
-
-
-def reason_of(inspected: Inspection) -> str:
-    """What is wrong with a segment, in a few words."""
-    if not len(inspected.data):
-        return "missing"
-    if inspected.is_stranger:
-        return "the segment of another log, or of another place"
-    return f"{inspected.scan.tail.value} at byte {inspected.scan.valid_size}"
 
 
 def segment_of(log: PartitionLog, error: CorruptSegment) -> int | None:
@@ -81,7 +72,7 @@ def mend(log: PartitionLog, number: int, now_ms: int, report: LogReport) -> Mend
         gaps: list[Gap] = []
         if not whole:
             path = paths.log(number)
-            reason = reason_of(inspected)
+            reason = inspected.reason
             if policy is not OnCorruption.GAP:
                 damage = f"{path} is damaged: {reason}"
                 write_mark(storage, paths, damage)

@@ -13,7 +13,8 @@ none.  Done twice, or after an interruption, it changes nothing more:
 | stands elsewhere: an earlier recovery wrote the segment anew | the same |
 | stands nowhere | written at its position; a gap in front of it is recovery's to judge |
 | ... but others of this segment stand elsewhere | it has no position any more: reported |
-| lies in a segment that was deleted, or sealed: then it was synced | nothing |
+| lies in a segment that was deleted | nothing |
+| lies in a sealed one: then it was synced | nothing, unless the disk lost it (restoring.py) |
 | lies in a file that has its offsets, without a loss: a cleaning wrote it anew | nothing |
 
 What lies below the log start is put back as well: it says where the log ends.
@@ -40,6 +41,7 @@ from .known import disagrees, read_known
 from .names import LogPaths
 from .recovery import Tail, scan
 from .report import LogReport
+from .restoring import lasting_row, restore
 from .storage import Storage, make_dirs, read_file, write_all
 from .wal.frames import Frame, FrameType
 
@@ -89,6 +91,8 @@ def put_back(
         if number >= first and batches:
             _put_back(storage, paths.log(number), found, batches, report)
             synced.add(number)
+        elif known is not None and (row := lasting_row(known, number)) is not None:
+            restore(storage, paths, row, known.epochs, found, report)
     storage.fsync_dir(paths.folder)
     return PutBack(durable_end, frozenset(synced))
 

@@ -277,7 +277,7 @@ def test_nothing_in_front_of_an_epoch_is_taken_behind_a_segment_that_cannot_be_r
         else:
             append(handler, batch_of(b"x", now_ms=NOW), NOW)
     torn(disk, manager, [0, 1], SEGMENT.replace("segment_0", "segment_1"))
-    disk.open(SEGMENT).pwrite(bytes(4), 8)  # the length of its first batch
+    disk.unlink(SEGMENT)
     handler = manager_on(disk).get_handler("t", 0)
     with pytest.raises(OutOfOrderSequence, match="expected 3"):
         send(handler, 0)

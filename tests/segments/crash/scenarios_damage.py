@@ -1,6 +1,7 @@
 """Damage that recovery repairs, and crashes in the middle of it."""
 
 from .driver import Driver
+from .observing import see_handler
 from .registry import scenario
 
 
@@ -57,3 +58,18 @@ def damage_after_a_kill(driver: Driver) -> None:
     driver.damage("t", 0, 2)
     driver.open()
     driver.append("t")
+
+
+@scenario(durability="fsync")
+def damage_of_a_sealed_segment_under_the_wal(driver: Driver) -> None:
+    driver.append("t", count=9)
+    sealed = driver.handler("t").sealed_numbers()
+    assert len(sealed) > 1, "the damage is in one of them"
+    driver.kill()
+    driver.damage("t", 0, 1)
+    driver.open()
+    assert not any(item.is_gap for item in see_handler(driver.handler("t")).items), "I1"
+    driver.model.partition("t", 0).damaged.clear()  # from here on it is there
+    driver.model.changed()
+    driver.append("t")
+    driver.close()

@@ -147,4 +147,18 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
         "    loses_tails = config.durability is not Durability.FSYNC\n",
         "a_topic_becomes_safer_with_records_that_are_not_synced",
     ),
+    Bug(
+        "what_a_disk_lost_of_a_sealed_segment_is_not_put_back",
+        "replaying",
+        "            restore(storage, paths, row, known.epochs, found, report)\n",
+        "            pass\n",
+        "damage_of_a_sealed_segment_under_the_wal",
+    ),
+    Bug(
+        "a_sealed_segment_that_was_put_back_is_not_synced",
+        "restoring",
+        "    replace_file(storage, path, found.content)\n",
+        "    storage.open(path, create=True).pwrite(found.content, 0)\n",
+        "damage_of_a_sealed_segment_under_the_wal",
+    ),
 )
