@@ -5,14 +5,14 @@
 | keep_house | `housekeeping_interval_ms` | what is due by time: segments/upkeep.py, groups |
 | scrub | every second | reads sealed segments again, as much as its rate allows |
 | clean | every second; every 50 ms while a partition is cleaned | cleans compacted partitions |
-| watch_certificate | `ssl_reload_interval_ms`; 0: never | files that changed are read again |
+| watch_certificates | `ssl_reload_interval_ms`; 0: never | files that changed are read again |
 
 Whatever may block runs in a lane.  Nobody waits for a chore, so nothing that goes wrong in one
 ends the broker: it is an error in the log, with its traceback where it is a mistake of ours, and
 the next round tries again (docs/decisions/0183).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -98,11 +98,12 @@ async def clean(core: Core) -> None:
         cleaner.abandon()
 
 
-async def watch_certificate(core: Core, certificate: Certificate) -> None:
-    """Have the certificate read again when its files have changed, for ever."""
+async def watch_certificates(core: Core, certificates: Sequence[Certificate]) -> None:
+    """Have certificates read again when their files have changed, for ever."""
     while pause_ms := core.config.ssl_reload_interval_ms:
         await trio.sleep(pause_ms / 1000)
-        with _told("certificate_not_watched"):
-            if await core.lanes.run(certificate.has_changed):
-                await core.lanes.run(certificate.reload)
-            certificate.remind()
+        for certificate in certificates:
+            with _told("certificate_not_watched"):
+                if await core.lanes.run(certificate.has_changed):
+                    await core.lanes.run(certificate.reload)
+                certificate.remind()

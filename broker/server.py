@@ -33,7 +33,7 @@ from .access.audit import Audit
 from .access.authentication import Authentication
 from .access.authorizer import Authorizer
 from .access.quotas import Quotas
-from .chores import clean, keep_house, scrub, watch_certificate
+from .chores import clean, keep_house, scrub, watch_certificates
 from .configuration.config import BrokerConfig, join_address
 from .configuration.connection_overrides import parse_overrides
 from .configuration.locked_out import locked_out
@@ -139,14 +139,15 @@ class Broker:
         self._draining.set()
 
     async def reload_certificate(self) -> None:
-        """Read the files of the certificate again: for connections from now on."""
-        certificate = self._certificate
-        if certificate is not None:
+        """Read the files of all certificates again: for connections from now on."""
+        for certificate in self._certificates:
             await self.core.lanes.run(certificate.reload)
 
     @property
-    def _certificate(self) -> Certificate | None:
-        return next((one.certificate for one in self._listeners if one.certificate), None)
+    def _certificates(self) -> list[Certificate]:
+        """Those of the listeners, each once."""
+        found = (one.certificate for one in self._listeners)
+        return list(dict.fromkeys(one for one in found if one is not None))
 
     async def run(
         self,
@@ -276,8 +277,8 @@ class Broker:
             services.start_soon(keep_house, core)
             services.start_soon(scrub, core)
             services.start_soon(clean, core)
-            if self._certificate is not None:
-                services.start_soon(watch_certificate, core, self._certificate)
+            if certificates := self._certificates:
+                services.start_soon(watch_certificates, core, certificates)
             async with trio.open_nursery() as serving:
                 if handle_signals:
                     await services.start(self._obey_signals, serving.cancel_scope)

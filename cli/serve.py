@@ -12,7 +12,8 @@
                         is as safe as its durability class says
 
 Every setting of the broker is a flag here, made from the fields of `BrokerConfig`: a setting
-cannot be forgotten.  Flags win over SEGBROKER_* variables, these over the --config file.
+cannot be forgotten.  What one listener has of its own is --listener-name-<name>-..., whatever the
+listeners are called.  Flags win over SEGBROKER_* variables, these over the --config file.
 """
 
 import json
@@ -22,11 +23,12 @@ import signal
 from collections.abc import AsyncIterator
 from dataclasses import Field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from segbroker.broker.configuration.config import BrokerConfig, keys, merge
+from segbroker.broker.configuration.listener_keys import PREFIX
 
 from .command import Command
 from .exit_codes import ExitCode
@@ -52,8 +54,21 @@ COMMON = (
 )
 
 
+_OF_LISTENERS: Final = "--" + PREFIX.replace("_", "-")
+
+
 class ServeCommand(Command):
     """Shows the common settings first, the many others under a heading of their own."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = dict.fromkeys(arg.partition("=")[0] for arg in args)
+        ctx.meta[_OF_LISTENERS] = [
+            _option_of_listener(flag) for flag in given if flag.startswith(_OF_LISTENERS)
+        ]
+        return super().parse_args(ctx, args)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        return [*super().get_params(ctx), *ctx.meta.get(_OF_LISTENERS, ())]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         common: list[tuple[str, str]] = []
@@ -86,6 +101,18 @@ def _option(spec: Field[Any]) -> click.Option:
     )
     choices = spec.metadata["choices"]
     return click.Option([flag], metavar="|".join(choices) or metavar, default=None, help=text)
+
+
+def _option_of_listener(flag: str) -> click.Option:
+    """The flag of a setting of one listener; the configuration checks whether there is one."""
+    name = flag.removeprefix("--").replace("-", "_")
+    for spec in keys():
+        if spec.metadata["listener"] and name.endswith(f"_{spec.name}"):
+            if spec.metadata["secret"]:
+                raise click.UsageError(f"{name} is a secret, and has no flag")
+            if isinstance(spec.default, bool):
+                return click.Option([flag], is_flag=True, default=None, hidden=True)
+    return click.Option([flag], default=None, hidden=True)
 
 
 def with_settings(command: click.Command) -> click.Command:
@@ -122,6 +149,9 @@ def serve(
     standard error.  SIGTERM or Ctrl-C ends it after the requests in flight; a second one at once.
     SIGHUP has the certificate read again.
 
+    What one listener has of its own is --listener-name-NAME-SETTING, as in
+    --listener-name-outside-ssl-ca.
+
     Each setting is also an environment variable (SEGBROKER_DATA for --data) and a key of the
     --config file (data); flags win over variables, variables over the file.  Secrets
     (initial_password, ssl_key_password) have no flag.
@@ -134,8 +164,10 @@ def serve(
     """
     settings = merge(flags, os.environ, _text(config) if config else "")
     if show_config:
-        for spec in keys():
-            value = getattr(settings, spec.name)
+        for spec in settings.all_keys.values():
+            if spec.metadata["of"] and spec.name not in settings.by_listener:
+                continue
+            value = settings.value(spec.name)
             # As the --config file takes it: what is shown can be saved and edited.
             row = f"{spec.name} = {_toml(value)}"
             if spec.metadata["secret"] and value:

@@ -36,7 +36,7 @@ from segbroker.segments.names import is_topic_name
 from ..call import Call
 from ..configuration.config import InvalidConfig
 from ..configuration.config_changes import Change, increment, replacement
-from ..configuration.settings import EVERY_BROKER, OWN_NAMES, BrokerSettings
+from ..configuration.settings import EVERY_BROKER, BrokerSettings
 from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
 from ..groups.group_settings import GroupSettings
@@ -237,7 +237,7 @@ async def _alter_broker(core: Core, asked: Altered, *, validate_only: bool) -> N
     if name != EVERY_BROKER:
         _check_broker(core, name)
     for one in asked.configs:
-        one.name = OWN_NAMES.get(one.name, one.name)  # what is kept has one spelling
+        one.name = settings.own_names.get(one.name, one.name)  # what is kept has one spelling
     await _alter_set(settings, asked, validate_only=validate_only)
     await core.topics.choose_defaults()
 

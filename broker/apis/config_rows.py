@@ -4,6 +4,7 @@
 |---|---|
 | a topic | every key: set on it, chosen for all topics, or default |
 | this broker | every key, under our name and where there is one under Kafka's; kafka_settings |
+| | of a listener what it has of its own |
 | every broker ("") | what is set there, and nothing else, as in Kafka |
 | a group | every key; where it is not set, what the broker's own setting says |
 | the loggers of this broker | one, `root`: what it is logged from, until the restart |
@@ -25,7 +26,7 @@ from ..configuration import kafka_settings
 from ..configuration.config import join_address, keys
 from ..configuration.kafka_settings import KAFKA_SETTINGS
 from ..configuration.logs import LOGGER, level_in_force
-from ..configuration.settings import DYNAMIC, EVERY_BROKER, OWN_NAMES, BrokerSettings, Origin
+from ..configuration.settings import EVERY_BROKER, BrokerSettings, Origin
 from ..core import Core
 from ..groups.group_settings import OF_BROKER
 from ..peers.peer import Peer
@@ -107,8 +108,10 @@ def _topic_synonyms(core: Core, setting: Setting) -> list[DescribeConfigsRespons
 
 def broker_rows(core: Core, peer: Peer) -> Iterator[DescribeConfigsResponseConfig]:
     """The settings of this broker."""
-    for spec in keys():
+    for spec in core.settings.keys.values():
         synonyms = _synonyms(core.settings, spec.name)
+        if spec.metadata["of"] and not _is_own(spec.name, synonyms[0]):
+            continue
         if is_secret := spec.metadata["secret"]:
             for one in synonyms:
                 one.value = None
@@ -133,11 +136,8 @@ def every_broker_rows(core: Core) -> Iterator[DescribeConfigsResponseConfig]:
         synonyms = [_synonym(own, text, _DYNAMIC_DEFAULT_BROKER)]
         if own in KAFKA_SETTINGS:
             yield _kafka_row(own, synonyms)
-        elif own in DYNAMIC:
-            spec = DYNAMIC[own]
-            for name in dict.fromkeys(
-                [own, *(name for name, of in OWN_NAMES.items() if of == own)]
-            ):
+        elif spec := core.settings.dynamic(own):
+            for name in dict.fromkeys((own, core.settings.kafka_names.get(own, own))):
                 yield _row(name, synonyms, _broker_type(spec.default), spec.metadata["doc"])
         else:
             yield _row(own, synonyms, _STRING, "Without effect: there is no such setting.")
@@ -150,7 +150,7 @@ def group_rows(core: Core, group_id: str) -> Iterator[DescribeConfigsResponseCon
         synonyms = _synonyms(core.settings, of_broker)
         if key in own:
             synonyms.insert(0, _synonym(key, own[key], _DYNAMIC_GROUP))
-        yield _row(key, synonyms, _TYPES["int"], DYNAMIC[of_broker].metadata["doc"])
+        yield _row(key, synonyms, _TYPES["int"], core.settings.keys[of_broker].metadata["doc"])
 
 
 def logger_rows() -> Iterable[DescribeConfigsResponseConfig]:
@@ -195,9 +195,14 @@ def _synonyms(
     told: the name that it has in the answer, where it is another.
     """
     return [
-        _synonym(told or name, layer.text, _SOURCES[layer.origin])
+        _synonym(told or layer.key, layer.text, _SOURCES[layer.origin])
         for layer in settings.layers(name)
     ]
+
+
+def _is_own(name: str, in_force: DescribeConfigsResponseSynonym) -> bool:
+    """Whether somebody has set a key of a listener: what is not set is not told, as in Kafka."""
+    return in_force.name == name and in_force.source != _DEFAULT
 
 
 def _synonym(name: str, value: str | None, source: int) -> DescribeConfigsResponseSynonym:

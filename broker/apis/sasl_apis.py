@@ -29,7 +29,6 @@ from segbroker.protocol.sasl import SASL_MESSAGE_SIZE_MAX
 
 from ..address import join_address
 from ..call import Call
-from ..configuration.listener_spec import parse_mechanisms
 from ..core import Core
 from ..peers.peer import Peer
 from ..peers.sasl import WRONG, LoginRefused, Stage
@@ -45,7 +44,7 @@ async def sasl_handshake(core: Core, call: Call[SaslHandshakeRequest]) -> SaslHa
     session = call.peer.sasl
     if session is None:
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
-    offered = list(parse_mechanisms(core.config.sasl_mechanisms))
+    offered = list(core.config.mechanisms_of(call.peer.listener.spec))
     wanted = call.request.mechanism
     code = ErrorCode.NONE
     if wanted not in offered:

@@ -7,6 +7,8 @@ A module imports only what stands above it:
     config_topics           the keys
     connection_overrides    connections of some addresses
     listener_spec           `listeners`, as Kafka writes them
+    listener_keys           what one listener has of its own
+    tls_settings            the certificate of a listener
     exposure                whether a listener lets strangers in
     unknown_keys            what somebody may have meant
     config                  all of them: read, checked, with their sources

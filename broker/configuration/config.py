@@ -6,7 +6,8 @@ A key is one field of `BrokerConfig`; its documentation, bounds and Kafka name s
 metadata (config_key.py), so that `docs/configuration.md`, DescribeConfigs and the errors all say
 the same (a test compares the page with the fields).  The fields stand in modules by what they are
 about: config_listening, config_limits, config_topics, config_groups, config_access, config_machine.
-Those that are `dynamic` can be changed while the broker runs (settings.py).
+Those that are `dynamic` can be changed while the broker runs (settings.py).  What single listeners
+have of their own are keys, too (listener_keys.py): which there are depends on `listeners`.
 
 `merge` is a pure function of three texts: whoever reads files
 and environments is the CLI.
@@ -19,7 +20,7 @@ error in every source: a typing mistake must not silently leave a default in for
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
@@ -40,7 +41,9 @@ from .config_machine import MachineKeys
 from .config_topics import TopicKeys
 from .connection_overrides import parse_overrides
 from .exposure import check_exposure
+from .listener_keys import PREFIX, check_fits, keys_of_listeners, own_name, why_unknown
 from .listener_spec import ListenerSpec, parse_listeners, parse_mechanisms
+from .tls_settings import TlsSettings, tls_settings
 from .unknown_keys import service_links, what_was_meant
 
 ENV_PREFIX: Final = "SEGBROKER_"
@@ -59,6 +62,8 @@ class BrokerConfig(MachineKeys, AccessKeys, GroupKeys, TopicKeys, LimitKeys, Lis
     Keys are in the order of the bases from the last to the first: dataclasses do it so.
     """
 
+    # Keys that listeners have of their own, by their whole names; not a key itself.
+    by_listener: Mapping[str, Value] = field(default_factory=dict, hash=False, repr=False)
     # Where each key's value came from; not a key itself.
     sources: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)
 
@@ -95,18 +100,63 @@ class BrokerConfig(MachineKeys, AccessKeys, GroupKeys, TopicKeys, LimitKeys, Lis
             raise InvalidConfig(f"super_users: {exc}") from exc
         parse_overrides(self.connections_per_ip_overrides)
         _check_topic_defaults(self)
-        specs = self.listener_specs
-        check_exposure(
-            specs, client_auth=self.ssl_client_auth, allowed=self.allow_anonymous_network
-        )
-        parse_mechanisms(self.sasl_mechanisms)
-        if any(spec.protocol.is_tls for spec in specs) and not self.ssl_certificate:
-            raise InvalidConfig(f"listeners = {self.listeners!r} needs ssl_certificate")
-        if self.ssl_client_auth != "none" and not self.ssl_ca:
-            raise InvalidConfig(f"ssl_client_auth = {self.ssl_client_auth!r} needs ssl_ca")
+        self._check_listeners()
         if bool(self.initial_user) != bool(self.initial_password):
             raise InvalidConfig("initial_user and initial_password go together")
         object.__setattr__(self, "sources", MappingProxyType(dict(self.sources)))
+
+    def _check_listeners(self) -> None:
+        specs = {spec.name: spec for spec in self.listener_specs}
+        known, own = self.all_keys, {}
+        for name, value in self.by_listener.items():
+            if (key := known.get(name)) is None:
+                raise why_unknown(name, specs.values(), keys())
+            check_fits(key, specs[key.metadata["of_listener"]])
+            own[name] = parse_value(key, value)
+        object.__setattr__(self, "by_listener", MappingProxyType(own))
+        check_exposure(specs.values(), self.of_listener)
+        parse_mechanisms(self.sasl_mechanisms)
+        for spec in specs.values():
+            if spec.protocol.is_tls:
+                self.tls_of(spec)
+            if spec.protocol.is_sasl:
+                self.mechanisms_of(spec)
+
+    @cached_property
+    def all_keys(self) -> Mapping[str, Field[Any]]:
+        """Every key that there is, by name: first the plain ones, then those of listeners."""
+        plain = {spec.name: spec for spec in keys()}
+        return plain | keys_of_listeners(self.listener_specs, plain.values())
+
+    def value(self, name: str) -> Value:
+        """What a key of `all_keys` is set to here; of a listener that has none: the default."""
+        if (key := self.all_keys[name]).metadata["of"]:
+            default: Any = key.default
+            return self.by_listener.get(name, default)
+        value: Value = getattr(self, name)
+        return value
+
+    def of_listener(self, listener: str, key: str) -> Any:  # noqa: ANN401 - of the key's type
+        """What is in force on a listener: its own, else the plain setting or no limit."""
+        own = own_name(listener, key)
+        unless = self.all_keys[own].metadata["unless"]
+        return self.by_listener.get(own, getattr(self, key) if unless is None else unless)
+
+    def tls_of(self, spec: ListenerSpec) -> TlsSettings:
+        """What the TLS of a listener goes by.  Raises InvalidConfig: something is missing."""
+        return tls_settings(spec, self.of_listener)
+
+    def mechanisms_of(self, spec: ListenerSpec) -> tuple[str, ...]:
+        """How users may log in on a listener."""
+        own = own_name(spec.name, "sasl_mechanisms")
+        key = own if own in self.by_listener else "sasl_mechanisms"
+        return parse_mechanisms(self.of_listener(spec.name, "sasl_mechanisms"), key)
+
+    def changed(self, values: Mapping[str, Any]) -> "BrokerConfig":
+        """The same with other values of some keys of `all_keys`.  Raises InvalidConfig."""
+        own = {name: value for name, value in values.items() if self.all_keys[name].metadata["of"]}
+        plain = {name: value for name, value in values.items() if name not in own}
+        return replace(self, **plain, by_listener={**self.by_listener, **own})
 
     @cached_property
     def topic_defaults(self) -> Mapping[str, str]:
@@ -158,7 +208,7 @@ def _check_topic_defaults(config: BrokerConfig) -> None:
 
 def keys() -> Iterator[Field[Any]]:
     """The fields of BrokerConfig that are keys, in their documented order."""
-    return (spec for spec in fields(BrokerConfig) if spec.name != "sources")
+    return (spec for spec in fields(BrokerConfig) if spec.name not in ("by_listener", "sources"))
 
 
 def merge(
@@ -178,6 +228,7 @@ def merge(
     """
     known = {spec.name for spec in keys()}
     values: dict[str, Any] = {}  # by field, each of its own type once it is parsed
+    own: dict[str, Any] = {}  # of single listeners: which there are is known when all is read
     sources: dict[str, Source] = {}
     layers: tuple[tuple[Source, Mapping[str, object]], ...] = (
         ("file", _toml(toml_text)),
@@ -186,12 +237,12 @@ def merge(
     )
     for source, layer in layers:
         for name, value in layer.items():
-            if name not in known:
+            if name not in known and not name.startswith(PREFIX):
                 told = f"unknown key {name!r} (from the {source})"
                 raise InvalidConfig(told + what_was_meant(name, value, _kafka_names()))
-            values[name] = value
+            (values if name in known else own)[name] = value
             sources[name] = source
-    return BrokerConfig(**values, sources=sources)
+    return BrokerConfig(**values, by_listener=own, sources=sources)
 
 
 def _toml(text: str) -> dict[str, object]:

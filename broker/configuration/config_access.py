@@ -16,6 +16,7 @@ class AccessKeys:
         False,
         "Whether a listener without authentication may be on an address that other machines "
         "reach. Without it such a listener is an error at the start.",
+        listener="any",
     )
     authorizer: str = key(
         "none",

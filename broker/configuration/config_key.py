@@ -33,12 +33,16 @@ def key(
     secret: bool = False,
     dynamic: bool = False,
     topic: str = "",
+    listener: str = "",
+    unless: Value | None = None,
 ) -> Any:  # noqa: ANN401 - dataclasses.field() is typed so as well
     """A field of the configuration. `kafka`: the name under which Kafka's tools know the key.
 
     secret: its value is told to nobody, neither on the wire nor by --show-config.
     dynamic: it can be changed while the broker runs.
     topic: the topic setting that it stands below, of every topic.
+    listener: on which listeners one may have it of its own, see listener_keys.py; "": it may not.
+    unless: what holds on a listener that has none of its own; None: the plain setting.
     """
     metadata = {
         "doc": doc,
@@ -49,6 +53,11 @@ def key(
         "secret": secret,
         "dynamic": dynamic,
         "topic": topic,
+        "listener": listener,
+        "unless": unless,
+        # Of a key that one listener has of its own: that of which it is one, and the listener.
+        "of": "",
+        "of_listener": "",
     }
     return field(default=default, repr=not secret, metadata=metadata)
 

@@ -46,15 +46,23 @@ class ListeningKeys:
         "PEM file with the certificate of the SSL and SASL_SSL listeners, and its chain. Read "
         "again, with the key and the CA, on SIGHUP and when one of the files has changed.",
         kafka="ssl.keystore.location",
+        listener="tls",
     )
-    ssl_key: str = key("", "PEM file with its private key; empty: in ssl_certificate.")
+    ssl_key: str = key(
+        "", "PEM file with its private key; empty: in ssl_certificate.", listener="tls"
+    )
     ssl_key_password: str = key(
-        "", "Password of the private key, if it has one.", kafka="ssl.key.password", secret=True
+        "",
+        "Password of the private key, if it has one.",
+        kafka="ssl.key.password",
+        secret=True,
+        listener="tls",
     )
     ssl_ca: str = key(
         "",
         "PEM file with the authorities that may sign certificates of clients.",
         kafka="ssl.truststore.location",
+        listener="tls",
     )
     ssl_client_auth: str = key(
         "none",
@@ -62,9 +70,13 @@ class ListeningKeys:
         "one) or required. Its subject is the client's name there.",
         choices=("none", "requested", "required"),
         kafka="ssl.client.auth",
+        listener="tls",
     )
     ssl_version_min: str = key(
-        "TLSv1.2", "Oldest version of TLS that is spoken.", choices=("TLSv1.2", "TLSv1.3")
+        "TLSv1.2",
+        "Oldest version of TLS that is spoken.",
+        choices=("TLSv1.2", "TLSv1.3"),
+        listener="tls",
     )
     ssl_reload_interval_ms: int = key(
         10_000,
@@ -76,6 +88,8 @@ class ListeningKeys:
         "SCRAM-SHA-512,SCRAM-SHA-256,PLAIN",
         "How users of SASL listeners may log in. PLAIN sends the password itself: over TLS only.",
         kafka="sasl.enabled.mechanisms",
+        dynamic=True,
+        listener="login",
     )
     initial_user: str = key(
         "",

@@ -5,34 +5,47 @@
     SSL with ssl_client_auth = required                  fine: clients show a certificate
     anything else, on an address that others reach       refused, unless allow_anonymous_network
 
+Each listener is judged by what is in force on it.
+
 Why a refusal: a broker that was moved from 127.0.0.1 to 0.0.0.0 "to make it work" is open to
 everybody who can reach the machine, and nobody notices.
 """
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from ..address import InvalidConfig, join_address
+from .listener_keys import own_name
 from .listener_spec import ListenerSpec, SecurityProtocol
 
 LOOPBACK_NAMES = frozenset({"localhost", "ip6-localhost", "localhost.localdomain"})
 
 
-def check_exposure(specs: Iterable[ListenerSpec], *, client_auth: str, allowed: bool) -> None:
+def check_exposure(specs: Iterable[ListenerSpec], of_listener: Callable[[str, str], Any]) -> None:
     """Raise InvalidConfig for a listener that strangers can reach and that asks nobody who it is.
 
-    client_auth: `ssl_client_auth`. allowed: `allow_anonymous_network`.
+    of_listener: what is in force by listener and key.
     """
     for spec in specs:
-        if allowed or is_loopback(spec.host) or spec.protocol.is_sasl:
+        if is_loopback(spec.host) or spec.protocol.is_sasl:
             continue
-        if spec.protocol is SecurityProtocol.SSL and client_auth == "required":
+        if of_listener(spec.name, "allow_anonymous_network"):
             continue
+        if spec.protocol is SecurityProtocol.SSL and (
+            of_listener(spec.name, "ssl_client_auth") == "required"
+        ):
+            continue
+        named = spec.name != spec.protocol.value
+        word = (
+            own_name(spec.name, "allow_anonymous_network") if named else "allow_anonymous_network"
+        )
         raise InvalidConfig(
-            f"{spec.protocol.value} listener on {join_address(spec.host, spec.port)}: everybody "
+            f"{spec.protocol.value} listener on {join_address(spec.host, spec.port)}"
+            f"{f' ({spec.name})' if named else ''}: everybody "
             "who reaches this address could read and write everything. Let clients log in "
             "(listeners = SASL_SSL://..., or SASL_PLAINTEXT:// inside of a network that is "
-            "trusted), listen on 127.0.0.1, or say that it is meant: allow_anonymous_network = true"
+            f"trusted), listen on 127.0.0.1, or say that it is meant: {word} = true"
         )
 
 

@@ -54,6 +54,10 @@ class ListenerSpec(NamedTuple):
     # What its clients are told; None: the host above, see Listener.advertised.
     advertised: tuple[str, int] | None
 
+    def __str__(self) -> str:
+        protocol = self.protocol.value
+        return self.name if self.name == protocol else f"{self.name} ({protocol})"
+
 
 def parse_listeners(listeners: str, advertised: str, protocols: str) -> tuple[ListenerSpec, ...]:
     """The listeners of the three settings.
@@ -78,8 +82,8 @@ def parse_listeners(listeners: str, advertised: str, protocols: str) -> tuple[Li
     return tuple(specs)
 
 
-def parse_mechanisms(text: str) -> tuple[str, ...]:
-    """The names in `sasl_mechanisms`, in its order.
+def parse_mechanisms(text: str, key: str = "sasl_mechanisms") -> tuple[str, ...]:
+    """The names in `sasl_mechanisms`, in its order.  key: what it is called in errors.
 
     Raises:
         InvalidConfig: one that does not exist, or none.
@@ -88,9 +92,9 @@ def parse_mechanisms(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
     for name in names:
         if name not in known:
-            raise InvalidConfig(f"sasl_mechanisms: {name!r} is none of {', '.join(known)}")
+            raise InvalidConfig(f"{key}: {name!r} is none of {', '.join(known)}")
     if not names:
-        raise InvalidConfig("sasl_mechanisms is empty")
+        raise InvalidConfig(f"{key} is empty")
     return names
 
 

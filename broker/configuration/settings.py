@@ -18,7 +18,7 @@ unset, or set anew, whatever else is stored.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import Field, replace
+from dataclasses import Field
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import structlog
@@ -28,9 +28,10 @@ from segbroker.segments.broker_settings import SECTION, SET, settings_of
 from segbroker.segments.manager import DiskManager
 
 from ..recording import recorded
-from .config import BrokerConfig, InvalidConfig, keys
+from .config import BrokerConfig, InvalidConfig
 from .config_key import parse_value, text_of
 from .kafka_settings import KAFKA_SETTINGS
+from .listener_keys import begins_as_of_listener, why_unknown
 from .unknown_keys import what_was_meant
 
 log = structlog.get_logger()
@@ -44,53 +45,13 @@ _Unusable: TypeAlias = dict[tuple[str, str, str], InvalidConfig]
 """Why a resource's name and value are left out."""
 
 
-_SPECS: Final[dict[str, Field[Any]]] = {spec.name: spec for spec in keys()}
-DYNAMIC: Final = {name: spec for name, spec in _SPECS.items() if spec.metadata["dynamic"]}
-OWN_NAMES: Final[dict[str, str]] = {name: name for name in _SPECS} | {
-    spec.metadata["kafka"]: name for name, spec in _SPECS.items() if spec.metadata["kafka"]
-}
-"""Our name of each key, by every name that it has."""
-_KAFKA_NAMES: Final = {name: spec.metadata["kafka"] for name, spec in _SPECS.items()}
-
-
 class Layer(NamedTuple):
     """What one place says of a key."""
 
+    # Whose: of a key that a listener has of its own, it may be the plain one.
+    key: str
     text: str
     origin: Origin
-
-
-def checked(values: Values) -> dict[str, Any]:
-    """What was set, by our names, as values of their keys; kafka_settings are left out.
-
-    Raises:
-        InvalidConfig: naming the key, and why it cannot be set so.
-    """
-    found: dict[str, Any] = {}  # by field of BrokerConfig, each of its own type
-    for name, text in values.items():
-        if len(text) > VALUE_SIZE_MAX:
-            raise InvalidConfig(f"{name}: {len(text)} characters, at most {VALUE_SIZE_MAX}")
-        if name in DYNAMIC:
-            found[name] = parse_value(DYNAMIC[name], text)
-        elif name in _SPECS:
-            raise InvalidConfig(
-                f"{name} is read at the start: change it where the broker is started, and "
-                "start it anew"
-            )
-        elif name in KAFKA_SETTINGS:
-            KAFKA_SETTINGS[name].check(name, text)
-        else:
-            meant = what_was_meant(name, text, _KAFKA_NAMES)
-            raise InvalidConfig(f"there is no broker setting {name!r}{meant}")
-    return found
-
-
-def _spelled(name: str, text: str) -> str:
-    """A value as it is told: 67108864 for 64 MiB, true for yes; what is none stays as it is."""
-    try:
-        return text_of(parse_value(DYNAMIC[name], text)) if name in DYNAMIC else text
-    except InvalidConfig:
-        return text
 
 
 class BrokerSettings:
@@ -102,6 +63,15 @@ class BrokerSettings:
         self._manager = manager
         # Held from reading what is set to storing what is set afterwards.
         self.changing = trio.Lock()
+        self.keys = at_start.all_keys
+        """All that there are here, by our names."""
+        self.kafka_names: dict[str, str] = {
+            name: kafka for name, key in self.keys.items() if (kafka := key.metadata["kafka"])
+        }
+        self.own_names = {name: name for name in self.keys} | {
+            kafka: name for name, kafka in self.kafka_names.items()
+        }
+        """Our name of each key, by every name that it has."""
         self.on_change: Callable[[BrokerConfig, BrokerConfig], None] | None = None
         """Told the settings before and after; has them take effect."""
         self._rows = settings_of(manager.section(SECTION))
@@ -116,19 +86,28 @@ class BrokerSettings:
         """What is set on this broker (`own`) or on every one, by our names."""
         return self._rows.get(resource, {})
 
+    def dynamic(self, name: str) -> Field[Any] | None:
+        """The key of this name that can be changed; None: there is none."""
+        key = self.keys.get(name)
+        return key if key is not None and key.metadata["dynamic"] else None
+
     def layers(self, name: str) -> Iterator[Layer]:
         """What each place says of a key, the one in force first."""
         for resource, origin in _places(self.own):
             text = self.set_on(resource).get(name)
             if text is not None and (resource, name, text) not in self._unusable:
-                yield Layer(_spelled(name, text), origin)
+                yield Layer(name, self._spelled(name, text), origin)
         if name in KAFKA_SETTINGS:
-            yield Layer(KAFKA_SETTINGS[name].default, "default")
+            yield Layer(name, KAFKA_SETTINGS[name].default, "default")
             return
-        at_start, default = getattr(self._at_start, name), _SPECS[name].default
-        if self._at_start.source(name) != "default" or at_start != default:
-            yield Layer(text_of(at_start), "start")
-        yield Layer(text_of(default), "default")
+        key, at_start = self.keys[name], self._at_start.value(name)
+        of, is_limit = key.metadata["of"], key.metadata["unless"] is not None
+        if self._at_start.source(name) != "default" or at_start != key.default:
+            yield Layer(name, text_of(at_start), "start")
+        if of and not is_limit:
+            yield from self.layers(of)
+        else:
+            yield Layer(name, text_of(key.default), "default")
 
     def check(self, resource: str, values: Values) -> None:
         """Raises InvalidConfig if `values` cannot be all that is set on `resource`.
@@ -148,7 +127,7 @@ class BrokerSettings:
             OSError: they are not durable.
         """
         self.check(resource, values)
-        values = {name: _spelled(name, text) for name, text in values.items()}
+        values = {name: self._spelled(name, text) for name, text in values.items()}
         event = {"resource": resource, "values": dict(values)}
         failure = await recorded(lambda done: self._manager.record_soon(done, SET, **event))
         self._reload()
@@ -177,19 +156,52 @@ class BrokerSettings:
             values = dict(rows.get(resource, {}))
             for name, text in tuple(values.items()):
                 try:
-                    checked({name: text})
+                    self._checked({name: text})
                 except InvalidConfig as exc:
                     unusable[resource, name, text] = exc
                     del values[name]
             try:
-                config = replace(config, **checked(values))
+                config = config.changed(self._checked(values))
             except InvalidConfig:  # in conflict: as many as go together
                 for name, text in values.items():
                     try:
-                        config = replace(config, **checked({name: text}))
+                        config = config.changed(self._checked({name: text}))
                     except InvalidConfig as exc:
                         unusable[resource, name, text] = exc
         return config, unusable
+
+    def _checked(self, values: Values) -> dict[str, Any]:
+        """What was set, by our names, as values of their keys; kafka_settings are left out.
+
+        Raises:
+            InvalidConfig: naming the key, and why it cannot be set so.
+        """
+        found: dict[str, Any] = {}  # by key, each of its own type
+        for name, text in values.items():
+            if len(text) > VALUE_SIZE_MAX:
+                raise InvalidConfig(f"{name}: {len(text)} characters, at most {VALUE_SIZE_MAX}")
+            if key := self.dynamic(name):
+                found[name] = parse_value(key, text)
+            elif name in self.keys:
+                raise InvalidConfig(
+                    f"{name} is read at the start: change it where the broker is started, and "
+                    "start it anew"
+                )
+            elif name in KAFKA_SETTINGS:
+                KAFKA_SETTINGS[name].check(name, text)
+            elif begins_as_of_listener(name):
+                raise why_unknown(name, self._at_start.listener_specs, self.keys.values())
+            else:
+                meant = what_was_meant(name, text, dict.fromkeys(self.keys) | self.kafka_names)
+                raise InvalidConfig(f"there is no broker setting {name!r}{meant}")
+        return found
+
+    def _spelled(self, name: str, text: str) -> str:
+        """A value as it is told: 67108864 for 64 MiB, true for yes; what is none stays as it is."""
+        try:
+            return text_of(parse_value(key, text)) if (key := self.dynamic(name)) else text
+        except InvalidConfig:
+            return text
 
 
 def _places(own: str) -> tuple[tuple[str, Origin], ...]:

@@ -4,6 +4,7 @@
     num.partitions = 4     Kafka's name (in TOML a table): ours is told
     retention.ms = 4       a setting of topics, not of the broker
     [broker]               a table: keys stand at the top level
+    listener.name.x.ssl... Kafka's way of saying what one listener has: ours is told
 
 Kubernetes gives each container variables about every service of its namespace, as Docker's links
 did: beside a service called segbroker (or segbroker-external) there is
@@ -60,6 +61,8 @@ def what_was_meant(name: str, value: object, keys: Mapping[str, str | None]) -> 
     """
     ours = _KAFKAS_OTHERS | {kafka: key for key, kafka in keys.items() if kafka is not None}
     for given in _dotted(name, value):
+        if given.startswith("listener.name."):
+            return ": what one listener has of its own is listener_name_<name>_<key> here"
         dotted = given.replace("_", ".")  # as in the environment, and in TOML without quotes
         if dotted in ours:
             return f": what Kafka calls {dotted} is {ours[dotted]} here"

@@ -43,7 +43,7 @@ class Listener:
     spec: ListenerSpec
     sock: socket.socket
     bound: tuple[str, int]
-    # Of all TLS listeners the same; None: this is none.
+    # Listeners with the same settings have the same; None: this one is without TLS.
     certificate: Certificate | None
 
     @property
@@ -78,24 +78,34 @@ async def bind_all(config: BrokerConfig) -> list[Listener]:
 
     Raises CertificateUnusable and CannotListen; nothing is left open then.
     """
-    specs = config.listener_specs
-    certificate = Certificate(config) if any(spec.protocol.is_tls for spec in specs) else None
+    certificates = _certificates(config)
     listeners: list[Listener] = []
     try:
-        for spec in specs:
+        for spec in config.listener_specs:
             try:
                 sock = await bind(spec.host, spec.port)
             except OSError as exc:
                 address = join_address(spec.host, spec.port)
                 raise CannotListen(exc.errno, exc.strerror, address) from exc
             host, port = sock.getsockname()[:2]
-            used = certificate if spec.protocol.is_tls else None
-            listeners.append(Listener(spec, sock, (host, port), used))
+            listeners.append(Listener(spec, sock, (host, port), certificates.get(spec.name)))
     except BaseException:
         for listener in listeners:
             listener.sock.close()
         raise
     return listeners
+
+
+def _certificates(config: BrokerConfig) -> dict[str, Certificate]:
+    """By listener, of those with TLS.  Raises CertificateUnusable."""
+    settings = {
+        spec.name: config.tls_of(spec) for spec in config.listener_specs if spec.protocol.is_tls
+    }
+    made = {
+        one: Certificate(one, [name for name, other in settings.items() if other == one])
+        for one in dict.fromkeys(settings.values())
+    }
+    return {name: made[one] for name, one in settings.items()}
 
 
 async def bind(host: str, port: int) -> socket.socket:

@@ -23,8 +23,8 @@ authority was removed must not come back with a ticket).
 import os
 import ssl
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from socket import socket
 from typing import Final, TypeAlias
@@ -36,7 +36,7 @@ from segbroker.protocol.certificate_dates import valid_until_ms
 from segbroker.protocol.certificate_names import subject_of
 from segbroker.protocol.tls_records import cut_records
 
-from ..configuration.config import BrokerConfig
+from ..configuration.tls_settings import TlsSettings
 
 log = structlog.get_logger()
 
@@ -162,15 +162,22 @@ class TlsSocket:
 class Certificate:
     """The context of new connections, from the files that the configuration names."""
 
-    def __init__(self, config: BrokerConfig, now_ms: Callable[[], int] = _wall_ms) -> None:
-        """Raises CertificateUnusable."""
-        self._config = config
+    def __init__(
+        self,
+        settings: TlsSettings,
+        listeners: Sequence[str],
+        now_ms: Callable[[], int] = _wall_ms,
+    ) -> None:
+        """listeners: names of those that show it.
+
+        Raises CertificateUnusable.
+        """
+        self._settings = settings
+        self._listeners = listeners
         self._now_ms = now_ms
         self._valid_until_ms = 0
         self._told_ms = -REMINDER_MS
-        self._files = [
-            path for path in (config.ssl_certificate, config.ssl_key, config.ssl_ca) if path
-        ]
+        self._files = [path for path in (settings.certificate, settings.key, settings.ca) if path]
         self._seen = self._look()
         self.context = self._load()
         self.remind()
@@ -186,7 +193,7 @@ class Certificate:
         log.warning(
             event,
             valid_until=datetime.fromtimestamp(self._valid_until_ms / 1000, UTC).isoformat(),
-            files=self._files,
+            **self._facts(),
         )
 
     def has_changed(self) -> bool:
@@ -202,12 +209,15 @@ class Certificate:
         try:
             self.context = self._load()
         except CertificateUnusable as exc:
-            log.error("certificate_not_reloaded", error=str(exc), files=self._files)
+            log.error("certificate_not_reloaded", error=str(exc), **self._facts())
             return False
-        log.info("certificate_reloaded", files=self._files)
+        log.info("certificate_reloaded", **self._facts())
         self._told_ms = -REMINDER_MS
         self.remind()
         return True
+
+    def _facts(self) -> dict[str, object]:
+        return {"listeners": self._listeners, "files": self._files}
 
     def _look(self) -> list[tuple[int, int, int] | None]:
         found: list[tuple[int, int, int] | None] = []  # not mtime: chmod makes files readable, too
@@ -221,29 +231,40 @@ class Certificate:
         return found
 
     def _load(self) -> ssl.SSLContext:
-        config = self._config
+        settings = self._settings
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = _VERSIONS[config.ssl_version_min]
+        context.minimum_version = _VERSIONS[settings.version_min]
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
         context.num_tickets = 0
-        context.verify_mode = _CLIENT_AUTH[config.ssl_client_auth]
-        # Always a function: without one OpenSSL would ask at the terminal.
-        password = config.ssl_key_password
+        context.verify_mode = _CLIENT_AUTH[settings.client_auth]
+        with self._said("ssl_certificate", settings.certificate, settings.key):
+            # Always a function: without one OpenSSL would ask at the terminal.
+            password = settings.key_password
+            key = settings.key or None
+            context.load_cert_chain(settings.certificate, key, password=lambda: password)
+            until_ms = valid_until_ms(_content(settings.certificate))
+        if settings.ca:
+            with self._said("ssl_ca", settings.ca):
+                context.load_verify_locations(settings.ca)
+        self._valid_until_ms = until_ms
+        return context
+
+    @contextmanager
+    def _said(self, setting: str, *files: str) -> Iterator[None]:
+        """Raises CertificateUnusable for what goes wrong with the files of a setting."""
         try:
-            context.load_cert_chain(
-                config.ssl_certificate, config.ssl_key or None, password=lambda: password
-            )
-            if config.ssl_ca:
-                context.load_verify_locations(config.ssl_ca)
-            until_ms = valid_until_ms(_content(config.ssl_certificate))
+            yield
         except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
-            files = ", ".join(self._files)
+            named = ", ".join(file for file in files if file)
             why = (isinstance(exc, OSError) and exc.strerror) or exc
             if isinstance(exc, ssl.SSLError) and not exc.reason:  # OpenSSL says "PEM lib", no more
                 why = "not PEM, or without the certificate or its private key"
-            raise CertificateUnusable(f"the certificate cannot be used ({files}): {why}") from exc
-        self._valid_until_ms = until_ms
-        return context
+                if setting == "ssl_ca":
+                    why = "not PEM, or without a certificate"
+            listeners = ", ".join(self._listeners)
+            raise CertificateUnusable(
+                f"{setting} of listener {listeners} cannot be used ({named}): {why}"
+            ) from exc
 
 
 def _content(path: str) -> bytes:

@@ -9,7 +9,7 @@ import structlog
 import trio
 from structlog.typing import EventDict
 
-from segbroker.broker.configuration.config import BrokerConfig
+from segbroker.broker.configuration.config import merge
 from segbroker.broker.core import wall_ms
 from segbroker.broker.server import Broker, call_soon_here
 from segbroker.segments.manager import DiskManager
@@ -55,7 +55,7 @@ async def serving(
     """A running broker; drained at the end, so that every test also tests that."""
     # Empty groups are forgotten at the first look: what a test waits for does not take minutes.
     settings = {"listen": "127.0.0.1:0", "group_kept_empty_ms": 0, **PATIENT, **keys}
-    config = BrokerConfig(**settings)  # type: ignore[arg-type]  # settings by name
+    config = merge(settings)
     broker = Broker(config, manager=manager(storage, clock), now_ms=now_ms, express=express)
     async with trio.open_nursery() as nursery:
         await nursery.start(broker.run)

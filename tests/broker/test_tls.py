@@ -2,7 +2,7 @@
 
 import os
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -39,6 +39,14 @@ async def protected(authority: Authority, **keys: str | int | bool) -> AsyncIter
         yield broker
 
 
+def certificate_in(path: Path | str, now_ms: Callable[[], int] | None = None) -> Certificate:
+    """What a listener shows whose certificate and key are in this file."""
+    config = BrokerConfig(listeners="SSL://127.0.0.1:0", ssl_certificate=str(path))
+    (spec,) = config.listener_specs
+    clock = {} if now_ms is None else {"now_ms": now_ms}
+    return Certificate(config.tls_of(spec), [spec.name], **clock)
+
+
 def trusting(authority: Authority, client: Path | None = None) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=str(authority.file))
     if client is not None:
@@ -54,8 +62,11 @@ async def connect_tls(broker: Broker, context: ssl.SSLContext) -> AsyncIterator[
         yield WireClient(cast(trio.SocketStream, stream))
 
 
-async def certificate_of(broker: Broker, context: ssl.SSLContext) -> bytes | None:
-    async with await trio.open_tcp_stream(*broker.address) as tcp:
+async def certificate_of(
+    broker: Broker, context: ssl.SSLContext, at: tuple[str, int] | None = None
+) -> bytes | None:
+    """What a client is shown; at: another listener than the first."""
+    async with await trio.open_tcp_stream(*(at or broker.address)) as tcp:
         stream = trio.SSLStream(tcp, context, server_hostname="127.0.0.1", https_compatible=True)
         await stream.do_handshake()
         shown: bytes | None = stream.getpeercert(binary_form=True)
@@ -258,9 +269,7 @@ async def test_files_that_change_are_noticed(authority: Authority) -> None:
 def test_files_that_may_be_read_now_are_noticed(authority: Authority) -> None:
     path = authority.server()
     path.chmod(0o640)
-    certificate = Certificate(
-        BrokerConfig(listeners="SSL://127.0.0.1:0", ssl_certificate=str(path))
-    )
+    certificate = certificate_in(path)
     assert not certificate.has_changed()
     path.chmod(0o600)
     assert certificate.has_changed(), "copied by somebody else, and handed over then"
@@ -285,9 +294,8 @@ async def test_files_that_do_not_go_together_leave_the_old_ones_in_force(
 
 def test_a_certificate_that_is_not_there_is_said_with_its_name(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing.pem")
-    config = BrokerConfig(listeners="SSL://127.0.0.1:0", ssl_certificate=missing)
     with pytest.raises(CertificateUnusable, match=r"missing\.pem"):
-        Certificate(config)
+        certificate_in(missing)
 
 
 @pytest.mark.parametrize(
@@ -300,9 +308,8 @@ async def test_a_certificate_that_ends_is_told_at_the_start_at_a_reload_and_once
     until = datetime.now(UTC) + timedelta(days=days)
     path = authority.server("short", until=until)
     assert valid_until_ms(path.read_bytes()) == int(until.timestamp()) * 1000
-    config = BrokerConfig(listeners="SSL://127.0.0.1:0", ssl_certificate=str(path))
     now_ms = int(datetime.now(UTC).timestamp() * 1000)
-    certificate = Certificate(config, lambda: now_ms)
+    certificate = certificate_in(path, lambda: now_ms)
     told = [one["event"] for one in events if one["event"].startswith("certificate_exp")]
     assert told == [event] * (event is not None)
     certificate.remind()

@@ -88,8 +88,9 @@ def test_of_several_listeners_the_one_that_cannot_be_is_named(tmp_path: Path) ->
 def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:
     tls = ("--listeners", "SSL://127.0.0.1:0", "--ssl-certificate", "missing.pem")
     seen = segbroker("serve", "--data", str(tmp_path / "data"), *tls)
-    said = "Error: the certificate cannot be used (missing.pem): No such file or directory"
-    assert (seen.returncode, seen.stderr.decode().splitlines()[-1]) == (9, said)
+    said = "Error: ssl_certificate of listener SSL cannot be used (missing.pem): No such file"
+    line = seen.stderr.decode().splitlines()[-1]
+    assert (seen.returncode, line) == (9, f"{said} or directory")
 
 
 def test_a_certificate_that_is_none_is_said_in_words(tmp_path: Path) -> None:
@@ -149,6 +150,50 @@ def test_flags_win_over_variables_and_variables_over_the_file(tmp_path: Path) ->
     assert rows["flushers"].split() == ["2", "#", "environment"]
     assert rows["slots_max"].split() == ["1", "#", "file"]
     assert rows["auto_create_topics"].split() == ["true", "#", "default"]
+
+
+LISTENERS = "INSIDE://127.0.0.1:0,OUT-SIDE://127.0.0.1:0"
+PROTOCOLS = "INSIDE:PLAINTEXT,OUT-SIDE:SASL_SSL"
+
+
+def test_what_one_listener_has_of_its_own_is_a_flag_a_variable_and_a_line_of_the_file(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "broker.toml").write_text('listener_name_out_side_ssl_key = "a.key"\n')
+    env = {"SEGBROKER_CONFIG": str(tmp_path / "broker.toml")}
+    env |= {"SEGBROKER_LISTENER_NAME_OUT_SIDE_SSL_KEY_PASSWORD": "s3cret"}
+    words = ["--listeners", LISTENERS, "--listener-security-protocol-map", PROTOCOLS]
+    words += ["--listener-name-out-side-ssl-certificate=a.pem", "--show-config"]
+    words += ["--listener-name-inside-allow-anonymous-network"]
+    seen = segbroker("serve", *words, env=env)
+    assert seen.returncode == 0, seen.stderr
+    rows = seen.stdout.decode().splitlines()
+    of_listeners = [" ".join(row.split()) for row in rows if "listener_name_" in row]
+    assert of_listeners == [
+        "listener_name_inside_allow_anonymous_network = true # flag",
+        'listener_name_out_side_ssl_certificate = "a.pem" # flag',
+        'listener_name_out_side_ssl_key = "a.key" # file',
+        "# listener_name_out_side_ssl_key_password is set and not shown # environment",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flag", "code", "said"),
+    [
+        ("--listener-name-outside-ssl-ca=c", 3, "no such listener, there is INSIDE, OUT-SIDE"),
+        ("--listener-name-out-side-ssl-cas=c", 3, "a listener may have of its own ssl_certificate"),
+        ("--listener-name-inside-ssl-ca=c", 3, "INSIDE is PLAINTEXT, which is without TLS"),
+        ("--listener-name-out-side-ssl-key-password=c", 2, "is a secret, and has no flag"),
+        ("--listener-name-out-side-sasl-mechanisms=MD5", 3, "sasl_mechanisms: 'MD5' is none of"),
+    ],
+)
+def test_a_wrong_setting_of_one_listener_is_said_by_listener_and_key(
+    flag: str, code: int, said: str
+) -> None:
+    words = ["--listeners", LISTENERS, "--listener-security-protocol-map", PROTOCOLS]
+    seen = segbroker("serve", *words, "--ssl-certificate", "c.pem", flag)
+    assert (seen.returncode, seen.stdout) == (code, b"")
+    assert said in seen.stderr.decode()
 
 
 @pytest.mark.parametrize("log", ["nobody reads it", "its disk is full"])
