@@ -54,6 +54,7 @@ from .apis.group_apis import (
 )
 from .apis.inventory import describe_log_dirs, describe_topic_partitions, list_config_resources
 from .apis.later_reply import LaterReply, say_throttled
+from .apis.marker_apis import write_txn_markers
 from .apis.metadata import metadata
 from .apis.offset_store import offset_commit, offset_commit_paced, offset_fetch
 from .apis.placement import (
@@ -173,6 +174,7 @@ SLOW_ANSWERS: Final[dict[int, SlowAnswer]] = {
     ApiKey.ADD_OFFSETS_TO_TXN: add_offsets_to_txn,
     ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit,
     ApiKey.END_TXN: end_txn,
+    ApiKey.WRITE_TXN_MARKERS: write_txn_markers,
     ApiKey.DESCRIBE_PRODUCERS: describe_producers,
     ApiKey.OFFSET_FETCH: offset_fetch,
     ApiKey.HEARTBEAT: heartbeat,

@@ -89,6 +89,7 @@ class ApiKey(IntEnum):
     ADD_PARTITIONS_TO_TXN = 24
     ADD_OFFSETS_TO_TXN = 25
     END_TXN = 26
+    WRITE_TXN_MARKERS = 27
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_ACLS = 29
     CREATE_ACLS = 30
@@ -154,6 +155,7 @@ SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
     ApiKey.ADD_PARTITIONS_TO_TXN: ApiVersionRange(0, 3),
     ApiKey.ADD_OFFSETS_TO_TXN: ApiVersionRange(0, 4),
     ApiKey.END_TXN: ApiVersionRange(0, 5),
+    ApiKey.WRITE_TXN_MARKERS: ApiVersionRange(1, 1),
     ApiKey.TXN_OFFSET_COMMIT: ApiVersionRange(0, 5),
     ApiKey.DESCRIBE_ACLS: ApiVersionRange(1, 3),
     ApiKey.CREATE_ACLS: ApiVersionRange(1, 3),

@@ -144,6 +144,46 @@ class EndTxnResponse(Message, key=26, versions=(0, 5), flexible=3):
     producer_epoch: Annotated[Int16, since(5)] = -1
 
 
+class WriteTxnMarkersRequestTopic(Message):
+    name: Str
+    partition_indexes: list[Int32]
+
+
+class WriteTxnMarkersRequestMarker(Message):
+    producer_id: Int64
+    producer_epoch: Int16
+    transaction_result: Bool
+    topics: list[WriteTxnMarkersRequestTopic]
+    coordinator_epoch: Int32
+
+
+class WriteTxnMarkersRequest(Message, key=27, versions=(1, 1), flexible=1):
+    """How transactions end in these partitions; true: they are committed."""
+
+    markers: list[WriteTxnMarkersRequestMarker]
+
+
+class WriteTxnMarkersResponsePartition(Message):
+    partition_index: Int32
+    error_code: Int16
+
+
+class WriteTxnMarkersResponseTopic(Message):
+    name: Str
+    partitions: list[WriteTxnMarkersResponsePartition]
+
+
+class WriteTxnMarkersResponseMarker(Message):
+    producer_id: Int64
+    topics: list[WriteTxnMarkersResponseTopic]
+
+
+class WriteTxnMarkersResponse(Message, key=27, versions=(1, 1), flexible=1):
+    """One row per producer and partition."""
+
+    markers: list[WriteTxnMarkersResponseMarker]
+
+
 class DescribeProducersRequestTopic(Message):
     name: Str
     partition_indexes: list[Int32]

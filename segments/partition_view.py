@@ -69,6 +69,11 @@ class PartitionView:
         with self._log.append_lock:
             return self._log.producers.rows()
 
+    def producer(self, producer_id: int) -> Producer | None:
+        """What is known of one."""
+        with self._log.append_lock:
+            return self._log.producers.get(producer_id)
+
     @property
     def last_stable_offset(self) -> int:
         """First offset that readers of committed records may not see yet: of an open transaction,

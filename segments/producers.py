@@ -189,6 +189,10 @@ class ProducerTable:
     def __len__(self) -> int:
         return len(self._producers)
 
+    def get(self, producer_id: int) -> Producer | None:
+        """What is known of a producer."""
+        return self._producers.get(producer_id)
+
     def check(self, header: BatchHeader) -> KnownBatch | None:
         """The stored batch that this one repeats; None when it is to be appended.
 

@@ -1,8 +1,9 @@
 """What is known of transactions, for operators: Describe- and ListTransactions, DescribeProducers.
 
 Transactional ids are the coordinator's, producers those of the partitions: what DescribeProducers
-shows with an open transaction and a start offset, and nobody lists, hangs, and the next start of
-the broker ends it (transaction_upkeep.py).  What is asked twice is answered once.
+shows with an open transaction and a start offset, and nobody lists, hangs: an administrator ends it
+(marker_apis.py), or the next start of the broker (transaction_upkeep.py).  What is asked twice is
+answered once.
 """
 
 from typing import Final

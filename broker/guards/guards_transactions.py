@@ -7,6 +7,7 @@
 | AddPartitionsToTxn | WRITE transactional id, WRITE every topic | 53; 29 and 55 for the others |
 | AddOffsetsToTxn, TxnOffsetCommit | WRITE transactional id, READ group (and topic) | 53, 30, 29 |
 | EndTxn | WRITE transactional id | 53 |
+| WriteTxnMarkers | ALTER cluster, or CLUSTER_ACTION | 31 |
 | DescribeTransactions, ListTransactions | DESCRIBE transactional id (and topics) | 53, left out |
 """
 
@@ -34,10 +35,17 @@ from segbroker.protocol.messages_transactions import (
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+    WriteTxnMarkersResponseMarker,
+    WriteTxnMarkersResponsePartition,
+    WriteTxnMarkersResponseTopic,
 )
 from segbroker.protocol.schema import Message
 
 from ..access.authorizer import (
+    ALTER,
+    CLUSTER_ACTION,
     DESCRIBE,
     GROUP,
     IDEMPOTENT_WRITE,
@@ -163,6 +171,35 @@ def _end_txn(core: Core, authorizer: Authorizer, call: Call[EndTxnRequest]) -> M
     return EndTxnResponse(error_code=TRANSACTIONAL_ID_REFUSED)
 
 
+def _write_txn_markers(
+    core: Core, authorizer: Authorizer, call: Call[WriteTxnMarkersRequest]
+) -> Message | None:
+    if authorizer.would_allow_cluster(call.peer, ALTER) or authorizer.allows_cluster(
+        call.peer, CLUSTER_ACTION
+    ):
+        return None
+    return WriteTxnMarkersResponse(
+        markers=[
+            WriteTxnMarkersResponseMarker(
+                producer_id=marker.producer_id,
+                topics=[
+                    WriteTxnMarkersResponseTopic(
+                        name=topic.name,
+                        partitions=[
+                            WriteTxnMarkersResponsePartition(
+                                partition_index=index, error_code=CLUSTER_REFUSED
+                            )
+                            for index in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in call.request.markers
+        ]
+    )
+
+
 def _describe_transactions(
     core: Core, authorizer: Authorizer, call: Call[DescribeTransactionsRequest]
 ) -> Amend | None:
@@ -216,6 +253,7 @@ GUARDS: Final[dict[int, Guard]] = {
     ApiKey.ADD_OFFSETS_TO_TXN: _add_offsets_to_txn,
     ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit,
     ApiKey.END_TXN: _end_txn,
+    ApiKey.WRITE_TXN_MARKERS: _write_txn_markers,
     ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
     ApiKey.LIST_TRANSACTIONS: _list_transactions,
 }

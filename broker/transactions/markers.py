@@ -13,7 +13,7 @@ transaction that counts as ended, would leave it open for ever.  Their records a
 the decision to commit, too: a committed transaction is whole after a power cut, whatever the class.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import structlog
@@ -95,16 +95,31 @@ class Markers:
             found.append(False)
 
     async def write(
-        self, topic: str, index: int, ending: Ending, outcome: Outcome, now_ms: int
+        self,
+        topic: str,
+        index: int,
+        ending: Ending,
+        outcome: Outcome,
+        now_ms: int,
+        unless: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Have a durable marker in one partition, if the transaction is open there."""
+        """Have a durable marker in one partition, if the transaction is open there.
+
+        unless: asked at the moment of the append; what makes it superfluous.
+        """
         pause = RETRY_SECONDS
-        while not await self._attempt(topic, index, ending, outcome, now_ms):
+        while not await self._attempt(topic, index, ending, outcome, now_ms, unless):
             await trio.sleep(pause)
             pause = min(2 * pause, RETRY_SECONDS_MAX)
 
     async def _attempt(
-        self, topic: str, index: int, ending: Ending, outcome: Outcome, now_ms: int
+        self,
+        topic: str,
+        index: int,
+        ending: Ending,
+        outcome: Outcome,
+        now_ms: int,
+        unless: Callable[[], bool],
     ) -> bool:
         try:
             partition = await self._topics.open(topic, index)
@@ -114,7 +129,7 @@ class Markers:
             if handler.read_only is not None:
                 return False
             end_offset = handler.log_end_offset
-            if ending.producer_id in handler.transactions.open:
+            if ending.producer_id in handler.transactions.open and not unless():
                 marker = encode_marker(outcome, ending.producer_id, ending.epoch, now_ms)
                 partition.append(memoryview(marker), read_header(marker), now_ms)
                 end_offset = handler.log_end_offset

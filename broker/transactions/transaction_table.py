@@ -71,12 +71,20 @@ class TransactionTable:
 
     def takes_part(self, producer_id: int, topic: str, partition: int) -> bool:
         """Whether a producer has a transaction with this partition, open or being ended."""
-        known = self.get(self._names.get(producer_id, ""))
+        return self.taking_part(producer_id, topic, partition) is not None
+
+    def taking_part(self, producer_id: int, topic: str, partition: int) -> Entry | None:
+        """The entry of whose transaction it is, if a producer has one with this partition."""
+        entry = self.entries.get(self._names.get(producer_id, ""))
+        known = None if entry is None else entry.known
         if known is None or not known.has(topic, partition):
-            return False
+            return None
+        holder = known.producer_id
         if known.ending is not None:
-            return known.ending.producer_id == producer_id
-        return known.state is State.ONGOING and known.producer_id == producer_id
+            holder = known.ending.producer_id
+        elif known.state is not State.ONGOING:
+            return None
+        return entry if holder == producer_id else None
 
     def stands(self, entry: Entry, row: Transaction) -> None:
         """`row` is durable."""

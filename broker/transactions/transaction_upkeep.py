@@ -6,6 +6,7 @@
 | open, and records of it may be gone | at the start | the same, before anybody commits the rest |
 | decided, without all of its markers | at the start | its markers |
 | open in a partition, and known to nobody | when the partition is opened | an abort marker |
+| open in a partition | somebody who may says so | known: it is aborted; else an abort marker |
 | an id, or a query, that nothing happened to for long | every round, some | forgotten, durably |
 
 Records may be gone of class `ephemeral` after every start, of `disk` and `memory` after a start of
@@ -20,6 +21,7 @@ from typing import Final
 
 import structlog
 
+from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.markers import Outcome
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.topic_config import Durability
@@ -108,10 +110,44 @@ class TransactionUpkeep:
                 self._spawn(partial(self._end_hanging, partition, producer_id))
 
     async def _end_hanging(self, partition: Partition, producer_id: int) -> None:
-        known = dict(partition.handler.producers()).get(producer_id)
-        ending = Ending(producer_id, 0 if known is None else known.epoch)
+        known = partition.handler.producer(producer_id)
+        await self._abort_unknown(
+            partition, Ending(producer_id, 0 if known is None else known.epoch)
+        )
+
+    async def _abort_unknown(self, partition: Partition, ending: Ending) -> None:
+        """An abort marker, unless the producer has a transaction here by then that is known: what
+        hung is part of that now, and ends with it."""
         topic, index = partition.topic, partition.index
-        await self._markers.write(topic, index, ending, Outcome.ABORT, self._now_ms())
+
+        def is_known() -> bool:
+            return self._coordinator.table.takes_part(ending.producer_id, topic, index)
+
+        now_ms = self._now_ms()
+        await self._markers.write(topic, index, ending, Outcome.ABORT, now_ms, unless=is_known)
+
+    async def abort_in(self, partition: Partition, ending: Ending) -> ErrorCode:
+        """Abort what a producer has open in a partition; everywhere, where it is known of.
+
+        ending: who is meant, and the epoch of the marker where nobody knows of it.
+        """
+        producer_id = ending.producer_id
+        if producer_id not in partition.handler.transactions.open:
+            return ErrorCode.NONE
+        entry = self._coordinator.table.taking_part(producer_id, partition.topic, partition.index)
+        if entry is None:
+            await self._abort_unknown(partition, ending)
+        else:
+            known = entry.known
+            assert known is not None, "it takes part"
+            if known.state is State.PREPARE_COMMIT:
+                return ErrorCode.CONCURRENT_TRANSACTIONS
+            if known.state is State.ONGOING:
+                log.warning("transaction_aborted_on_demand", **name_of(known))
+                await self._coordinator.abort(entry, known)
+            await entry.completed.wait()
+        is_open = producer_id in partition.handler.transactions.open
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_open else ErrorCode.NONE
 
     def keep_house(self, now_ms: int | None) -> None:
         """One round.  now_ms: the wall clock, for the age of ids; None: it is not believed, nothing

@@ -8,7 +8,9 @@ from segbroker.protocol import messages_transactions as transactions
 from segbroker.protocol.acls import Operation
 
 from .authorization_case import (
+    ALTER,
     C31,
+    CLUSTER_ACTION,
     DELETE,
     DESCRIBE,
     G30,
@@ -33,6 +35,22 @@ OFFSETS = [
         ],
     )
 ]
+
+
+def _marker() -> transactions.WriteTxnMarkersRequest:
+    topic = transactions.WriteTxnMarkersRequestTopic(name="t", partition_indexes=[0])
+    return transactions.WriteTxnMarkersRequest(
+        markers=[
+            transactions.WriteTxnMarkersRequestMarker(
+                producer_id=1,
+                producer_epoch=0,
+                transaction_result=False,
+                topics=[topic],
+                coordinator_epoch=0,
+            )
+        ]
+    )
+
 
 OF_GROUPS: dict[str, Callable[[], Case]] = {
     "offset commit": lambda: Case(
@@ -164,6 +182,12 @@ OF_GROUPS: dict[str, Callable[[], Case]] = {
         0,
         T29,
         ((READ, TOPIC, "t"),),
+    ),
+    "end a transaction in a partition": lambda: Case(
+        _marker(), transactions.WriteTxnMarkersResponse, 1, C31, ((ALTER, *OF_CLUSTER),)
+    ),
+    "end a transaction in a partition as a broker": lambda: Case(
+        _marker(), transactions.WriteTxnMarkersResponse, 1, C31, ((CLUSTER_ACTION, *OF_CLUSTER),)
     ),
     "a transactional producer id": lambda: Case(
         transactions.InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000),

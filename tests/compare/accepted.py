@@ -57,6 +57,14 @@ def _settings(key: ApiKey) -> tuple[Accepted, ...]:
 
 
 ACCEPTED: Final = (
+    Accepted(
+        ApiKey.WRITE_TXN_MARKERS,
+        r"markers\.topics\.partitions\.error_code",
+        "Kafka's own code fails; an epoch below 0 is below that of the producer",
+        label="older epoch",
+        theirs=-1,
+        ours=47,
+    ),
     *_settings(ApiKey.CREATE_TOPICS),
     *_settings(ApiKey.DESCRIBE_CONFIGS),
     Accepted(

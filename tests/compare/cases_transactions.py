@@ -333,3 +333,24 @@ async def groups_with_staged_offsets_described(stage: Stage) -> None:
     await stage.quietly(ApiKey.END_TXN, 1, **me, committed=True)
     await completed(stage, me)
     await stage.ask("they stand", ApiKey.DESCRIBE_GROUPS, groups=[stage.name])
+
+
+@case(ApiKey.WRITE_TXN_MARKERS)
+async def transactions_that_an_administrator_ends(stage: Stage) -> None:
+    topic, me = await stage.topic("-t"), await begun(stage)
+    await added(stage, me, topic)
+    await sent(stage, me, topic, 7)
+
+    async def ask(label: str, *partitions: int, name: str = topic, **more: Any) -> None:
+        known = {"producer_id": me["producer_id"], "producer_epoch": me["producer_epoch"]}
+        topics = [{"name": name, "partition_indexes": list(partitions)}]
+        marker = known | {"transaction_result": False, "coordinator_epoch": 0, "topics": topics}
+        await stage.ask(label, ApiKey.WRITE_TXN_MARKERS, markers=[marker | more])
+
+    await stage.ask("nothing", ApiKey.WRITE_TXN_MARKERS, markers=[])
+    await ask("not there", 9)
+    await ask("a topic that is not there", 0, name=f"{stage.name}-nowhere")
+    await ask("older epoch", 0, producer_epoch=-1)
+    await ask("good", 0)
+    await ask("again", 0)
+    await ask("older coordinator", 0, coordinator_epoch=-1)
