@@ -9,7 +9,8 @@
 
 Order: copy synced -> repaired log under the segment's name -> index -> columns and caches -> the
 manifest.  A crash after the second leaves a log whose size is not that of its row; the next read
-comes here, finds it whole, and corrects the row.  Its offsets are the same throughout.
+comes here, finds it whole, and corrects the row.  Its offsets are the same throughout.  So it is
+where the index or the manifest cannot be written: the repair is done all the same.
 
 Readers who pinned the old file go on reading it: the name is replaced, never the bytes.  Who had
 planned a read of it, and finds another file, plans again (SegmentReplaced).
@@ -18,6 +19,8 @@ Under the log's seal_lock: one at a time, not while segments are sealed or delet
 """
 
 from typing import NamedTuple
+
+import structlog
 
 from segbroker.protocol.record_batch import GapReason
 
@@ -35,6 +38,8 @@ from .sealed import index_of
 from .sealing import seal
 from .storage import Storage, read_file, replace_file
 from .topic_config import OnCorruption
+
+logger = structlog.get_logger()
 
 
 class Mended(NamedTuple):
@@ -98,7 +103,10 @@ def mend(log: PartitionLog, number: int, now_ms: int, report: LogReport) -> Mend
             if _has_index(storage, paths, row, index):
                 return Mended([], is_changed=False)
             report.add("index_rebuilt", paths.index(number))
-        replace_file(storage, paths.index(number), index.encode())
+        try:
+            replace_file(storage, paths.index(number), index.encode())
+        except OSError as exc:  # it is made again by who reads it next
+            logger.warning("index_not_written", path=paths.index(number), error=str(exc))
         renewed = row._replace(
             size=len(data),
             records=sum(batch.header.records_count for batch in found.batches),
@@ -111,8 +119,11 @@ def mend(log: PartitionLog, number: int, now_ms: int, report: LogReport) -> Mend
             log.files.drop(numbers)
             log.files.indexes.put((paths.folder, number), index)
         if renewed != row:
-            log.manifest.replace(now_ms, log.manifest_rows())
             log.checkpointed = -1
+            try:
+                log.manifest.replace(now_ms, log.manifest_rows())
+            except OSError as exc:  # written anew with its next row, or at the close
+                logger.warning("manifest_not_written", path=paths.manifest, error=str(exc))
         if damage:
             report.add("readonly", paths.folder, reason=damage)
         return Mended(gaps, damage=damage)

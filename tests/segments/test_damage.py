@@ -23,6 +23,7 @@ from segbroker.segments.posix import PosixStorage
 from segbroker.segments.storage import read_file, write_all
 from segbroker.segments.topic_config import TopicConfig
 
+from .crash.recording import Fault, RecordingStorage
 from .crashing import CrashingFile, CrashingStorage, Killed
 from .tools import SMALL, append, batch_of, flip, lose_wal, offsets_in, read_from, read_once
 
@@ -258,6 +259,37 @@ def test_readonly_serves_what_is_whole_and_takes_no_write_until_an_operator_has_
     manager.alter_topic("t", {**SMALL.overrides, "on.corruption": "gap"})
     assert append(handler, batch_of(b"more")).base_offset == 15
     assert not disk.exists(f"{FOLDER}/t_partition_0.damaged")
+
+
+@pytest.mark.parametrize("name", ["segment_1.index.tmp", ".manifest.tmp"])
+@pytest.mark.parametrize("fault", [("pwrite", errno.ENOSPC), ("fdatasync", errno.EIO)])
+@pytest.mark.parametrize("policy", ["gap", "readonly"])
+def test_a_repair_counts_when_only_what_it_says_of_itself_could_not_be_written(
+    name: str, fault: tuple[str, int], policy: str
+) -> None:
+    config = TopicConfig({**SMALL.overrides, "on.corruption": policy})
+    disk = RecordingStorage()
+    manager, handler = partition_with(disk, 15, config)
+    flip(disk, LOG_1, 200)
+    disk.faults.append(Fault(fault[0], name, 0, fault[1]))
+    disk.counts[0] = 0
+    assert gaps_in(handler) == [(4, 5)]
+    assert disk.counts[0] > 0, "the failure was met"
+    assert handler.repairs_count == 1
+    if policy == "readonly":
+        with pytest.raises(PartitionDamaged):
+            append(handler, batch_of(b"more"))
+    else:
+        assert append(handler, batch_of(b"more")).base_offset == 15
+    for image in (disk.after_kill(), disk.after_power_cut()):
+        again = manager_on(image)
+        assert gaps_in(again.get_handler("t", 0)) == [(4, 5)]
+        assert damage_row(again, "gap") == []
+    manager.close()
+    again = manager_on(disk.after_power_cut())
+    assert gaps_in(again.get_handler("t", 0)) == [(4, 5)]
+    if policy == "gap":
+        assert again.report.rows == [], "the close has written the manifest anew"
 
 
 @pytest.mark.parametrize("policy", ["readonly", "refuse"])
