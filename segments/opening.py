@@ -1,6 +1,7 @@
 """Opening a log: survey what is there, carry out the decisions, serve what is durable.
 
     survey         what lies there, and what is to be done (survey.py, recovery.py): no byte changes
+    manifest       where a log start came behind its last checkpoint: written again, synced
     carry out      cut, repair, clear; damaged originals to quarantine/ (repairing.py)
     sync           what is kept is durable before anybody is served from it, but for what was just
                    put back from the write-ahead log: that is (replaying.py)
@@ -80,6 +81,9 @@ def open_log(
     damage = check_opening(storage, paths, config.on_corruption, damage, name)
     known, is_clean = found.known, found.is_clean
     steps = found.steps
+    if writes_again and known.size and known.deletes and not found.is_empty:
+        # Nothing says that the process before has synced it, and what it speaks of as gone goes.
+        _write_again(storage, paths.manifest, known.size)
     if not is_clean:
         steps = carry_out(storage, paths, found, report)
     if found.manifest_lost:
@@ -116,9 +120,6 @@ def open_log(
                 is_new=is_new,
             )
         if not is_new and not is_clean:
-            if is_kept and known.checkpoint is None and writes_again:
-                # Nothing says that the process before has synced it.
-                _write_again(storage, paths.manifest, known.size)
             _make_durable(unsealed, steps, durable, writes_again=writes_again)
         has_names = is_kept and (is_clean or (durable and steps and found.keeps_names))
         if not is_new and not has_names:

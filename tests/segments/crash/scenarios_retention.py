@@ -1,7 +1,13 @@
 """Retention: segments that go by age and by records, while others come."""
 
+import contextlib
+
+from segbroker.segments.errors import StorageError
+
 from .driver import Driver
+from .recording import Fault
 from .registry import scenario
+from .scenarios_faults import fault
 
 FSYNC, DISK = "fsync", "disk"
 HOUR = 3_600_000
@@ -51,3 +57,31 @@ def segments_go_by_records_after_a_request_to_delete(driver: Driver) -> None:
     driver.alter("t", durability=DISK, retention_records="-1")  # appends evict nothing more
     driver.append("t", count=2)
     driver.tick()
+
+
+def a_deletion_fails_and_another_process_shows_it(driver: Driver, offset: int) -> None:
+    """What the row says that could not be synced is shown: then it does not go back."""
+    fault(driver, Fault("fdatasync", ".manifest", 0))
+    with contextlib.suppress(StorageError):
+        driver.delete_records("t", 0, offset)
+    driver.kill()
+    driver.open()
+    model = driver.model.partition("t", 0)
+    model.start_min = driver.handler("t").log_start_offset
+    assert model.start_min == offset, "the row is there, synced or not"
+    driver.model.changed()
+    driver.append("t")
+
+
+@scenario(durability=FSYNC)
+def the_sync_of_a_deletion_in_a_closed_log_fails_and_another_process(driver: Driver) -> None:
+    driver.append("t", count=3)
+    driver.close()
+    driver.open()
+    a_deletion_fails_and_another_process_shows_it(driver, 2)
+
+
+@scenario(durability=FSYNC)
+def the_sync_of_a_deletion_of_segments_fails_and_another_process(driver: Driver) -> None:
+    driver.append("t", count=6)
+    a_deletion_fails_and_another_process_shows_it(driver, 5)
