@@ -128,6 +128,8 @@ class FailingPartition(PartitionView, ABC):
         try:
             with old.seal_lock, old.append_lock:
                 opened = self._open_again(old, now_ms, in_doubt=not passes)
+                opened.on_damage = self.mend
+                self._log = opened  # under the locks: who waits for one of them goes by this one
         except (OSError, StorageError) as exc:
             self._retry.failed(now_ms, passes=passes)
             log.warning("still_read_only", path=old.paths.folder, error=str(exc))
@@ -135,8 +137,6 @@ class FailingPartition(PartitionView, ABC):
         self._retry.succeeded()
         self._sync_failed = False
         # Reads go on throughout: plans made before the swap keep the old files pinned.
-        opened.on_damage = self.mend
-        self._log = opened
         close_log(old, clean=False)
         log.info("partition_writable_again", topic=self.topic, partition=self.partition)
 

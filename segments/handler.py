@@ -140,8 +140,11 @@ class DiskHandler(MendingPartition):
         """Use other settings from the next batch on."""
         self._look_at(config)
         was_journaled = self.config.durability is Durability.FSYNC
-        opened = self._log
-        opened.reconfigure(config)
+        while True:
+            opened = self._log
+            opened.reconfigure(config)
+            if opened is self._log:
+                break  # else it was opened again meanwhile, with the settings of before
         with opened.append_lock:  # else one in between would be vouched for before what it follows
             self.ceiling = ceiling
             if ceiling is None and not was_journaled:
@@ -495,6 +498,7 @@ class DiskHandler(MendingPartition):
         Raises PartitionReadOnly when the last sync failed.
         """
         try:
-            close_log(self._log, clean=checkpoint and self.read_only is None)
+            while not (opened := self._log).is_closed:  # another one, if it is opened again now
+                close_log(opened, clean=checkpoint and self.read_only is None)
         except OSError as exc:
             raise self._poison(exc) from exc

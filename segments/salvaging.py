@@ -11,7 +11,8 @@ name, durably, before anybody may write again.
 
 Whatever readers could see has to be there: a batch below the high watermark that does not compare
 leaves everything as it is (a restart then replays the write-ahead log).  What lies above was
-promised to nobody and is kept as far as it compares.
+promised to nobody and is kept up to the first batch that does not compare: what follows that, also
+in later segments, would stand behind a gap that no record is missing in.
 
 Costs a copy of the unsealed segments, once per failure.  Invariant: no file whose sync failed is
 written or synced again.
@@ -39,9 +40,13 @@ def salvage(log: PartitionLog, high_watermark: int) -> None:
     """
     if log.manifest.is_doubtful or not log.manifest.is_durable:
         log.manifest.replace(log.active.created_ms, log.manifest_rows())
+    is_cut = False
     for segment in (*log.rotating, log.active):
         if segment.size:
-            replace_file(log.storage, segment.path, _proven(log, segment, high_watermark))
+            whole = _proven(log, segment, high_watermark)
+            content = whole[:0] if is_cut else whole
+            replace_file(log.storage, segment.path, content)
+            is_cut = len(content) < segment.size
 
 
 def _proven(log: PartitionLog, segment: ActiveSegment, high_watermark: int) -> memoryview:

@@ -5,6 +5,9 @@ clean from then on and never reach the disk, whoever syncs the file again.
 """
 
 import errno
+import threading
+from collections.abc import Callable
+from unittest.mock import patch
 
 import pytest
 
@@ -13,6 +16,7 @@ from segbroker.segments.errors import DiskFull, PartitionReadOnly, StorageError
 from segbroker.segments.handler import DiskHandler
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryFile, MemoryStorage, _Inode
+from segbroker.segments.metadata import Metadata
 from segbroker.segments.partition_log import PartitionLog
 from segbroker.segments.report import RecoveryReport, ReportRow
 from segbroker.segments.storage import Buffer
@@ -145,6 +149,42 @@ def test_bytes_that_memory_lost_with_the_sync_leave_the_partition_as_it_is() -> 
     assert handler.high_watermark == 4
     assert offsets_in(read_from(handler, 0))[:2] == [0, 1]
     assert disk.synced_again == []
+
+
+def roll_over_a_failed_sync(disk: TreacherousStorage, config: TopicConfig) -> DiskHandler:
+    """| 0 1 acknowledged, 2 ... forgotten | ...   nobody was told of 2, or of what follows it."""
+    manager, handler = partition_on(disk, config)
+    write(handler, 0)
+    write(handler, 1)
+    handler.sync()
+    handler.flushes_on_append = False
+    disk.fails = ("segment_0",)
+    for n in range(2, 10):
+        try:
+            write(handler, n)
+        except PartitionReadOnly:
+            break
+    assert handler.high_watermark == 2 < handler.log_end_offset
+    disk.fails = ()
+    manager.housekeeping(5_000)
+    return handler
+
+
+def test_behind_what_memory_lost_with_the_sync_nothing_is_kept_that_nobody_was_told_of() -> None:
+    for policy in ("gap", "readonly", "refuse"):
+        disk = TreacherousStorage(forgets=True)
+        config = TopicConfig({**SMALL.overrides, "on.corruption": policy})
+        handler = roll_over_a_failed_sync(disk, config)
+        assert handler.read_only is None, policy
+        assert (handler.high_watermark, handler.log_end_offset) == (2, 2), "no gap, and no damage"
+        handler.flushes_on_append = True
+        for n in range(2, 10):
+            write(handler, n)
+        assert readable(handler) == list(range(10))
+        for image in (disk.after_kill(), disk.after_power_cut()):
+            again = manager_on(image)
+            assert readable(again.get_handler("t", 0)) == list(range(10))
+            assert not {"gap", "repaired", "readonly"} & {row.what for row in again.report.rows}
 
 
 def test_what_a_segment_lost_the_write_ahead_log_brings_back_at_the_next_start() -> None:
@@ -331,3 +371,72 @@ def test_what_every_try_finds_again_does_not_push_other_facts_out_of_the_report(
         report.add(row)
     assert report.rows == [gap, torn, torn._replace(bytes=18)]
     assert report.summary() == {"gap": 1, "cut": 2, "offsets_lost": 4}
+
+
+class MeddlingStorage(TreacherousStorage):
+    """Somebody is at work while the manifest is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meddle: Callable[[], None] | None = None
+        self.files: list[MemoryFile] = []
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if path.endswith(".manifest") and self.meddle is not None:
+            meddle, self.meddle = self.meddle, None
+            meddle()
+        self.files.append(super().open(path, create=create, read_only=read_only))
+        return self.files[-1]
+
+
+def meddled(disk: MeddlingStorage, manager: DiskManager, call: Callable[[], object]) -> None:
+    """Open the log of a full disk again; `call` is known to all when that has begun, and waits for
+    it."""
+    registry = manager._registry
+    published = threading.Event()
+
+    def work() -> None:
+        publish = registry._publish
+
+        def tell(known: Metadata) -> None:
+            publish(known)
+            published.set()
+
+        with patch.object(registry, "_publish", tell):
+            call()
+
+    working = threading.Thread(target=work)
+
+    def meddle() -> None:
+        working.start()
+        published.wait()
+
+    disk.full = False
+    disk.meddle = meddle
+    manager.housekeeping(5_000)
+    working.join()
+
+
+def test_settings_that_change_while_a_log_is_opened_again_hold() -> None:
+    disk = MeddlingStorage()
+    manager, handler = partition_on(disk)
+    write(handler, 0)
+    disk.full = True
+    with pytest.raises(DiskFull):
+        write(handler, 1)
+    wanted = {**SMALL.overrides, "retention.ms": "12345"}
+    meddled(disk, manager, lambda: manager.alter_topic("t", wanted))
+    assert handler.read_only is None
+    assert handler.config.retention_ms == manager.topics["t"].config.retention_ms == 12_345
+
+
+def test_a_topic_that_is_deleted_while_its_log_is_opened_again_leaves_no_file_open() -> None:
+    disk = MeddlingStorage()
+    manager, handler = partition_on(disk)
+    write(handler, 0)
+    disk.full = True
+    with pytest.raises(DiskFull):
+        write(handler, 1)
+    meddled(disk, manager, lambda: manager.delete_topic("t"))
+    assert manager.statistics().open_logs == manager.statistics().partitions_open == 0
+    assert [file.path for file in disk.files if "/t/" in file.path and not file._closed] == []

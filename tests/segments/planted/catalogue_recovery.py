@@ -1,6 +1,10 @@
 """Bugs of recovery: what is cut, kept, repaired, believed."""
 
+from typing import Final
+
 from .planting import Bug
+
+FAILURES: Final = "tests.segments.test_failures:test_"
 
 RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
@@ -160,5 +164,26 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
         "    replace_file(storage, path, found.content)\n",
         "    storage.open(path, create=True).pwrite(found.content, 0)\n",
         "damage_of_a_sealed_segment_under_the_wal",
+    ),
+    Bug(
+        "a_log_start_is_shown_that_nobody_knows_to_be_synced",
+        "opening",
+        "        _write_again(storage, paths.manifest, known.size)\n",
+        "        pass\n",
+        "the_sync_of_a_deletion_in_a_closed_log_fails_and_another_process",
+    ),
+    Bug(
+        "a_log_start_is_synced_behind_what_it_deletes",
+        "opening",
+        "    if writes_again and known.size and known.deletes",
+        "    if is_clean and writes_again and known.size and known.deletes",
+        "the_sync_of_a_deletion_of_segments_fails_and_another_process",
+    ),
+    Bug(
+        "what_follows_a_cut_is_kept",
+        "salvaging",
+        "            content = whole[:0] if is_cut else whole\n",
+        "            content = whole\n",
+        FAILURES + "behind_what_memory_lost_with_the_sync_nothing_is_kept_that_nobody_was_told_of",
     ),
 )
