@@ -18,6 +18,7 @@ from .groups.groups import Groups
 from .loop.deadlines import Deadlines
 from .loop.ingest import Ingest
 from .loop.lanes import Lanes
+from .loop.large_requests import LargeRequests
 from .loop.pool import BufferPool
 from .loop.turn import Turn
 from .partitions.refusals import Refusals
@@ -78,6 +79,7 @@ class Core:
     counters: Counters = field(default_factory=Counters)
     refusals: Refusals = field(default_factory=Refusals)
     closing_lines: ClosingLines = field(default_factory=ClosingLines)
+    large_requests: LargeRequests = field(default_factory=LargeRequests)
     # The broker ends: nobody waits for what may come.
     is_draining: bool = False
 

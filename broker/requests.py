@@ -8,9 +8,9 @@ Four kinds of handler, so that the common case pays for nothing:
     SLOW_ANSWERS         a message after a lane or a lock; the connection waits for it
     WAITING_ANSWERS      a message when others have come or the disk has it; the connection reads on
 
-A large request takes the same handlers by a longer way, because a peer may put a million items
-into one: it is decoded in a lane, answered item by item with others in between (pace.py), and its
-answer encoded in a lane.
+A large request takes the same handlers by a longer way, because a peer may put 262,144 items into
+one: it waits until there is room for what it is decoded to (large_requests.py), is decoded in a
+lane, answered item by item with others in between (pace.py), and its answer encoded in a lane.
 
 An api key or version that is not served closes the connection, as Kafka does; ApiVersions is the
 exception, its unknown versions are answered in version 0 with the list.
@@ -226,7 +226,7 @@ def handle(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
         if (single := decode_single_produce(frame, header)) is not None:
             return produce_single(core, peer, header, single)
         if len(frame) > LARGE_PRODUCE_BYTES:
-            return _handle_large(core, peer, header, frame)
+            return _handle_large_produce(core, peer, header, frame)
         return produce(core, peer, header, cast(ProduceRequest, decode_request(frame, header)))
     if len(frame) > PLAIN_BYTES_MAX:
         raise Unserved(f"api key {key} in {len(frame)} bytes, limit {PLAIN_BYTES_MAX}")
@@ -304,13 +304,24 @@ def _rows(message: Message, most: int) -> int:
     return count
 
 
+async def _handle_large_produce(
+    core: Core, peer: Peer, header: RequestHeader, frame: memoryview
+) -> None:
+    request = await core.lanes.run(decode_request, frame, header)
+    await produce_paced(core, peer, header, cast(ProduceRequest, request))
+
+
 async def _handle_large(core: Core, peer: Peer, header: RequestHeader, frame: memoryview) -> None:
     """As `handle`, with decoding and encoding in a lane. The frame stays while this is awaited."""
+    async with core.large_requests.room(peer.address[0], len(frame)):
+        await _handle_in_lanes(core, peer, header, frame)
+
+
+async def _handle_in_lanes(
+    core: Core, peer: Peer, header: RequestHeader, frame: memoryview
+) -> None:
     request = await core.lanes.run(decode_request, frame, header)
     key = header.api_key
-    if key == _PRODUCE:
-        await produce_paced(core, peer, header, cast(ProduceRequest, request))
-        return
     if key == _FETCH:
         await fetch_large(core, peer, header, cast(FetchRequest, request))
         return

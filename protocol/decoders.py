@@ -8,7 +8,8 @@ so record bytes come out as views.
 
 Invariants: whatever the bytes, the function returns a message or raises RemoteProtocolError; it
 reads nothing at or past the end of `buf`; an array is not begun before its count, times the least
-size of an item, fits the bytes that are left; at most ITEMS_COUNT_MAX items are made per message.
+size of an item, fits the bytes that are left; at most ITEMS_COUNT_MAX items are made per message,
+REQUEST_ITEMS_COUNT_MAX of a request: a message whose name ends so, which anybody may send.
 """
 
 import struct
@@ -40,10 +41,11 @@ class DecoderSource(Source):
     compact length begins as the last byte of a run and is widened when its top bit is set.
     """
 
-    def __init__(self, version: int, flexible: bool) -> None:
+    def __init__(self, version: int, flexible: bool, is_request: bool) -> None:
         super().__init__()
         self.version = version
         self.flexible = flexible
+        self.is_request = is_request
         self.run: list[tuple[str, str]] = []
         self.after_run: list[str] = []
         self.scope |= {
@@ -148,12 +150,16 @@ class DecoderSource(Source):
             self.add(f"if {length} < 0: {target} = None")
             self.add("else:")
             self.depth += 1
-        check = f"raise bad_count({field.name!r}, {length}, end - pos)"
+        check = f"raise bad_count({field.name!r}, {length}, end - pos, room)"
         if field.kind.format and field.kind is not UUID_KIND:
             form = field.kind.format
             size = struct.calcsize(form)
             self.add(f"stop = pos + {length} * {size}")
-            self.add(f"if stop > end: {check}")
+            room = ""
+            if self.is_request:
+                self.add(f"room -= {length}")
+                room = "room < 0 or "
+            self.add(f"if {room}stop > end: {check}")
             self.add(f"{target} = list(unpack_from(f'>{{{length}}}{form}', buf, pos))")
             self.add("pos = stop")
         else:
@@ -238,14 +244,18 @@ def _bad_size(name: str, size: int) -> RemoteProtocolError:
     return RemoteProtocolError(f"{name}: size {size} is not allowed or not there")
 
 
-def _bad_count(name: str, count: int, left: int) -> RemoteProtocolError:
+def _bad_count(name: str, count: int, left: int, room: int) -> RemoteProtocolError:
+    if room < 0:
+        return RemoteProtocolError(f"{name}: {count} items, {-room} above the limit of a message")
     return RemoteProtocolError(f"{name}: {count} items, {left} bytes left")
 
 
 def _source(cls: Table, version: int, flexible: bool) -> DecoderSource:
-    source = DecoderSource(version, flexible)
+    is_request = cls.__name__.endswith("Request")
+    source = DecoderSource(version, flexible, is_request)
     source.add("end = len(buf)")
-    source.add(f"room = {limits.ITEMS_COUNT_MAX}")
+    most = limits.REQUEST_ITEMS_COUNT_MAX if is_request else limits.ITEMS_COUNT_MAX
+    source.add(f"room = {most}")
     source.add("try:")
     source.depth += 1
     source.add(f"return {source.build(cls)}, pos")

@@ -30,7 +30,9 @@ REPLY_KEEP_MAX: Final = 16 * MIB
 # Inside a message; the peer's frame is refused (RemoteProtocolError).
 # (Strings: an int16 in the classic encoding; Kafka keeps the limit in the flexible one.)
 STRING_SIZE_MAX: Final = 0x7FFF
-ITEMS_COUNT_MAX: Final = 1 << 20  # array elements of one message, nested ones included, numbers not
+ITEMS_COUNT_MAX: Final = 1 << 20  # array elements of one reply, nested ones included, numbers not
+# ... of one request, numbers too: twice what a topic of 100,000 partitions takes.
+REQUEST_ITEMS_COUNT_MAX: Final = 1 << 18
 TAGS_COUNT_MAX: Final = 1024  # tagged fields of one struct
 
 # Names.  A topic name is also a directory and part of a file name of at most 255 bytes.

@@ -107,7 +107,7 @@ def test_a_count_that_the_bytes_cannot_hold_is_refused_before_memory_is_taken(ve
 
 def test_more_items_than_the_limit_are_refused_even_if_the_bytes_are_there() -> None:
     #        count                          each: size 1 "", no tags
-    count = limits.ITEMS_COUNT_MAX + 1
+    count = limits.REQUEST_ITEMS_COUNT_MAX + 1
     frame = uvarint(count + 1) + b"\1\0" * count + b"\0\0\0"
     with pytest.raises(RemoteProtocolError, match="items"):
         MetadataRequest.decode(frame, 9)
@@ -115,8 +115,8 @@ def test_more_items_than_the_limit_are_refused_even_if_the_bytes_are_there() -> 
 
 def test_nested_items_count_together() -> None:
     # Neither the resources nor the keys of any of them pass the limit, all keys together do.
-    keys = (limits.ITEMS_COUNT_MAX // 4).to_bytes(4, "big") + b"\0\0" * (
-        limits.ITEMS_COUNT_MAX // 4
+    keys = (limits.REQUEST_ITEMS_COUNT_MAX // 4).to_bytes(4, "big") + b"\0\0" * (
+        limits.REQUEST_ITEMS_COUNT_MAX // 4
     )
     resource = bytes.fromhex("02 0000") + keys
     for count, allowed in ((3, True), (4, False)):

@@ -1,0 +1,75 @@
+"""Large requests in work: how much memory may be taken by what they are decoded to.
+
+    whole frame -> line, in which addresses take turns -> decoded, handled, its answer encoded
+
+An item of two bytes becomes an object, and a row of the answer, of hundreds.  So a request is
+reckoned as the most that its bytes may become, and only so much is in work at a time.  Who comes
+meanwhile waits with its frame, whose bytes are bounded elsewhere (half_requests.py).
+
+At the limit: a request waits for its turn, however long; alone it is worked on whatever it is
+reckoned at.  Its connection is not read meanwhile, so the line is no longer than there are
+connections.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import trio
+
+from segbroker.protocol.limits import REQUEST_ITEMS_COUNT_MAX
+
+from .address_line import AddressLine
+
+BYTES_MAX: Final = 256 << 20
+"""Bytes that all requests in work may be reckoned at."""
+_ITEM_SIZE_LEAST: Final = 2
+_ITEM_BYTES: Final = 300
+"""What an item costs, and what is made of it on the way to its answer."""
+
+
+class _Turn:
+    """A request in the line."""
+
+    __slots__ = ("bytes", "is_gone", "reached")
+
+    def __init__(self, reckoned: int) -> None:
+        self.bytes = reckoned
+        self.reached = trio.Event()
+        self.is_gone = False
+
+
+class LargeRequests:
+    """What is in work, and who waits."""
+
+    __slots__ = ("_bytes", "_line")
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._line: AddressLine[_Turn] = AddressLine()
+
+    @asynccontextmanager
+    async def room(self, host: str, frame_size: int) -> AsyncIterator[None]:
+        """Work on a frame of so many bytes from an address, when it is its turn."""
+        items = min(frame_size // _ITEM_SIZE_LEAST, REQUEST_ITEMS_COUNT_MAX)
+        turn = _Turn(frame_size + items * _ITEM_BYTES)
+        self._line.put(host, turn)
+        self._serve()
+        try:
+            await turn.reached.wait()
+            yield
+        finally:
+            if turn.reached.is_set():
+                self._bytes -= turn.bytes
+            turn.is_gone = True
+            self._serve()
+
+    def _serve(self) -> None:
+        while self._line:
+            turn = self._line.first()
+            if not turn.is_gone:
+                if self._bytes and self._bytes + turn.bytes > BYTES_MAX:
+                    return
+                self._bytes += turn.bytes
+                turn.reached.set()
+            self._line.take()
