@@ -127,6 +127,12 @@ class FrameReader:
         self._write += size
         assert self._write <= len(self._view), "more bytes than there was space for"
 
+    def take_rest(self) -> bytes:
+        """What is unread, taken out: nothing is buffered afterwards."""
+        rest = bytes(self._view[self._read : self._write])
+        self._read = self._write = 0
+        return rest
+
     def receive_data(self, data: Buffer) -> None:
         """Take a copy of `data`.  Frames handed out before become invalid."""
         rest = memoryview(data)

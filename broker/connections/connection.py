@@ -11,7 +11,8 @@ is looked at after every frame, since a buffer holds thousands of the smallest o
 
 The task never makes another task, an event, a cancel scope or a thread hop for a produce or a
 fetch.  Administration is awaited in place: what is pipelined behind it waits.  An idle connection
-holds no buffer: readers come from a shared shelf and go back to it.
+holds no buffer: readers come from a shared shelf and go back to it.  So does that of one which
+waits for the rest of a frame of which little has come.
 
 What stops the reading, so that memory is bounded: `slots_max` unanswered requests; replies that
 the peer does not take, also between two requests that came together (a few bytes may ask for a
@@ -68,6 +69,8 @@ TURN_S: Final = 0.005
 SHELF_MAX: Final = 64
 # Half a frame up to this size never waits for the budget: it fits the reader's first buffer.
 SMALL_BYTES: Final = 64 << 10
+# The beginning of a frame up to this size is put aside while its rest is waited for.
+ASIDE_BYTES_MAX: Final = 4 << 10
 # For SO_LINGER: closing sends a reset instead of an end.
 _AT_ONCE: Final = (1).to_bytes(4, sys.byteorder) + bytes(4)
 # How long a connection that is refused waits for its last answer to leave.
@@ -352,12 +355,14 @@ class Connection:
             quotas.worked(self.peer, seconds)
 
     async def _wait_readable(self, reader: FrameReader) -> tuple[FrameReader | None, int]:
-        """Wait for more bytes; the reader again, or None: it held nothing and is on the shelf.
+        """Wait for more bytes; the reader, or None: nothing is held, it is on the shelf.
 
         And how many bytes it holds that have come meanwhile, on the express way.
         """
         kept: FrameReader | None = reader
-        if not reader.buffered:
+        aside = b""
+        if reader.buffered <= ASIDE_BYTES_MAX:
+            aside = reader.take_rest()
             self._shelf.put_back(reader)
             kept = None
         self._parked = True
@@ -365,6 +370,7 @@ class Connection:
         brought = b""
         if (
             kept is not None
+            or aside
             or seat is None
             or express is None
             or not seat.is_welcome
@@ -375,7 +381,10 @@ class Connection:
             kept = self._shelf.take()
             kept.receive_data(brought)
         self._parked = False
-        return kept, 0 if kept is None else len(brought)
+        if aside:
+            kept = self._take_reader()
+            kept.receive_data(aside)
+        return kept, len(brought)
 
     async def _wait_unmuted(self) -> None:
         """Read nothing until what its client owes is paid; replies leave meanwhile."""

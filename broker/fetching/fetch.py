@@ -44,6 +44,8 @@ from .fetch_target import FetchTarget
 
 # Most partitions of one fetch; beyond it the connection is closed.
 PARTITIONS_MAX: Final = 20_000
+# So many partitions of a fetch that is not answered count as a request of their own.
+PARTITIONS_PER_SLOT: Final = 10
 
 
 class TooManyPartitions(Exception):
@@ -86,6 +88,11 @@ class FetchSlot:
         self._by_partition: dict[Partition | None, FetchTarget] | None = None
         self._reply = FetchReply(core, peer, header, request, targets)
 
+    @property
+    def further(self) -> int:
+        """How many further requests it counts as until it is sent."""
+        return len(self._targets) // PARTITIONS_PER_SLOT
+
     def begin(self) -> None:
         """Answer at once, or wait for records."""
         wait_ms = min(self._request.max_wait_ms, self._core.config.long_poll_max_ms)
@@ -127,6 +134,7 @@ class FetchSlot:
         self._reply.abandon()
 
     def sent(self) -> None:
+        self._peer.outbox.weigh(-self.further)
         self._reply.release()
 
     def stuck(self) -> None:
@@ -281,6 +289,7 @@ def _begin(core: Core, peer: Peer, header: RequestHeader, request: FetchRequest)
         ]
     slot = FetchSlot(core, peer, header, request, targets)
     peer.outbox.push(slot)
+    peer.outbox.weigh(slot.further)
     slot.begin()
 
 

@@ -1,0 +1,209 @@
+"""What requests are decoded to, and what they hold until they are answered, is bounded."""
+
+import select
+import struct
+import tracemalloc
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from segbroker.broker.loop import large_requests
+from segbroker.broker.loop.large_requests import LargeRequests
+from segbroker.protocol import limits
+from segbroker.protocol.api_keys import ApiKey
+from segbroker.protocol.messages_core import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    ProduceResponse,
+)
+from segbroker.protocol.messages_groups import OffsetCommitResponse
+from segbroker.protocol.messages_transactions import (
+    DescribeProducersRequest,
+    DescribeProducersRequestTopic,
+)
+from segbroker.protocol.primitives import uvarint
+
+from ..support.gated_storage import GatedStorage
+from ..support.wire_client import WireClient, batch, connect, produce_request, values
+from ..support.wire_groups import GROUP
+from .conftest import Events, serving
+from .test_hostile_groups import commit_of
+
+ITEMS_MAX = limits.REQUEST_ITEMS_COUNT_MAX
+ROWS = 2_000
+
+
+def topics_without_a_name(count: int) -> bytes:
+    """OffsetFetch 7: three bytes each."""
+    head = struct.pack(">hhih", ApiKey.OFFSET_FETCH, 7, 1, -1)
+    return head + b"\0\1" + uvarint(count + 1) + b"\1\1\0" * count + b"\0\0"
+
+
+def partitions_of_a_topic(count: int) -> bytes:
+    """DescribeProducers: four bytes each, no objects but numbers; the topic is an item, too."""
+    head = struct.pack(">hhih", ApiKey.DESCRIBE_PRODUCERS, 0, 1, -1)
+    topic = DescribeProducersRequestTopic(name="t", partition_indexes=[0] * (count - 1))
+    return head + b"\0" + b"".join(DescribeProducersRequest(topics=[topic]).encode(0))
+
+
+@pytest.mark.parametrize("frame", [topics_without_a_name, partitions_of_a_topic])
+async def test_a_request_of_more_items_than_anybody_needs_closes_its_connection(
+    frame: Callable[[int], bytes], events: Events
+) -> None:
+    async with serving() as broker:
+        for count, is_refused in ((ITEMS_MAX, False), (ITEMS_MAX + 1, True)):
+            data = frame(count)
+            async with connect(broker.address) as client:
+                await client.send_bytes(struct.pack(">i", len(data)) + data)
+                with trio.fail_after(60):
+                    assert await client.is_closed() is is_refused
+    (line,) = events.named("malformed_request")
+    assert "1 above the limit" in line["error"]
+
+
+def is_answered(client: WireClient) -> bool:
+    """Whether something has come that was not received yet."""
+    return bool(select.select([client.stream.socket.fileno()], [], [], 0)[0])
+
+
+async def test_large_requests_are_bounded_in_sum_by_what_they_are_decoded_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(large_requests, "BYTES_MAX", 1 << 20)
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk) as broker,
+        connect(broker.address) as first,
+        connect(broker.address) as second,
+        connect(broker.address) as small,
+    ):
+        await small.create("t", partitions=ROWS)
+        disk.syncs.clear()
+        await first.send(commit_of(*range(ROWS)), 8)
+        with trio.fail_after(60):
+            while not broker.core.groups.committing(GROUP):
+                await trio.lowlevel.checkpoint()
+        names = [MetadataRequestTopic(name=f"none-{n}") for n in range(ROWS)]
+        await second.send(MetadataRequest(topics=names, allow_auto_topic_creation=False), 9)
+        for _ in range(200):
+            await small.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
+        assert not is_answered(second), "there is no room while the first waits for the disk"
+        disk.syncs.set()
+        with trio.fail_after(60):
+            await first.receive(OffsetCommitResponse, 8)
+            _, reply = await second.receive(MetadataResponse, 9)
+        assert len(reply.topics) == ROWS
+
+
+async def test_who_gives_up_in_the_line_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(large_requests, "BYTES_MAX", 1)
+    line = LargeRequests()
+    worked = []
+    async with trio.open_nursery() as nursery:
+
+        async def work(name: str) -> None:
+            async with line.room("host", 1 << 20):
+                worked.append(name)
+
+        async with line.room("host", 1 << 20):
+            with trio.CancelScope() as patience:
+                patience.cancel()
+                await work("gave up")
+            nursery.start_soon(work, "waited")
+            await wait_all_tasks_blocked()
+            assert worked == []
+    assert worked == ["waited"]
+
+
+async def test_addresses_take_turns_in_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_requests, "BYTES_MAX", 1)
+    line = LargeRequests()
+    worked = []
+    async with trio.open_nursery() as nursery:
+
+        async def work(host: str) -> None:
+            async with line.room(host, 1 << 20):
+                worked.append(host)
+
+        async with line.room("a", 1 << 20):
+            for host in ("a", "a", "a", "b"):
+                nursery.start_soon(work, host)
+                await wait_all_tasks_blocked()
+    assert worked == ["a", "b", "a", "a"]
+
+
+async def test_the_beginning_of_a_request_holds_no_buffer() -> None:
+    count, request = 300, MetadataRequest(topics=[])
+    async with serving() as broker, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
+        for client in clients:
+            await client.ask(request, MetadataResponse, 1)
+        frames = [client.encode(request, 1)[1] for client in clients]
+        reads = {one: one.reads for one in broker._connections}
+        tracemalloc.start()
+        try:
+            for client, frame in zip(clients, frames, strict=True):
+                await client.send_bytes(frame[:7])
+            with trio.fail_after(60):
+                while any(one.reads == before for one, before in reads.items()):
+                    await trio.lowlevel.checkpoint()
+                await wait_all_tasks_blocked()
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert held < count * 8 << 10
+        for client, frame in zip(clients, frames, strict=True):
+            await client.send_bytes(frame[7:])
+            with trio.fail_after(60):
+                await client.receive(MetadataResponse, 1)
+
+
+async def test_a_request_that_comes_byte_by_byte_is_answered() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        _, frame = client.encode(produce_request("t", batch(b"v")), 9)
+        (connection,) = broker._connections
+        for n in range(len(frame)):
+            before = connection.reads
+            await client.send_bytes(frame[n : n + 1])
+            with trio.fail_after(60):
+                while connection.reads == before:
+                    await trio.lowlevel.checkpoint()
+        await client.receive(ProduceResponse, 9)
+        assert values(await client.fetch("t", 0)) == [b"v"]
+
+
+async def test_a_fetch_of_many_partitions_counts_as_several_requests() -> None:
+    async with (
+        serving(slots_max=4) as broker,
+        connect(broker.address) as a,
+        connect(broker.address) as b,
+    ):
+        await a.create("t", partitions=40)
+        await a.create("other")
+        rows = [
+            FetchRequestPartition(partition=n, fetch_offset=0, partition_max_bytes=1)
+            for n in range(40)
+        ]
+        topics = [FetchRequestTopic(topic="t", partitions=rows)]
+        await a.send(FetchRequest(max_wait_ms=600_000, min_bytes=1, topics=topics), 12)
+        await a.send(produce_request("other", batch(b"late")), 9)
+        with trio.fail_after(60):
+            while not len(broker.core.deadlines):
+                await trio.lowlevel.checkpoint()
+        assert values(await b.fetch("other", 0, wait_ms=100)) == [], "it is not even read"
+        await b.produce("t", b"v")
+        with trio.fail_after(60):
+            await a.receive(FetchResponse, 12)
+            await a.receive(ProduceResponse, 9)
+        assert values(await b.fetch("other", 0)) == [b"late"]
