@@ -23,6 +23,7 @@ from segbroker.protocol.acls import (
     Operation,
     PatternType,
     Permission,
+    ResourceType,
 )
 from segbroker.segments.acls import Acl
 
@@ -106,6 +107,15 @@ class Rules:
     def is_about_all(self, resource_type: int) -> bool:
         """Whether some rule is about every resource of this kind: none is without."""
         return (resource_type, WILDCARD) in self._literal
+
+    def named(self, name: str) -> list[Acl]:
+        """The rules, of every kind of resource, whose pattern is this name."""
+        return [
+            acl
+            for table in (self._literal, self._prefixed)
+            for kind in ResourceType
+            for acl in table.get((kind, name), ())
+        ]
 
     def _denies_all(self, principal: str, host: str, operation: int, allow: Acl) -> bool:
         """Whether a denial covers everything that a `*` or prefixed rule allows."""

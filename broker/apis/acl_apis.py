@@ -7,6 +7,7 @@
 | CLUSTER by another name than kafka-cluster | 42 INVALID_REQUEST |
 | a name longer than TEXT_SIZE_MAX, more than ACLS_MAX rules | 42, 44 POLICY_VIOLATION |
 | creating a rule that stands already; deleting what is not there | success; no match |
+| deleting by a filter whose matches would make more than MATCHES_MAX | 44 POLICY_VIOLATION |
 
 Created and deleted rules are durable and in force when the answer leaves.  The host of a rule is
 kept as sockets spell it: one that denies ::0001 is about ::1.  A filter's MATCH finds every rule
@@ -45,6 +46,7 @@ from segbroker.protocol.messages_security import (
 )
 from segbroker.segments.acls import ACLS_MAX, TEXT_SIZE_MAX, Acl, in_events
 
+from ..access.acl_rules import Rules
 from ..address import canonical_host
 from ..call import Call
 from ..core import Core
@@ -55,6 +57,8 @@ from ..refused import Refused
 _OFF: Final = "there is no authorizer: start the broker with authorizer = acl"
 _NOT_STORED: Final = "the change could not be stored"
 
+MATCHES_MAX: Final = 2 * ACLS_MAX
+"""Matches that an answer to DeleteAcls may have: a rule is in it once for each filter."""
 _FILTER_ONLY: Final = frozenset({0, 1})  # UNKNOWN and ANY, of every kind of number
 
 
@@ -133,6 +137,7 @@ async def delete_acls(core: Core, call: Call[DeleteAclsRequest]) -> DeleteAclsRe
     authorizer = core.authorizer
     rows = []
     found: dict[Acl, list[DeleteAclsResponseAcl]] = {}
+    matches_count = 0
     pace = Pace()
     for asked in call.request.filters:
         await pace.step()
@@ -141,11 +146,16 @@ async def delete_acls(core: Core, call: Call[DeleteAclsRequest]) -> DeleteAclsRe
         try:
             if authorizer is None:
                 raise Refused(ErrorCode.SECURITY_DISABLED, _OFF)
-            matches = _matcher_of(asked)
+            matching = list(filter(_matcher_of(asked), _candidates(authorizer.rules, asked)))
+            if matches_count + len(matching) > MATCHES_MAX:
+                raise Refused(
+                    ErrorCode.POLICY_VIOLATION, f"at most {MATCHES_MAX} matches are answered"
+                )
         except Refused as exc:
             row.error_code, row.error_message = exc.code, exc.message
             continue
-        for acl in filter(matches, authorizer.rules.acls):
+        matches_count += len(matching)
+        for acl in matching:
             told = DeleteAclsResponseAcl(
                 error_message=None,
                 resource_type=acl.resource_type,
@@ -229,6 +239,14 @@ def _check_known(kind: type[IntEnum], what: str, number: int) -> None:
 
 def _invalid(message: str) -> Refused:
     return Refused(ErrorCode.INVALID_REQUEST, message)
+
+
+def _candidates(rules: Rules, asked: DeleteAclsRequestFilter) -> Iterable[Acl]:
+    """Every rule that the filter may match: thousands of filters mostly name one rule each."""
+    name = asked.resource_name_filter
+    if name is None or asked.pattern_type_filter == PatternType.MATCH:
+        return rules.acls
+    return rules.named(name)
 
 
 def _matcher_of(asked: DeleteAclsRequestFilter) -> Callable[[Acl], bool]:

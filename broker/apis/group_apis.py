@@ -13,8 +13,8 @@ that DescribeGroups names twice is described once: an answer is as large as what
 is asked.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 from segbroker.protocol.consumer_protocol import subscribed_topics
 from segbroker.protocol.errors import ErrorCode
@@ -45,6 +45,7 @@ from segbroker.protocol.messages_groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from segbroker.segments.committed import ROWS_MAX
 
 from ..call import Call
 from ..core import Core
@@ -380,61 +381,79 @@ async def _deleted(core: Core, name: str) -> ErrorCode:
 
 
 async def offset_delete(core: Core, call: Call[OffsetDeleteRequest]) -> OffsetDeleteResponse:
-    """Forget offsets of topics that no member is subscribed to."""
+    """Forget offsets of topics that no member is subscribed to.
+
+    Many are forgotten as if it were several requests, ROWS_MAX partitions each.
+    """
     request = call.request
     if not request.group_id:
         return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID, topics=[])
-    unknown: set[tuple[str, int]] = set()
+    response = OffsetDeleteResponse(topics=[])
+    named: list[_Named] = []
     pace = Pace()
     for topic in request.topics:
+        answered = OffsetDeleteResponseTopic(name=topic.name, partitions=[])
+        response.topics.append(answered)
         for one in topic.partitions:
-            if not core.topics.exists(topic.name, one.partition_index):
-                unknown.add((topic.name, one.partition_index))
+            row = OffsetDeleteResponsePartition(partition_index=one.partition_index)
+            answered.partitions.append(row)
+            if core.topics.exists(topic.name, one.partition_index):
+                named.append(_Named(topic.name, row))
+            else:
+                row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             await pace.step()
     staged = core.transactions.table.pending(request.group_id)
     if not (core.groups.exists(request.group_id) or staged):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, topics=[])
-    response, forgotten = _offsets_named(core, request, unknown)
-    if gone := staged.intersection(forgotten):
-        if code := await core.transactions.unstage(request.group_id, gone):
+    for begin in range(0, max(len(named), 1), ROWS_MAX):
+        code = await _forget_named(core, request.group_id, named[begin : begin + ROWS_MAX])
+        if code:
             return OffsetDeleteResponse(error_code=code, topics=[])
-        response, forgotten = _offsets_named(core, request, unknown)
-    # From the look at its members on to the storing nobody joins.
-    if forgotten:
-        response.error_code = await _forget(core, request.group_id, forgotten)
+        await pace.step()
     return response
 
 
-def _offsets_named(
-    core: Core, request: OffsetDeleteRequest, unknown: Collection[tuple[str, int]]
-) -> tuple[OffsetDeleteResponse, list[tuple[str, int]]]:
-    """The answer when it is done, and (topic, partition) of what is to be forgotten for it."""
-    group = core.groups.get(request.group_id)
+class _Named(NamedTuple):
+    """A partition of which the offset is to be forgotten, and its row of the answer."""
+
+    topic: str
+    row: OffsetDeleteResponsePartition
+
+
+async def _forget_named(core: Core, group_id: str, named: list[_Named]) -> ErrorCode:
+    """Forget these, or say in their rows why not; or why none of them."""
+    code, forgotten = _forgettable(core, group_id, named)
+    if gone := core.transactions.table.pending(group_id).intersection(forgotten):
+        if code := await core.transactions.unstage(group_id, gone):
+            return code
+        code, forgotten = _forgettable(core, group_id, named)
+    # From the look at its members on to the storing nobody joins.
+    if code or not forgotten:
+        return code
+    return await _forget(core, group_id, forgotten)
+
+
+def _forgettable(
+    core: Core, group_id: str, named: list[_Named]
+) -> tuple[ErrorCode, list[tuple[str, int]]]:
+    """Why nothing is forgotten; or (topic, partition) of what may be: other rows say why not."""
+    group = core.groups.get(group_id)
     if group is not None and group.members and group.protocol_type != _CONSUMER:
-        return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP, topics=[]), []
+        return ErrorCode.NON_EMPTY_GROUP, []
     is_subscribed = _subscribed(group)
-    consumer = core.groups.get_consumer(request.group_id)
+    consumer = core.groups.get_consumer(group_id)
     is_read = None if consumer is None else consumer.target.reader(consumer.members.values())
-    topics = []
+    codes: dict[str, ErrorCode] = {}
     forgotten: list[tuple[str, int]] = []
-    for topic in request.topics:
-        code = ErrorCode.NONE
-        meta = core.topics.get(topic.name)
-        if is_subscribed(topic.name) or (is_read and meta and is_read(topic.name, meta.topic_id)):
-            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-        rows = []
-        for one in topic.partitions:
-            is_unknown = (topic.name, one.partition_index) in unknown
-            row_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_unknown else code
-            if not row_code:
-                forgotten.append((topic.name, one.partition_index))
-            rows.append(
-                OffsetDeleteResponsePartition(
-                    partition_index=one.partition_index, error_code=row_code
-                )
-            )
-        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=rows))
-    return OffsetDeleteResponse(topics=topics), forgotten
+    for topic, row in named:
+        if topic not in codes:
+            meta = core.topics.get(topic)
+            is_used = is_subscribed(topic) or (is_read and meta and is_read(topic, meta.topic_id))
+            codes[topic] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_used else ErrorCode.NONE
+        row.error_code = codes[topic]
+        if not row.error_code:
+            forgotten.append((topic, row.partition_index))
+    return ErrorCode.NONE, forgotten
 
 
 def _subscribed(group: Group | None) -> Callable[[str], bool]:

@@ -13,7 +13,8 @@ are no such groups.
 Invariant: of a group the interval is below the session, or its members would be lost for it.  Where
 a later setting of the broker breaks it, a third of the session holds as the interval.
 
-Limit: GROUPS_MAX groups with settings; one more is refused (POLICY_VIOLATION).
+Limits: GROUPS_MAX groups with settings; one more is refused (POLICY_VIOLATION).  NAME_SIZE_MAX
+bytes of the name of one (INVALID_REQUEST).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -34,6 +35,7 @@ from ..refused import Refused
 log = structlog.get_logger()
 
 GROUPS_MAX: Final = 10_000
+NAME_SIZE_MAX: Final = 1_000
 SESSION: Final = "consumer.session.timeout.ms"
 HEARTBEAT: Final = "consumer.heartbeat.interval.ms"
 OF_BROKER: Final = {
@@ -79,6 +81,11 @@ class GroupSettings:
         """Whether `values` can be all that is set on a group.  Raises Refused, InvalidConfig."""
         if not group_id:
             raise Refused(ErrorCode.INVALID_REQUEST, "the group has no name")
+        size = len(group_id.encode())
+        if values and size > NAME_SIZE_MAX:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, f"a name of {size} bytes, limit {NAME_SIZE_MAX}"
+            )
         if values and group_id not in self._rows and len(self._rows) >= GROUPS_MAX:
             raise Refused(ErrorCode.POLICY_VIOLATION, f"at most {GROUPS_MAX} groups have settings")
         found = {}

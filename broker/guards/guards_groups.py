@@ -51,6 +51,7 @@ from segbroker.protocol.messages_groups import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponseGroupTopic,
@@ -182,12 +183,15 @@ def _offset_fetch(
             request.groups, lambda one: authorizer.allows(peer, DESCRIBE, GROUP, one.group_id)
         )
     ]
-    asked_all = {group.group_id for group in request.groups if group.topics is None}
+    first: dict[str, OffsetFetchRequestGroup] = {}  # who asks about a group again is told nothing
+    for group in request.groups:
+        first.setdefault(group.group_id, group)
+    asked_all = {name for name, group in first.items() if group.topics is None}
     if call.version >= topic_ids.OFFSETS_SINCE:
-        for group in request.groups:
+        for group in first.values():
             topic_ids.name_topics(core.topics, group.topics or ())
     refused = {
-        group.group_id: [
+        name: [
             OffsetFetchResponseGroupTopic(
                 name=topic.name,
                 topic_id=topic.topic_id,
@@ -209,7 +213,7 @@ def _offset_fetch(
                 ),
             )
         ]
-        for group in request.groups
+        for name, group in first.items()
         if group.topics is not None
     }
 

@@ -449,6 +449,7 @@ async def test_a_member_is_asked_to_be_heard_of_before_its_session_ends() -> Non
         ("g", {"consumer.heartbeat.interval.ms": "45000"}, ErrorCode.INVALID_CONFIG),
         ("g", {"share.session.timeout.ms": "45000"}, ErrorCode.INVALID_CONFIG),
         ("", {"consumer.session.timeout.ms": "50000"}, ErrorCode.INVALID_REQUEST),
+        ("g" * 1_001, {"consumer.session.timeout.ms": "50000"}, ErrorCode.INVALID_REQUEST),
     ],
 )
 async def test_what_a_group_cannot_go_by_is_refused(

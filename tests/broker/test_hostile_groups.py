@@ -41,6 +41,7 @@ from segbroker.protocol.messages_groups import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
@@ -422,3 +423,31 @@ async def test_a_member_of_a_long_name_does_not_keep_the_others_from_joining(
         assert [one.generation for one in members] == [1, 1]
         group = await described(first)
         assert {one.member_id for one in group.members} == {one.member_id for one in members}
+
+
+async def test_who_joins_while_thousands_of_offsets_are_forgotten_keeps_the_rest() -> None:
+    disk = GatedStorage()
+    count = 2 * ROWS_AT_ONCE + 1
+    async with (
+        serving(storage=disk) as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as other,
+    ):
+        await client.create("t", partitions=count)
+        await client.ask(commit_of(*range(count)), OffsetCommitResponse, 8)
+        rows = [OffsetDeleteRequestPartition(partition_index=n) for n in range(count + 1)]
+        topics = [OffsetDeleteRequestTopic(name="t", partitions=rows)]
+        disk.held = b"offsets_forgotten"
+        await client.send(OffsetDeleteRequest(group_id=GROUP, topics=topics), 0)
+        with trio.fail_after(60):
+            while disk.syncs.is_set():
+                await trio.lowlevel.checkpoint()
+        await WireMember(other).join()
+        disk.held = None
+        disk.syncs.set()
+        _, reply = await client.receive(OffsetDeleteResponse, 0)
+        codes = [row.error_code for row in reply.topics[0].partitions]
+        kept = [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC] * (count - ROWS_AT_ONCE)
+        assert codes == [0] * ROWS_AT_ONCE + kept + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        stood = await where_it_stands(other, list(range(count)))
+        assert [offset for _, offset in stood] == [-1] * ROWS_AT_ONCE + [1] * len(kept)

@@ -1,0 +1,99 @@
+"""Answers about what is guarded: of one request no more than it may ask, and all of that."""
+
+import pytest
+
+from segbroker.broker.apis import acl_apis
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_groups import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestGroupTopic,
+    OffsetFetchResponse,
+)
+from segbroker.protocol.messages_security import (
+    DeleteAclsRequest,
+    DeleteAclsRequestFilter,
+    DeleteAclsResponse,
+)
+
+from .authorization_case import ALTER, DESCRIBE, GROUP, OF_CLUSTER, READ, T29, TOPIC, WRITE
+from .test_authorization import ALICE, allow, connect_from, filled, guarded, rule
+
+ANY, MATCH, LITERAL, PREFIXED = 1, 2, 3, 4
+
+
+async def test_a_group_that_is_named_twice_is_told_what_it_may_not_read_the_first_time() -> None:
+    def asked(*topics: str) -> OffsetFetchRequestGroup:
+        rows = [OffsetFetchRequestGroupTopic(name=name, partition_indexes=[0]) for name in topics]
+        return OffsetFetchRequestGroup(group_id="g", topics=rows)
+
+    async with guarded() as broker:
+        await filled(broker)
+        await allow(broker, rule(DESCRIBE, GROUP, "g"), rule(DESCRIBE, TOPIC, "t"))
+        async with connect_from(ALICE, broker) as alice:
+            for again in ([asked("t")], [asked("hidden")], [asked("other")]):
+                request = OffsetFetchRequest(groups=[asked("t", "hidden"), *again])
+                reply = await alice.ask(request, OffsetFetchResponse, 8)
+                first, second = reply.groups
+                assert [(row.name, row.partitions[0].error_code) for row in first.topics] == [
+                    ("t", 0),
+                    ("hidden", T29),
+                ]
+                assert (second.error_code, second.topics) == (ErrorCode.INVALID_REQUEST, [])
+
+
+def by(name: str | None, pattern_type: int = ANY) -> DeleteAclsRequestFilter:
+    return DeleteAclsRequestFilter(
+        resource_type_filter=int(TOPIC),
+        resource_name_filter=name,
+        pattern_type_filter=pattern_type,
+        principal_filter=None,
+        host_filter=None,
+        operation=1,
+        permission_type=1,
+    )
+
+
+async def test_an_answer_to_many_filters_has_a_bounded_number_of_matches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(acl_apis, "MATCHES_MAX", 10)
+    async with guarded() as broker:
+        await allow(broker, rule(ALTER, *OF_CLUSTER))
+        await allow(broker, *(rule(READ, TOPIC, f"t{n}") for n in range(4)))
+        async with connect_from(ALICE, broker) as alice:
+            request = DeleteAclsRequest(filters=[by("t3"), by(None), by(None), by(None), by("t0")])
+            reply = await alice.ask(request, DeleteAclsResponse, 3)
+        found = [(row.error_code, len(row.matching_acls)) for row in reply.filter_results]
+        refused = (ErrorCode.POLICY_VIOLATION, 0)
+        assert found == [(0, 1), (0, 4), (0, 4), refused, (0, 1)]
+        assert broker.core.authorizer is not None
+        assert len(broker.core.authorizer.rules.acls) == 1, "what was found is gone all the same"
+
+
+async def test_a_filter_finds_rules_by_name_however_it_names_them() -> None:
+    rules = [
+        rule(READ, TOPIC, "orders"),
+        rule(WRITE, GROUP, "orders"),
+        rule(READ, TOPIC, "ord", pattern=acl_apis.PatternType.PREFIXED),
+        rule(READ, TOPIC, "*"),
+        rule(READ, TOPIC, "other"),
+    ]
+    wanted = {
+        ("orders", LITERAL): ["orders"],
+        ("orders", ANY): ["orders"],
+        ("orders", PREFIXED): [],
+        ("ord", ANY): ["ord"],
+        ("ord", PREFIXED): ["ord"],
+        ("*", LITERAL): ["*"],
+        ("orders", MATCH): ["orders", "ord", "*"],
+        (None, PREFIXED): ["ord"],
+        (None, ANY): ["orders", "ord", "*", "other"],
+    }
+    for (name, pattern_type), names in wanted.items():
+        async with guarded() as broker:
+            await allow(broker, rule(ALTER, *OF_CLUSTER), *rules)
+            async with connect_from(ALICE, broker) as alice:
+                request = DeleteAclsRequest(filters=[by(name, pattern_type)])
+                (row,) = (await alice.ask(request, DeleteAclsResponse, 3)).filter_results
+            assert [acl.resource_name for acl in row.matching_acls] == names
