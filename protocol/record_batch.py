@@ -195,6 +195,11 @@ class RecordBatch:
         """How many records there are; fewer than offsets where some were filtered out."""
         return self._index.records_count
 
+    @property
+    def records_size(self) -> int:
+        """Bytes of the records, decompressed."""
+        return len(self._data)
+
     def offsets(self) -> list[int]:
         n = len(self)
         if not self._index.flags & IndexFlag.HOLES:
@@ -207,6 +212,11 @@ class RecordBatch:
         if n and not self._index.flags & IndexFlag.TIMESTAMPS_DIFFER:
             return [self._index.longs[n]] * n
         return self._index.longs[n:].tolist()
+
+    def stamps(self) -> Iterator[tuple[int, int]]:
+        """(offset, timestamp) of each record, one at a time: a batch may hold ten million."""
+        longs, n = memoryview(self._index.longs), len(self)
+        return zip(longs[:n], longs[n:], strict=True)
 
     def keyless(self) -> list[int]:
         """The places, from 0, of the records without a key."""
@@ -392,7 +402,7 @@ def first_at_or_after(
     if header.max_timestamp < timestamp_ms or not header.records_count or header.is_control:
         return None
     batch = decode_batch(buf, size_max=size_max)
-    for offset, timestamp in zip(batch.offsets(), batch.timestamps(), strict=True):
+    for offset, timestamp in batch.stamps():
         if timestamp >= timestamp_ms and offset >= from_offset:
             return offset, timestamp
     return None

@@ -10,7 +10,12 @@ the greatest timestamps first, until none can hold a greater one; SEGMENTS_MAX o
 the greatest that was found is the answer: all markers may be younger than all records.
 
 What was read has its checksum.  A batch that cannot be opened all the same is one that its producer
-has compressed wrongly, or so that it is too large: it is passed over.
+has compressed wrongly: it is passed over.
+
+A header of a compressed batch may say what its producer likes, and a few bytes may open to very
+many.  So there is a limit to what one look opens: OPENED_SIZE_MAX for a batch, OPENED_IN_VAIN_MAX
+batches without the record that their headers promise, OPENED_BYTES_MAX for the greatest timestamp.
+Beyond it the header is believed: the answer is where its batch begins, at or before the record.
 """
 
 from collections.abc import Iterator
@@ -18,6 +23,8 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from segbroker.protocol.record_batch import (
+    BatchFault,
+    BatchHeader,
     InvalidBatch,
     decode_batch,
     first_at_or_after,
@@ -29,6 +36,10 @@ from .planning import batches
 
 SEGMENTS_MAX: Final = 64
 """Segments that are read for the greatest timestamp."""
+OPENED_SIZE_MAX: Final = 16 << 20
+"""Bytes of records of one batch, opened."""
+OPENED_IN_VAIN_MAX: Final = 64
+OPENED_BYTES_MAX: Final = 1 << 30
 
 
 def offset_for_timestamp(log: PartitionLog, timestamp_ms: int) -> tuple[int, int] | None:
@@ -37,16 +48,30 @@ def offset_for_timestamp(log: PartitionLog, timestamp_ms: int) -> tuple[int, int
     if offset is None:
         return None
     start = max(offset, log.log_start_offset)
+    in_vain = 0
     for batch in batches(log, start, log.log_end_offset):
-        if read_header(batch).max_timestamp < timestamp_ms:
+        header = read_header(batch)
+        if header.max_timestamp < timestamp_ms or header.is_control or not header.records_count:
             continue
+        if in_vain == OPENED_IN_VAIN_MAX:
+            return _as_promised(log, header)
         try:
-            found = first_at_or_after(batch, timestamp_ms, from_offset=log.log_start_offset)
-        except InvalidBatch:  # its producer compressed something else: there is no record to find
-            continue
+            found = first_at_or_after(
+                batch, timestamp_ms, from_offset=log.log_start_offset, size_max=OPENED_SIZE_MAX
+            )
+        except InvalidBatch as exc:
+            if exc.fault is BatchFault.TOO_LARGE:
+                return _as_promised(log, header)
+            found = None  # its producer compressed something else: there is no record to find
         if found is not None:
             return found
+        in_vain += 1
     return None
+
+
+def _as_promised(log: PartitionLog, header: BatchHeader) -> tuple[int, int]:
+    """What a batch that is not opened says of itself."""
+    return max(header.base_offset, log.log_start_offset), header.max_timestamp
 
 
 def _first_offset_by_time(log: PartitionLog, timestamp_ms: int) -> int | None:
@@ -90,13 +115,23 @@ class _Span(NamedTuple):
     newest_ms: int
 
 
+class _Room:
+    """Bytes of records that one look may open yet."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = OPENED_BYTES_MAX
+
+
 def _greatest_of_records(log: PartitionLog) -> tuple[int, int] | None:
     found: tuple[int, int] | None = None
+    room = _Room()
     spans = sorted(_spans(log), key=lambda span: (-span.newest_ms, span.begin))
     for span in islice(spans, SEGMENTS_MAX):
         if found is not None and span.newest_ms < found[1]:
             break
-        one = _greatest_within(log, span)
+        one = _greatest_within(log, span, room)
         if one is not None and (found is None or (-one[1], one[0]) < (-found[1], found[0])):
             found = one
     return found
@@ -114,27 +149,33 @@ def _spans(log: PartitionLog) -> list[_Span]:
     return [span for span in spans if span.newest_ms >= 0]
 
 
-def _greatest_within(log: PartitionLog, span: _Span) -> tuple[int, int] | None:
+def _greatest_within(log: PartitionLog, span: _Span, room: _Room) -> tuple[int, int] | None:
     """(offset, timestamp) of the first record there with the greatest timestamp."""
     found: tuple[int, int] | None = None
-    for offset, timestamp in _stamps(log, span):
+    for offset, timestamp in _stamps(log, span, room):
         if timestamp > (-1 if found is None else found[1]):
             found = offset, timestamp
     return found
 
 
-def _stamps(log: PartitionLog, span: _Span) -> Iterator[tuple[int, int]]:
+def _stamps(log: PartitionLog, span: _Span, room: _Room) -> Iterator[tuple[int, int]]:
     """(offset, timestamp) of the records there that can be read."""
     start = log.log_start_offset
     for batch in batches(log, max(span.begin, start), span.end):
         header = read_header(batch)
         if header.is_control or not header.records_count:
             continue
-        try:
-            opened = decode_batch(batch)
-        except InvalidBatch:
+        if room.bytes <= 0:
+            yield _as_promised(log, header)
             continue
-        for offset, timestamp in zip(opened.offsets(), opened.timestamps(), strict=True):
+        try:
+            opened = decode_batch(batch, size_max=OPENED_SIZE_MAX)
+        except InvalidBatch as exc:
+            if exc.fault is BatchFault.TOO_LARGE:
+                yield _as_promised(log, header)
+            continue
+        room.bytes -= opened.records_size
+        for offset, timestamp in opened.stamps():
             if offset >= start:
                 yield offset, timestamp
 

@@ -11,9 +11,11 @@
 | >= 0            | the first record at or after it, and its timestamp; none: offset and time -1 |
 
 -3 and times look into batches, so they run in a lane; record-exact, not batch-exact.  Any other
-negative number, and one that the version has not, is UNSUPPORTED_VERSION, as in Kafka.
+negative number, and one that the version has not, is UNSUPPORTED_VERSION, as in Kafka; and so is a
+partition that is named more than once INVALID_REQUEST: one request looks into each once.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -67,12 +69,23 @@ async def list_offsets(core: Core, call: Call[ListOffsetsRequest]) -> ListOffset
         for one in topic.partitions
     )
     pace = Pace()
+    counts: Counter[tuple[str, int]] = Counter()
+    for topic in call.request.topics:
+        for one in topic.partitions:
+            counts[topic.name, one.partition_index] += 1
+            await pace.step()
     response = ListOffsetsResponse(topics=[])
     for topic in call.request.topics:
         rows = ListOffsetsResponseTopic(name=topic.name, partitions=[])
         response.topics.append(rows)
         for one in topic.partitions:
-            rows.partitions.append(await _list_one(core, topic.name, one, call))
+            if counts[topic.name, one.partition_index] > 1:
+                row = ListOffsetsResponsePartition(
+                    partition_index=one.partition_index, error_code=ErrorCode.INVALID_REQUEST
+                )
+            else:
+                row = await _list_one(core, topic.name, one, call)
+            rows.partitions.append(row)
             await pace.step()
     return response
 

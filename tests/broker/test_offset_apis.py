@@ -169,3 +169,22 @@ async def test_records_of_a_topic_without_the_policy_delete_are_not_deleted_on_r
             (ErrorCode.POLICY_VIOLATION, -1),
             (0, 0),
         ]
+
+
+async def test_a_partition_that_is_asked_for_twice_is_refused_as_in_kafka() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=2)
+        rows = [
+            ListOffsetsRequestPartition(partition_index=n, timestamp=timestamp)
+            for n, timestamp in ((0, -1), (1, -1), (0, -2))
+        ]
+        topics = [ListOffsetsRequestTopic(name="t", partitions=rows)]
+        request = ListOffsetsRequest(replica_id=-1, topics=topics)
+        reply = await client.ask(request, ListOffsetsResponse, 7)
+        assert [
+            (row.partition_index, row.error_code, row.offset) for row in reply.topics[0].partitions
+        ] == [
+            (0, ErrorCode.INVALID_REQUEST, -1),
+            (1, 0, 0),
+            (0, ErrorCode.INVALID_REQUEST, -1),
+        ]

@@ -254,12 +254,6 @@ ACCEPTED: Final = (
     ),
     Accepted(
         ApiKey.LIST_OFFSETS,
-        r"topics\.partitions.*",
-        "a partition that is asked for twice is answered twice",
-        label="twice",
-    ),
-    Accepted(
-        ApiKey.LIST_OFFSETS,
         r"topics.*\.partitions.*",
         "the marker of a transaction is no record: no search by time finds one",
         label="(between the records and a marker|greatest, with a marker behind)",

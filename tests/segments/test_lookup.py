@@ -2,10 +2,13 @@
 
 import struct
 
+import pytest
+
 from segbroker.protocol.checksums import crc32c
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.markers import Outcome
 from segbroker.protocol.record_batch import encode_batch
+from segbroker.segments import lookup
 from segbroker.segments.memory import MemoryStorage
 
 from .compacted import NOW, Compacted
@@ -68,3 +71,49 @@ def test_a_batch_that_nobody_can_open_has_no_record_to_find() -> None:
     assert log.handler.offset_for_timestamp(NOW + 1) == (2, NOW + 5)
     assert log.handler.offset_for_timestamp(NOW + 6) is None
     assert log.handler.greatest_timestamp() == (2, NOW + 5)
+
+
+def boastful(now_ms: int, says_ms: int, value: bytes = b"v") -> memoryview:
+    """A compressed batch whose header promises a later timestamp than its records have."""
+    batch = bytearray(encode_batch([value], timestamps_ms=now_ms, codec=Codec.ZSTD))
+    struct.pack_into(">q", batch, 35, says_ms)
+    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
+    return memoryview(batch)
+
+
+def test_headers_that_promise_too_much_are_opened_some_times_and_then_believed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lookup, "OPENED_IN_VAIN_MAX", 3)
+    log = Compacted(MemoryStorage(), cleanup_policy="delete")
+    for _ in range(3):
+        append(log.handler, boastful(NOW, NOW + 9), NOW)
+    assert log.handler.offset_for_timestamp(NOW + 5) is None
+    log.now_ms = NOW + 7
+    log.send((b"k", b"a"))
+    append(log.handler, boastful(NOW, NOW + 9), NOW)
+    assert log.handler.offset_for_timestamp(NOW) == (0, NOW)
+    assert log.handler.offset_for_timestamp(NOW + 6) == (3, NOW + 7), "as its header says"
+    assert log.handler.offset_for_timestamp(NOW + 8) == (4, NOW + 9), "as its header says"
+
+
+def test_a_batch_that_opens_to_very_much_is_found_by_its_header(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lookup, "OPENED_SIZE_MAX", 1_000)
+    log = Compacted(MemoryStorage(), cleanup_policy="delete")
+    log.send((b"k", b"a"))
+    append(log.handler, boastful(NOW + 3, NOW + 9, bytes(2_000)), NOW)
+    assert log.handler.offset_for_timestamp(NOW + 1) == (1, NOW + 9)
+    assert log.handler.greatest_timestamp() == (1, NOW + 9)
+
+
+def test_the_search_for_the_greatest_timestamp_opens_so_many_bytes_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = Compacted(MemoryStorage(), cleanup_policy="delete")
+    for step in (3, 9, 5):
+        append(log.handler, boastful(NOW + step, NOW + 20 + step, bytes(1_000)), NOW)
+    assert log.handler.greatest_timestamp() == (1, NOW + 9)
+    monkeypatch.setattr(lookup, "OPENED_BYTES_MAX", 1_000)
+    assert log.handler.greatest_timestamp() == (1, NOW + 29), "the second is not opened any more"
