@@ -11,8 +11,8 @@
 | >= 0            | the first record at or after it, and its timestamp; none: offset and time -1 |
 
 -3 and times look into batches, so they run in a lane; record-exact, not batch-exact.  Any other
-negative number, and one that the version has not, is UNSUPPORTED_VERSION, as in Kafka; and so is a
-partition that is named more than once INVALID_REQUEST: one request looks into each once.
+negative number, and one that the version has not, is UNSUPPORTED_VERSION, as in Kafka.  So is a
+partition that is named more than once INVALID_REQUEST, in one row: a request looks into each once.
 """
 
 from collections import Counter
@@ -79,14 +79,17 @@ async def list_offsets(core: Core, call: Call[ListOffsetsRequest]) -> ListOffset
         rows = ListOffsetsResponseTopic(name=topic.name, partitions=[])
         response.topics.append(rows)
         for one in topic.partitions:
-            if counts[topic.name, one.partition_index] > 1:
-                row = ListOffsetsResponsePartition(
-                    partition_index=one.partition_index, error_code=ErrorCode.INVALID_REQUEST
-                )
-            else:
-                row = await _list_one(core, topic.name, one, call)
-            rows.partitions.append(row)
             await pace.step()
+            key = topic.name, one.partition_index
+            if counts[key] == 1:
+                rows.partitions.append(await _list_one(core, topic.name, one, call))
+            elif counts[key]:
+                counts[key] = 0  # it is told once
+                rows.partitions.append(
+                    ListOffsetsResponsePartition(
+                        partition_index=one.partition_index, error_code=ErrorCode.INVALID_REQUEST
+                    )
+                )
     return response
 
 

@@ -186,5 +186,4 @@ async def test_a_partition_that_is_asked_for_twice_is_refused_as_in_kafka() -> N
         ] == [
             (0, ErrorCode.INVALID_REQUEST, -1),
             (1, 0, 0),
-            (0, ErrorCode.INVALID_REQUEST, -1),
         ]
