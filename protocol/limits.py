@@ -43,7 +43,8 @@ CLIENT_ID_SIZE_MAX: Final = STRING_SIZE_MAX
 RECORDS_SIZE_MAX: Final = 100 * MIB
 
 # Bodies of segbroker's own apis and persisted maps (msgpack).
-# An empty list is one byte there and 56 in memory; who reads a larger map from disk says so.
+# An empty list is one byte there and 56 in memory; who reads a larger map from disk says so, or
+# one of more elements.
 VENDOR_BODY_SIZE_MAX: Final = MIB
 VENDOR_ITEMS_COUNT_MAX: Final = 1 << 20  # elements of one array or map
 VENDOR_DEPTH_MAX: Final = 32

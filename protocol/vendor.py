@@ -98,18 +98,21 @@ def pack(body: Mapping[str, Any]) -> bytes:
 
 
 def unpack(
-    data: bytes | bytearray | memoryview, *, size_max: int = limits.VENDOR_BODY_SIZE_MAX
+    data: bytes | bytearray | memoryview,
+    *,
+    size_max: int = limits.VENDOR_BODY_SIZE_MAX,
+    count_max: int | None = None,
 ) -> dict[str, Any]:
     """The map in `data`, which it must fill exactly.
 
     Raises RemoteProtocolError for anything else: larger than `size_max` bytes, deeper than
     VENDOR_DEPTH_MAX, more elements than bytes, keys other than strings, not UTF-8, an extension
-    type, trailing bytes.
+    type, trailing bytes.  count_max: elements of one array or map; None: VENDOR_ITEMS_COUNT_MAX.
     """
     size = len(data)
     if size > size_max:
         raise RemoteProtocolError(f"msgpack body of {size} bytes, limit {size_max}")
-    count_max = min(size, limits.VENDOR_ITEMS_COUNT_MAX)
+    count_max = min(size, limits.VENDOR_ITEMS_COUNT_MAX if count_max is None else count_max)
     try:
         if size > _WALKED_SIZE:
             walked = msgpack.Unpacker(max_buffer_size=size)

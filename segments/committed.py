@@ -119,6 +119,13 @@ def offsets_of(
     return {int(partition): CommittedOffset(*row) for partition, row in found[1].items()}
 
 
+def grows(content: Content, group: str, row: CommitRow) -> bool:
+    """Whether a commit takes more room than what stands: a row or a text that is not there yet."""
+    found = content.get(group, {}).get(row.topic)
+    known = None if found is None else found[1].get(str(row.partition))
+    return known is None or len(row.metadata) > len(known[2])
+
+
 def all_of(content: Content, group: str) -> Iterator[tuple[str, UUID, int, CommittedOffset]]:
     """Everything that a group committed: topic, its id, partition, where it stands."""
     for topic, (topic_id, rows) in content.get(group, {}).items():

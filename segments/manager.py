@@ -386,6 +386,11 @@ class DiskManager:
         return self._metadata.is_settled
 
     @property
+    def is_metadata_full(self) -> bool:
+        """Whether there is so much of it that clients are to add nothing that they make up."""
+        return self._metadata.is_full
+
+    @property
     def control_events_end(self) -> int:
         """The number that the next control event will have at least."""
         return self._known.seq + 1

@@ -48,6 +48,9 @@ HEADER: Final = struct.Struct(">4sHHQQ")
 HEADER_SIZE: Final = HEADER.size
 assert HEADER_SIZE == 24, "the box above"
 SNAPSHOT_SIZE_MAX: Final = 1 << 28
+SNAPSHOT_SIZE_FULL: Final = 1 << 27
+"""From here on nothing is added that clients may make up without end: there is room left for what
+comes until the next snapshot."""
 RETIRED_MAX: Final = 10_000
 SETTLED: Final = 0
 """The boot of a ceiling that holds in every boot: everything below it is there, and synced."""
@@ -252,7 +255,10 @@ def decode_metadata(data: bytes, path: str) -> Metadata:
     if size != len(body) or checksum != xxh3_64(body):
         raise CorruptSegment(path, HEADER_SIZE, "the map does not match its size or checksum")
     try:
-        fields: dict[str, Any] = unpack(body, size_max=SNAPSHOT_SIZE_MAX)
+        # As many groups, topics or rows as there were: what was written can be read.
+        fields: dict[str, Any] = unpack(
+            body, size_max=SNAPSHOT_SIZE_MAX, count_max=SNAPSHOT_SIZE_MAX
+        )
         defaults = defaults_of(fields["sections"]) if version > 1 else {}
         topics = [decode_topic(topic, defaults) for topic in fields["topics"]]
         known = Metadata(

@@ -42,6 +42,7 @@ from typing import Final, Protocol, TypeAlias
 
 import structlog
 
+from . import metadata
 from .control import EVENT_SIZE_MAX, Event, apply_all, decode_event
 from .errors import CorruptMetadata, CorruptSegment
 from .metadata import Metadata, decode_metadata
@@ -91,6 +92,7 @@ class MetadataLog:
         self._lock = threading.Lock()
         self._saving = threading.Lock()
         self._saved_seq = -1
+        self._saved_size = 0
         self._doubts = 0
         self._doubts_settled = 0
 
@@ -103,6 +105,11 @@ class MetadataLog:
     def last_seq(self) -> int:
         """The number of the last event that was handed to the log, durable or not yet."""
         return self._seq
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the newest snapshot is so large that clients are to add no more names to it."""
+        return self._saved_size >= metadata.SNAPSHOT_SIZE_FULL
 
     @property
     def state(self) -> Metadata:
@@ -123,11 +130,13 @@ class MetadataLog:
             return False
         self._number = numbers[-1]
         path = self._path(self._number)
+        data = bytes(read_file(self._storage, path))
         try:
-            self._state = decode_metadata(bytes(read_file(self._storage, path)), path)
+            self._state = decode_metadata(data, path)
         except CorruptSegment as exc:
             raise CorruptMetadata(path, exc.reason) from exc
         self._seq = self._saved_seq = self._state.seq
+        self._saved_size = len(data)
         for name in names:  # older ones, and what is left of an interrupted `save`
             if _NAME.fullmatch(name.removesuffix(TEMPORARY)) and f"{self._folder}/{name}" != path:
                 self._storage.unlink(f"{self._folder}/{name}")
@@ -281,9 +290,11 @@ class MetadataLog:
                 events = _in_order({**self._ahead, **self._pending})
                 state = replace(apply_all(state, events), seq=self._seq)
             old, new = self._number, self._number + 1
-            replace_file(self._storage, self._path(new), state.encode())
+            data = state.encode()
+            replace_file(self._storage, self._path(new), data)
             self._number = new
             self._doubts_settled, self._saved_seq = doubts, state.seq
+            self._saved_size = len(data)
             if old:
                 # Not synced: were it to come back, it would lose against the higher number.
                 self._storage.unlink(self._path(old))

@@ -15,11 +15,14 @@ Versions 2 to 4 may say for how long an offset is kept (`retention_time_ms`): of
 An offset belongs to the topic that was meant: a deleted and recreated topic has none.  From
 version 10 on both name topics by id.
 
+Where the metadata of the broker is full (segments/metadata.py) what was never committed, or says
+more than it did, is refused with POLICY_VIOLATION; groups go on from where they are.
+
 Whoever asks for a partition twice is answered once; a group that a request asks about twice is
 refused the second time (42).  Large requests let others have their turn between their rows.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -46,7 +49,7 @@ from segbroker.protocol.messages_transactions import (
     TxnOffsetCommitResponsePartition,
 )
 from segbroker.protocol.schema import ZERO_UUID
-from segbroker.segments.committed import ROWS_MAX, CommitRow, CommittedOffset
+from segbroker.segments.committed import ROWS_MAX, CommitRow, CommittedOffset, grows
 from segbroker.segments.metadata import TopicMeta
 
 from ..call import Call
@@ -157,6 +160,8 @@ def _store(
     request = call.request
     code, late = _check_sender(core, call)
     rows = [row for one in looked if (row := one.accept(code, late)) is not None]
+    if core.topics.manager.is_metadata_full:
+        rows = without_growth(core, request.group_id, looked, rows)
     if not rows:
         then()
         return
@@ -220,6 +225,17 @@ def commit_row(
         asked.committed_leader_epoch,
         metadata,
     )
+
+
+def without_growth(
+    core: Core, group_id: str, looked: Iterable[Looked], rows: Iterable[CommitRow]
+) -> list[CommitRow]:
+    """The rows that stand already: there is no room for more, and who made it up is told so."""
+    kept = {id(row): row for row in rows if not grows(core.topics.manager.committed, group_id, row)}
+    for one in looked:
+        if not one.answer.error_code and id(one.row) not in kept:
+            one.answer.error_code = ErrorCode.POLICY_VIOLATION
+    return list(kept.values())
 
 
 async def offset_fetch(core: Core, call: Call[OffsetFetchRequest]) -> OffsetFetchResponse:

@@ -36,7 +36,7 @@ from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
 from ..groups.groups import monotonic_ms
 from ..loop.pace import Pace
-from .offset_store import Late, Looked, commit_row
+from .offset_store import Late, Looked, commit_row, without_growth
 
 # From these versions on the api knows PRODUCER_FENCED.
 _INIT_FENCED_SINCE: Final = 4
@@ -154,6 +154,8 @@ async def txn_offset_commit(
             await pace.step()
     code, late = _check_member(core, request)
     rows = [row for one in looked if (row := one.accept(code, late)) is not None]
+    if core.topics.manager.is_metadata_full:
+        rows = without_growth(core, request.group_id, looked, rows)
     if not rows:
         return response
     staged = await core.transactions.stage(

@@ -15,8 +15,8 @@ After an event that failed, and may be on the disk all the same, nothing is chan
 without it is written (15, retried by clients): a decision that comes to light later must not meet
 its opposite.
 
-Limits: `transactional_ids_max` ids, then a new one is refused (44); offsets with so much metadata
-that they would not fit one event (28).
+Limits: `transactional_ids_max` ids, then a new one is refused (44), as where the metadata of the
+broker is full; offsets with so much metadata that they would not fit one event (28).
 """
 
 import errno
@@ -382,7 +382,8 @@ class Coordinator:
 
     def _obtain(self, transactional_id: str) -> Entry | None:
         entry = self.table.entries.get(transactional_id)
-        if entry is None and len(self.table.entries) < self.config.transactional_ids_max:
+        has_room = len(self.table.entries) < self.config.transactional_ids_max
+        if entry is None and has_room and not self._manager.is_metadata_full:
             entry = self.table.entries[transactional_id] = Entry()
         return entry
 

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from segbroker.protocol import limits
 from segbroker.segments import control, metadata
 from segbroker.segments.control import Event, apply, decode_event, register
 from segbroker.segments.errors import CorruptSegment, StorageError, UnsupportedFormat
@@ -457,3 +458,13 @@ def test_a_snapshot_that_no_start_would_read_is_not_written(
     again = MetadataLog(log._storage, "/meta")
     assert again.load()
     assert again.state.next_producer_id == 7, "the events behind it are still to be applied"
+
+
+def test_a_snapshot_of_more_groups_than_a_body_has_elements_is_read_again(
+    log: MetadataLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "VENDOR_ITEMS_COUNT_MAX", 10)
+    for n in range(11):
+        log.record("group_emptied", group=f"g{n}", at=n)
+    log.save()
+    assert len(loaded(log, []).sections["emptied"]) == 11
