@@ -81,6 +81,7 @@ from .apis.transaction_queries import (
 )
 from .apis.user_apis import alter_user_scram_credentials, describe_user_scram_credentials
 from .call import Call
+from .configuration.logs import NAME_TOLD_MAX
 from .core import Core
 from .fetching.fetch import fetch, fetch_large
 from .fetching.offsets import list_offsets, offset_for_leader_epoch
@@ -386,8 +387,9 @@ def _api_versions(core: Core, peer: Peer, header: RequestHeader, frame: memoryvi
         ):
             code = ErrorCode.INVALID_REQUEST
         elif request.client_software_name:
-            peer.software_name = request.client_software_name
-            peer.software_version = request.client_software_version
+            # They are told in lines of the log, and kept as long as the connection.
+            peer.software_name = request.client_software_name[:NAME_TOLD_MAX]
+            peer.software_version = request.client_software_version[:NAME_TOLD_MAX]
     response, version = api_versions_response(header.api_version, vendor=peer.is_ours)
     response.error_code = response.error_code or code
     parts = encode_response(response, header.api_key, version, header.correlation_id)

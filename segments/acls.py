@@ -46,7 +46,8 @@ class Acl(NamedTuple):
 
 def acls_of(content: Content | None) -> tuple[Acl, ...]:
     """The rules of the section's content."""
-    return tuple(Acl(*row) for row in (content or {}).get("rows", ()))
+    rows = (content or {}).get("rows", ())
+    return tuple(row if type(row) is Acl else Acl(*row) for row in rows)
 
 
 def packed(acls: Iterable[Acl]) -> list[list[object]]:
@@ -73,10 +74,10 @@ def created(content: Content | None, fields: Fields) -> Content:
     """After acls_created."""
     rows = dict.fromkeys(acls_of(content))
     rows.update(dict.fromkeys(Acl(*row) for row in fields["rows"]))
-    return {"rows": packed(rows)}
+    return {"rows": list(rows)}  # stored as `packed` would have them
 
 
 def deleted(content: Content | None, fields: Fields) -> Content:
     """After acls_deleted."""
     gone = {Acl(*row) for row in fields["rows"]}
-    return {"rows": packed(acl for acl in acls_of(content) if acl not in gone)}
+    return {"rows": [acl for acl in acls_of(content) if acl not in gone]}

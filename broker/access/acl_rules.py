@@ -58,13 +58,14 @@ class Rules:
         self._literal: dict[tuple[int, str], list[Acl]] = {}
         self._prefixed: dict[tuple[int, str], list[Acl]] = {}
         sizes: dict[int, set[int]] = {}
+        prefixed = int(PatternType.PREFIXED)  # an enum member costs a look-up for each of 10,000
         for acl in self.acls:
-            key = acl.resource_type, acl.resource_name
-            if acl.pattern_type == PatternType.PREFIXED:
-                self._prefixed.setdefault(key, []).append(acl)
-                sizes.setdefault(acl.resource_type, set()).add(len(acl.resource_name))
+            kind, name, pattern_type = acl[:3]
+            if pattern_type == prefixed:
+                self._prefixed.setdefault((kind, name), []).append(acl)
+                sizes.setdefault(kind, set()).add(len(name))
             else:
-                self._literal.setdefault(key, []).append(acl)
+                self._literal.setdefault((kind, name), []).append(acl)
         self._sizes = {kind: tuple(sorted(some)) for kind, some in sizes.items()}
 
     def verdict(

@@ -42,6 +42,8 @@ from .appending import append_batch
 from .implicit_adds import add_partitions, lacks_partitions
 
 _BY_ID: Final = topic_ids.PRODUCE_SINCE
+ROWS_AT_ONCE: Final = 1_000
+"""Partitions of a request that are appended to before others have their turn."""
 
 
 class AcksZeroRefused(Exception):
@@ -171,6 +173,8 @@ def produce(
     """
     if header.api_version >= _BY_ID:
         topic_ids.name_topics(core.topics, request.topic_data)
+    if sum(len(topic.partition_data) for topic in request.topic_data) > ROWS_AT_ONCE:
+        return produce_paced(core, peer, header, request)
     served = core.topics.served
     closed = [key for key in _keys(request) if key not in served and core.topics.exists(*key)]
     if closed or lacks_partitions(core, header, request):
