@@ -3,6 +3,7 @@
 import pytest
 
 from segbroker.broker.apis import acl_apis
+from segbroker.protocol.acls import PatternType
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import (
     OffsetFetchRequest,
@@ -75,7 +76,7 @@ async def test_a_filter_finds_rules_by_name_however_it_names_them() -> None:
     rules = [
         rule(READ, TOPIC, "orders"),
         rule(WRITE, GROUP, "orders"),
-        rule(READ, TOPIC, "ord", pattern=acl_apis.PatternType.PREFIXED),
+        rule(READ, TOPIC, "ord", pattern=PatternType.PREFIXED),
         rule(READ, TOPIC, "*"),
         rule(READ, TOPIC, "other"),
     ]

@@ -149,6 +149,21 @@ LARGE_REQUESTS: list[tuple[Message, int]] = [
         ),
         9,
     ),
+    (  # in few bytes
+        ProduceRequest(
+            acks=1,
+            timeout_ms=1000,
+            topic_data=[
+                ProduceRequestTopic(
+                    name="t",
+                    partition_data=[
+                        ProduceRequestPartition(index=n, records=b"") for n in range(ITEMS)
+                    ],
+                )
+            ],
+        ),
+        9,
+    ),
     (DeleteTopicsRequest(topic_names=NAMES, timeout_ms=1000), 4),
     (
         ListOffsetsRequest(
