@@ -228,12 +228,12 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_old_snapshot_goes_before_the_new_one_is_there",
         "metadata_log",
-        "            replace_file(self._storage, self._path(new), state.encode())\n",
+        "            replace_file(self._storage, self._path(new), data)\n",
         "            if old:\n"
         "                self._storage.unlink(self._path(old))\n"
         "                self._storage.fsync_dir(self._folder)\n"
         "                old = 0\n"
-        "            replace_file(self._storage, self._path(new), state.encode())\n",
+        "            replace_file(self._storage, self._path(new), data)\n",
         "closed_and_opened_again",
     ),
     Bug(
