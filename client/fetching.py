@@ -29,6 +29,7 @@ from datetime import datetime
 from functools import partial
 from random import Random
 
+from segbroker.protocol import limits
 from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.record_batch import InvalidBatch, decode_batch
 
@@ -186,7 +187,7 @@ class Fetching:
         assert fetched.data is not None
         topic, partition_number = fetched.state.tp
         try:
-            batch = decode_batch(fetched.data)
+            batch = decode_batch(fetched.data, headers_max=limits.HEADERS_COUNT_MAX)
         except InvalidBatch as exc:
             raise CorruptBatch(
                 f"{topic}-{partition_number}, batch at offset {fetched.from_offset}: {exc}"

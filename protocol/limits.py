@@ -41,6 +41,8 @@ CLIENT_ID_SIZE_MAX: Final = STRING_SIZE_MAX
 
 # Records: what a batch may decompress to.
 RECORDS_SIZE_MAX: Final = 100 * MIB
+# ... and how many headers it may have for whoever makes objects of them: two bytes there, 80 here.
+HEADERS_COUNT_MAX: Final = 1 << 22
 
 # Bodies of segbroker's own apis and persisted maps (msgpack).
 # An empty list is one byte there and 56 in memory; who reads a larger map from disk says so, or

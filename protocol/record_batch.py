@@ -365,10 +365,13 @@ def _records_of(buf: Buffer, header: BatchHeader, size_max: int) -> tuple[bytes,
         raise InvalidBatch(BatchFault.INVALID_COMPRESSION, str(exc)) from exc
 
 
-def decode_batch(buf: Buffer, *, size_max: int = RECORDS_SIZE_MAX) -> RecordBatch:
+def decode_batch(
+    buf: Buffer, *, size_max: int = RECORDS_SIZE_MAX, headers_max: int | None = None
+) -> RecordBatch:
     """The batch that `buf` holds exactly, checked, decompressed and indexed.
 
-    `size_max` bounds the decompressed records in bytes.  The result owns its bytes.  Control
+    `size_max` bounds the decompressed records in bytes, `headers_max` their headers, all together;
+    beyond either it is refused as too large.  The result owns its bytes.  Control
     batches decode like others: look at `.header.is_control`.  Raises InvalidBatch.
     """
     fault = kernel.backend.check(buf, CheckMode.HEADER)
@@ -387,6 +390,10 @@ def decode_batch(buf: Buffer, *, size_max: int = RECORDS_SIZE_MAX) -> RecordBatc
     )
     if index is None:
         raise invalid(buf, BatchFault.INVALID_RECORD)
+    if headers_max is not None and index.headers_count > headers_max:
+        raise InvalidBatch(
+            BatchFault.TOO_LARGE, f"{index.headers_count} headers, limit {headers_max}"
+        )
     return RecordBatch(header, data, index)
 
 

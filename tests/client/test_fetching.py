@@ -17,6 +17,7 @@ from segbroker.client.fetching import Fetching
 from segbroker.client.records import Record, TopicPartition
 from segbroker.client.settings import ConsumerSettings
 from segbroker.client.starting import Start
+from segbroker.protocol import limits
 from segbroker.protocol.checksums import crc32c
 from segbroker.protocol.messages_core import FetchRequest
 from segbroker.protocol.record_batch import (
@@ -338,6 +339,25 @@ def test_a_damaged_batch_is_an_error_and_nothing_of_it_is_handed_out() -> None:
     assert offsets(reader.read(10)) == list(range(10))
     with pytest.raises(CorruptBatch, match="a-0, batch at offset 10"):
         reader.next_batch()
+
+
+def test_a_batch_of_very_many_headers_is_an_error_and_not_made_into_objects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "HEADERS_COUNT_MAX", 3)
+    for count, is_refused in ((3, False), (4, True)):
+        world = World(create_topics=False)
+        (partition,) = world.cluster.create("a")
+        headers = [[("h", None)] * (count - 1), [("h", None)]]
+        data = encode_batch([b"a", b"b"], timestamps_ms=7, headers=headers, codec=Codec.ZSTD)
+        partition.store(data, read_header(data))
+        reader = Reader(world)
+        reader.fetching.assign([TopicPartition("a", 0)], 0)
+        if is_refused:
+            with pytest.raises(CorruptBatch, match="4 headers, limit 3"):
+                reader.next_batch()
+        else:
+            assert offsets(reader.read(2)) == [0, 1]
 
 
 def test_seeking_drops_what_was_prefetched() -> None:
