@@ -31,7 +31,7 @@ REPLY_KEEP_MAX: Final = 16 * MIB
 # (Strings: an int16 in the classic encoding; Kafka keeps the limit in the flexible one.)
 STRING_SIZE_MAX: Final = 0x7FFF
 ITEMS_COUNT_MAX: Final = 1 << 20  # array elements of one reply, nested ones included, numbers not
-# ... of one request, numbers too: twice what a topic of 100,000 partitions takes.
+# ... of one request, numbers too: 100,000 partitions of a new topic, each with its replica, fit.
 REQUEST_ITEMS_COUNT_MAX: Final = 1 << 18
 TAGS_COUNT_MAX: Final = 1024  # tagged fields of one struct
 
