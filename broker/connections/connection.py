@@ -362,7 +362,8 @@ class Connection:
         kept: FrameReader | None = reader
         aside = b""
         if reader.buffered <= ASIDE_BYTES_MAX:
-            aside = reader.take_rest()
+            if reader.buffered:
+                aside = reader.take_rest()
             self._shelf.put_back(reader)
             kept = None
         self._parked = True

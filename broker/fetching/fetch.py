@@ -134,7 +134,8 @@ class FetchSlot:
         self._reply.abandon()
 
     def sent(self) -> None:
-        self._peer.outbox.weigh(-self.further)
+        if further := self.further:
+            self._peer.outbox.weigh(-further)
         self._reply.release()
 
     def stuck(self) -> None:
@@ -289,7 +290,8 @@ def _begin(core: Core, peer: Peer, header: RequestHeader, request: FetchRequest)
         ]
     slot = FetchSlot(core, peer, header, request, targets)
     peer.outbox.push(slot)
-    peer.outbox.weigh(slot.further)
+    if further := slot.further:
+        peer.outbox.weigh(further)
     slot.begin()
 
 
