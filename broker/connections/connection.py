@@ -236,6 +236,7 @@ class Connection:
         peer = self.peer
         return {
             "peer": join_address(*peer.address),
+            "listener": peer.listener.spec.name,
             "client_id": None if peer.client_id is None else told(peer.client_id),
             "software": told(f"{peer.software_name} {peer.software_version}".strip()),
         }
