@@ -10,6 +10,7 @@ from segbroker.segments.scrubbing import Scrubber
 from .access.authentication import Authentication
 from .access.authorizer import Authorizer
 from .access.closing_lines import ClosingLines
+from .access.listener_limits import ListenerLimits
 from .access.quotas import Quotas
 from .configuration.config import BrokerConfig
 from .configuration.settings import BrokerSettings
@@ -69,6 +70,7 @@ class Core:
     started_ms: int
     now_ms: Callable[[], int]
     open_connections: Callable[[], int]
+    listener_limits: ListenerLimits
     scrubber: Scrubber
     cleaner: Cleaner
     all_quotas: Quotas

@@ -44,6 +44,7 @@ def reconfigure(
         overrides=parse_overrides(after.connections_per_ip_overrides),
         rate=after.connections_per_ip_per_second,
     )
+    core.listener_limits.reconfigure(after)
     half.reconfigure(after.request_bytes_max, after.request_bytes_per_ip_max)
     core.ingest.reconfigure(after.ingest_bytes_max)
     core.pool.reconfigure(after.fetch_buffer_bytes_max)

@@ -32,6 +32,7 @@ from .access.address_limits import AddressLimits
 from .access.audit import Audit
 from .access.authentication import Authentication
 from .access.authorizer import Authorizer
+from .access.listener_limits import Gate, ListenerLimits
 from .access.quotas import Quotas
 from .chores import clean, keep_house, scrub, watch_certificates
 from .configuration.config import BrokerConfig, join_address
@@ -250,6 +251,7 @@ class Broker:
                 started_ms=self._now_ms(),
                 now_ms=self._now_ms,
                 open_connections=self._connections.__len__,
+                listener_limits=ListenerLimits(config.listener_specs, config),
                 scrubber=Scrubber(manager, config.scrub_bytes_per_second, config.scrub_interval_ms),
                 cleaner=Cleaner(
                     manager,
@@ -348,8 +350,9 @@ class Broker:
         with ended:
             async with trio.open_nursery() as accepting:
                 for listener in self._listeners:
-                    accepted = partial(self._accept, serving, listener)
-                    accepting.start_soon(accept_all, listener.sock, accepted)
+                    gate = self.core.listener_limits.gates[listener.spec.name]
+                    accepted = partial(self._accept, serving, listener, gate)
+                    accepting.start_soon(accept_all, listener.sock, accepted, gate)
         for listener in self._listeners:
             trio.lowlevel.notify_closing(listener.sock)
             listener.sock.close()
@@ -358,10 +361,12 @@ class Broker:
         self,
         serving: trio.Nursery,
         listener: Listener,
+        gate: Gate,
         sock: socket.socket,
         address: tuple[str, int],
     ) -> None:
         core, limits, now = self.core, self._limits, trio.current_time()
+        gate.arrived(now)
         if self._draining.is_set():
             reset_on_close(sock)
             sock.close()
@@ -371,7 +376,7 @@ class Broker:
             why = {"limit": core.config.connections_max, "reason": "too many connections"}
         if why is not None:
             core.counters.connections_refused += 1
-            limits.refused(address[0], now, why)
+            limits.refused(address[0], now, {**why, "listener": listener.spec.name})
             sock.close()
             return
         connection = Connection(
@@ -386,17 +391,19 @@ class Broker:
         core.counters.connections += 1
         self._connections.add(connection)
         limits.opened(address[0])
+        gate.opened()
         if listener.protocol.is_tls or listener.protocol.is_sasl:
             self._handshakes.begin(connection, core.config.handshakes_max)
-        serving.start_soon(self._run_connection, connection)
+        serving.start_soon(self._run_connection, connection, gate)
 
-    async def _run_connection(self, connection: Connection) -> None:
+    async def _run_connection(self, connection: Connection, gate: Gate) -> None:
         log.debug("connection_opened", **connection.name())
         try:
             await connection.run()
         finally:
             self._connections.discard(connection)
             self._limits.closed(connection.peer.address[0])
+            gate.closed()
             self._handshakes.closed(connection)
             log.debug("connection_closed", **connection.name())
 

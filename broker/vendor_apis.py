@@ -74,6 +74,14 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
         "partitions": sum(meta.partitions for meta in core.topics.all.values()),
         "partitions_open": len(core.topics.served),
         "connections": core.open_connections(),
+        "listeners": [
+            {
+                "name": one.name,
+                "connections": one.connections,
+                "connections_max": one.connections_max,
+            }
+            for one in core.listener_limits.gates.values()
+        ],
         "unsynced_bytes": core.ingest.unsynced_bytes,
         "unsynced_bytes_max": config.ingest_bytes_max,
         "ingest_stalls": core.ingest.stalls,

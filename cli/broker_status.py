@@ -37,6 +37,9 @@ def _concerns(info: Info) -> Iterator[str]:
         yield f"partition {row['partition']} of topic {row['topic']!r} is not served: {row['why']}"
     if (more := storage["partitions_read_only"] - ROWS_SHOWN) > 0:
         yield f"{plural(more, 'more partition')} of the same kind"
+    for one in info.get("listeners", ()):
+        if one["connections"] >= one["connections_max"]:
+            yield f"listener {one['name']} is full, with {plural(one['connections'], 'connection')}"
     if count := wal["shards_failed"]:
         yield f"{plural(count, 'shard')} of the write-ahead log failed: check the disk"
     if wal["files_full"] and wal["files_full"] >= wal["files_max"]:

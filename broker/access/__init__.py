@@ -9,5 +9,6 @@ A module imports only what stands above it:
     quota_rules     which quota holds for whom
     quotas          how much a client has used
     address_limits  what an address may do before it has said anything
+    listener_limits how many connections a listener takes, and how fast
     closing_lines   what is told of connections that are closed
 """

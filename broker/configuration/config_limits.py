@@ -55,10 +55,22 @@ class LimitKeys:
     )
     connections_max: int = key(
         10_000,
-        "Most connections at once; a further one is closed at once.",
+        "Most connections at once; a further one is closed at once. Of one listener: where it has "
+        "as many, no further one is accepted on it until one has ended.",
         least=1,
         kafka="max.connections",
         dynamic=True,
+        listener="any",
+        unless=2**31 - 1,
+    )
+    connections_per_second: int = key(
+        0,
+        "Most new connections per second; what comes faster is accepted later. Of one listener: "
+        "the same for that one, beside that of all together. 0: any number.",
+        kafka="max.connection.creation.rate",
+        dynamic=True,
+        listener="any",
+        unless=0,
     )
     connections_per_ip_max: int = key(
         2**31 - 1,

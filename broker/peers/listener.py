@@ -1,7 +1,8 @@
 """The listening sockets: bind, accept, and what happens at the limit of connections.
 
 A connection above `connections_max` is accepted and closed at once, with one line: left in the
-backlog it would look like a broker that hangs.  When the process is out of descriptors, accepting
+backlog it would look like a broker that hangs.  One above a limit of its listener is left there
+until it is its turn (access/listener_limits.py).  When the process is out of descriptors, accepting
 pauses for a moment and the rest is served.  After ACCEPTS_AT_ONCE connections everybody else has a
 turn, however many more wait: who is refused may come again as fast as it is refused.
 """
@@ -11,7 +12,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 import trio
@@ -34,6 +35,16 @@ class CannotListen(OSError):
 
 
 Accepted = Callable[[socket.socket, tuple[str, int]], None]
+
+
+class Gate(Protocol):
+    """Whether one more may be accepted now."""
+
+    def is_closed(self) -> bool:
+        """Whether it may not."""
+
+    async def wait(self) -> None:
+        """Until it may; somebody has come."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,9 +138,12 @@ async def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def accept_all(listener: socket.socket, accepted: Accepted) -> None:
+async def accept_all(listener: socket.socket, accepted: Accepted, gate: Gate) -> None:
     """Hand every new connection to `accepted`, non-blocking and without Nagle, for ever."""
     for number in count(1):
+        if gate.is_closed():
+            await trio.lowlevel.wait_readable(listener)  # a limit that keeps nobody is not told
+            await gate.wait()
         if number % ACCEPTS_AT_ONCE == 0:
             await trio.lowlevel.checkpoint()
         try:

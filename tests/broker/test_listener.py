@@ -7,6 +7,16 @@ import trio
 from segbroker.broker.peers.listener import ACCEPTS_AT_ONCE, accept_all, bind
 
 
+class Open:
+    """Nobody has to wait."""
+
+    def is_closed(self) -> bool:
+        return False
+
+    async def wait(self) -> None:
+        raise AssertionError("nobody has to")
+
+
 async def test_others_have_their_turn_while_many_connections_wait_to_be_accepted() -> None:
     listener = await bind("127.0.0.1", 0)
     count = 5 * ACCEPTS_AT_ONCE
@@ -18,7 +28,8 @@ async def test_others_have_their_turn_while_many_connections_wait_to_be_accepted
             client.connect(listener.getsockname())
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(accept_all, listener, lambda sock, _: accepted.append(sock))
+                keep = lambda sock, _: accepted.append(sock)  # noqa: E731
+                nursery.start_soon(accept_all, listener, keep, Open())
                 while len(accepted) < count:
                     seen.add(len(accepted))
                     await trio.lowlevel.checkpoint()

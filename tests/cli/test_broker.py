@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -171,6 +172,20 @@ def test_a_partition_that_takes_no_writes_needs_a_look(tmp_path: Path) -> None:
         said = in_process("broker", "status", "-b", daemon.address).stdout.decode().splitlines()
         assert said[1] == "needs a look:"
         assert said[2].startswith("  partition 0 of topic 't' is read-only: ")
+
+
+def test_a_listener_that_is_full_needs_a_look(tmp_path: Path) -> None:
+    listeners = ("--listeners", "OUTSIDE://127.0.0.1:0,INSIDE://127.0.0.1:0")
+    protocols = ("--listener-security-protocol-map", "OUTSIDE:PLAINTEXT,INSIDE:PLAINTEXT")
+    full = "--listener-name-inside-connections-max=1"
+    with running(tmp_path / "data", *listeners, *protocols, full) as daemon:
+        assert daemon.process.stdout is not None
+        host, _, port = daemon.process.stdout.readline().split()[-1].rpartition(":")
+        with socket.create_connection((host, int(port))) as inside:
+            inside.sendall(bytes.fromhex("0000000a 0012 0000 00000007 0000"))  # ApiVersions
+            assert inside.recv(4), "it is one of the listener's"
+            said = in_process("broker", "status", "-b", daemon.address).stdout.decode().splitlines()
+        assert said[1:3] == ["needs a look:", "  listener INSIDE is full, with 1 connection"]
 
 
 def _damage(data: Path, segment: int) -> None:
