@@ -273,6 +273,30 @@ async def test_a_mechanism_is_switched_off_on_one_listener_while_the_broker_runs
         assert (await choose(client, "PLAIN")).error_code == 33, "it outlives a restart"
 
 
+@pytest.mark.parametrize(
+    "later",
+    [
+        {"listeners": "INSIDE://127.0.0.1:0"},
+        {"listener_security_protocol_map": "INSIDE:SASL_PLAINTEXT,OUTSIDE:PLAINTEXT"},
+    ],
+)
+async def test_what_was_set_on_a_listener_that_is_no_more_is_left_out_with_a_line(
+    events: Events, later: dict[str, str]
+) -> None:
+    disk, key = MemoryStorage(), "listener_name_outside_sasl_mechanisms"
+    async with guarded(disk, **LOGINS) as broker, connect(broker.address) as client:
+        await log_in(client)
+        assert await alter_all(client, "1", {key: "PLAIN"}) == (0, None)
+    async with guarded(disk, **LOGINS | later) as broker, connect(broker.address) as client:
+        (line,) = events.named("setting_ignored")
+        assert (line["key"], line["value"]) == (key, "PLAIN")
+        await log_in(client)
+        assert await alter_all(client, "1", {"slots_max": "9"}) == (0, None)
+        assert await alter_all(client, "1", {key: None}) == (0, None)
+    async with guarded(disk, **LOGINS | later):
+        assert len(events.named("setting_ignored")) == 2, "once more by the change above"
+
+
 # What clients are told
 
 
