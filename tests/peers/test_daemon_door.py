@@ -52,6 +52,10 @@ def test_settings_of_kafka_are_handed_on_as_near_as_ours_allow() -> None:
     }
 
 
+def test_the_harness_may_delete_topics_whatever_a_test_sets() -> None:
+    assert "delete_topics" not in settings({"delete.topic.enable": "false"})
+
+
 def test_a_daemon_is_started_ended_and_started_again_on_its_ports(tmp_path: Path) -> None:
     broker = {
         "node": 3,
