@@ -35,7 +35,7 @@ from .completion import Completion
 from .errors import NAMED_MAX, DeliveryFailed, SegbrokerError, Undelivered, say_undelivered
 from .pending import partitions_for_keys
 from .producer_batch import PartitionQueue, ProducerBatch, TopicQueue, WakeBy
-from .records import HeaderPairs
+from .records import HeaderPairs, check_text
 from .settings import ProducerSettings
 
 # What a record takes beside key, value and headers; at most, for records below 2 MiB whose
@@ -126,8 +126,7 @@ class Batches:
         )
 
     def _new_topic(self, topic: str) -> TopicQueue:
-        if not isinstance(topic, str):
-            raise TypeError(f"topic is a {type(topic).__name__}, not a str")
+        check_text("topic", topic)
         if not 0 < len(topic.encode()) <= TOPIC_NAME_SIZE_MAX + 49:
             raise ValueError(f"topic name of {len(topic.encode())} bytes")
         state = self.topics[topic] = TopicQueue(topic, self._wake_by)

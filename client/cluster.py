@@ -25,6 +25,7 @@ from .backoff import Backoff
 from .completion import Completion
 from .errors import PeerError, SegbrokerError, UnknownTopicOrPartition, broker_error
 from .network import CONTROL, Network, Node
+from .records import check_text
 from .settings import Address, ClientSettings
 from .spoken import Reply
 
@@ -98,8 +99,12 @@ class Cluster:
     # What others ask.
 
     def want(self, topics: Iterable[str]) -> None:
-        """Keep these topics in view from now on."""
-        for name in topics:
+        """Keep these topics in view from now on.  Raises ValueError for what is no name: one such
+        would keep the view from being asked for at all."""
+        names = list(topics)
+        for name in names:
+            check_text("topic", name)
+        for name in names:
             if name not in self.topics:
                 if len(self.topics) >= TOPICS_COUNT_MAX:
                     raise ValueError(f"a client works with at most {TOPICS_COUNT_MAX} topics")

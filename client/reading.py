@@ -30,6 +30,7 @@ from .records import (
     TopicPartition,
     as_partition,
     as_partitions,
+    check_text,
 )
 from .settings import ConsumerOptions, OnGap, consumer_settings
 from .starting import Start, check_start, to_ms
@@ -125,6 +126,7 @@ class Reading:
                     f"topic {topic!r} is a {type(topic).__name__}, not a str; several are given"
                     " one by one: Consumer(address, 'orders', 'payments')"
                 )
+            check_text("topic", topic)
         if self._group is not None:
             if start is not None:
                 raise TypeError("a group's members begin where it stands: start= is for all")

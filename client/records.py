@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from segbroker.protocol.kernel import KERNEL_IS_NATIVE
+from segbroker.protocol.limits import STRING_SIZE_MAX
 
 Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 """What may be given as headers: pairs in order, or a dict."""
@@ -103,8 +104,26 @@ def check_headers(headers: Headers) -> HeaderPairs:
         if not isinstance(name, str) or not (value is None or isinstance(value, bytes)):
             raise TypeError(f"header {pair!r} is not a (str, bytes or None)")
         if not name.isascii():
-            name.encode()  # half a surrogate pair is no text
+            utf8_size("header name", name)
     return pairs
+
+
+def check_text(what: str, text: str) -> None:
+    """TypeError or ValueError for what no request can carry: asking for it would be for ever."""
+    if not isinstance(text, str):
+        raise TypeError(f"{what} {text!r} is a {type(text).__name__}, not a str")
+    size = utf8_size(what, text)
+    if size > STRING_SIZE_MAX:
+        raise ValueError(f"{what} of {size} bytes, limit {STRING_SIZE_MAX}")
+
+
+def utf8_size(what: str, text: str) -> int:
+    """Bytes of a text.  ValueError for what Python makes of bytes that are no UTF-8, in arguments
+    and names of files."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} {text!r} is no text: it has lone surrogates") from None
 
 
 def check_timestamp(timestamp_ms: int) -> None:
@@ -119,9 +138,10 @@ def check_timestamp(timestamp_ms: int) -> None:
 
 
 def as_partition(pair: tuple[str, int]) -> TopicPartition:
-    """Raises TypeError for what is no (topic, partition)."""
+    """Raises TypeError for what is no (topic, partition), ValueError for no name."""
     match pair:
         case (str(topic), int(partition)):
+            check_text("topic", topic)
             return TopicPartition(topic, partition)
     raise TypeError(f"{pair!r} is not a (topic, partition)")
 

@@ -63,6 +63,10 @@ class Security:
             raise ValueError("ca_file and cert_file have no meaning without tls")
         if self.key_file and not self.cert_file:
             raise ValueError("key_file without cert_file")
+        # Never the password itself in a message.
+        for what, text in (("user", self.user), ("password", self.password)):
+            if text and any("\ud800" <= letter <= "\udfff" for letter in text):
+                raise ValueError(f"the {what} is no text: it has lone surrogates")
         if "\0" in f"{self.user}{self.password}":
             raise ValueError("a user name or password with NUL")
 

@@ -23,6 +23,7 @@ from segbroker.protocol.limits import FRAME_SIZE_MAX
 
 from .errors import TlsFailed
 from .other_names import check_names
+from .records import check_text
 from .security import Security
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -143,8 +144,7 @@ def _check_text(name: str, value: object) -> None:
         return
     if not isinstance(value, str):
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}, not a str")
-    if not len(value.encode()) <= STRING_SIZE_MAX:
-        raise ValueError(f"{name} of {len(value.encode())} bytes, limit {STRING_SIZE_MAX}")
+    check_text(name, value)
 
 
 def _check_fits(name: str, value: int) -> None:
@@ -166,7 +166,6 @@ ON_WIRE = {
     "transaction_timeout_ms",
 }
 ON_WIRE_MAX = (1 << 31) - 1
-STRING_SIZE_MAX = (1 << 15) - 1
 MAY_BE_NONE = {"accept_timeout_ms"}
 MAY_BE_ZERO = {"linger_ms", "retry_backoff_ms", "reconnect_backoff_ms", "fetch_wait_ms"}
 

@@ -20,6 +20,7 @@ from segbroker.client import (
     DeliveryFailed,
     Producer,
     ProducerFenced,
+    Security,
     SegbrokerError,
     TimedOut,
 )
@@ -190,6 +191,71 @@ def test_a_request_that_cannot_be_written_fails_alone_and_its_client_goes_on(
             with pytest.raises(SegbrokerError, match="cannot carry this"):
                 do()
         assert topic in admin.list_topics()
+
+
+# Of bytes that are no UTF-8 Python makes lone surrogates; no request says the other.
+NO_NAMES = {"no text": ("a\udc80", "lone surrogates"), "a novel": ("x" * 40_000, "40000 bytes")}
+
+
+@pytest.mark.parametrize("what", NO_NAMES)
+def test_a_name_that_no_request_can_carry_is_refused_at_once_and_the_client_goes_on(
+    daemon: Daemon, topic: str, what: str
+) -> None:
+    name, sentence = NO_NAMES[what]
+    with Producer(daemon.address) as producer:
+        producer.send(topic, b"value").result(60)
+        for send in (
+            lambda: producer.send(name, b""),
+            lambda: producer.send_many(name, [b""]),
+            lambda: producer.send_nowait(name, b""),
+            lambda: producer.partitions_for(name),
+        ):
+            with pytest.raises(ValueError, match=sentence):
+                send()
+        producer.send(topic, b"value").result(60)
+    with Consumer(daemon.address, stop_at_end=True) as consumer:
+        for read in (
+            lambda: consumer.subscribe([topic, name]),
+            lambda: consumer.assign([(topic, 0), (name, 0)]),
+            lambda: consumer.partitions_for(name),
+            lambda: consumer.end_offsets((name, 0)),
+            lambda: consumer.offsets_for_times({(name, 0): 1}),
+        ):
+            with pytest.raises(ValueError, match=sentence):
+                read()
+        consumer.subscribe([topic])
+        assert len(list(consumer)) == 2
+    with Consumer(daemon.address, topic, group=topic, stop_at_end=True) as member:
+        for of_group in (
+            lambda: member.subscribe([name]),
+            lambda: member.commit({(name, 0): 1}),
+            lambda: member.committed((name, 0)),
+        ):
+            with pytest.raises(ValueError, match=sentence):
+                of_group()
+        assert len(list(member)) == 2
+    with Admin(daemon.address) as admin:
+        for ask in (lambda: admin.offsets(name), lambda: admin.delete_records({(name, 0): 1})):
+            with pytest.raises(ValueError, match=sentence):
+                ask()
+        assert topic in admin.list_topics()
+    for made in (
+        lambda: Consumer("h", name),
+        lambda: Consumer("h", group=name),
+        lambda: Consumer("h", group="g", instance_id=name),
+        lambda: Producer("h", client_id=name),
+        lambda: Producer("h", transactional_id=name),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            made()
+
+
+@pytest.mark.parametrize("what", ["user", "password"])
+def test_a_login_that_is_no_text_is_refused_and_its_password_is_not_said(what: str) -> None:
+    words: Any = {"user": "alice", "password": "secret", what: "secret\udc80"}
+    with pytest.raises(ValueError, match=f"the {what} is no text") as caught:
+        Security(mechanism="PLAIN", **words)
+    assert "secret" not in str(caught.value)
 
 
 def test_a_name_that_is_none_among_the_addresses_is_passed_over(daemon: Daemon, topic: str) -> None:
