@@ -29,7 +29,7 @@ What is where, from the inside out; a module imports only what stands above it:
     asking                                               the admin's
     administration group_administration cleaning
     acl_administration quota_administration user_administration broker_administration
-    transport thread_driver async_driver heap            sockets; who waits
+    transport thread_driver async_driver heap turns      sockets; who waits, whose turn it is
     producer consumer admin, async_..., transforming      what a user sees
 
 The clients are loaded when they are first named: who produces does not pay for reading.

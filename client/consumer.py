@@ -21,7 +21,7 @@ One thread at a time: BusyError for a second one.
 import atexit
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import datetime
 from itertools import chain, islice
 from types import TracebackType
@@ -30,7 +30,7 @@ from typing import Any, Generic, Literal, Never, Self, Unpack, overload
 from .assigned import Fetched
 from .clock import now_ms
 from .consumed import ConsumedBatch
-from .errors import BusyError, SegbrokerError
+from .errors import SegbrokerError
 from .group_events import Listener
 from .group_offsets import CommittedOffset, GroupMetadata
 from .reading import Notice, Reading, check_poll
@@ -38,6 +38,7 @@ from .records import ByPartition, Gap, OffsetAndTimestamp, Record, TopicPartitio
 from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap, said_of
 from .starting import Start
 from .thread_driver import ThreadDriver
+from .turns import Lists, Loop, Turns
 
 # Leaving a group: what its broker gets to answer the last commit in, and after Ctrl-C.
 GOODBYE_MS = 5_000
@@ -139,7 +140,7 @@ class Consumer(Generic[Notice]):
         """
         self._driver = ThreadDriver()
         self._lock = self._driver.lock
-        self._is_busy = False
+        self._turns = Turns()
         self._reading = Reading(
             bootstrap,
             topics,
@@ -248,28 +249,18 @@ class Consumer(Generic[Notice]):
 
     def __iter__(self) -> Iterator[Record | Notice]:
         """Records, partition by partition as they come, each partition in order."""
-        return chain.from_iterable(self._record_lists())
+        return chain.from_iterable(Lists(self._turns, self._next_list))
 
-    def _record_lists(self) -> Iterator[Iterator[Any]]:
-        while True:
-            with self._one_at_a_time():
-                records = self._next_records(None)
-            if records is None:
-                return
-            yield records
+    def _next_list(self) -> Iterator[Any] | None:
+        return self._next_records(None)
 
     def batches(self) -> Iterator[ConsumedBatch | Notice]:
         """Whole batches, as the broker stores them; the fast way.
 
         Of a batch that `for record in consumer` has begun the rest comes as a batch.
         """
-        while True:
-            with self._one_at_a_time():
-                got = self._next_batch()
-            if got is None:
-                return
-            # A gap comes only where the caller asked for gaps: that is what Notice says.
-            yield got  # type: ignore[misc]
+        # A gap comes only where the caller asked for gaps: that is what Notice says.
+        return Loop(self._turns, self._next_batch)  # type: ignore[arg-type]
 
     def _next_batch(self) -> ConsumedBatch | Gap | None:
         self._come_back()
@@ -293,7 +284,7 @@ class Consumer(Generic[Notice]):
         check_poll(max_records, timeout_ms)
         deadline_ms = now_ms() + timeout_ms
         records: list[Any] = []
-        with self._one_at_a_time():
+        with self._turns.turn():
             while len(records) < max_records:
                 rest = self._next_records(
                     now_ms() if records else deadline_ms,
@@ -397,16 +388,6 @@ class Consumer(Generic[Notice]):
             finally:
                 with self._lock:
                     group.event_done(event)
-
-    @contextmanager
-    def _one_at_a_time(self) -> Iterator[None]:
-        if self._is_busy:
-            raise BusyError("another thread is reading from this consumer")
-        self._is_busy = True
-        try:
-            yield
-        finally:
-            self._is_busy = False
 
     @property
     def lost_counts(self) -> dict[TopicPartition, int]:
