@@ -69,6 +69,10 @@ class Absences:
         text = f"broker {broker_id} is reached again after {away_s:,.0f} s: {where}"
         self._notices.append(Notice(logging.WARNING, text))
 
+    def forget(self, broker_id: int) -> None:
+        """It is no broker of the cluster any more."""
+        self._missed.pop(broker_id, None)
+
     def take(self) -> list[Notice]:
         """What the shell has to write to the log."""
         notices, self._notices = self._notices, []

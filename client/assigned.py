@@ -27,6 +27,7 @@ class PartitionState:
         "checked_epoch",
         "end_offset",
         "epoch",
+        "failing_since_ms",
         "failures",
         "fetch_offset",
         "generation",
@@ -75,7 +76,9 @@ class PartitionState:
         self.position_epoch = -1
         # Out of range, and said so: nothing is fetched before the caller seeks.
         self.is_stuck = False
+        # In a row, and since when.
         self.failures = 0
+        self.failing_since_ms = 0
         self.unknown_count = 0
         self.backoff_until_ms = 0
         # The topic that is read; another id under the same name is another topic.

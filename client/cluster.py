@@ -18,7 +18,6 @@ from uuid import UUID
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.fields import ZERO_UUID
-from segbroker.protocol.limits import ITEMS_COUNT_MAX
 from segbroker.protocol.messages_core import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 from .backoff import Backoff
@@ -33,8 +32,8 @@ from .spoken import Reply
 LOOKS_MAX = 4
 # Topics that one client may want at a time.
 TOPICS_COUNT_MAX = 10_000
-# Partitions of one topic: more do not fit an answer that names them all.
-PARTITIONS_COUNT_MAX = ITEMS_COUNT_MAX
+# Partitions of one topic: as many as a consumer reads.
+PARTITIONS_COUNT_MAX = 100_000
 
 
 @dataclass(slots=True)
@@ -177,6 +176,8 @@ class Cluster:
             if isinstance(reply, MetadataResponse):
                 reply = _checked(reply)
             if isinstance(reply, SegbrokerError):
+                if not reply.retryable:
+                    node.last_error = reply  # why there was no answer, for who gives up
                 self._is_wrong = True
                 self._due_ms = at_ms + self._backoff.next_delay_ms()
                 self._finish(reply)
@@ -214,12 +215,17 @@ class Cluster:
         self.brokers = {broker.node_id: (broker.host, broker.port) for broker in reply.brokers}
         for broker_id, address in self.brokers.items():
             self._network.adopt(broker_id, address)
+        if self.brokers:
+            self._network.keep(self.brokers, now_ms)
         answered = {topic.name or "": topic for topic in reply.topics}
         unsettled = False
         for name in asked:
             view = self.topics.get(name)
             row = answered.get(name)
-            if view is None or row is None:
+            if view is None:
+                continue
+            if row is None:
+                unsettled = True
                 continue
             view.error = None
             if row.error_code != ErrorCode.NONE:
@@ -261,7 +267,11 @@ class Cluster:
 
 
 def _checked(reply: MetadataResponse) -> Reply:
-    """The answer, or an error in its place: it names a partition that no topic can have."""
+    """The answer, or an error in its place: it names a partition that no topic can have, or a
+    broker that none can be (those below 0 are addresses of the bootstrap list, see network)."""
+    for broker in reply.brokers:
+        if broker.node_id < 0:
+            return PeerError(f"the broker names a broker {broker.node_id}")
     for topic in reply.topics:
         for row in topic.partitions:
             if not 0 <= row.partition_index < PARTITIONS_COUNT_MAX:

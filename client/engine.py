@@ -32,12 +32,14 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol, TypeVar
 
+from segbroker.protocol.schema import Message
+
 from .cluster import Cluster
 from .completion import Completion
-from .errors import BrokerUnreachable, ClosedError, SegbrokerError, TimedOut
+from .errors import BrokerUnreachable, ClosedError, PeerError, SegbrokerError, TimedOut
 from .network import CONTROL, Network, Node
 from .settings import ClientSettings
-from .spoken import Reply, Request
+from .spoken import Reply, Request, VendorReply
 
 T = TypeVar("T")
 
@@ -225,7 +227,7 @@ class Engine:
             self._finish(running, exc)
         except Exception as exc:
             # A bug in a call is the caller's to see, not the loop's to die of.
-            self._finish(running, exc)
+            self._finish(running, _senseless(answer, exc) or exc)
         else:
             self._provide(running, need, now_ms)
 
@@ -320,3 +322,16 @@ class Engine:
             running.completion.fail(error)
         else:
             running.completion.resolve(value)
+
+
+def _senseless(answer: object, exc: Exception) -> PeerError | None:
+    """The error of an answer that was well formed and in which something was missing, or too much;
+    None: it was not about an answer.
+    """
+    answers = answer if isinstance(answer, list) else [answer]
+    names = {type(each).__name__ for each in answers if isinstance(each, Message | VendorReply)}
+    if not names or not isinstance(exc, LookupError | ValueError | AssertionError):
+        return None
+    error = PeerError(f"a broker's {' and '.join(sorted(names))} makes no sense: {exc!r}")
+    error.__cause__ = exc
+    return error

@@ -19,7 +19,13 @@ from segbroker.protocol.record_batch import InvalidBatch
 
 from .assigned import PartitionState
 from .cluster import Cluster
-from .errors import CorruptBatch, SegbrokerError, UnknownTopicOrPartition, broker_error
+from .errors import (
+    CorruptBatch,
+    PeerError,
+    SegbrokerError,
+    UnknownTopicOrPartition,
+    broker_error,
+)
 from .log_changes import LogChanges
 from .prefetched import Prefetched
 from .records import Gap, TopicPartition
@@ -48,6 +54,14 @@ class Fail(Protocol):
     def __call__(self, error: SegbrokerError, state: PartitionState | None = None) -> None: ...
 
 
+class Hold(Protocol):
+    """Keep a partition back for a while; `why` is told when that goes on for long."""
+
+    def __call__(
+        self, state: PartitionState, now_ms: int, why: SegbrokerError | None = None
+    ) -> None: ...
+
+
 class FetchReplies:
     """See the module."""
 
@@ -59,7 +73,7 @@ class FetchReplies:
         changes: LogChanges,
         *,
         isolation_level: int,
-        hold: Callable[[PartitionState, int], None],
+        hold: Hold,
         fail: Fail,
         notify: Callable[[], None],
         answered: Callable[[], None],
@@ -99,14 +113,18 @@ class FetchReplies:
             for state, *_ in asked.values():
                 self._hold(state, now_ms)
             return
+        left = dict(asked)
         for topic in reply.responses:
             for row in topic.partitions:
-                entry = asked.get(TopicPartition(topic.topic, row.partition_index))
+                entry = left.pop(TopicPartition(topic.topic, row.partition_index), None)
                 if entry is None:
                     continue
                 state = entry[0]
                 if entry == (state, state.generation, state.round, state.fetch_offset):
                     self._take_partition(state, row, now_ms)
+        for tp, (state, *_) in left.items():
+            # To ask again at once is no use.
+            self._hold(state, now_ms, PeerError(f"{_name(tp)}: a broker's fetch leaves it out"))
 
     def _take_partition(
         self, state: PartitionState, row: FetchResponsePartition, now_ms: int
@@ -128,15 +146,15 @@ class FetchReplies:
             self._changes.out_of_range(state, now_ms)
         elif code in LEADER_CODES:
             self._cluster.invalidate()
-            self._hold(state, now_ms)
+            self._hold(state, now_ms, broker_error(row.error_code, f"fetch of {_name(state.tp)}"))
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 state.unknown_count += 1
                 if state.unknown_count == 5:
                     tp = state.tp
                     self._fail(UnknownTopicOrPartition(f"{tp.topic}-{tp.partition} is gone"), state)
         else:
-            error = broker_error(row.error_code, f"fetch of {state.tp.topic}-{state.tp.partition}")
-            self._hold(state, now_ms)
+            error = broker_error(row.error_code, f"fetch of {_name(state.tp)}")
+            self._hold(state, now_ms, error if error.retryable else None)
             if not error.retryable:
                 self._fail(error, state)
 
@@ -170,3 +188,7 @@ class FetchReplies:
             )
         if state.fetch_offset != before:
             self._notify()
+
+
+def _name(tp: TopicPartition) -> str:
+    return f"{tp.topic}-{tp.partition}"

@@ -38,7 +38,7 @@ from .backoff import Backoff
 from .completion import Completion
 from .consumed import ConsumedBatch
 from .engine import Engine
-from .errors import CorruptBatch, SegbrokerError, UnknownTopicOrPartition
+from .errors import CorruptBatch, PeerError, SegbrokerError, UnknownTopicOrPartition
 from .fetch_lanes import FetchLanes
 from .fetch_replies import Asked, FetchReplies
 from .log_changes import LogChanges, bug
@@ -107,6 +107,8 @@ class Fetching:
         self._random = random
         self._wake_by = wake_by
         self._now_ms = 0
+        # Since when the partitions of a topic are waited for.
+        self._unknown_since_ms: int | None = None
         engine.components.append(self)
         engine.cluster.on_update.append(self._cluster_updated)
 
@@ -226,6 +228,7 @@ class Fetching:
         self._now_ms = now_ms
         if self.subscribed:
             self._take_in_partitions()
+            self._notice_unknown(now_ms)
         if not self.states:
             return
         self._resolve_starts(now_ms)
@@ -239,6 +242,8 @@ class Fetching:
         ]
         if (silent_ms := self._lanes.next_wake_ms) is not None:
             wakes.append(silent_ms)
+        if self._unknown_since_ms is not None:
+            wakes.append(self._unknown_since_ms + self.engine.settings.api_timeout_ms)
         return min(wakes, default=None)
 
     def close(self, error: SegbrokerError) -> None:
@@ -298,8 +303,25 @@ class Fetching:
             not self.engine.cluster.topics[topic].partition_count for topic in self.subscribed
         )
 
+    def _notice_unknown(self, now_ms: int) -> None:
+        """Nobody says which partitions a topic has, for long: the caller must hear of it."""
+        cluster, limit_ms = self.engine.cluster, self.engine.settings.api_timeout_ms
+        views = map(cluster.topics.get, self.subscribed)
+        unknown = next((view for view in views if view and not view.is_settled), None)
+        if unknown is None:
+            self._unknown_since_ms = None
+        elif self._unknown_since_ms is None:
+            self._unknown_since_ms = now_ms
+        elif now_ms >= self._unknown_since_ms + limit_ms:
+            self._unknown_since_ms = now_ms
+            if cluster.last_reply_ms < now_ms - limit_ms // 2:
+                self.fail(self.engine.network.unreachable())
+            else:
+                why = f"no broker says which partitions topic {unknown.name!r} has"
+                self.fail(unknown.error or PeerError(why))
+
     def _take_in_partitions(self) -> None:
-        for topic, start in self.subscribed.items():
+        for topic, start in list(self.subscribed.items()):
             view = self.engine.cluster.topics.get(topic)
             if view is None or not view.partition_count:
                 continue
@@ -308,7 +330,11 @@ class Fetching:
                 for tp in (TopicPartition(topic, p) for p in range(view.partition_count))
                 if tp not in self.states
             ]
-            if new:
+            if len(self.states) + len(new) > PARTITIONS_COUNT_MAX:
+                del self.subscribed[topic]
+                limit = f"a consumer reads at most {PARTITIONS_COUNT_MAX} partitions"
+                self.fail(SegbrokerError(f"topic {topic!r} is not read: {limit}"))
+            elif new:
                 # Records of a partition that appeared later were all written since: read them all.
                 is_first = view.partition_count == len(new)
                 self._add(new, start if is_first else "start")
@@ -384,9 +410,15 @@ class Fetching:
         self.notify()
         self._wake_by(0)
 
-    def _hold(self, state: PartitionState, now_ms: int) -> None:
-        state.failures += 1
+    def _hold(self, state: PartitionState, now_ms: int, why: SegbrokerError | None = None) -> None:
+        """Keep it back for a while; the caller hears `why` when that has gone on for long."""
         settings = self.engine.settings
+        if not state.failures:
+            state.failing_since_ms = now_ms
+        elif why is not None and now_ms >= state.failing_since_ms + settings.api_timeout_ms:
+            state.failing_since_ms = now_ms
+            self.fail(why, state)
+        state.failures += 1
         backoff = Backoff(
             self._random,
             settings.retry_backoff_ms,

@@ -196,6 +196,9 @@ class GroupReading:
         self._overdue.clear()
         self._lose(set(self._owned))
 
+    def kept_out(self, error: SegbrokerError) -> None:
+        self._fetching.fail(error)
+
     def failed(self, error: SegbrokerError) -> None:
         self.error = error
         self._fetching.fail(error)

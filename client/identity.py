@@ -19,7 +19,7 @@ from .accumulator import Accumulator
 from .backoff import Backoff
 from .batches import SEQUENCES
 from .engine import Engine
-from .errors import SegbrokerError, UnsupportedByBroker, broker_error
+from .errors import PeerError, SegbrokerError, UnsupportedByBroker, broker_error
 from .producer_batch import PartitionQueue
 from .spoken import Reply
 
@@ -77,6 +77,10 @@ class Identity:
             code = -1
             if isinstance(reply, InitProducerIdResponse):
                 code = reply.error_code
+                if code == ErrorCode.NONE and reply.producer_id < 0:
+                    why = f"a broker gives the producer id {reply.producer_id}"
+                    self._accumulator.break_off(PeerError(why))
+                    return
                 if code == ErrorCode.NONE:
                     self._backoff.reset()
                     self.take(reply.producer_id, reply.producer_epoch)

@@ -22,11 +22,14 @@ from uuid import UUID
 from .assigned import PartitionState
 from .completion import Completion
 from .engine import Call, Engine
-from .errors import OffsetOutOfRange, SegbrokerError
+from .errors import OffsetOutOfRange, PeerError, SegbrokerError
 from .log_bounds import LogBounds, find_bounds, find_epoch_end
 from .prefetched import Prefetched
 from .records import Gap
 from .settings import ConsumerSettings
+
+# How often in a row a log may have moved between two answers before that is told.
+CONTRADICTIONS_MAX = 5
 
 
 class LogChanges:
@@ -107,6 +110,14 @@ class LogChanges:
             self._notify()
         elif offset <= bounds.end:
             self._hold(state)  # it moved meanwhile: ask again
+            if state.failures % CONTRADICTIONS_MAX == 0:
+                where = f"{state.tp.topic}-{state.tp.partition}"
+                log = f"[{bounds.log_start}, {bounds.end}]"
+                why = (
+                    f"{where}: the broker has nothing at offset {offset}, and says its log is {log}"
+                )
+                self._prefetched.fail(PeerError(why), state)
+                self._notify()
         elif state.is_confirmed:
             self.truncated(state, bounds.end)
         elif policy != "error":

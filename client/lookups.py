@@ -19,7 +19,7 @@ from segbroker.protocol.messages_core import (
 from .backoff import Backoff
 from .cluster import TopicView
 from .engine import Ask, AskAll, Call, Engine, Pause, Refresh
-from .errors import SegbrokerError, UnknownTopicOrPartition, broker_error
+from .errors import PeerError, SegbrokerError, UnknownTopicOrPartition, broker_error
 from .records import TopicPartition
 
 # The two times that ListOffsets takes for "end" and "start".
@@ -72,6 +72,11 @@ def look_up(
             for topic in reply.topics:
                 for row in topic.partitions:
                     tp = TopicPartition(topic.name, row.partition_index)
+                    if tp not in times:
+                        continue
+                    if row.error_code == ErrorCode.NONE and row.offset < 0 > times[tp]:
+                        where = f"{tp.topic}-{tp.partition}"
+                        raise PeerError(f"a broker says that {where} is at offset {row.offset}")
                     if row.error_code == ErrorCode.NONE:
                         found[tp] = FoundOffset(row.offset, row.timestamp, row.leader_epoch)
                         continue
@@ -80,6 +85,9 @@ def look_up(
                         raise error
         if len(found) == len(times):
             return found
+        if error is None and asks:
+            missing = next(tp for tp in times if tp not in found)
+            error = PeerError(f"a broker says nothing of {missing.topic}-{missing.partition}")
         yield Pause(backoff.next_delay_ms(), error)
         yield Refresh()
 

@@ -50,6 +50,7 @@ from .engine import Call, Engine, Pause, Refresh
 from .errors import (
     BrokerError,
     IllegalGeneration,
+    PeerError,
     RebalanceInProgress,
     SegbrokerError,
     UnknownMemberId,
@@ -63,6 +64,8 @@ from .settings import GroupSettings
 PROTOCOL_TYPE = "consumer"
 # What a broker may take beyond the time that it gives the members to join.
 JOIN_GRACE_MS = 10_000
+# Refusals in a row after which a member joins again at once; then it takes its time.
+REFUSALS_MAX = 3
 
 
 class Phase(Enum):
@@ -90,6 +93,9 @@ class Holder(Protocol):
     def lost(self, now_ms: int) -> None:
         """The group has gone on without this member: nothing is its own any more."""
 
+    def kept_out(self, error: SegbrokerError) -> None:
+        """It has tried to join for as long as that may take, and goes on."""
+
     def failed(self, error: SegbrokerError) -> None:
         """There is no membership, and trying again would not help."""
 
@@ -113,6 +119,9 @@ class Membership:
         self._given: tuple[TopicPartition, ...] = ()
         self._backoff = Backoff(random, engine.settings.retry_backoff_ms, 1_000)
         self._join_due_ms = 0
+        # Since when it tries to join, if it does; and how often it was refused since.
+        self._trying_since_ms: int | None = None
+        self._refusals = 0
         self._heartbeat_due_ms = 0
         self._is_beating = False
         # What is on its way to the group says something that is not true any more.
@@ -208,15 +217,22 @@ class Membership:
 
     # Joining.
 
+    @property
+    def _patience_ms(self) -> int:
+        """How long joining may take: the others have their time, too."""
+        return self._settings.rebalance_timeout_ms * 2 + self._engine.settings.api_timeout_ms
+
     def _join(self, now_ms: int) -> None:
         self.phase = Phase.JOINING
         self._is_stale = False
+        if self._trying_since_ms is None:
+            self._trying_since_ms = now_ms
         era = self._era
         engine = self._engine
         call = engine.call(
             self._join_and_sync(era),
             now_ms,
-            timeout_ms=self._settings.rebalance_timeout_ms * 2 + engine.settings.api_timeout_ms,
+            timeout_ms=self._patience_ms,
         )
         call.on_done(lambda: self._joined(era, call))
 
@@ -228,6 +244,8 @@ class Membership:
             return
         given = call.result()
         self._backoff.reset()
+        self._trying_since_ms = None
+        self._refusals = 0
         self._heartbeat_due_ms = self._now_ms + self._settings.heartbeat_interval_ms
         if given is None:
             # The group is an eager one by now, and this member still has something.
@@ -253,7 +271,11 @@ class Membership:
         self.generation = joined.generation_id
         self.member_id = joined.member_id
         self.protocol = joined.protocol_name
-        assert self.protocol is not None, "a group of consumers has a strategy"
+        if self.protocol is None or self.protocol not in settings.assignors:
+            raise PeerError(
+                f"group {settings.group_id!r} has taken the strategy {self.protocol!r}, which this"
+                " member did not offer"
+            )
         if not is_cooperative(self.protocol) and self._holder.owned():
             return None
         assignments: list[SyncGroupRequestAssignment] = []
@@ -314,6 +336,7 @@ class Membership:
                 return None
             if reply.error_code == ErrorCode.MEMBER_ID_REQUIRED and reply.member_id:
                 self.member_id = reply.member_id
+                yield Pause(self._pause_ms())
                 continue
             self._check(reply.error_code)
             return reply
@@ -402,19 +425,22 @@ class Membership:
                 if self.phase is Phase.STABLE:
                     self.rejoin("the group is rebalancing")
                 elif self.phase is Phase.JOINING:
-                    self._again(0)
+                    self._again(self._pause_ms())
+                    self._notice_time(error)
             case UnknownMemberId() | IllegalGeneration():
                 if isinstance(error, UnknownMemberId):
                     self.member_id = ""
                 self._end(Phase.DUE)
                 self.protocol = None
                 self.reason = "given up by the group"
-                self._join_due_ms = now_ms
+                self._join_due_ms = now_ms + self._pause_ms()
                 self._given = ()
                 self._holder.lost(now_ms)
+                self._notice_time(error)
             case SegbrokerError() if error.retryable or _is_elsewhere(error):
                 self.coordinator.forget()
                 self._again(self._backoff.next_delay_ms())
+                self._notice_time(error)
             case _:
                 self._end(Phase.OUT)
                 self.member_id = ""
@@ -424,6 +450,18 @@ class Membership:
                     bug.__cause__ = error
                     error = bug
                 self._holder.failed(error)
+
+    def _pause_ms(self) -> int:
+        """Before joining after a refusal that is part of how a group works: none at first."""
+        self._refusals += 1
+        return 0 if self._refusals <= REFUSALS_MAX else self._backoff.next_delay_ms()
+
+    def _notice_time(self, error: SegbrokerError) -> None:
+        """Tell the caller what has kept it out for so long; it goes on trying."""
+        since_ms = self._trying_since_ms
+        if since_ms is not None and self._now_ms >= since_ms + self._patience_ms:
+            self._trying_since_ms = self._now_ms
+            self._holder.kept_out(error)
 
     def _again(self, delay_ms: int) -> None:
         if self.phase is Phase.JOINING:

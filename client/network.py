@@ -19,7 +19,7 @@ Invariant: a request's `on_reply` is called exactly once.  Nothing here waits or
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from functools import partial
 from random import Random
 
@@ -138,6 +138,22 @@ class Network:
                 adopted.waiting, node.waiting = node.waiting, adopted.waiting
                 adopted.ask_version = node.ask_version
                 return
+
+    def keep(self, broker_ids: Container[int], now_ms: int) -> None:
+        """The cluster has these brokers: of others forget what nobody uses any more.
+
+        Who has a request under way there goes with the next view.
+        """
+        for key, node in list(self.nodes.items()):
+            connection = node.connection
+            is_used = node.waiting or (connection is not None and not _is_idle(connection))
+            if key[0] < 0 or key[0] in broker_ids or is_used:
+                continue
+            if connection is not None:
+                connection.lost(ConnectionLost(f"{_name(node)} left the cluster"), now_ms)
+                self._over.append(connection)
+            del self.nodes[key]
+            self.absences.forget(key[0])
 
     def any_node(self, now_ms: int) -> Node:
         """A node for a request that any broker can answer.
@@ -361,3 +377,8 @@ class Network:
 
 def _name(node: Node) -> str:
     return f"{node.address[0]}:{node.address[1]}"
+
+
+def _is_idle(connection: Connection) -> bool:
+    """Whether nobody waits for anything on it."""
+    return connection.is_ready and not (connection.in_flight or connection.outgoing)

@@ -40,7 +40,10 @@ Piece = tuple[BatchHeader, bytes | None, LossReason | None]
 
 
 def walk(row: FetchResponsePartition, from_offset: int) -> Iterator[Piece]:
-    """What lies at `from_offset` and behind it.  Raises InvalidBatch for a damaged batch."""
+    """What lies at `from_offset` and behind it, never a step back.
+
+    Raises InvalidBatch for a damaged batch.
+    """
     aborted = sorted(
         (entry.first_offset, entry.producer_id) for entry in row.aborted_transactions or ()
     )
@@ -49,6 +52,7 @@ def walk(row: FetchResponsePartition, from_offset: int) -> Iterator[Piece]:
         header = read_header(view)
         if header.next_offset <= from_offset:
             continue
+        from_offset = header.next_offset
         while aborted and aborted[0][0] <= header.last_offset:
             aborted_producers.add(aborted.pop(0)[1])
         is_skipped = header.is_control or not header.records_count

@@ -55,6 +55,7 @@ from .errors import (
     BrokerError,
     DeliveryFailed,
     NoTransaction,
+    PeerError,
     ProducerFenced,
     SegbrokerError,
     TransactionAborted,
@@ -167,6 +168,8 @@ class Transactions:
         )
         reply = yield from self._ask(request, "init")
         assert isinstance(reply, InitProducerIdResponse)
+        if reply.producer_id < 0:
+            raise PeerError(f"a broker gives the producer id {reply.producer_id}")
         self._find_version()
         identity.take(reply.producer_id, reply.producer_epoch)
         self._has_hole = False
