@@ -9,9 +9,12 @@ trouble on a link all that is not acknowledged there is sent again, in order.
 With a transactional id all of it is one transaction, which `prepare` leaves open for the driver to
 commit; otherwise records are there as soon as they are acknowledged.
 
+A batch that is too large for its topic is cut into pieces of half its size, with the same
+sequences, until they fit or one record is too large; the later ones of the topic are no larger.
+
 Invariant: `flush` returns only when every record is acknowledged.
 Limits: a record that is larger than a batch travels alone; what is in flight is in memory, at most
-IN_FLIGHT_MAX batches for each leader.
+IN_FLIGHT_MAX batches for each leader, with the rows that they were made of.
 """
 
 import time
@@ -55,14 +58,21 @@ SEQUENCE_END = 1 << 31
 # A leader that moved, and a sequence that is only out of order because the one before it was not
 # taken either: sent again, in order, both are put right.
 _AGAIN = {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER}
+# A batch of several records is cut, and the later ones of the topic are made no larger.
+_TOO_LARGE = {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE}
 
 
 @dataclass(eq=False, slots=True)
 class Batch:
-    """One batch, until it is acknowledged."""
+    """One batch, until it is acknowledged: records [begin, end) of a part, `size` bytes of them."""
 
     key: TopicPartition
     data: bytes
+    part: Records
+    begin: int
+    end: int
+    size: int
+    sequence: int
 
 
 class RecordWriter:
@@ -82,6 +92,8 @@ class RecordWriter:
         self._transactional_id = transactional_id
         self._identity: Identity | None = None
         self._random = Random()
+        # Of topics that have refused a batch as too large: what later ones may have.
+        self._fitting: dict[str, int] = {}
         self.records_count = 0
 
     def write(self, records: Records) -> None:
@@ -92,8 +104,14 @@ class RecordWriter:
         self._take_part({(records.topic, partition) for partition, _ in chosen})
         for partition, part in chosen:
             key = (records.topic, partition)
-            for begin, end in _cuts(part, self._options.batch_bytes):
-                self._send(self._batch(key, part, begin, end))
+            begin, ends = 0, _ends(part)
+            while begin < len(ends):
+                # Looked up for each: a batch that was refused meanwhile has made them smaller.
+                end, size = _cut(ends, begin, self._batch_bytes(records.topic))
+                sequence = self._sequences[key]
+                self._sequences[key] = (sequence + end - begin) % SEQUENCE_END
+                self._send(self._batch(key, part, begin, end, size, sequence))
+                begin = end
         self.records_count += len(records.values)
 
     def flush(self) -> None:
@@ -159,10 +177,13 @@ class RecordWriter:
         for key in fresh:
             self._sequences[key] = 0
 
-    def _batch(self, key: TopicPartition, part: Records, begin: int, end: int) -> Batch:
+    def _batch_bytes(self, topic: str) -> int:
+        return min(self._options.batch_bytes, self._fitting.get(topic, self._options.batch_bytes))
+
+    def _batch(
+        self, key: TopicPartition, part: Records, begin: int, end: int, size: int, sequence: int
+    ) -> Batch:
         assert self._identity is not None
-        sequence = self._sequences[key]
-        self._sequences[key] = (sequence + end - begin) % SEQUENCE_END
         try:
             data = encode_batch(
                 part.values[begin:end],
@@ -177,7 +198,7 @@ class RecordWriter:
             )
         except (ValueError, TypeError) as exc:
             raise SinkError(f"topic {key[0]!r} partition {key[1]}: {exc}") from exc
-        return Batch(key, data)
+        return Batch(key, data, part, begin, end, size, sequence)
 
     # On the way.
 
@@ -228,11 +249,13 @@ class RecordWriter:
         waiting = self._in_flight.pop(leader, deque())
         first_code = getattr(error, "code", None)
         while waiting:
-            if not error.retryable and first_code not in _AGAIN:
+            is_cut = self._cut_smaller(waiting, error)
+            if not is_cut and not error.retryable and first_code not in _AGAIN:
                 raise SinkError(f"not written: {error}{self._hint(error)}") from error
             if now_ms() > deadline_ms:
                 raise self._too_late(error) from error
-            time.sleep(backoff.next_delay_ms() / 1000)
+            if not is_cut:
+                time.sleep(backoff.next_delay_ms() / 1000)
             self._drop(leader)
             for topic in {batch.key[0] for batch in waiting}:
                 self._topics.pop(topic, None)
@@ -249,15 +272,38 @@ class RecordWriter:
                 error, first_code = exc, None
                 leader = self._leader(waiting[0].key)
 
+    def _cut_smaller(self, waiting: deque[Batch], error: SegbrokerError) -> bool:
+        """Cut the oldest, which was refused, if that was for its size and it has several records.
+
+        With the same sequences, and all that waits behind it for its partition: without what
+        comes before, none of that was taken.
+        """
+        refused = waiting[0]
+        code = error.code if isinstance(error, BrokerError) else None
+        if code not in _TOO_LARGE or refused.end - refused.begin < 2:
+            return False
+        topic = refused.key[0]
+        self._fitting[topic] = min(self._batch_bytes(topic), max(1, refused.size // 2))
+        batches = list(waiting)
+        waiting.clear()
+        for batch in batches:
+            waiting.extend(self._pieces(batch) if batch.key == refused.key else [batch])
+        return True
+
+    def _pieces(self, batch: Batch) -> Iterator[Batch]:
+        ends, begin = _ends(batch.part)[: batch.end], batch.begin
+        while begin < batch.end:
+            end, size = _cut(ends, begin, self._batch_bytes(batch.key[0]))
+            sequence = (batch.sequence + begin - batch.begin) % SEQUENCE_END
+            yield self._batch(batch.key, batch.part, begin, end, size, sequence)
+            begin = end
+
     def _hint(self, error: SegbrokerError) -> str:
         """What may be done about it, behind the error."""
         code = error.code if isinstance(error, BrokerError) else None
         if code in OVER and self._transactional_id is not None:
             return f"; {WHY_OVER}"
-        if code is ErrorCode.MESSAGE_TOO_LARGE:
-            size = self._options.batch_bytes
-            return f"; batches have up to {size} bytes of records (kafka.batch.size)"
-        return ""
+        return "; it is one record" if code in _TOO_LARGE else ""
 
     def _too_late(self, error: SegbrokerError) -> SinkError:
         limit_ms = self._options.delivery_timeout_ms
@@ -319,17 +365,18 @@ def _size(headers: Headers | None) -> int:
     return sum(HEADER_BYTES + 4 * len(name) + len(value or b"") for name, value in headers or ())
 
 
-def _cuts(part: Records, bytes_max: int) -> Iterator[tuple[int, int]]:
-    """[begin, end) of pieces of at most `bytes_max`, or of one record that is larger."""
+def _ends(part: Records) -> list[int]:
+    """Behind each record, the bytes of all up to there in a batch, at most."""
     sizes = [RECORD_BYTES + len(value or b"") for value in part.values]
     if part.keys is not None:
         sizes = [size + len(key or b"") for size, key in zip(sizes, part.keys, strict=True)]
     if part.headers is not None:
         sizes = [size + _size(row) for size, row in zip(sizes, part.headers, strict=True)]
-    ends = list(accumulate(sizes))
-    begin = 0
-    while begin < len(ends):
-        limit = bytes_max + (ends[begin - 1] if begin else 0)
-        end = max(begin + 1, bisect_right(ends, limit, begin))
-        yield begin, end
-        begin = end
+    return list(accumulate(sizes))
+
+
+def _cut(ends: list[int], begin: int, bytes_max: int) -> tuple[int, int]:
+    """Where a batch from `begin` on ends, and its bytes: at most so many, or one larger record."""
+    before = ends[begin - 1] if begin else 0
+    end = max(begin + 1, bisect_right(ends, before + bytes_max, begin))
+    return end, ends[end - 1] - before

@@ -1,5 +1,6 @@
 """The writers, called as Spark's workers call them; librdkafka reads what they wrote."""
 
+import hashlib
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -335,16 +336,37 @@ def test_a_transaction_that_was_over_before_its_commit_is_said_to_be(
         later.write(interrupted())
 
 
-def test_a_batch_that_is_too_large_for_its_topic_names_the_option(
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_batches_that_are_too_large_for_their_topic_are_cut_until_they_fit(
+    topics: Topics, name: Name, guarantee: str, codec: str, request: pytest.FixtureRequest
+) -> None:
+    if guarantee == "exactly-once":
+        request.getfixturevalue("segbroker_only")
+    topic = name()
+    topics.create(topic, 2, **{"max.message.bytes": "3000"})
+    count = 6000
+    rows = table(
+        # Text that no codec makes small.
+        value=[f"{n} {hashlib.sha256(str(n).encode()).hexdigest()}" for n in range(count)],
+        partition=[n % 2 for n in range(count)],
+    )
+    options = {"kafka.compression.type": codec, "deliveryGuarantee": guarantee}
+    write(topics, rows, topic=topic, **options)
+    found = topics.read(topic, count)
+    for partition in range(2):
+        numbers = [int((r.value or b"").split()[0]) for r in found if r.partition == partition]
+        assert numbers == list(range(partition, count, 2))
+
+
+def test_one_record_that_is_too_large_ends_the_write_in_a_sentence(
     topics: Topics, name: Name
 ) -> None:
     topic = name()
-    topics.create(topic, 1, **{"max.message.bytes": "20000"})
-    rows = table(value=["x" * 1000] * 100)
-    with pytest.raises(SinkError, match=r"batches have up to 131072 bytes .*kafka\.batch\.size"):
+    topics.create(topic, 1, **{"max.message.bytes": "3000"})
+    rows = table(value=["small", "x" * 4000, "small"])
+    with pytest.raises(SinkError, match=r"not written: .* it is one record"):
         write(topics, rows, topic=topic, **ONCE)
-    write(topics, rows, topic=topic, **ONCE, **{"kafka.batch.size": "16384"})
-    assert len(topics.read(topic, 100)) == 100
 
 
 @pytest.mark.parametrize("header", [{"key": None, "value": b"x"}, None])
