@@ -97,7 +97,13 @@ def spark() -> None:
 @spark.command()
 @click.argument("topic")
 @click.option("--to", "path", required=True, metavar="PATH", help="Folder or URL for the files.")
-@click.option("--format", "file_format", type=click.Choice(FORMATS), default="parquet")
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(FORMATS),
+    default="parquet",
+    help="csv has no headers of records.",
+)
 @click.option(
     "--values",
     metavar="FORM",

@@ -6,7 +6,8 @@
     decode(frame, "carrier STRING, ...")  these fields of the JSON objects
 
 Beside the columns of the value stand those of the record: _key, _topic, _partition, _offset,
-_timestamp; with `text` and `binary` they have their own names.
+_timestamp, and _headers where the frame has them; with `text` and `binary` they have their own
+names.
 
 Limits: a sample is SAMPLE_ROWS records; a field that none of them has is not seen.
 """
@@ -46,15 +47,15 @@ def decode(
     """
     if isinstance(form, StructType):
         return _json(frame, form)
+    rest = ["topic", "partition", "offset", "timestamp"]
+    rest += ["headers"] * ("headers" in frame.columns)
     match form.strip().lower():
         case "text":
             return frame.selectExpr(
-                "CAST(key AS STRING) AS key",
-                "CAST(value AS STRING) AS value",
-                *("topic", "partition", "offset", "timestamp"),
+                "CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value", *rest
             )
         case "binary":
-            return frame.select("key", "value", "topic", "partition", "offset", "timestamp")
+            return frame.select("key", "value", *rest)
         case "json":
             fields = _json_fields(sample if sample is not None else frame)
             if fields is None:
@@ -75,8 +76,11 @@ def _json(frame: "DataFrame", fields: str | StructType) -> "DataFrame":
     else:
         quoted = fields.replace("'", "\\'")
         value = functions.expr(f"from_json(CAST(value AS STRING), '{quoted}')")
-    parsed = frame.select(value.alias("_value"), *map(functions.expr, OF_RECORD))
-    return parsed.select("_value.*", *(each.rpartition(" ")[2] for each in OF_RECORD))
+    of_record = [*OF_RECORD]
+    if "headers" in frame.columns:
+        of_record.append("headers AS _headers")
+    parsed = frame.select(value.alias("_value"), *map(functions.expr, of_record))
+    return parsed.select("_value.*", *(each.rpartition(" ")[2] for each in of_record))
 
 
 def _json_fields(sample: "DataFrame") -> StructType | None:

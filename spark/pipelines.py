@@ -20,6 +20,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
+
 from segbroker.client import Admin
 
 from .connecting import parse_client
@@ -46,6 +48,7 @@ CSV_WRITTEN = {
 CSV_READ = {"header": "true", "multiLine": "true", "nullValue": "\0"}
 # Without, a file that is a week older than the newest one of earlier runs is passed over.
 FILE_AGE_MAX = "36500d"
+HEADERS = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
 # Of any time zone that the session has, and of times before 1970.
 UTC_DATE = "CAST(date_from_unix_date(CAST(floor(unix_seconds({0}) / 86400) AS INT)) AS STRING)"
 # Files that a file source looks past begin with this.
@@ -104,7 +107,9 @@ def export_topic(
     _refuse_second(spark, path, place)
     form = values or (BINARY if file_format == "parquet" else TEXT)
     pace = pace or Pace()
-    frame = _stream(spark, broker, topic, start, pace)
+    # A row of CSV has no place for a list.
+    with_headers = "false" if file_format == "csv" else "true"
+    frame = _stream(spark, broker, topic, start, pace, includeHeaders=with_headers)
     decoded = decode(frame, form, sample=_batch(spark, broker, topic))
     time = "_timestamp" if "_timestamp" in decoded.columns else "timestamp"
     taken = {name.lower() for name in decoded.columns}
@@ -137,6 +142,8 @@ def import_files(
     """
     how = CSV_READ if file_format == "csv" else {}
     schema = spark.read.format(file_format).options(**how).load(path).schema
+    if file_format == "json" and "value" in schema.names:
+        schema = _with_headers(schema)
     stream = spark.readStream.format(file_format).schema(schema).options(**how)
     frame = stream.option("maxFileAge", FILE_AGE_MAX).load(path)
     if key is not None and key not in frame.columns:
@@ -190,6 +197,19 @@ def replay(
         condition = "" if where is None else f" WHERE {where}"
         sql = f"SELECT key, value, headers FROM {RECORDS}{condition}"
     return _run(_into(spark.sql(sql), broker, target), checkpoint, pace, tell)
+
+
+def _with_headers(schema: StructType) -> StructType:
+    """The schema with headers as an export wrote them: JSON has bytes as text in base64, and of
+    what is null or empty says nothing."""
+    return StructType(
+        [
+            StructField(field.name, HEADERS)
+            if field.name == "headers" and isinstance(field.dataType, ArrayType)
+            else field
+            for field in schema.fields
+        ]
+    )
 
 
 def _stream(

@@ -112,7 +112,7 @@ RECORDS: list[bytes | None] = [
 ]
 
 
-@pytest.mark.parametrize("form", ["csv", "json"])
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
 def test_what_an_export_wrote_an_import_sends_as_it_was(
     command: Command, topics: Topics, name: Name, tmp_path: Path, form: str
 ) -> None:
@@ -120,11 +120,15 @@ def test_what_an_export_wrote_an_import_sends_as_it_was(
     topics.create(topic)
     topics.create(again)
     topics.produce(topic, RECORDS, key=b" key ")
+    headers: list[tuple[str, bytes | None]] = [("h", b"\xff\0"), ("n", None), ("h", b"")]
+    topics.produce(topic, [b"with headers"], headers=[*headers])
     folder = str(tmp_path / "lake")
     command("export", topic, "--to", folder, "--format", form)
     command("import", folder, "--topic", again, "--format", form)
-    found = topics.read(again, len(RECORDS))
+    *found, last = topics.read(again, len(RECORDS) + 1)
     assert [(row.key, row.value) for row in found] == [(b" key ", value) for value in RECORDS]
+    assert not any(row.headers for row in found)
+    assert (last.value, last.headers) == (b"with headers", [] if form == "csv" else headers)
 
 
 def test_folders_are_named_by_the_date_in_utc_whatever_the_session_and_the_fields_are(
