@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator
 from segbroker.protocol.limits import FRAME_SIZE_MAX
 
 READ_SIZE = 1 << 18
-LINE_SIZE_MAX = FRAME_SIZE_MAX
+# A request carries the record with its key's and headers' sizes, and its own.
+LINE_SIZE_MAX = FRAME_SIZE_MAX - (64 << 10)
 
 
 class LineTooLong(ValueError):
-    """A line that no broker would take; the message has its number."""
+    """A line that no broker would take; it comes behind those that were handed on."""
 
 
 def read_lines(read: Callable[[int], bytes]) -> Iterator[list[bytes]]:
@@ -31,20 +32,18 @@ def read_lines(read: Callable[[int], bytes]) -> Iterator[list[bytes]]:
     """
     held: list[bytes] = []
     held_size = 0
-    count = 0
     while data := read(READ_SIZE):
         first, newline, rest = data.partition(b"\n")
         held.append(first)
         held_size += len(first)
         if held_size > LINE_SIZE_MAX:
-            raise LineTooLong(f"line {count + 1} is longer than {LINE_SIZE_MAX} bytes")
+            raise LineTooLong(f"longer than {LINE_SIZE_MAX} bytes, which no request carries")
         if not newline:
             continue
         lines = rest.split(b"\n")
         last = lines.pop()
         lines.insert(0, b"".join(held))
         held, held_size = [last], len(last)
-        count += len(lines)
         yield lines
     if held_size:
         yield [b"".join(held)]

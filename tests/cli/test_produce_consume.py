@@ -226,6 +226,18 @@ def test_each_of_many_lines_that_are_too_large_costs_itself_alone(run: Run, topi
     assert run("consume", topic, "-e").stdout == b"first\nlast\n"
 
 
+def test_lines_larger_than_the_clients_buffer_arrive_where_the_topic_takes_them(
+    run: Run, topic: str
+) -> None:
+    run("topic", "create", topic, "--partitions", "1", "-c", "max.message.bytes=104857600")
+    sizes = [5, 17 << 20, 33 << 20, 6]
+    lines = b"".join(b"x" * size + b"\n" for size in sizes)
+    sent = run("produce", topic, stdin=lines)
+    assert (sent.returncode, sent.stderr) == (0, b"")
+    read = run("consume", topic, "-e", "-f", "%S\\n")
+    assert [int(size) for size in read.stdout.split()] == sizes
+
+
 def test_a_typed_line_is_sent_before_the_next_is_typed(daemon: Daemon, topic: str) -> None:
     with Admin(daemon.address) as admin:
         admin.create_topic(topic, partitions=1)
