@@ -24,9 +24,10 @@ PRODUCE: Final = "producer_byte_rate"
 CONSUME: Final = "consumer_byte_rate"
 TIME: Final = "request_percentage"
 REQUESTS: Final = "request_rate"
+MUTATIONS: Final = "controller_mutation_rate"
 CONNECTIONS: Final = "connection_creation_rate"
 
-KEYS_OF_CLIENTS: Final = frozenset({PRODUCE, CONSUME, TIME, REQUESTS})
+KEYS_OF_CLIENTS: Final = frozenset({PRODUCE, CONSUME, TIME, REQUESTS, MUTATIONS})
 KEYS_OF_ADDRESSES: Final = frozenset({CONNECTIONS})
 
 

@@ -15,6 +15,11 @@ client owes something.
 | consumer_byte_rate | bytes of records in Fetch replies |
 | request_rate | requests (segbroker's own key) |
 | request_percentage | time of the loop spent on requests, 100 for all of it |
+| controller_mutation_rate | partitions that are made or deleted, by whom they are asked for |
+
+Of the last one MUTATION_BURST_S seconds' worth may be used at once, as in Kafka, an hour's be owed.
+Who owes something makes and deletes nothing, and is told so where its version of the request has a
+word for it (topic_admin.py).
 
 Who has no quota at all has that of the settings, by user and address.  Before login nothing is
 charged: strangers would share one allowance, and one of them could keep all others from logging in.
@@ -33,12 +38,16 @@ from segbroker.segments.manager import DiskManager
 from segbroker.segments.quotas import NAME_SIZE_MAX, SECTION, SET, Entity, quotas_of
 
 from ..peers.peer import Peer
-from .quota_rules import CONSUME, PRODUCE, REQUESTS, TIME, Found, find
+from .quota_rules import CONSUME, MUTATIONS, PRODUCE, REQUESTS, TIME, Found, find
 
 BURST_S: Final = 1.0
 DEBT_S: Final = 30.0
+MUTATION_BURST_S: Final = 11.0
+"""Kafka's controller.quota.window.num, of a second each."""
+MUTATION_DEBT_S: Final = 3_600.0
 BUCKETS_MAX: Final = 10_000
 SWEEP_S: Final = 1.0
+METERED: Final = (PRODUCE, CONSUME, REQUESTS, TIME, MUTATIONS)
 UNLIMITED: Final = 1 << 62
 """Bytes of a fetch of whom no quota holds back."""
 
@@ -46,30 +55,42 @@ UNLIMITED: Final = 1 << 62
 class Bucket:
     """An allowance that several connections may share."""
 
-    __slots__ = ("_at", "_level", "rate")
+    __slots__ = ("_at", "_least", "_level", "_most", "rate")
 
-    def __init__(self, rate: float, now: float) -> None:
+    def __init__(
+        self, rate: float, now: float, burst_s: float = BURST_S, debt_s: float = DEBT_S
+    ) -> None:
         """rate: per second, above 0; full at `now` (trio's clock)."""
         self.rate = rate
         self._at = now
-        self._level = rate * BURST_S
+        self._most, self._least = rate * burst_s, -rate * debt_s
+        self._level = self._most
 
     def charge(self, amount: float, now: float) -> float:
         """Take `amount`; how many seconds it takes until nothing is owed."""
-        level = min(self._level + (now - self._at) * self.rate, self.rate * BURST_S) - amount
-        self._level = max(level, -self.rate * DEBT_S)
+        level = min(self._level + (now - self._at) * self.rate, self._most) - amount
+        self._level = max(level, self._least)
         self._at = now
         return -self._level / self.rate if self._level < 0 else 0.0
 
     def is_full(self, now: float) -> bool:
         """Whether nobody would notice that it is gone."""
-        return self._level + (now - self._at) * self.rate >= self.rate * BURST_S
+        return self._level + (now - self._at) * self.rate >= self._most
 
 
 class Meter:
     """The buckets of one client, as they were looked up last."""
 
-    __slots__ = ("client_id", "consume", "generation", "principal", "produce", "requests", "time")
+    __slots__ = (
+        "client_id",
+        "consume",
+        "generation",
+        "mutations",
+        "principal",
+        "produce",
+        "requests",
+        "time",
+    )
 
     def __init__(self, peer: Peer, generation: int, buckets: Mapping[str, Bucket | None]) -> None:
         self.principal = peer.principal
@@ -79,6 +100,7 @@ class Meter:
         self.consume = buckets[CONSUME]
         self.requests = buckets[REQUESTS]
         self.time = buckets[TIME]
+        self.mutations = buckets[MUTATIONS]
 
 
 class Quotas:
@@ -138,6 +160,24 @@ class Quotas:
         if peer.is_admitted and (bucket := self._meter(peer).time) is not None:
             self._charge(peer, bucket, seconds * 100)
 
+    def mutates(self, peer: Peer, partitions: int, *, is_strict: bool) -> float:
+        """So many partitions are about to be made or deleted for this client; how many seconds it
+        owes.
+
+        is_strict: nothing is charged to who owes something, and may not be done; who owes nothing
+        may, whatever it owes behind that.  Otherwise it may always, and owes what is returned.
+        """
+        bucket = self._meter(peer).mutations
+        if bucket is None:
+            return 0.0
+        now = trio.current_time()
+        if not is_strict:
+            return bucket.charge(partitions, now)
+        owed = bucket.charge(0, now)
+        if not owed:
+            bucket.charge(partitions, now)
+        return owed
+
     def fetch_limit(self, peer: Peer) -> int:
         """Most bytes of a fetch now; 0: its client owes something, and gets nothing."""
         bucket = self._meter(peer).consume
@@ -163,7 +203,7 @@ class Quotas:
             and meter.principal is peer.principal
         ):
             return meter
-        buckets = {key: self._bucket(peer, key) for key in (PRODUCE, CONSUME, REQUESTS, TIME)}
+        buckets = {key: self._bucket(peer, key) for key in METERED}
         meter = peer.meter = Meter(peer, self._generation, buckets)
         return meter
 
@@ -179,7 +219,7 @@ class Quotas:
             owner = found.owner if self._has_room() else (key, "everybody else")
             bucket = self._buckets.get(owner)
             if bucket is None:
-                bucket = self._buckets[owner] = Bucket(found.rate, trio.current_time())
+                bucket = self._buckets[owner] = _made(key, found.rate, trio.current_time())
         return bucket
 
     def _has_room(self) -> bool:
@@ -216,6 +256,12 @@ class Quotas:
         self._manager.record_soon(
             done, SET, entity=[list(part) for part in entity], values=dict(values)
         )
+
+
+def _made(key: str, rate: float, now: float) -> Bucket:
+    if key == MUTATIONS:
+        return Bucket(rate, now, MUTATION_BURST_S, MUTATION_DEBT_S)
+    return Bucket(rate, now)
 
 
 def _set(defaults: Mapping[str, float]) -> dict[str, float]:

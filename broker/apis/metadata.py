@@ -10,6 +10,8 @@
 Asking for one of Kafka's own topics (__consumer_offsets) creates none: INVALID_TOPIC_EXCEPTION,
 which a consumer says at once, for what it would wait for is not kept in a topic here.
 
+Who owes something of its quota of changes (quotas.py) creates none: the topic is unknown to it.
+
 With an authorizer (authorized.py) a topic that may not be described is left out of "all" and is
 TOPIC_AUTHORIZATION_FAILED by name, whether it exists or not; asking creates with CREATE alone.
 
@@ -141,6 +143,10 @@ async def _asked(
             return _unknown(name, ErrorCode.INVALID_TOPIC_EXCEPTION, asked)
         if not _may_create(core, peer, name):
             return _unknown(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
+        if core.quotas is not None and core.quotas.mutates(
+            peer, core.config.partitions, is_strict=True
+        ):
+            return _unknown(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked)
         try:
             meta = await core.topics.auto_create(name)
         except STORAGE_FAILURES as exc:

@@ -4,7 +4,7 @@
 |---------------------------------------------------------------|--------------------|
 | user, client-id or both; ip alone; each once, names or null    | fine               |
 | any other kind, none, an empty or too long name                | 42 INVALID_REQUEST |
-| a key that its kind has not (controller_mutation_rate is none) | 42 INVALID_REQUEST |
+| a key that its kind has not                                    | 42 INVALID_REQUEST |
 | an ip that is no address (a name is none)                      | 42 INVALID_REQUEST |
 | a value of 0 or less, or no number                             | 42 INVALID_REQUEST |
 | a fraction of a byte or of a connection, or too many of them   | 42 INVALID_REQUEST |

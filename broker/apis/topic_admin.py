@@ -10,6 +10,10 @@
 | an illegal name                           | 17 INVALID_TOPIC_EXCEPTION         |
 | a name that exists                        | 36 TOPIC_ALREADY_EXISTS            |
 | more partitions than PARTITIONS_ASKED_MAX | 44 POLICY_VIOLATION, each of them  |
+| a quota of changes is used up (quotas.py) | 89 THROTTLING_QUOTA_EXCEEDED       |
+
+89 is told by CreateTopics 6, DeleteTopics 5 and CreatePartitions 3 on; in older versions it is done
+all the same, and the client is not read until its quota is paid.
 
 `validate_only` does all of this and creates nothing.  -1 partitions: the broker's default.
 DeleteRecords of a topic whose cleanup.policy has no `delete`: 44 POLICY_VIOLATION, as in Kafka.
@@ -17,7 +21,7 @@ DeleteRecords of a topic whose cleanup.policy has no `delete`: 44 POLICY_VIOLATI
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from segbroker.protocol.errors import ErrorCode
@@ -44,6 +48,7 @@ from segbroker.segments.errors import StorageError, UnknownTopic
 from segbroker.segments.manager import NewTopic, Outcome
 from segbroker.segments.topic_config import TopicConfig
 
+from ..access.quota_rules import MUTATIONS
 from ..call import Call
 from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
@@ -55,8 +60,11 @@ _DEFAULT: Final = -1
 PARTITIONS_ASKED_MAX: Final = 10_000
 """Partitions of all topics of one request, as in Kafka; or what one topic may have, if that is
 more.  Of each topic the answer has some forty settings, also where nothing is created."""
-# From this version on there is a code for it.
+# From these versions on there is a code for it.
 _KNOWS_DISABLED: Final = 3
+_CREATE_STRICT_SINCE: Final = 6
+_DELETE_STRICT_SINCE: Final = 5
+_GROW_STRICT_SINCE: Final = 3
 # A topic of this name would be taken for the log of Kafka's controllers.
 _OF_KRAFT: Final = "__cluster_metadata"
 
@@ -88,7 +96,9 @@ async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTo
             if asked.name == _OF_KRAFT:
                 told = f"Creation of internal topic {_OF_KRAFT} is prohibited."
                 raise Refused(ErrorCode.INVALID_REQUEST, told)
-            wanted.append(_new_topic(core, asked))
+            new = _new_topic(core, asked)
+            _charge(core, call, new.partitions, _CREATE_STRICT_SINCE)
+            wanted.append(new)
         except Refused as exc:
             row.error_code, row.error_message = exc.code, exc.message
         except STORAGE_FAILURES as exc:
@@ -108,6 +118,19 @@ async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTo
         row.replication_factor = 1
         row.configs = created_configs(core, new.config)
     return CreateTopicsResponse(topics=list(rows.values()))
+
+
+def _charge(core: Core, call: Call[Any], partitions: int, strict_since: int) -> None:
+    """What is asked for changes so many partitions.  Raises Refused: it may not."""
+    if core.quotas is None:
+        return
+    is_strict = call.version >= strict_since
+    owed = core.quotas.mutates(call.peer, partitions, is_strict=is_strict)
+    if owed:
+        call.peer.mute(owed)
+    if owed and is_strict:
+        told = f"the quota {MUTATIONS} is used up: ask again in {owed:.1f} s"
+        raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, told)
 
 
 def _count_asked(core: Core, asked: CreateTopicsRequestTopic) -> int:
@@ -197,6 +220,16 @@ async def delete_topics(core: Core, call: Call[DeleteTopicsRequest]) -> DeleteTo
             continue
         if first.setdefault(row.name, row) is not row:
             row.error_code, row.error_message = wire_error(UnknownTopic(row.name))
+    for name, row in tuple(first.items()) if core.quotas is not None else ():
+        await pace.step()
+        meta = core.topics.get(name)
+        if meta is None:
+            continue
+        try:
+            _charge(core, call, meta.partitions, _DELETE_STRICT_SINCE)
+        except Refused as exc:
+            row.error_code, row.error_message = exc.code, exc.message
+            del first[name]
     ids = {name: one for name, one in meant.items() if one is not None}
     outcomes = await core.topics.delete_all(first, ids)
     for name, row in first.items():
@@ -261,7 +294,7 @@ async def create_partitions(
         try:
             if counts[asked.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"{asked.name!r} is asked for twice")
-            await _grow(core, asked, validate_only=request.validate_only)
+            await _grow(core, call, asked)
         except Refused as exc:
             row.error_code, row.error_message = exc.code, exc.message
         except STORAGE_FAILURES as exc:
@@ -269,7 +302,9 @@ async def create_partitions(
     return CreatePartitionsResponse(results=list(rows.values()))
 
 
-async def _grow(core: Core, asked: CreatePartitionsRequestTopic, *, validate_only: bool) -> None:
+async def _grow(
+    core: Core, call: Call[CreatePartitionsRequest], asked: CreatePartitionsRequestTopic
+) -> None:
     meta = core.topics.get(asked.name)
     if meta is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.name!r}")
@@ -288,7 +323,8 @@ async def _grow(core: Core, asked: CreatePartitionsRequestTopic, *, validate_onl
             )
         for one in asked.assignments:
             _check_assignment(core, one.broker_ids)
-    if not validate_only:
+    _charge(core, call, asked.count - meta.partitions, _GROW_STRICT_SINCE)
+    if not call.request.validate_only:
         await core.topics.create_partitions(asked.name, asked.count)
 
 

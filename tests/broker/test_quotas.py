@@ -281,7 +281,7 @@ async def test_quotas_are_described_by_component_and_survive_a_restart() -> None
         ({"ip": "10.0.0.777"}, {"connection_creation_rate": 1}),
         ({"ip": "localhost"}, {"connection_creation_rate": 1}),
         ({"user": "a"}, {"connection_creation_rate": 1}),
-        ({"user": "a"}, {"controller_mutation_rate": 1}),
+        ({"ip": "10.0.0.1"}, {"controller_mutation_rate": 1}),
         ({"user": ""}, {PRODUCE: 1}),
         ({"user": "n" * 1_001}, {PRODUCE: 1}),
         ({"user": "a"}, {PRODUCE: 0}),

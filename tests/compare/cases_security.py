@@ -119,6 +119,23 @@ async def quotas_are_changed(stage: Stage) -> None:
     )
 
 
+@case(ApiKey.CREATE_TOPICS, since=2)
+async def topics_beyond_a_quota(stage: Stage) -> None:
+    rate = "controller_mutation_rate"
+    await stage.quietly(ApiKey.ALTER_CLIENT_QUOTAS, 0, entries=[quota(rate, 4.0, client="compare")])
+    try:
+        await trio.sleep(1)  # Kafka answers before its controller goes by it
+        topics = [
+            {"name": f"{stage.name}-{count}", "num_partitions": count, "replication_factor": 1}
+            for count in (50, 1)
+        ]
+        await stage.ask("two", ApiKey.CREATE_TOPICS, topics=topics, timeout_ms=20_000)
+    finally:
+        await stage.quietly(
+            ApiKey.ALTER_CLIENT_QUOTAS, 0, entries=[quota(rate, 0, client="compare")]
+        )
+
+
 EXACTLY, THE_DEFAULT, ANY_NAME = 0, 1, 2
 
 
