@@ -2,7 +2,7 @@
 
 | found | when | then |
 |---|---|---|
-| open for longer than its timeout | every round | aborted, its producer fenced |
+| open for longer than its timeout | every round; a start leaves it GRACE_MS | aborted, fenced |
 | open, and records of it may be gone | at the start | the same, before anybody commits the rest |
 | decided, without all of its markers | at the start | its markers |
 | open in a partition, and known to nobody | when the partition is opened | an abort marker |
@@ -45,6 +45,8 @@ log = structlog.get_logger()
 
 VISITS_MAX: Final = 500
 RETRY_MS: Final = 1_000
+GRACE_MS: Final = 5_000
+"""After a start, for a transaction whose time is over: its producer may just be coming back."""
 """Before an abort for lateness is tried again."""
 
 
@@ -76,10 +78,18 @@ class TransactionUpkeep:
             if known.state.is_ending:
                 log.info("transaction_resumed", **name_of(known))
                 self._coordinator.complete_soon(entry)
-            elif known.state is State.ONGOING and self._may_be_torn(known):
-                entry.is_torn = True
-                entry.deadline_ms = monotonic_ms()
+            elif known.state is State.ONGOING:
+                entry.is_torn = self._may_be_torn(known)
+                left_ms = 0 if entry.is_torn else self._left_ms(known)
+                entry.deadline_ms = monotonic_ms() + left_ms
         self._abort_late()
+
+    def _left_ms(self, known: Transaction) -> int:
+        """How long a transaction of before the start may still be open: its time has gone on, or a
+        broker that is killed again and again would never end it.  All of it by a clock that was set
+        back."""
+        passed_ms = max(0, self._now_ms() - known.started_ms)
+        return min(known.timeout_ms, max(GRACE_MS, known.timeout_ms - passed_ms))
 
     def _may_be_torn(self, known: Transaction) -> bool:
         """Whether records of an open transaction may have gone with the last process, or with a

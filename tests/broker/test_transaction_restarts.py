@@ -2,10 +2,12 @@
 
 import errno
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 import trio
 
+from segbroker.broker.groups.groups import monotonic_ms
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.record_batch import check_batch, encode_batch
@@ -18,6 +20,7 @@ from ..support.wire_client import WireClient, connect, values
 from ..support.wire_transactions import (
     NOW_MS,
     V1,
+    V2,
     VERSIONS,
     Tx,
     aborted,
@@ -159,6 +162,41 @@ async def test_what_may_be_torn_is_aborted_before_anybody_commits_it_also_where_
     if dies:  # in the same boot of the machine: this start loses nothing more
         async with serving(storage=image) as broker, connect(broker.address) as client:
             await is_fenced(client)
+
+
+async def test_a_transaction_whose_time_is_over_is_aborted_soon_after_a_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("segbroker.broker.transactions.transaction_upkeep.GRACE_MS", 10)
+    disk = MemoryStorage()
+    # A producer that is gone, and a broker that is killed more often than the timeout is long.
+    async with (
+        serving(storage=disk, now_ms=lambda: NOW_MS) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        tx = Tx(client, "tx", V2)
+        assert await tx.init(timeout_ms=600_000) == 0
+        assert await tx.send("t", b"v") == 0
+        image = disk.after_kill()
+    for later_ms in (300_000, -300_000):  # half of it; by a clock that was set back, nothing
+        clock = partial(int, NOW_MS + later_ms)
+        async with serving(storage=image, now_ms=clock) as broker:
+            left_ms = broker.core.transactions.table.open["tx"].deadline_ms - monotonic_ms()
+            assert 600_000 - max(0, later_ms) - 60_000 < left_ms <= 600_000 - max(0, later_ms)
+            image = image.after_kill()
+    async with (
+        serving(
+            storage=image, now_ms=lambda: NOW_MS + 600_001, housekeeping_interval_ms=10
+        ) as broker,
+        connect(broker.address) as client,
+    ):
+
+        async def is_over() -> bool:
+            return (await read(client, "t")).last_stable_offset == 2
+
+        await until(is_over)
+        assert aborted(await read(client, "t")) == [(tx.producer_id, 0)]
 
 
 @pytest.mark.parametrize("durability", ["disk", "memory"])
