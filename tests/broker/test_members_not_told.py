@@ -150,10 +150,11 @@ async def test_who_is_not_told_while_the_disk_fails_is_not_dropped_for_it() -> N
 
 async def test_who_was_not_told_before_its_broker_ended_is_told_by_the_next() -> None:
     disk = GatedStorage()
+    let_go_ms = 250  # the kill comes sooner behind the answer than this
     async with broker_on(disk, 2) as (_, clients):
         await clients[0].create("t", partitions=2)
-        one = Member(clients[0], "one", rebalance_timeout_ms=AT_ONCE_MS)
-        two = Member(clients[1], "two", rebalance_timeout_ms=AT_ONCE_MS)
+        one = Member(clients[0], "one", rebalance_timeout_ms=let_go_ms)
+        two = Member(clients[1], "two", rebalance_timeout_ms=let_go_ms)
         await one.join()
         await two.join()
         had = dict(one.reads)
@@ -162,7 +163,7 @@ async def test_who_was_not_told_before_its_broker_ended_is_told_by_the_next() ->
         one.reads = had  # the answer was lost
     async with broker_on(image, 2) as (_, clients):
         one.client, two.client = clients
-        ends_ms = monotonic_ms() + LONGER_MS
+        ends_ms = monotonic_ms() + 2 * let_go_ms
         while monotonic_ms() < ends_ms:
             assert (await two.beat()).error_code == 0
             assert not two.reads
