@@ -299,8 +299,8 @@ class ProducerTable:
         }
 
     def rows(self) -> list[tuple[int, Producer]]:
-        """What is known, by producer id."""
-        return sorted(self._producers.items())
+        """What is known, by producer id; copied at once, so also beside who changes it."""
+        return sorted(self._producers.copy().items())
 
     def copy(self) -> "ProducerTable":
         """The table as it is now."""

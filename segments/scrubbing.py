@@ -156,8 +156,13 @@ class Scrubber:
                 row = known.sealed.row(number)
             if row is None:
                 continue  # deleted meanwhile
-            problem = yield from check_segment(manager.storage, paths, row, self._buffer)
             self.statistics.segments += 1
+            try:
+                problem = yield from check_segment(manager.storage, paths, row, self._buffer)
+            except OSError as exc:  # nobody can repair what cannot be read; the others may be whole
+                self.statistics.errors += 1
+                log.error("segment_not_readable", path=paths.log(number), error=str(exc))
+                continue
             if problem is not None:
                 handler = manager.get_handler(meta.name, partition)
                 self.statistics.errors += handler.check_segment(problem)

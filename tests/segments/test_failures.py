@@ -440,3 +440,28 @@ def test_a_topic_that_is_deleted_while_its_log_is_opened_again_leaves_no_file_op
     meddled(disk, manager, lambda: manager.delete_topic("t"))
     assert manager.statistics().open_logs == manager.statistics().partitions_open == 0
     assert [file.path for file in disk.files if "/t/" in file.path and not file._closed] == []
+
+
+def test_who_asks_for_the_producers_does_not_wait_for_a_log_that_is_opened_again() -> None:
+    # The loop asks, and opening a log waits for a disk that has just failed.
+    disk = MeddlingStorage()
+    manager, handler = partition_on(disk)
+    append(handler, batch_of(b"x", producer=(7, 0, 0)))
+    disk.full = True
+    with pytest.raises(DiskFull):
+        write(handler, 1)
+    disk.full = False
+    found: list[int] = []
+
+    def ask() -> None:
+        found.extend(producer_id for producer_id, _ in handler.producers())
+
+    def meddle() -> None:
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        asking.join(timeout=10)
+        assert found == [7], "it waits"
+
+    disk.meddle = meddle
+    manager.housekeeping(5_000)
+    assert handler.read_only is None

@@ -1,5 +1,6 @@
 """The scrub: what it finds, what it leaves alone, and how fast it goes."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,30 @@ def test_damage_is_repaired_before_anybody_reads_it() -> None:
     ]
     manager.close()
     assert scrubbed(disk)[1].statistics.errors == 0
+
+
+class BadSectorStorage(MemoryStorage):
+    """One file of it cannot be read."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.bad = path
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if path == self.bad and read_only:
+            raise OSError(errno.EIO, "a bad sector", path)
+        return super().open(path, create=create, read_only=read_only)
+
+
+def test_behind_a_segment_that_cannot_be_read_damage_is_found_all_the_same() -> None:
+    disk = BadSectorStorage(log_path(0, 1))
+    disk._root = closed_disk(1).after_kill()._root
+    flip(disk, log_path(0, 2), 100)
+    manager, scrubber = scrubbed(disk)
+    assert (scrubber.statistics.segments, scrubber.statistics.errors) == (4, 2)
+    rows = [row for row in manager.report.rows if row.what == "gap"]
+    assert [(row.from_offset, row.to_offset) for row in rows] == [(6, 7)]
+    assert manager.get_handler("t", 0).scrubbed_ms == -1
 
 
 @pytest.mark.parametrize("how", ["missing", "damaged", "of another segment"])
