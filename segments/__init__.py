@@ -42,6 +42,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     first_stamps     the time of a segment's first batch, read from its file
     dirtiness        how much of a compacted log is dirty
     recovery         what a crash left, and what to do about it: decisions, no action
+    epochs           which leader epochs a log was in, by its batches
     report           what recovery found and did
     identity         whether a file is the segment that it is named after
     unfinished       a cleaning that a crash interrupted

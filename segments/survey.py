@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 from segbroker.protocol.record_batch import GapReason
 
 from .columns import SealedSegments
+from .epochs import epochs_of
 from .identity import is_behind_checkpoint, is_other_format
 from .known import Known, disagrees, read_known, read_start_copy
 from .manifest import Floor, Row, floor_of
@@ -164,6 +165,10 @@ def survey(storage: Storage, paths: LogPaths, around: Circumstances) -> Survey:
         base_offset = base_offset_of(contents[0][1])
         if base_offset is not None and base_offset < known.log_start_offset:
             known.sealed.end_offset = base_offset
+    if not known.size:
+        # A row that is damaged may be that of an epoch, and so may any behind it.
+        epochs = epochs_of(known.epochs, [data for _, data in contents])
+        known = known._replace(epochs=epochs)
     if not contents and _vouched(known, around) > known.sealed.end_offset:
         contents = [(known.sealed.next_number, memoryview(b""))]  # the file is gone altogether
     found = _scan_all(known, contents)

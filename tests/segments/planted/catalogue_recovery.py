@@ -186,4 +186,11 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
         "            content = whole\n",
         FAILURES + "behind_what_memory_lost_with_the_sync_nothing_is_kept_that_nobody_was_told_of",
     ),
+    Bug(
+        "without_a_manifest_a_segment_is_of_its_last_epoch",
+        "survey",
+        "        known = known._replace(epochs=epochs)\n",
+        "        pass\n",
+        "tests.segments.test_epochs:test_without_a_manifest_no_record_of_an_earlier_epoch_is_lost",
+    ),
 )
