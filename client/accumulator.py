@@ -56,6 +56,8 @@ class Accumulator(Batches):
         self.flushing = False
         # The short way in, see inbox: the shells' send() appends there.
         self.inboxes: dict[str, Inbox] = {}
+        # Those with a limit: what was put there lingers, or is told to the I/O side when it is put.
+        self._lingering: dict[Inbox, None] = {}
         self._lock = lock if lock is not None else nullcontext()
         self._delivery = delivery
 
@@ -180,6 +182,7 @@ class Accumulator(Batches):
         inbox.opened_ms = self._now_ms()
         inbox.wall_ms = self._wall_ms()
         inbox.pending.limit = inbox.limit_usual
+        self._lingering[inbox] = None
         if wake:
             self._wake_by(inbox.opened_ms + self.settings.linger_ms)
 
@@ -330,9 +333,10 @@ class Accumulator(Batches):
         """Seal what has lingered, what somebody waits for, and all of it when memory is short."""
         linger_ms = self.settings.linger_ms
         hurry = self.flushing or self._space is not None
-        for inbox in self.inboxes.values():
-            if inbox.pending.limit and (hurry or now_ms >= inbox.opened_ms + linger_ms):
+        for inbox in list(self._lingering):
+            if hurry or now_ms >= inbox.opened_ms + linger_ms:
                 self._drain(inbox, force=True)
+                del self._lingering[inbox]
                 inbox.pending.limit = 0
                 # Only now look: whoever put before saw the old limit, see inbox.
                 if len(inbox.pending):
@@ -349,11 +353,10 @@ class Accumulator(Batches):
     def next_linger_ms(self) -> int | None:
         linger_ms = self.settings.linger_ms
         wake = None
-        for inbox in self.inboxes.values():
-            if inbox.pending.limit:
-                due = inbox.opened_ms + linger_ms
-                if wake is None or due < wake:
-                    wake = due
+        for inbox in self._lingering:
+            due = inbox.opened_ms + linger_ms
+            if wake is None or due < wake:
+                wake = due
         for queue in self.active:
             batch = queue.open
             if batch is not None:
@@ -380,6 +383,7 @@ class Accumulator(Batches):
     def _close_inboxes(self) -> None:
         inboxes = list(self.inboxes.values())
         self.inboxes.clear()
+        self._lingering.clear()
         for inbox in inboxes:
             self._drain(inbox, force=True)
             self._close_inbox(inbox)

@@ -1,17 +1,20 @@
 """What Metadata said: brokers, the controller, and who leads which partition.
 
-    wanted topics --(due: never asked, aged, or somebody says it is wrong)--> MetadataRequest
+    all wanted topics --(due: aged, or somebody says that the view is wrong)--+
+    new ones, alone ----(at once)---------------------------------------------+--> MetadataRequest
+    what was no answer yet --(after a back-off)-------------------------------+
                   <-- reply: brokers, controller, topics with leaders, or an error per topic
 
 A view, not a truth: a leader may have moved since.  Who meets NOT_LEADER and the like says
 `invalidate()` and tries again after the next reply.  Asking is bounded by a back-off, so that a
-broker that answers nonsense is not asked in a tight loop.
+broker that answers nonsense is not asked in a tight loop.  New topics are asked for alone: who
+sends to thousands of them, one after another, would else ask for all of them as often.
 
 Invariant: at most one MetadataRequest is in flight.  A topic is asked for as long as it is wanted;
 of the cluster nothing else is kept.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from random import Random
 from uuid import UUID
@@ -83,15 +86,20 @@ class Cluster:
         self.controller_id = -1
         self.cluster_id: str | None = None
         self.topics: dict[str, TopicView] = {}
-        self.on_update: list[Callable[[int], None]] = []
+        # Called with the topics that a reply was about.
+        self.on_update: list[Callable[[Collection[str]], None]] = []
         self.replies_count = 0
-        self.last_reply_ms = 0
         self._settings = settings
         self._network = network
         self._create_topics = create_topics
         self._backoff = Backoff(random, settings.retry_backoff_ms, settings.retry_backoff_max_ms)
-        self._due_ms = 0
+        # Never asked for.
+        self._new: dict[str, None] = {}
+        # To be asked for again, alone, when the back-off is over.
+        self._again: dict[str, None] = {}
         self._is_wrong = True
+        self._due_ms = 0
+        self._all_asked_ms = 0
         self._in_flight = False
         self._waiting: list[Completion[None]] = []
 
@@ -108,24 +116,31 @@ class Cluster:
                 if len(self.topics) >= TOPICS_COUNT_MAX:
                     raise ValueError(f"a client works with at most {TOPICS_COUNT_MAX} topics")
                 self.topics[name] = TopicView(name)
-                self._is_wrong = True
-                # Of a topic that was never asked for, nothing said to wait.
-                self._due_ms = 0
+                self._new[name] = None
             elif self.topics[name].error is not None:
                 self.topics[name].looks = 0
-                self._is_wrong = True
+                self._again[name] = None
 
     def forget(self, topics: Iterable[str]) -> None:
         for name in topics:
             self.topics.pop(name, None)
+            self._new.pop(name, None)
+            self._again.pop(name, None)
 
     def invalidate(self) -> None:
         """Something here turned out wrong: ask again, after the back-off."""
         self._is_wrong = True
 
-    def refreshed(self) -> Completion[None]:
-        """Ask; done when the next reply is in (failed: when asking failed)."""
-        self._is_wrong = True
+    def refreshed(self, topics: Collection[str] = ()) -> Completion[None]:
+        """Ask for these topics, or all; done when the next reply is in (failed: asking failed).
+
+        The next reply may be to what was asked before.
+        """
+        for name in topics:
+            if name in self.topics and name not in self._new:
+                self._again[name] = None
+        if not topics or not (self._new or self._again):
+            self._is_wrong = True
         done: Completion[None] = Completion()
         self._waiting.append(done)
         return done
@@ -152,20 +167,22 @@ class Cluster:
     # Time.
 
     def step(self, now_ms: int) -> None:
-        if self._in_flight or not (self._is_wrong or self._aged(now_ms)) or now_ms < self._due_ms:
+        if self._in_flight or self._network.closed:
             return
-        if self._network.closed:
+        is_due = now_ms >= self._due_ms
+        is_all = is_due and (self._is_wrong or self._aged(now_ms))
+        if not (is_all or self._new or (is_due and self._again)):
             return
-        self._in_flight = True
-        self._is_wrong = False
+        names = list(self.topics if is_all else self._new or self._again)
         node = self._network.any_node(now_ms)
         if node.connection is None and now_ms < node.retry_at_ms:
             # Nobody can be tried yet: the request would only wait in that node.
-            self._in_flight = False
-            self._is_wrong = True
-            self._due_ms = node.retry_at_ms
+            self._put_off(names, is_all, node.retry_at_ms)
             return
-        names = list(self.topics)
+        self._in_flight = True
+        self._drop(names)
+        if is_all:
+            self._is_wrong = False
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=name) for name in names],
             allow_auto_topic_creation=self._create_topics,
@@ -178,11 +195,12 @@ class Cluster:
             if isinstance(reply, SegbrokerError):
                 if not reply.retryable:
                     node.last_error = reply  # why there was no answer, for who gives up
-                self._is_wrong = True
-                self._due_ms = at_ms + self._backoff.next_delay_ms()
+                self._put_off(names, is_all, at_ms + self._backoff.next_delay_ms())
                 self._finish(reply)
                 return
             assert isinstance(reply, MetadataResponse)
+            if is_all:
+                self._all_asked_ms = at_ms
             self._update(reply, names, at_ms)
 
         self._network.request(
@@ -196,20 +214,35 @@ class Cluster:
     def next_wake_ms(self) -> int | None:
         if self._in_flight:
             return None
-        if self._is_wrong:
+        if self._new:
+            return 0
+        if self._is_wrong or self._again:
             return self._due_ms
         if not self.topics:
             return None
-        return max(self._due_ms, self.last_reply_ms + self._settings.metadata_max_age_ms)
+        return max(self._due_ms, self._all_asked_ms + self._settings.metadata_max_age_ms)
 
     def _aged(self, now_ms: int) -> bool:
         if not self.topics:
             return False
-        return now_ms >= self.last_reply_ms + self._settings.metadata_max_age_ms
+        return now_ms >= self._all_asked_ms + self._settings.metadata_max_age_ms
+
+    def _put_off(self, names: Collection[str], is_all: bool, due_ms: int) -> None:
+        """Nobody answered for these: they are asked for again, and not before that."""
+        self._drop(names)
+        if is_all:
+            self._is_wrong = True
+        else:
+            self._again.update(dict.fromkeys(names))
+        self._due_ms = due_ms
+
+    def _drop(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._new.pop(name, None)
+            self._again.pop(name, None)
 
     def _update(self, reply: MetadataResponse, asked: list[str], now_ms: int) -> None:
         self.replies_count += 1
-        self.last_reply_ms = now_ms
         self.controller_id = reply.controller_id
         self.cluster_id = reply.cluster_id
         self.brokers = {broker.node_id: (broker.host, broker.port) for broker in reply.brokers}
@@ -218,7 +251,7 @@ class Cluster:
         if self.brokers:
             self._network.keep(self.brokers, now_ms)
         answered = {topic.name or "": topic for topic in reply.topics}
-        unsettled = False
+        unsettled = []
         for name in asked:
             view = self.topics.get(name)
             row = answered.get(name)
@@ -241,20 +274,17 @@ class Cluster:
                 for partition in row.partitions:
                     view.leaders[partition.partition_index] = partition.leader_id
                     view.leader_epochs[partition.partition_index] = partition.leader_epoch
-            unsettled = unsettled or not view.is_settled or -1 in view.leaders
+            if not view.is_settled or -1 in view.leaders:
+                unsettled.append(name)
         if unsettled:
-            self._is_wrong = True
+            self._again.update(dict.fromkeys(unsettled))
             self._due_ms = now_ms + self._backoff.next_delay_ms()
-        else:
+        elif not self._again:
             self._backoff.reset()
             # Never more often than the first back-off, however often it is called wrong.
             self._due_ms = now_ms + self._settings.retry_backoff_ms
-        if not self.topics.keys() <= set(asked):
-            # Wanted while the request was under way: no reason to wait.
-            self._is_wrong = True
-            self._due_ms = now_ms
         for notify in self.on_update:
-            notify(now_ms)
+            notify(asked)
         self._finish(None)
 
     def _finish(self, error: SegbrokerError | None) -> None:

@@ -80,7 +80,9 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """A new cluster view."""
+    """A new cluster view: of these topics, or of all."""
+
+    topics: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,8 +243,8 @@ class Engine:
             case Pause(delay_ms, why):
                 running.resume_ms = now_ms + delay_ms
                 running.last_error = why or running.last_error
-            case Refresh():
-                self._when_done(self.cluster.refreshed(), running, now_ms)
+            case Refresh(topics):
+                self._when_done(self.cluster.refreshed(topics), running, now_ms)
             case Until(completion):
                 self._when_done(completion, running, now_ms)
 

@@ -339,7 +339,7 @@ class Fetching:
                 is_first = view.partition_count == len(new)
                 self._add(new, start if is_first else "start")
 
-    def _cluster_updated(self, now_ms: int) -> None:
+    def _cluster_updated(self, asked: Collection[str]) -> None:
         for topic in {tp.topic for tp in self.states} | self.subscribed.keys():
             view = self.engine.cluster.topics.get(topic)
             if view is not None and view.is_settled and not view.partition_count:

@@ -5,7 +5,7 @@ pattern    looked for every metadata_max_age_ms; one that comes or goes is anoth
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import MetadataRequest, MetadataResponse
@@ -86,7 +86,7 @@ class GroupTopics:
         self._engine.cluster.want(names)
         self._changed()
 
-    def _cluster_updated(self, now_ms: int) -> None:
+    def _cluster_updated(self, asked: Collection[str]) -> None:
         if self._pattern is not None:
             return
         for name in self.names:

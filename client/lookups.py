@@ -112,7 +112,7 @@ def topics_known(engine: Engine, topics: Collection[str]) -> Call[list[TopicView
                 raise view.error
         if all(view.is_settled for view in views):
             return views
-        yield Refresh()
+        yield Refresh([view.name for view in views if not view.is_settled])
         if not all(view.is_settled for view in views):
             yield Pause(backoff.next_delay_ms())
 

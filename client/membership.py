@@ -20,7 +20,7 @@ Invariants: one question of joining at a time; answers that belong to an earlier
 dropped; heartbeats go on whatever the caller of the consumer does, and while the holder gives up.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum
 from random import Random
 from typing import Protocol
@@ -371,7 +371,7 @@ class Membership:
             for member_id, given in dealt.items()
         ]
 
-    def _cluster_updated(self, now_ms: int) -> None:
+    def _cluster_updated(self, asked: Collection[str]) -> None:
         """As leader: partitions came, or a topic went or came."""
         topics = self._engine.cluster.topics
         for name, count in self._dealt_by.items():

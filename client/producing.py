@@ -26,7 +26,7 @@ Invariant: a batch is finished or failed exactly once, and never finished withou
 (acks=0 apart, where being handed to the kernel is all there is).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from random import Random
 
 from segbroker.protocol.errors import ErrorCode, LocalProtocolError
@@ -94,7 +94,7 @@ class Producing:
         engine.components.append(self)
         if self.settings.transactional_id is not None:
             self.transactions = Transactions(engine, accumulator, self._identity, self.flush)
-        engine.cluster.on_update.append(self._cluster_updated)
+        engine.cluster.on_update.append(self._tell_topics)
 
     # The shell's side.
 
@@ -135,10 +135,7 @@ class Producing:
         self._is_handed_over = False
         accumulator = self.accumulator
         if self._wanted:
-            # list.pop is atomic: the caller's thread may append meanwhile.
-            while self._wanted:
-                self.engine.cluster.want([self._wanted.pop()])
-            self._tell_topics()
+            self._want_topics()
         accumulator.seal_due(now_ms)
         if not accumulator.active:
             return
@@ -172,11 +169,19 @@ class Producing:
 
     # Topics.
 
-    def _cluster_updated(self, now_ms: int) -> None:
-        self._tell_topics()
+    def _want_topics(self) -> None:
+        # list.pop is atomic: the caller's thread may append meanwhile.
+        while self._wanted:
+            name = self._wanted.pop()
+            try:
+                self.engine.cluster.want([name])
+            except ValueError as exc:  # too many
+                self.accumulator.topic_known(name, 0, SegbrokerError(str(exc)))
+            else:
+                self._tell_topics([name])
 
-    def _tell_topics(self) -> None:
-        for name in self.accumulator.topics:
+    def _tell_topics(self, names: Collection[str]) -> None:
+        for name in names:
             view = self.engine.cluster.topics.get(name)
             if view is not None:
                 error = view.error if view.is_settled else None

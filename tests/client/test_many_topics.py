@@ -1,0 +1,82 @@
+"""Who sends to thousands of topics asks for each of them, and not for all of them each time."""
+
+import pytest
+
+from segbroker.client import cluster as cluster_view
+from segbroker.client.errors import SegbrokerError
+from segbroker.protocol.messages_core import MetadataRequest
+
+from .simulated import World
+from .test_producing import Sender
+
+
+def asked_for(world: World) -> list[list[str | None]]:
+    """The topics of each look at the cluster that named any."""
+    return [
+        [topic.name for topic in request.topics or ()]
+        for broker in world.cluster.brokers.values()
+        for request in broker.requests
+        if isinstance(request, MetadataRequest) and request.topics
+    ]
+
+
+def test_a_new_topic_is_asked_for_alone() -> None:
+    world = World()
+    sender = Sender(world)
+    names = [f"t{number:03}" for number in range(300)]
+    for name in names:
+        sender.send(name, b"x")
+    sender.flush()
+    assert asked_for(world) == [[name] for name in names]
+    assert all(world.stored(name) == [b"x"] for name in names)
+
+
+def test_all_topics_are_asked_for_when_the_view_is_old_or_wrong() -> None:
+    world = World(brokers=2)
+    sender = Sender(world)
+    for name in ("a", "b", "c"):
+        sender.send(name, b"x")
+    sender.flush()
+    before = len(asked_for(world))
+    late_ms = world.now_ms + world.settings.metadata_max_age_ms + 1_000
+    world.run(lambda: world.now_ms >= late_ms)
+    assert {*map(tuple, asked_for(world)[before:])} == {("a", "b", "c")}
+    before = len(asked_for(world))
+    world.cluster.move("b", 0, 2)
+    sender.send("b", b"y")
+    sender.flush()
+    assert asked_for(world)[before:] == [["a", "b", "c"]]
+    assert world.stored("b") == [b"x", b"y"]
+
+
+def test_a_topic_that_is_not_there_yet_is_looked_for_without_the_others() -> None:
+    world = World()
+    world.cluster.auto_create = False
+    world.cluster.create("there")
+    sender = Sender(world)
+    sender.send("there", b"x")
+    sender.flush()
+    before = len(asked_for(world))
+    waits = sender.try_send("late", b"x")
+    world.run(lambda: len(asked_for(world)) == before + 2)
+    world.cluster.create("late")
+    world.run(lambda: waits.done)
+    sender.send("late", b"x")
+    sender.flush()
+    assert set(map(tuple, asked_for(world)[before:])) == {("late",)}
+    assert world.stored("late") == [b"x"]
+
+
+def test_one_topic_too_many_is_refused_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cluster_view, "TOPICS_COUNT_MAX", 3)
+    world = World()
+    sender = Sender(world)
+    for name in ("a", "b", "c"):
+        sender.send(name, b"x")
+    with pytest.raises(SegbrokerError, match="at most 3 topics"):
+        sender.send("d", b"x")
+    sender.send("a", b"y")
+    sender.flush()
+    assert world.stored("a") == [b"x", b"y"]
