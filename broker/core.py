@@ -24,6 +24,7 @@ from .loop.pool import BufferPool
 from .loop.turn import Turn
 from .partitions.refusals import Refusals
 from .partitions.topics import Topics
+from .peers.fetch_session import Sessions
 from .peers.peer import Peer
 from .transactions.coordinator import Coordinator
 from .transactions.producer_ids import ProducerIds
@@ -79,6 +80,7 @@ class Core:
     # `all_quotas`; None while there is none.
     quotas: Quotas | None = None
     counters: Counters = field(default_factory=Counters)
+    fetch_sessions: Sessions = field(default_factory=Sessions)
     refusals: Refusals = field(default_factory=Refusals)
     closing_lines: ClosingLines = field(default_factory=ClosingLines)
     large_requests: LargeRequests = field(default_factory=LargeRequests)

@@ -275,8 +275,9 @@ def encode_single_fetch_response(
     records: Sequence[Part] = (),
     throttle_time_ms: int = 0,
     topic_id: UUID = ZERO_UUID,
+    session_id: int = 0,
 ) -> list[Part]:
-    """The parts of a whole FetchResponse frame for one partition, without a session.
+    """The parts of a whole FetchResponse frame for one partition.
 
     Versions from 13 on name the topic by `topic_id`, earlier ones by `topic`.
 
@@ -297,7 +298,7 @@ def encode_single_fetch_response(
         ) + uvarint(records_size + 1)
         end = _FETCHED_END_COMPACT
         size = _FETCHED_HEAD_COMPACT.size - 4 + len(name) + len(tail) + records_size + len(end)
-        head = _FETCHED_HEAD_COMPACT.pack(size, correlation_id, throttle_time_ms, 0, 0, 2)
+        head = _FETCHED_HEAD_COMPACT.pack(size, correlation_id, throttle_time_ms, 0, session_id, 2)
     else:
         name = topic.encode()
         start = (1, partition, error_code, *offsets)
@@ -309,7 +310,9 @@ def encode_single_fetch_response(
             tail = _FETCHED_4.pack(*start, -1, records_size)
         if api_version >= 7:
             size = _FETCHED_HEAD_7.size - 4 + len(name) + len(tail) + records_size
-            head = _FETCHED_HEAD_7.pack(size, correlation_id, throttle_time_ms, 0, 0, 1, len(name))
+            head = _FETCHED_HEAD_7.pack(
+                size, correlation_id, throttle_time_ms, 0, session_id, 1, len(name)
+            )
         else:
             size = _FETCHED_HEAD_4.size - 4 + len(name) + len(tail) + records_size
             head = _FETCHED_HEAD_4.pack(size, correlation_id, throttle_time_ms, 1, len(name))

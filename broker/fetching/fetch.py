@@ -9,7 +9,7 @@
 A fetch that waited is looked at again by rules that have changed meanwhile: it brings nothing that
 its client may not read any more.
 
-No fetch sessions: session_id is always 0.
+A fetch of a session (fetch_session.py) is about all partitions of the session, whatever it names.
 
 Who fetches as a follower (replica_id of 0 or more) needs CLUSTER_ACTION instead of READ, and is
 answered NOT_LEADER_OR_FOLLOWER, as by a Kafka where that replica is none of the partition's.
@@ -17,7 +17,7 @@ answered NOT_LEADER_OR_FOLLOWER, as by a Kafka where that replica is none of the
 Invariant: a waiting slot stands in the waiting list of each partition it asks for, or in none.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from typing import Final
 
 import trio
@@ -37,6 +37,7 @@ from ..loop.pace import Pace
 from ..partitions import topic_ids
 from ..partitions.isolation import visible_end
 from ..partitions.partition import Partition
+from ..peers.fetch_session import FINAL_EPOCH, FIRST_EPOCH, FetchSession, SessionRow
 from ..peers.peer import Peer
 from ..peers.replies import Buffer
 from .fetch_reply import FetchReply
@@ -46,6 +47,11 @@ from .fetch_target import FetchTarget
 PARTITIONS_MAX: Final = 20_000
 # So many partitions of a fetch that is not answered count as a request of their own.
 PARTITIONS_PER_SLOT: Final = 10
+# Sessions of more are looked through with others in between.
+ROWS_ON_LOOP_MAX: Final = 1_000
+
+# A partition of a fetch, and what its session has of it.
+Asked = tuple[FetchRequestTopic, FetchRequestPartition, SessionRow | None]
 
 
 class TooManyPartitions(Exception):
@@ -76,6 +82,7 @@ class FetchSlot:
         header: RequestHeader,
         request: FetchRequest,
         targets: list[FetchTarget],
+        session: FetchSession | None,
     ) -> None:
         self.done = False
         self._core = core
@@ -86,7 +93,11 @@ class FetchSlot:
         # By which it was allowed.
         self._rules = None if core.authorizer is None else core.authorizer.rules
         self._by_partition: dict[Partition | None, FetchTarget] | None = None
-        self._reply = FetchReply(core, peer, header, request, targets)
+        self._reply = FetchReply(core, peer, header, request, targets, session)
+
+    def refuse(self, code: ErrorCode) -> None:
+        """Answer with this instead of any partition."""
+        self._reply.code = code
 
     @property
     def further(self) -> int:
@@ -210,25 +221,34 @@ def fetch(
     core: Core, peer: Peer, header: RequestHeader, request: FetchRequest
 ) -> Awaitable[None] | None:
     """Begin a fetch. Returns something to await when a partition must be opened first."""
-    if header.api_version >= topic_ids.FETCH_SINCE:
-        for topic in request.topics:
-            topic.topic = topic_ids.name_of(core.topics, topic.topic_id)
+    if request.session_epoch != FINAL_EPOCH or request.session_id:
+        if (code := _enter_session(core, peer, header, request)) is not None:
+            _refuse(core, peer, header, request, code)
+            return None
+        session = peer.fetch_session
+        if session is not None and len(session.rows) > ROWS_ON_LOOP_MAX:
+            return fetch_large(core, peer, header, request, entered=True)
+    asked = _asked(peer, request)
+    _name_topics(core, header, asked)
     served = core.topics.served
     closed = [
-        (topic.topic, partition.partition)
-        for topic in request.topics
-        for partition in topic.partitions
-        if (topic.topic, partition.partition) not in served
-        and core.topics.exists(topic.topic, partition.partition)
+        (topic.topic, one.partition)
+        for topic, one, _ in asked
+        if (topic.topic, one.partition) not in served
+        and core.topics.exists(topic.topic, one.partition)
     ]
     if closed:
-        return _open_and_fetch(core, peer, header, request, closed)
-    _begin(core, peer, header, request)
+        return _open_and_fetch(core, peer, header, request, asked, closed)
+    _begin(core, peer, header, request, asked)
     return None
 
 
-async def fetch_large(core: Core, peer: Peer, header: RequestHeader, request: FetchRequest) -> None:
+async def fetch_large(
+    core: Core, peer: Peer, header: RequestHeader, request: FetchRequest, *, entered: bool = False
+) -> None:
     """As `fetch`, for a request of many partitions: others get their turn between.
+
+    entered: its session is settled.
 
     Raises:
         TooManyPartitions: more than one reply should hold.
@@ -236,17 +256,74 @@ async def fetch_large(core: Core, peer: Peer, header: RequestHeader, request: Fe
     count = sum(len(topic.partitions) for topic in request.topics)
     if count > PARTITIONS_MAX:
         raise TooManyPartitions(f"a fetch of {count} partitions, limit {PARTITIONS_MAX}")
+    if not entered and (code := _enter_session(core, peer, header, request)) is not None:
+        _refuse(core, peer, header, request, code)
+        return
+    asked = _asked(peer, request)
+    if len(asked) > PARTITIONS_MAX:
+        raise TooManyPartitions(f"a session of {len(asked)} partitions, limit {PARTITIONS_MAX}")
     pace = Pace()
     closed = []
-    for topic in request.topics:
-        if header.api_version >= topic_ids.FETCH_SINCE:
+    for one in asked:
+        _name_topics(core, header, [one])
+        topic, partition, _ = one
+        if core.topics.served_partition(topic.topic, partition.partition) is None:
+            closed.append((topic.topic, partition.partition))
+        await pace.step()
+    await _open_and_fetch(core, peer, header, request, asked, closed)
+
+
+def _enter_session(
+    core: Core, peer: Peer, header: RequestHeader, request: FetchRequest
+) -> ErrorCode | None:
+    """Settle which session the request belongs to (`peer.fetch_session`), or why it cannot."""
+    session = peer.fetch_session
+    by_id = header.api_version >= topic_ids.FETCH_SINCE
+    if request.session_epoch in (FIRST_EPOCH, FINAL_EPOCH):
+        peer.end_fetch_session()
+        if request.session_epoch == FIRST_EPOCH:
+            peer.fetch_session = core.fetch_sessions.begin(request, by_id=by_id)
+        return None
+    if session is None or session.id != request.session_id:
+        return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    if session.epoch != request.session_epoch:
+        return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    if session.by_id is not by_id:
+        return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    session.follows()
+    if not session.merge(request):
+        peer.end_fetch_session()
+        return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    if not session.rows:
+        peer.end_fetch_session()
+    return None
+
+
+def _refuse(
+    core: Core, peer: Peer, header: RequestHeader, request: FetchRequest, code: ErrorCode
+) -> None:
+    slot = FetchSlot(core, peer, header, request, [], None)
+    slot.refuse(code)
+    peer.outbox.push(slot)
+    slot.begin()
+
+
+def _asked(peer: Peer, request: FetchRequest) -> list[Asked]:
+    """What the request is about: the rows of its session, or its own."""
+    session = peer.fetch_session
+    if session is not None and request.session_epoch != FINAL_EPOCH:
+        return [(row.topic, row.asked, row) for row in session.rows.values()]
+    return [(topic, one, None) for topic in request.topics for one in topic.partitions]
+
+
+def _name_topics(core: Core, header: RequestHeader, asked: Iterable[Asked]) -> None:
+    if header.api_version < topic_ids.FETCH_SINCE:
+        return
+    named = None
+    for topic, _, _ in asked:
+        if topic is not named:
             topic.topic = topic_ids.name_of(core.topics, topic.topic_id)
-            await pace.step()
-        for one in topic.partitions:
-            if core.topics.served_partition(topic.topic, one.partition) is None:
-                closed.append((topic.topic, one.partition))
-            await pace.step()
-    await _open_and_fetch(core, peer, header, request, closed)
+            named = topic
 
 
 async def _open_and_fetch(
@@ -254,41 +331,45 @@ async def _open_and_fetch(
     peer: Peer,
     header: RequestHeader,
     request: FetchRequest,
+    asked: list[Asked],
     closed: list[tuple[str, int]],
 ) -> None:
     # What may not be read is answered below, whether it exists or not.
     await core.topics.open_all(closed, lambda name: _may_read(core, peer, name))
-    _begin(core, peer, header, request)
+    _begin(core, peer, header, request, asked)
 
 
 def _may_read(core: Core, peer: Peer, topic: str) -> bool:
     return core.authorizer is None or core.authorizer.would_allow(peer, READ, TOPIC, topic)
 
 
-def _begin(core: Core, peer: Peer, header: RequestHeader, request: FetchRequest) -> None:
+def _begin(
+    core: Core, peer: Peer, header: RequestHeader, request: FetchRequest, asked: list[Asked]
+) -> None:
     core.counters.fetch_requests += 1
+    isolation = request.isolation_level
     if _is_follower(request):
         may = core.authorizer is None or core.authorizer.allows_cluster(peer, CLUSTER_ACTION)
-        targets = [
-            _target(core, header, topic, asked, request.isolation_level, may_read=may)
-            for topic in request.topics
-            for asked in topic.partitions
-        ]
+        targets = [_target(core, header, one, isolation, may_read=may) for one in asked]
         for target in targets:
             if not target.code:
                 target.partition, target.code = None, ErrorCode.NOT_LEADER_OR_FOLLOWER
+    elif core.authorizer is None:
+        targets = [_target(core, header, one, isolation, may_read=True) for one in asked]
     else:
-        targets = [
-            _target(core, header, topic, asked, request.isolation_level, may_read=may_read)
-            for topic in request.topics
-            for may_read in (
-                core.authorizer is None
-                or topic.topic == topic_ids.UNKNOWN
-                or core.authorizer.allows(peer, READ, TOPIC, topic.topic),
-            )
-            for asked in topic.partitions
-        ]
-    slot = FetchSlot(core, peer, header, request, targets)
+        targets = []
+        looked_at: FetchRequestTopic | None = None
+        may = True
+        for one in asked:
+            topic = one[0]
+            if topic is not looked_at:
+                looked_at = topic
+                may = topic.topic == topic_ids.UNKNOWN or core.authorizer.allows(
+                    peer, READ, TOPIC, topic.topic
+                )
+            targets.append(_target(core, header, one, isolation, may_read=may))
+    session = None if request.session_epoch == FINAL_EPOCH else peer.fetch_session
+    slot = FetchSlot(core, peer, header, request, targets, session)
     peer.outbox.push(slot)
     if further := slot.further:
         peer.outbox.weigh(further)
@@ -303,15 +384,16 @@ def _is_follower(request: FetchRequest) -> bool:
 def _target(
     core: Core,
     header: RequestHeader,
-    topic: FetchRequestTopic,
-    asked: FetchRequestPartition,
+    one: Asked,
     isolation: int,
     *,
     may_read: bool,
 ) -> FetchTarget:
+    topic, asked, kept = one
     name = topic.topic
     if not may_read:
-        return FetchTarget(topic, asked, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, isolation)
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return FetchTarget(topic, asked, None, code, isolation, kept)
     partition = core.topics.served_partition(name, asked.partition)
     code = ErrorCode.NONE
     if partition is None:
@@ -321,7 +403,7 @@ def _target(
             code, _ = core.topics.why_unopened(name, asked.partition)
     elif asked.current_leader_epoch >= 0:
         code = check_epoch(asked.current_leader_epoch, partition.handler.leader_epoch)
-    return FetchTarget(topic, asked, partition, code, isolation)
+    return FetchTarget(topic, asked, partition, code, isolation, kept)
 
 
 def check_epoch(asked: int, actual: int) -> ErrorCode:

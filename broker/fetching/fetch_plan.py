@@ -15,7 +15,6 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import RequestHeader
 from segbroker.protocol.messages_core import (
     FetchRequest,
-    FetchRequestTopic,
     FetchResponse,
     FetchResponsePartition,
     FetchResponseTopic,
@@ -30,6 +29,7 @@ from ..error_map import STORAGE_FAILURES, wire_error
 from ..partitions import topic_ids
 from ..partitions.isolation import READ_COMMITTED, visible_end
 from ..partitions.partition import Partition
+from ..peers.fetch_session import FIRST_EPOCH, FetchSession, SessionRow
 from .fetch_target import FetchTarget
 
 log = structlog.get_logger()
@@ -63,7 +63,7 @@ class PlannedRead:
 class FetchPlan:
     """What one fetch asks for, and what of it a reply brings."""
 
-    __slots__ = ("_core", "_header", "_limit", "_request", "_targets")
+    __slots__ = ("_core", "_header", "_limit", "_request", "_session", "_targets", "_told")
 
     def __init__(
         self,
@@ -71,7 +71,12 @@ class FetchPlan:
         header: RequestHeader,
         request: FetchRequest,
         targets: Sequence[FetchTarget],
+        session: FetchSession | None,
     ) -> None:
+        """`session`: that of the request, whose first fetch this may be."""
+        self._session = session
+        # Its partitions that are in the reply.
+        self._told: list[tuple[SessionRow, FetchResponsePartition]] = []
         self._core = core
         self._header = header
         self._request = request
@@ -94,33 +99,49 @@ class FetchPlan:
 
         Yields after each partition, where a caller may let others run.
         """
-        room = min(self.bytes_max, self._core.pool.allowance)
+        bytes_max = self.bytes_max
+        room = min(bytes_max, self._core.pool.allowance)
         position = 0
-        asked: FetchRequestTopic | None = None
+        topics: dict[int, FetchResponseTopic] = {}
+        is_full = self._session is None or self._request.session_epoch == FIRST_EPOCH
+        self._told.clear()
         for target in self._targets:
-            if target.topic is not asked:
-                asked = target.topic
-                topic = FetchResponseTopic(
-                    topic=asked.topic, topic_id=asked.topic_id, partitions=[]
-                )
-                response.responses.append(topic)
             row = self._row(target)
-            topic.partitions.append(row)
+            plan: ReadPlan | None = None
+            if (
+                not row.error_code
+                and position < room
+                and self._limit
+                and target.partition is not None
+                and target.look()
+            ):
+                size = min(
+                    max(_READ_LEAST, min(target.asked.partition_max_bytes, bytes_max)),
+                    room - position,
+                )
+                aborted: AbortedRanges | None = None
+                if target.isolation == READ_COMMITTED:
+                    aborted = target.partition.handler.transactions.ranges()
+                plan = self._plan_partition(target.partition, target, row, size)
+                if plan is not None and position and plan.size_max > room - position:
+                    plan.release()  # it begins the next reply; only the first may pass the limit
+                    plan = None
+            if plan is not None:
+                reads.append(PlannedRead(plan, row, position, target.asked.fetch_offset, aborted))
+                position += plan.size_max
+            kept = target.kept
+            if is_full or plan is not None or kept is None or kept.is_news(row):
+                topic = topics.get(id(target.topic))
+                if topic is None:
+                    asked = target.topic
+                    topic = topics[id(asked)] = FetchResponseTopic(
+                        topic=asked.topic, topic_id=asked.topic_id, partitions=[]
+                    )
+                    response.responses.append(topic)
+                topic.partitions.append(row)
+                if kept is not None:
+                    self._told.append((kept, row))
             yield
-            if row.error_code or position >= room or target.partition is None or not self._limit:
-                continue
-            size = min(self.partition_bytes_max(target), room - position)
-            aborted: AbortedRanges | None = None
-            if target.isolation == READ_COMMITTED:
-                aborted = target.partition.handler.transactions.ranges()
-            plan = self._plan_partition(target.partition, target, row, size)
-            if plan is None:
-                continue
-            if position and plan.size_max > room - position:
-                plan.release()  # it begins the next reply; only the first may pass the limit
-                continue
-            reads.append(PlannedRead(plan, row, position, target.asked.fetch_offset, aborted))
-            position += plan.size_max
 
     def _row(self, target: FetchTarget) -> FetchResponsePartition:
         committed = self._request.isolation_level == READ_COMMITTED

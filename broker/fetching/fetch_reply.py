@@ -17,6 +17,7 @@ from typing import Final
 
 import structlog
 
+from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import RequestHeader, encode_response
 from segbroker.protocol.hot import encode_single_fetch_response
 from segbroker.protocol.messages_core import (
@@ -31,6 +32,7 @@ from ..error_map import STORAGE_FAILURES, wire_error
 from ..loop.pace import Pace
 from ..loop.pool import Lease
 from ..partitions.isolation import READ_COMMITTED, aborted_in
+from ..peers.fetch_session import NO_SESSION, FetchSession
 from ..peers.peer import Peer
 from ..peers.replies import Buffer
 from .fetch_plan import FetchPlan, PlannedRead
@@ -77,6 +79,7 @@ class FetchReply(FetchPlan):
         "_parts",
         "_peer",
         "_pending",
+        "code",
     )
 
     def __init__(
@@ -86,9 +89,12 @@ class FetchReply(FetchPlan):
         header: RequestHeader,
         request: FetchRequest,
         targets: Sequence[FetchTarget],
+        session: FetchSession | None,
     ) -> None:
-        super().__init__(core, header, request, targets)
+        super().__init__(core, header, request, targets, session)
         self._peer = peer
+        # Why nothing of it is answered.
+        self.code = ErrorCode.NONE
         self._lease: Lease | None = None
         # The reply, once rendered; what of it was read from the log; without that, once forgotten.
         self._parts: list[Buffer] | None = None
@@ -128,7 +134,7 @@ class FetchReply(FetchPlan):
         for _ in self._plan(response, reads):
             pass
         if not reads:
-            response.throttle_time_ms = self._peer.throttle_ms()
+            self._settle(response)
             return self._encode(response)
         size = reads[-1].stop
         lease = self._core.pool.lease(size)
@@ -145,7 +151,7 @@ class FetchReply(FetchPlan):
             self._core.counters.lane_reads += 1
             self._core.spawn(lambda: self._read_in_lane(response, unread, lease))
             return None
-        response.throttle_time_ms = self._peer.throttle_ms()
+        self._settle(response)
         return self._encode(response)
 
     def _render_single(self) -> list[Buffer] | None:
@@ -170,6 +176,8 @@ class FetchReply(FetchPlan):
             )
         except STORAGE_FAILURES:
             return None
+        if plan is None and self._session is not None:
+            return None  # there may be nothing to say
         view: memoryview | None = None
         if plan is not None:
             lease: Lease | None = None
@@ -190,6 +198,10 @@ class FetchReply(FetchPlan):
             self._kept.append(_Kept(plan, 0, plan.size_max, view))
         header = self._header
         high_watermark = handler.high_watermark
+        session_id = NO_SESSION
+        if self._session is not None and target.kept is not None:
+            session_id = self._session.id
+            target.kept.said = high_watermark, handler.log_start_offset
         if view is not None:
             self._count(len(view))
         return encode_single_fetch_response(
@@ -203,7 +215,17 @@ class FetchReply(FetchPlan):
             log_start_offset=handler.log_start_offset,
             records=() if view is None else (view,),
             throttle_time_ms=self._peer.throttle_ms(),
+            session_id=session_id,
         )
+
+    def _settle(self, response: FetchResponse) -> None:
+        """The reply leaves like this: what its session, and its client, are told."""
+        response.throttle_time_ms = self._peer.throttle_ms()
+        response.error_code = self.code
+        if self._session is not None:
+            response.session_id = self._session.id
+            for kept, row in self._told:
+                self._session.told(kept, row)
 
     async def _render_paced(self) -> None:
         """As `render`, for thousands of partitions: others get their turn between."""
@@ -223,7 +245,7 @@ class FetchReply(FetchPlan):
                 self._lease = lease
                 for read in reads:
                     await self._read_lane(read, lease)
-            response.throttle_time_ms = self._peer.throttle_ms()
+            self._settle(response)
             parts = await self._core.lanes.run(self._encode, response)
         except Exception:
             log.exception("lane_read_failed")
@@ -259,7 +281,7 @@ class FetchReply(FetchPlan):
         try:
             for read in unread:
                 await self._read_lane(read, lease)
-            response.throttle_time_ms = self._peer.throttle_ms()
+            self._settle(response)
             self._parts = self._encode(response)
         except Exception:
             log.exception("lane_read_failed")

@@ -5,12 +5,13 @@ from segbroker.protocol.messages_core import FetchRequestPartition, FetchRequest
 
 from ..partitions.isolation import visible_end
 from ..partitions.partition import Partition
+from ..peers.fetch_session import SessionRow
 
 
 class FetchTarget:
     """A partition of a request.  `partition` None: there is none, or `code` says why not."""
 
-    __slots__ = ("asked", "code", "isolation", "partition", "topic")
+    __slots__ = ("asked", "code", "isolation", "kept", "partition", "topic")
 
     def __init__(
         self,
@@ -19,7 +20,10 @@ class FetchTarget:
         partition: Partition | None,
         code: ErrorCode,
         isolation: int,
+        kept: SessionRow | None = None,
     ) -> None:
+        """`kept`: what its session has of it."""
+        self.kept = kept
         self.topic = topic
         self.asked = asked
         self.partition = partition

@@ -6,5 +6,6 @@ A module imports only what stands above it:
     sasl            one login
     tls             a TLS connection that reads and writes like a socket
     listener        bind, accept, the limit of connections
+    fetch_session   what the fetches of a connection ask for, kept
     peer            all that requests see of it
 """

@@ -8,6 +8,7 @@ from typing import Final
 import trio
 
 from ..principal import ANONYMOUS, Principal
+from .fetch_session import FetchSession
 from .listener import Listener
 from .replies import Outbox
 from .sasl import SaslSession
@@ -42,6 +43,8 @@ class Peer:
     # What it has sent behind the request that is being handled, for who may do for several at
     # once what that one waits for; set where a handler returns something to await.
     waiting: Callable[[], Iterable[memoryview]] = tuple
+    # The partitions that its fetches are about, where it has them kept.
+    fetch_session: FetchSession | None = None
     # Its buckets, as quotas.py looked them up last.
     meter: object = None
     # outbox.flush, made once: what a slot gives to the turn.
@@ -64,6 +67,11 @@ class Peer:
         if not self.muted_until:
             return 0
         return max(0, math.ceil((self.muted_until - trio.current_time()) * 1000))
+
+    def end_fetch_session(self) -> None:
+        session, self.fetch_session = self.fetch_session, None
+        if session is not None:
+            session.close()
 
     @property
     def is_ours(self) -> bool:
