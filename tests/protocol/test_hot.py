@@ -199,7 +199,9 @@ def test_a_fetch_response_has_the_same_bytes(
         records=records,
     )
     response = FetchResponse(
-        responses=[FetchResponseTopic(topic=topic, partitions=[partition])], throttle_time_ms=9
+        responses=[FetchResponseTopic(topic=topic, partitions=[partition])],
+        throttle_time_ms=9,
+        session_id=index if version >= 7 else 0,
     )
     parts = encode_single_fetch_response(
         version,
@@ -212,6 +214,7 @@ def test_a_fetch_response_has_the_same_bytes(
         log_start_offset=offsets[2],
         records=records,
         throttle_time_ms=9,
+        session_id=index,
     )
     assert b"".join(parts) == b"".join(encode_response(response, 1, version, correlation_id))
 
