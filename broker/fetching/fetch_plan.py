@@ -106,6 +106,9 @@ class FetchPlan:
         is_full = self._session is None or self._request.session_epoch == FIRST_EPOCH
         self._told.clear()
         for target in self._targets:
+            if not is_full and self._has_nothing_new(target):
+                yield
+                continue
             row = self._row(target)
             plan: ReadPlan | None = None
             if (
@@ -143,6 +146,21 @@ class FetchPlan:
                     self._told.append((kept, row))
             yield
 
+    def _has_nothing_new(self, target: FetchTarget) -> bool:
+        """Whether the client of a session knows all that its row could say: most rows, so soon."""
+        partition, kept = target.partition, target.kept
+        if partition is None or kept is None or target.look():
+            return False
+        handler = partition.handler
+        return kept.said == (
+            handler.high_watermark,
+            handler.log_start_offset,
+        ) and self._is_served(partition)
+
+    def _is_served(self, partition: Partition) -> bool:
+        """Not so where it was deleted while this request waited."""
+        return self._core.topics.served_partition(partition.topic, partition.index) is partition
+
     def _row(self, target: FetchTarget) -> FetchResponsePartition:
         committed = self._request.isolation_level == READ_COMMITTED
         row = FetchResponsePartition(
@@ -155,8 +173,7 @@ class FetchPlan:
         partition = target.partition
         if partition is None:
             return row
-        if self._core.topics.served_partition(partition.topic, partition.index) is not partition:
-            # Deleted while this request waited.
+        if not self._is_served(partition):
             row.error_code = topic_ids.unknown_code(self._header.api_version, topic_ids.FETCH_SINCE)
             return row
         handler = partition.handler

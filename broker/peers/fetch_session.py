@@ -28,7 +28,7 @@ from segbroker.protocol.messages_core import (
     FetchResponsePartition,
 )
 
-# About 0.7 KiB each.
+# Less than 1 KiB each.
 SESSIONS_PARTITIONS_MAX: Final = 100_000
 NO_SESSION: Final = 0
 # Epochs of requests.

@@ -76,6 +76,61 @@ async def leader_epochs_of_a_fetch(stage: Stage) -> None:
     await fetch(stage, "of the future", topic, 0, current_leader_epoch=5)
 
 
+@case(ApiKey.FETCH, since=7)
+async def fetch_sessions(stage: Stage) -> None:
+    topic, other = await filled(stage), await filled(stage)
+    ids = {name: await stage.topic_id(name) for name in (topic, other)}
+
+    def named(name: str) -> dict[str, Any]:
+        return {"topic_id": ids[name]} if stage.version >= 13 else {"topic": name}
+
+    async def ask(label: str, number: int, epoch: int, at: dict[str, int], *gone: str) -> Any:
+        row = {"partition": 0, "partition_max_bytes": 1 << 20}
+        return await stage.ask(
+            label,
+            ApiKey.FETCH,
+            replica_id=-1,
+            max_wait_ms=10,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            session_id=number,
+            session_epoch=epoch,
+            topics=[
+                named(name) | {"partitions": [row | {"fetch_offset": offset}]}
+                for name, offset in at.items()
+            ],
+            forgotten_topics_data=[named(name) | {"partitions": [0]} for name in gone],
+        )
+
+    began = await ask("a full fetch", 0, 0, {topic: 9, other: 6})
+    number = began.session_id
+    assert number > 0
+    await ask("an incremental one, not moved on", number, 1, {})
+    await ask("nothing is new", number, 2, {other: 9})
+    await stage.produce(topic, batch())
+    await ask("something is", number, 3, {})
+    await ask("and was read", number, 4, {topic: 10})
+    await ask("of an epoch before", number, 4, {})
+    await ask("of an epoch to come", number, 9, {})
+    await ask("of a session that there is not", number + 1, 5, {})
+    await ask("outside of the log", number, 5, {other: 1_000})
+    await ask("and again", number, 6, {})
+    await ask("forgotten", number, 7, {}, other)
+    await ask("and again forgotten", number, 8, {}, other)
+    await ask("added anew", number, 9, {other: 3})
+    await ask("all forgotten", number, 10, {}, topic, other)
+    await ask("gone", number, 11, {})
+    began = await ask("another", 0, 0, {topic: 0})
+    await ask("ended", began.session_id, -1, {topic: 10})
+    await ask("after its end", began.session_id, 1, {})
+    began = await ask("a third", 0, 0, {topic: 0})
+    await ask("begun again", began.session_id, 0, {topic: 10})
+    await ask("after that", began.session_id, 1, {})
+    await ask("nothing at all", 0, 0, {})
+    await ask("an epoch without a session", 0, 5, {topic: 0})
+    await ask("an epoch below", 0, -2, {topic: 0})
+
+
 async def list_offsets(stage: Stage, label: str, topic: str, time: int, **more: Any) -> Any:
     row = {"partition_index": 0, "timestamp": time, "current_leader_epoch": -1} | more
     return await stage.ask(

@@ -40,6 +40,7 @@ NORMALISED: Final = (
     Normalised(r"(.*\.)?member_id", "drawn at random", ApiKey.LEAVE_GROUP),
     Normalised(r"member_id", "drawn at random", ApiKey.CONSUMER_GROUP_HEARTBEAT),
     Normalised(r"(.*\.)?producer_id", "given in turn"),
+    Normalised(r"session_id", "given in turn", ApiKey.FETCH),
     Normalised(r".*log_append_time_ms|.*last_timestamp|.*transaction_start_time_ms", "the time"),
     Normalised(r".*\.crc", "covers the fields that are compared one by one"),
     Normalised(
