@@ -78,7 +78,9 @@ async def leader_epochs_of_a_fetch(stage: Stage) -> None:
 
 @case(ApiKey.FETCH, since=7)
 async def fetch_sessions(stage: Stage) -> None:
-    topic, other = await filled(stage), await filled(stage)
+    topic, other = await filled(stage), await stage.topic("-other")
+    for _ in range(9):
+        await stage.produce(other, batch(1))
     ids = {name: await stage.topic_id(name) for name in (topic, other)}
 
     def named(name: str) -> dict[str, Any]:
