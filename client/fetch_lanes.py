@@ -16,7 +16,7 @@ from typing import TypeAlias
 from .assigned import PartitionState
 from .engine import Engine
 from .fetch_replies import Asked, Fail
-from .fetch_request import fetch_request
+from .fetch_session import FetchSession
 from .log_changes import LogChanges
 from .network import FETCH, Node
 from .prefetched import Prefetched
@@ -24,7 +24,7 @@ from .records import TopicPartition
 from .settings import ConsumerSettings
 from .spoken import Reply
 
-Take: TypeAlias = Callable[[dict[TopicPartition, Asked], Reply, int], None]
+Take: TypeAlias = Callable[[dict[TopicPartition, Asked], Reply | None, int], None]
 
 # How long a fetch may wait at the broker while another partition is left out of it.
 SHORT_WAIT_MS = 20
@@ -57,6 +57,7 @@ class FetchLanes:
         self._take = take
         self._fail = fail
         self._claimed: dict[int, int] = {}
+        self._sessions: dict[int, FetchSession] = {}
         # Since when something is wanted and nobody has answered.
         self._silent_since_ms: int | None = None
         self._turn = 0
@@ -157,10 +158,13 @@ class FetchLanes:
         wait_ms = min(settings.fetch_wait_ms, timeout_ms // 2)
         if hurry:
             wait_ms = min(wait_ms, SHORT_WAIT_MS)
-        request = fetch_request(
+        session = self._sessions.setdefault(leader, FetchSession())
+        assert node.connection is not None, "only a ready node is sent to"
+        request = session.request(
             states,
             settings,
             self._engine.cluster.leader_epoch,
+            node.connection,
             size_max=claim,
             wait_ms=wait_ms,
             isolation_level=self._isolation_level,
@@ -169,7 +173,7 @@ class FetchLanes:
 
         def on_reply(reply: Reply, at_ms: int) -> None:
             self._claimed.pop(leader, None)
-            self._take(asked, reply, at_ms)
+            self._take(asked, reply if session.answered(reply) else None, at_ms)
 
         self._engine.network.request(
             node,

@@ -62,6 +62,12 @@ class Hold(Protocol):
     ) -> None: ...
 
 
+def _is_current(asked: Asked) -> bool:
+    """Whether what was asked of a partition is still what is wanted of it."""
+    state = asked[0]
+    return asked == (state, state.generation, state.round, state.fetch_offset)
+
+
 class FetchReplies:
     """See the module."""
 
@@ -92,10 +98,13 @@ class FetchReplies:
     def take(
         self,
         asked: dict[TopicPartition, Asked],
-        reply: Reply,
+        reply: Reply | None,
         now_ms: int,
     ) -> None:
-        """What became of a fetch: `asked` is what it asked of each partition."""
+        """What became of a fetch: `asked` is what it asked of each partition.
+
+        reply: None where it only said that what it asked has to be asked anew.
+        """
         for state, generation, in_round, _ in asked.values():
             if (state.generation, state.round) == (generation, in_round):
                 state.in_flight = False
@@ -106,8 +115,10 @@ class FetchReplies:
             if not reply.retryable:
                 self._fail(reply)
             return
-        assert isinstance(reply, FetchResponse)
         self._answered()
+        if reply is None:
+            return
+        assert isinstance(reply, FetchResponse)
         if reply.error_code != ErrorCode.NONE:
             self._fail(broker_error(reply.error_code, "fetch"))
             for state, *_ in asked.values():
@@ -117,14 +128,17 @@ class FetchReplies:
         for topic in reply.responses:
             for row in topic.partitions:
                 entry = left.pop(TopicPartition(topic.topic, row.partition_index), None)
-                if entry is None:
-                    continue
-                state = entry[0]
-                if entry == (state, state.generation, state.round, state.fetch_offset):
-                    self._take_partition(state, row, now_ms)
-        for tp, (state, *_) in left.items():
-            # To ask again at once is no use.
-            self._hold(state, now_ms, PeerError(f"{_name(tp)}: a broker's fetch leaves it out"))
+                if entry is not None and _is_current(entry):
+                    self._take_partition(entry[0], row, now_ms)
+        for tp, entry in left.items():
+            state = entry[0]
+            if not reply.session_id or state.high_watermark < 0:
+                # To ask again at once is no use.
+                self._hold(state, now_ms, PeerError(f"{_name(tp)}: a broker's fetch leaves it out"))
+            elif _is_current(entry):
+                # In a session: there is nothing new, and all is well with it.
+                state.failures = state.unknown_count = 0
+                state.is_confirmed = True
 
     def _take_partition(
         self, state: PartitionState, row: FetchResponsePartition, now_ms: int

@@ -201,6 +201,36 @@ class Cluster:
         self.topics[topic][partition].leader = leader
 
 
+class Session:
+    """A fetch session by the rules of KIP-227."""
+
+    def __init__(self, number: int) -> None:
+        self.id = number
+        self.epoch = 0
+        self.rows: dict[tuple[str, int], FetchRequestPartition] = {}
+        self.told: dict[tuple[str, int], tuple[int, int]] = {}
+
+    def asked_for(self, request: FetchRequest) -> list[tuple[str, FetchRequestPartition]]:
+        for topic in request.topics:
+            for row in topic.partitions:
+                self.rows[topic.topic, row.partition] = row
+        for gone in request.forgotten_topics_data:
+            for partition in gone.partitions:
+                self.rows.pop((gone.topic, partition), None)
+                self.told.pop((gone.topic, partition), None)
+        return [(topic, row) for (topic, _), row in self.rows.items()]
+
+    def tells(self, topic: str, row: FetchResponsePartition) -> bool:
+        at = topic, row.partition_index
+        now = row.high_watermark, row.log_start_offset
+        is_told = bool(row.records) or bool(row.error_code) or self.told.get(at) != now
+        if row.error_code:
+            self.told.pop(at, None)
+        else:
+            self.told[at] = now
+        return is_told
+
+
 class Broker:
     def __init__(self, number: int, cluster: Cluster) -> None:
         self.number = number
@@ -217,6 +247,9 @@ class Broker:
         self._cut_after: set[int] = set()
         self._produces = 0
         self.held_back_ms = 0
+        self.keeps_sessions = True
+        self.sessions: dict[int, Session] = {}
+        self.last_session_id = 0
 
     def cut_before(self, *numbers: int) -> None:
         """End the connection at these produce requests (from 1), nothing being done."""
@@ -394,19 +427,38 @@ class Broker:
         return partition.append(data)
 
     def _fetch(self, request: FetchRequest) -> FetchResponse:
-        responses = [
-            FetchResponseTopic(
-                topic=topic.topic,
-                partitions=[
-                    self._fetch_one(topic.topic, row, request.isolation_level)
-                    for row in topic.partitions
-                ],
-            )
-            for topic in request.topics
+        session: Session | None = None
+        if request.session_epoch in (0, -1):
+            self.sessions.pop(request.session_id, None)
+            if request.session_epoch == 0 and self.keeps_sessions:
+                self.last_session_id += 1
+                session = self.sessions[self.last_session_id] = Session(self.last_session_id)
+        else:
+            session = self.sessions.get(request.session_id)
+            if session is None:
+                return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
+            if session.epoch != request.session_epoch:
+                return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, responses=[])
+        asked = [(topic.topic, row) for topic in request.topics for row in topic.partitions]
+        if session is not None:
+            asked = session.asked_for(request)
+        found = [
+            (topic, self._fetch_one(topic, row, request.isolation_level)) for topic, row in asked
         ]
-        if not any(row.records or row.error_code for t in responses for row in t.partitions):
+        if session is not None:
+            found = [one for one in found if session.tells(*one)]
+            session.epoch += 1
+        topics: dict[str, list[FetchResponsePartition]] = {}
+        for topic, answer in found:
+            topics.setdefault(topic, []).append(answer)
+        if not any(answer.records or answer.error_code for _, answer in found):
             self.held_back_ms = request.max_wait_ms
-        return FetchResponse(responses=responses)
+        return FetchResponse(
+            session_id=0 if session is None else session.id,
+            responses=[
+                FetchResponseTopic(topic=topic, partitions=rows) for topic, rows in topics.items()
+            ],
+        )
 
     def _fetch_one(
         self, topic: str, row: FetchRequestPartition, isolation_level: int

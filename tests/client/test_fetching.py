@@ -5,6 +5,7 @@ from typing import Any, TypeGuard
 
 import pytest
 
+from segbroker.client import fetch_session
 from segbroker.client.consumed import ConsumedBatch
 from segbroker.client.errors import (
     BrokerUnreachable,
@@ -31,6 +32,13 @@ from segbroker.protocol.record_batch import (
 from segbroker.protocol.schema import Message
 
 from .simulated import Partition, World
+
+
+@pytest.fixture(autouse=True, params=[fetch_session.PARTITIONS_MIN, 1], ids=["full", "session"])
+def least(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """From how many partitions on a consumer has a fetch session."""
+    monkeypatch.setattr(fetch_session, "PARTITIONS_MIN", request.param)
+    return request.param  # type: ignore[no-any-return]
 
 
 class Reader:
@@ -534,4 +542,6 @@ def test_while_it_is_found_out_where_a_partition_goes_on_a_fetch_without_it_wait
 def is_of_the_first_alone(request: Message) -> TypeGuard[FetchRequest]:
     if not isinstance(request, FetchRequest):
         return False
+    if request.session_epoch > 0:
+        return [gone.partitions for gone in request.forgotten_topics_data] == [[1]]
     return [row.partition for row in request.topics[0].partitions] == [0]
