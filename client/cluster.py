@@ -89,6 +89,7 @@ class Cluster:
         # Called with the topics that a reply was about.
         self.on_update: list[Callable[[Collection[str]], None]] = []
         self.replies_count = 0
+        self.last_reply_ms = 0
         self._settings = settings
         self._network = network
         self._create_topics = create_topics
@@ -243,6 +244,7 @@ class Cluster:
 
     def _update(self, reply: MetadataResponse, asked: list[str], now_ms: int) -> None:
         self.replies_count += 1
+        self.last_reply_ms = now_ms
         self.controller_id = reply.controller_id
         self.cluster_id = reply.cluster_id
         self.brokers = {broker.node_id: (broker.host, broker.port) for broker in reply.brokers}
@@ -258,7 +260,7 @@ class Cluster:
             if view is None:
                 continue
             if row is None:
-                unsettled = True
+                unsettled.append(name)
                 continue
             view.error = None
             if row.error_code != ErrorCode.NONE:

@@ -427,8 +427,6 @@ class Fetching:
         )
         state.backoff_until_ms = now_ms + backoff.next_delay_ms()
 
-    def _take(
-        self, asked: dict[TopicPartition, Asked], reply: Reply | None, now_ms: int
-    ) -> None:
+    def _take(self, asked: dict[TopicPartition, Asked], reply: Reply | None, now_ms: int) -> None:
         self._now_ms = now_ms
         self._replies.take(asked, reply, now_ms)
