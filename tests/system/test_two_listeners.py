@@ -158,6 +158,7 @@ def test_a_producer_lives_through_a_new_certificate_and_the_end_of_its_mechanism
     assert told == [None, None, None]
     said = error_of_librdkafka(two.librdkafka("PLAIN"), KafkaError._AUTHENTICATION)
     assert "SCRAM-SHA-512" in said, "what is offered is told"
+    until(lambda: bool(two.events("authentication_failed")))
     assert two.events("authentication_failed")[0]["mechanism"] == "PLAIN"
 
 
