@@ -45,9 +45,9 @@ log = structlog.get_logger()
 
 VISITS_MAX: Final = 500
 RETRY_MS: Final = 1_000
+"""Before an abort for lateness is tried again."""
 GRACE_MS: Final = 5_000
 """After a start, for a transaction whose time is over: its producer may just be coming back."""
-"""Before an abort for lateness is tried again."""
 
 
 class TransactionUpkeep:
