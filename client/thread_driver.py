@@ -22,6 +22,7 @@ In the child of a fork there is no such thread: what was open there is closed, b
 the parent's sockets and records are left to the parent.
 """
 
+import math
 import os
 import selectors
 import socket
@@ -30,7 +31,7 @@ from contextlib import ExitStack, suppress
 from math import inf
 from ssl import SSLContext
 from time import sleep
-from typing import TypeVar
+from typing import Final, TypeVar
 from weakref import WeakSet
 
 from .clock import now_ms
@@ -403,6 +404,10 @@ class ThreadDriver:
                 transport.close()
 
 
+# How often a main thread that waits looks whether a signal has come.
+LOOK_S: Final = 0.04
+
+
 def wait_done(what: Waitable, timeout_ms: float | None) -> bool:
     """Wait until done; False when `timeout_ms` passed first.  Signals interrupt it."""
     if what.done:
@@ -416,9 +421,14 @@ def wait_done(what: Waitable, timeout_ms: float | None) -> bool:
             gate.release()
 
     what.on_done(wake)
-    if timeout_ms is None:
-        return gate.acquire()
-    return gate.acquire(timeout=min(max(0.0, timeout_ms / 1000), threading.TIMEOUT_MAX))
+    left_s = math.inf if timeout_ms is None else max(0.0, timeout_ms / 1000)
+    if threading.current_thread() is threading.main_thread():
+        # Its signals: one that comes between the interpreter's last look and the wait ends no wait.
+        while left_s > LOOK_S:
+            if gate.acquire(timeout=LOOK_S):
+                return True
+            left_s -= LOOK_S
+    return gate.acquire(timeout=min(left_s, threading.TIMEOUT_MAX))
 
 
 def wait_result(what: Waitable, timeout: float | None) -> None:

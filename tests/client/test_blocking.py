@@ -241,6 +241,24 @@ def interrupted_after(wait: Callable[[], object]) -> float:
     return took
 
 
+def test_a_signal_that_interrupts_no_wait_is_seen_soon_all_the_same(
+    daemon: Daemon, topic: str
+) -> None:
+    """As one that comes between the interpreter's last look and the wait: here another thread's."""
+    with Producer(daemon.address) as producer, Consumer(daemon.address, topic) as consumer:
+        producer.send(topic, b"x").result(60)
+        assert consumer.poll(timeout_ms=60_000)
+        began = time.monotonic()
+        timer = threading.Timer(
+            0.1, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        )
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(timeout_ms=60_000)
+        assert time.monotonic() - began < SOON_S
+        timer.join()
+
+
 def test_ctrl_c_ends_every_kind_of_wait(daemon: Daemon, topic: str) -> None:
     with Admin(daemon.address) as admin:
         admin.create_topic(topic, partitions=1)
