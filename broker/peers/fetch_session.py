@@ -12,8 +12,9 @@ A session belongs to its connection and ends with it: whoever comes back on anot
 FETCH_SESSION_ID_NOT_FOUND, as by a Kafka that needed the place, and sends a full fetch.  A client
 has one per connection; a new one takes the place of the one before.
 
-Limits: SESSIONS_PARTITIONS_MAX partitions in all sessions of a broker.  What does not fit gets no
-session (id 0), or loses it as above, and fetches in full each time.
+Limits: a session has PARTITIONS_MIN partitions at its beginning or more, all sessions of a broker
+have SESSIONS_PARTITIONS_MAX.  What does not fit gets no session (id 0), or loses it as above, and
+fetches in full each time.
 
 Invariant: `Sessions.partitions_count` is the sum of the rows of all open sessions.
 """
@@ -28,6 +29,8 @@ from segbroker.protocol.messages_core import (
     FetchResponsePartition,
 )
 
+# Fewer are asked for in full each time, which costs as little.
+PARTITIONS_MIN: Final = 50
 # Less than 1 KiB each.
 SESSIONS_PARTITIONS_MAX: Final = 100_000
 NO_SESSION: Final = 0
@@ -69,9 +72,9 @@ class Sessions:
         self._last_id = NO_SESSION
 
     def begin(self, request: FetchRequest, *, by_id: bool) -> "FetchSession | None":
-        """The session of a full fetch; None where there is no room, or nothing to keep."""
+        """The session of a full fetch; None where there is no room, or little to keep."""
         count = sum(len(topic.partitions) for topic in request.topics)
-        if not count or self.partitions_count + count > SESSIONS_PARTITIONS_MAX:
+        if count < PARTITIONS_MIN or self.partitions_count + count > SESSIONS_PARTITIONS_MAX:
             return None
         self._last_id = self._last_id % _NUMBER_MAX + 1
         session = FetchSession(self, self._last_id, by_id=by_id)

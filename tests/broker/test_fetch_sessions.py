@@ -37,6 +37,21 @@ At = tuple[str, int]
 Rows = dict[At, FetchResponsePartition]
 
 
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions of few partitions, too."""
+    monkeypatch.setattr(fetch_session, "PARTITIONS_MIN", 1)
+
+
+async def test_few_partitions_have_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_session, "PARTITIONS_MIN", 3)
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("a", 3)
+        session = Session(client)
+        assert len(await session.fetch([("a", 0, 0), ("a", 1, 0)])) == 2
+        assert (session.id, kept(broker)) == (0, 0)
+
+
 class Session:
     """A client's side of one session."""
 

@@ -81,13 +81,15 @@ async def fetch_sessions(stage: Stage) -> None:
     topic, other = await filled(stage), await stage.topic("-other")
     for _ in range(9):
         await stage.produce(other, batch(1))
-    ids = {name: await stage.topic_id(name) for name in (topic, other)}
+    many = await stage.topic("-many", partitions=60)  # ours keeps none of few
+    ids = {name: await stage.topic_id(name) for name in (topic, other, many)}
 
     def named(name: str) -> dict[str, Any]:
         return {"topic_id": ids[name]} if stage.version >= 13 else {"topic": name}
 
     async def ask(label: str, number: int, epoch: int, at: dict[str, int], *gone: str) -> Any:
         row = {"partition": 0, "partition_max_bytes": 1 << 20}
+        more = [row | {"partition": n, "fetch_offset": 0} for n in range(60 if epoch == 0 else 0)]
         return await stage.ask(
             label,
             ApiKey.FETCH,
@@ -100,7 +102,8 @@ async def fetch_sessions(stage: Stage) -> None:
             topics=[
                 named(name) | {"partitions": [row | {"fetch_offset": offset}]}
                 for name, offset in at.items()
-            ],
+            ]
+            + ([named(many) | {"partitions": more}] if more and at else []),
             forgotten_topics_data=[named(name) | {"partitions": [0]} for name in gone],
         )
 
