@@ -40,15 +40,13 @@ from ..partitions.partition import Partition
 from ..peers.fetch_session import FINAL_EPOCH, FIRST_EPOCH, FetchSession, SessionRow
 from ..peers.peer import Peer
 from ..peers.replies import Buffer
-from .fetch_reply import FetchReply
+from .fetch_reply import TARGETS_ON_LOOP_MAX, FetchReply
 from .fetch_target import FetchTarget
 
 # Most partitions of one fetch; beyond it the connection is closed.
 PARTITIONS_MAX: Final = 20_000
 # So many partitions of a fetch that is not answered count as a request of their own.
 PARTITIONS_PER_SLOT: Final = 10
-# Sessions of more are looked through with others in between.
-ROWS_ON_LOOP_MAX: Final = 1_000
 
 # A partition of a fetch, and what its session has of it.
 Asked = tuple[FetchRequestTopic, FetchRequestPartition, SessionRow | None]
@@ -226,7 +224,7 @@ def fetch(
             _refuse(core, peer, header, request, code)
             return None
         session = peer.fetch_session
-        if session is not None and len(session.rows) > ROWS_ON_LOOP_MAX:
+        if session is not None and len(session.rows) > TARGETS_ON_LOOP_MAX:
             return fetch_large(core, peer, header, request, entered=True)
     asked = _asked(peer, request)
     _name_topics(core, header, asked)

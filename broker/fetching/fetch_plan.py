@@ -99,8 +99,7 @@ class FetchPlan:
 
         Yields after each partition, where a caller may let others run.
         """
-        bytes_max = self.bytes_max
-        room = min(bytes_max, self._core.pool.allowance)
+        room = min(self.bytes_max, self._core.pool.allowance)
         position = 0
         topics: dict[int, FetchResponseTopic] = {}
         is_full = self._session is None or self._request.session_epoch == FIRST_EPOCH
@@ -118,10 +117,7 @@ class FetchPlan:
                 and target.partition is not None
                 and target.look()
             ):
-                size = min(
-                    max(_READ_LEAST, min(target.asked.partition_max_bytes, bytes_max)),
-                    room - position,
-                )
+                size = min(self.partition_bytes_max(target), room - position)
                 aborted: AbortedRanges | None = None
                 if target.isolation == READ_COMMITTED:
                     aborted = target.partition.handler.transactions.ranges()

@@ -40,7 +40,7 @@ from .fetch_target import FetchTarget
 
 log = structlog.get_logger()
 
-# More partitions than this are planned with others in between, and encoded in a lane.
+# More partitions than this are looked at with others in between, and encoded in a lane.
 TARGETS_ON_LOOP_MAX: Final = 1_000
 
 

@@ -17,6 +17,8 @@ from segbroker.broker.groups.topic_expressions import PATTERNS_MAX, Expressions
 from segbroker.broker.refused import Refused
 from segbroker.protocol.errors import ErrorCode
 
+from ..support.counted import CountedBytes, CountedName
+
 SESSION_MS = 45_000
 REBALANCE_MS = 60_000
 
@@ -626,40 +628,20 @@ TestConsumerGroupMachine.settings = settings(
 
 
 def test_who_joins_costs_no_look_at_all_that_the_others_subscribe_to() -> None:
-    compared = 0
-
-    class Name(str):
-        __slots__ = ()
-
-        def __eq__(self, other: object) -> bool:
-            nonlocal compared
-            compared += 1
-            return super().__eq__(other)
-
-        __hash__ = str.__hash__
-
-    class Id(bytes):
-        def __eq__(self, other: object) -> bool:
-            nonlocal compared
-            compared += 1
-            return super().__eq__(other)
-
-        __hash__ = bytes.__hash__
-
     class TopicId(UUID):
         @property
         def bytes(self) -> bytes:
-            return Id(super().bytes)
+            return CountedBytes(super().bytes)
 
     topics = {f"t{n}": Topic(TopicId(int=n + 1), 1) for n in range(100)}
     shared = group()
     for number in range(41):
-        compared = 0
-        names = frozenset(Name(name) for name in topics)
+        CountedName.compared = 0
+        names = frozenset(CountedName(name) for name in topics)
         beat = Beat(f"m{number}", JOIN, rebalance_timeout_ms=REBALANCE_MS, names=names)
         shared.heartbeat(0, beat._replace(owned=frozenset()), topics)
     # A few times the 100 topics; not 40 others times 100.
-    assert compared < 2_000
+    assert CountedName.compared < 2_000
 
 
 def test_members_whose_time_is_over_together_are_dropped_together() -> None:

@@ -23,6 +23,8 @@ from segbroker.protocol.consumer_protocol import (
     subscribed_topics,
 )
 
+from ..support.counted import CountedName
+
 TOPICS = ("a", "b", "c")
 NAMES = st.sampled_from(sorted(ASSIGNORS))
 COUNTS = st.fixed_dictionaries(dict.fromkeys(TOPICS, st.integers(0, 9)))
@@ -215,24 +217,13 @@ SUBSCRIPTION = bytes.fromhex(
 
 @pytest.mark.parametrize("name", sorted(ASSIGNORS))
 def test_dealing_out_many_topics_does_not_compare_each_with_all_others(name: str) -> None:
-    compared = 0
-
-    class Topic(str):
-        __slots__ = ()
-
-        def __eq__(self, other: object) -> bool:
-            nonlocal compared
-            compared += 1
-            return super().__eq__(other)
-
-        __hash__ = str.__hash__
-
+    CountedName.compared = 0
     members = [
-        GroupMemberInfo(f"m{m}", None, tuple(Topic(n) for n in range(400))) for m in range(5)
+        GroupMemberInfo(f"m{m}", None, tuple(CountedName(n) for n in range(400))) for m in range(5)
     ]
     dealt = deal_out(name, members, {str(n): 1 for n in range(400)})
     assert sum(map(len, dealt.values())) == 400
-    assert compared < 20 * 400 * 5
+    assert CountedName.compared < 20 * 400 * 5
 
 
 def test_a_subscription_has_the_bytes_that_java_writes() -> None:
