@@ -31,6 +31,7 @@ from . import (
     messages_placement,
     messages_quotas,
     messages_security,
+    messages_share_groups,
     messages_transactions,
 )
 from .errors import ErrorCode, UnsupportedVersion
@@ -119,6 +120,13 @@ class ApiKey(IntEnum):
     CONSUMER_GROUP_DESCRIBE = 69
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
 
 
 class ApiVersionRange(NamedTuple):
@@ -213,6 +221,7 @@ def _classes(suffix: str) -> dict[int, type[Message]]:
         messages_transactions,
         messages_security,
         messages_quotas,
+        messages_share_groups,
     )
     return {
         value.message_key: value

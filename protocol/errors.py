@@ -1,6 +1,6 @@
 """The error table of the wire, and what this room raises.
 
-One row per error code of the Kafka protocol (kafka-clients 4.3.0, -1 to 128): its number, whether
+One row per error code of the Kafka protocol (kafka-clients 4.3.1, -1 to 133): its number, whether
 the same request may succeed later without anybody changing anything, and what it means.  Replies
 carry the number as an int16; 0 is success.  The broker translates its own errors to these codes in
 one place, the client translates codes to exception classes in one place; neither needs another
@@ -24,7 +24,7 @@ __all__ = [
     "UnsupportedVersion",
 ]
 
-LAST_CODE = 128
+LAST_CODE = 133
 
 
 class ProtocolError(Exception):
@@ -200,6 +200,11 @@ class ErrorCode(IntEnum):
     DUPLICATE_VOTER = 126, False, "The voter is in the set already"
     VOTER_NOT_FOUND = 127, False, "The voter is not in the set"
     INVALID_REGULAR_EXPRESSION = 128, False, "The regular expression cannot be compiled"
+    REBOOTSTRAP_REQUIRED = 129, False, "The client has to begin with its bootstrap servers again"
+    STREAMS_INVALID_TOPOLOGY = 130, False, "The topology of the streams application is not valid"
+    STREAMS_INVALID_TOPOLOGY_EPOCH = 131, False, "The epoch of the topology is not valid"
+    STREAMS_TOPOLOGY_FENCED = 132, False, "The epoch of the topology is older than the known one"
+    SHARE_SESSION_LIMIT_REACHED = 133, True, "There are as many share sessions as may be"
     # fmt: on
 
 

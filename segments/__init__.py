@@ -27,6 +27,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     emptied          since when nobody is in them
     generations      who is in them and has what
     consumer_groups  the same of KIP-848 groups
+    share_groups     what became of the records that share groups work on
     transactions     what is known of transactional ids
     acls             who may do what
     quotas           how much of it

@@ -53,6 +53,7 @@ from . import (
     emptied,
     generations,
     quotas,
+    share_groups,
     topic_defaults,
     transactions,
 )
@@ -298,3 +299,6 @@ register(broker_settings.GROUP_SET, broker_settings.GROUP_SECTION, broker_settin
 register(credentials.USER_SET, credentials.SECTION, credentials.user_set)
 register(credentials.USER_UNSET, credentials.SECTION, credentials.user_unset)
 register(credentials.USERS_SECRET, credentials.SECTION, credentials.users_secret)
+register(share_groups.STATES, share_groups.SECTION, share_groups.states)
+register(share_groups.OFFSETS_SET, share_groups.SECTION, share_groups.offsets_set)
+register(share_groups.FORGOTTEN, share_groups.SECTION, share_groups.forgotten)

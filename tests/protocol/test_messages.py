@@ -27,6 +27,18 @@ from segbroker.protocol.messages_core import (
     ProduceResponsePartition,
     ProduceResponseTopic,
 )
+from segbroker.protocol.messages_share_groups import (
+    ShareFetchRequest,
+    ShareFetchRequestAcknowledgementBatch,
+    ShareFetchRequestForgottenTopic,
+    ShareFetchRequestPartition,
+    ShareFetchRequestTopic,
+    ShareFetchResponse,
+    ShareFetchResponseAcquiredRecords,
+    ShareFetchResponseLeader,
+    ShareFetchResponsePartition,
+    ShareFetchResponseTopic,
+)
 from segbroker.protocol.schema import Message, records_view
 
 from .random_messages import message_classes
@@ -103,7 +115,7 @@ def test_an_unknown_version_cannot_be_encoded() -> None:
 
 def test_every_message_has_a_docstring_and_every_field_a_type() -> None:
     classes = list(message_classes())
-    assert len(classes) == 108
+    assert len(classes) == 122
     for cls in classes:
         assert cls.__doc__, cls.__name__
         assert len(cls.fields()) == len(cls.__slots__)
@@ -211,6 +223,74 @@ def test_a_consumer_group_describe_response_written_out() -> None:
     response = ConsumerGroupDescribeResponse(groups=[group])
     assert b"".join(response.encode(1)) == expected
     assert ConsumerGroupDescribeResponse.decode(expected, 1) == (response, len(expected))
+
+
+# KIP-932 likewise.
+
+
+def test_a_share_fetch_request_written_out() -> None:
+    batch = ShareFetchRequestAcknowledgementBatch(
+        first_offset=1, last_offset=2, acknowledge_types=[1, 2]
+    )
+    request = ShareFetchRequest(
+        group_id="g",
+        member_id="m",
+        share_session_epoch=3,
+        max_wait_ms=4,
+        min_bytes=5,
+        max_bytes=6,
+        max_records=7,
+        batch_size=8,
+        topics=[
+            ShareFetchRequestTopic(
+                topic_id=TOPIC_ID,
+                partitions=[
+                    ShareFetchRequestPartition(partition_index=9, acknowledgement_batches=[batch])
+                ],
+            )
+        ],
+        forgotten_topics_data=[ShareFetchRequestForgottenTopic(topic_id=TOPIC_ID, partitions=[9])],
+    )
+    head = "02 67  02 6d  00000003 00000004 00000005 00000006 00000007 00000008"
+    tail = (
+        "02 00112233445566778899aabbccddeeff"
+        "02 00000009"
+        "02 0000000000000001 0000000000000002 03 01 02 00"
+        "00 00"
+        "02 00112233445566778899aabbccddeeff 02 00000009 00"
+        "00"
+    )
+    for version, between in ((1, ""), (2, "00 00")):  # the acquire mode, whether some are renewed
+        expected = bytes.fromhex(head + between + tail)
+        assert b"".join(request.encode(version)) == expected
+        assert ShareFetchRequest.decode(expected, version) == (request, len(expected))
+
+
+def test_a_share_fetch_response_written_out() -> None:
+    partition = ShareFetchResponsePartition(
+        partition_index=1,
+        current_leader=ShareFetchResponseLeader(leader_id=2, leader_epoch=3),
+        records=b"rr",
+        acquired_records=[
+            ShareFetchResponseAcquiredRecords(first_offset=4, last_offset=5, delivery_count=6)
+        ],
+    )
+    response = ShareFetchResponse(
+        acquisition_lock_timeout_ms=7,
+        responses=[ShareFetchResponseTopic(topic_id=TOPIC_ID, partitions=[partition])],
+        node_endpoints=[],
+    )
+    expected = bytes.fromhex(
+        "00000000 0000 00 00000007"
+        "02 00112233445566778899aabbccddeeff"
+        "02 00000001 0000 00 0000 00 00000002 00000003 00"
+        "03 7272"
+        "02 0000000000000004 0000000000000005 0006 00"
+        "00 00"
+        "01 00"
+    )
+    assert b"".join(response.encode(1)) == expected
+    assert ShareFetchResponse.decode(expected, 1)[1] == len(expected)
 
 
 def test_a_partition_of_a_fetch_request_written_out_in_three_versions() -> None:

@@ -19,8 +19,21 @@ from segbroker.protocol.schema import Message
 
 from .random_messages import classes_and_versions, message_classes, random_message
 
-# KIP-848 is not in kafka-python; test_messages.py has bytes written out for these.
+# KIP-848 and KIP-932 are not in kafka-python; test_messages.py has bytes written out for these.
 WITHOUT_ORACLE = {
+    *(
+        f"{name}{kind}"
+        for name in (
+            "ShareGroupHeartbeat",
+            "ShareGroupDescribe",
+            "ShareFetch",
+            "ShareAcknowledge",
+            "DescribeShareGroupOffsets",
+            "AlterShareGroupOffsets",
+            "DeleteShareGroupOffsets",
+        )
+        for kind in ("Request", "Response")
+    ),
     "ConsumerGroupHeartbeatRequest",
     "ConsumerGroupHeartbeatResponse",
     "ConsumerGroupDescribeRequest",

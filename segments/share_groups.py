@@ -1,0 +1,192 @@
+"""Share groups (KIP-932): what became of the records that a group works on, as control events.
+
+    section "share_groups" of the snapshot:
+        {group: {topic: [topic id, {partition: [start, [[first, last, state, deliveries]]]}]}}
+
+    start        the first offset that the group is not done with; all below are
+    spans        what is known above it: ascending, apart from each other, both ends included
+    state        0 available, 2 acknowledged, 4 archived; nobody writes down who works on a record
+    deliveries   how often the record was handed out
+
+| event | fields | afterwards |
+|---|---|---|
+| share_states | group, rows [[topic, id, partition, start, spans]] | these spans lie over others |
+| share_offsets_set | group, rows [[topic, id, partition, start]] | it begins there, without spans |
+| share_offsets_forgotten | group, topics, or null for all | nothing is known of these |
+
+What lies below the start is gone; what is above all spans was not handed out yet.  A row belongs to
+the topic with its id: what a group did with a deleted topic is not what it has done with one of the
+same name that came after.  The states have Kafka's numbers.  Every function here is pure: what it
+was given stays as it is.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, Final, NamedTuple, TypeAlias
+from uuid import UUID
+
+from .name_map import Draft, NameMap
+
+SECTION: Final = "share_groups"
+STATES: Final = "share_states"
+OFFSETS_SET: Final = "share_offsets_set"
+FORGOTTEN: Final = "share_offsets_forgotten"
+
+Content: TypeAlias = Mapping[str, Mapping[str, Any]]
+Fields: TypeAlias = Mapping[str, Any]
+
+
+class RecordState(IntEnum):
+    """What became of a record, by Kafka's numbers; ACQUIRED is never written down."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVED = 4
+
+
+class Span(NamedTuple):
+    """Records with one fate: offsets, both ends included."""
+
+    first: int
+    last: int
+    state: int
+    deliveries: int
+
+
+class ShareState(NamedTuple):
+    """Where a group stands in a partition."""
+
+    start: int
+    spans: tuple[Span, ...] = ()
+
+
+class ShareRow(NamedTuple):
+    """What changed in one partition."""
+
+    topic: str
+    topic_id: UUID
+    partition: int
+    start: int
+    spans: Sequence[Span] = ()
+
+
+def states_fields(group: str, rows: Iterable[ShareRow]) -> dict[str, Any]:
+    """The fields of a share_states event."""
+    return {
+        "group": group,
+        "rows": [
+            [row.topic, row.topic_id.bytes, row.partition, row.start, [list(s) for s in row.spans]]
+            for row in rows
+        ],
+    }
+
+
+def offsets_set_fields(group: str, rows: Iterable[ShareRow]) -> dict[str, Any]:
+    """The fields of a share_offsets_set event: of the rows, where they begin."""
+    return {
+        "group": group,
+        "rows": [[row.topic, row.topic_id.bytes, row.partition, row.start] for row in rows],
+    }
+
+
+def state_of(
+    content: Content, group: str, topic: str, topic_id: UUID, partition: int
+) -> ShareState | None:
+    """Where a group stands in a partition of this very topic; None: nothing is known."""
+    found = content.get(group, {}).get(topic)
+    if found is None or found[0] != topic_id.bytes:
+        return None
+    row = found[1].get(str(partition))
+    return None if row is None else _state(row)
+
+
+def all_of(content: Content, group: str) -> Iterator[tuple[str, UUID, int, ShareState]]:
+    """All that is known of a group: topic, its id, partition, where it stands."""
+    for topic, (topic_id, rows) in content.get(group, {}).items():
+        meant = UUID(bytes=topic_id)
+        for partition, row in rows.items():
+            yield topic, meant, int(partition), _state(row)
+
+
+def _state(row: Sequence[Any]) -> ShareState:
+    start, spans = row
+    return ShareState(start, tuple(Span(*span) for span in spans))
+
+
+def overlaid(
+    known: Iterable[Sequence[int]], above: Iterable[Sequence[int]], start: int
+) -> list[list[int]]:
+    """Spans with others laid over them, from `start` on; neighbours with one fate are one.
+
+    known: ascending, apart from each other; likewise above.
+    """
+    pieces = [list(span) for span in above if span[1] >= start]
+    covers = iter(pieces.copy())
+    cover = next(covers, None)
+    for first, last, state, deliveries in known:
+        at = max(first, start)
+        while cover is not None and cover[1] < at:
+            cover = next(covers, None)
+        while cover is not None and cover[0] <= last:
+            if cover[0] > at:
+                pieces.append([at, cover[0] - 1, state, deliveries])
+            at = max(at, cover[1] + 1)
+            if cover[1] > last:
+                break
+            cover = next(covers, None)
+        if at <= last:
+            pieces.append([at, last, state, deliveries])
+    found: list[list[int]] = []
+    for first, last, state, deliveries in sorted(pieces):
+        at = max(first, start)
+        if found and found[-1][1] == at - 1 and found[-1][2:] == [state, deliveries]:
+            found[-1][1] = last
+        else:
+            found.append([at, last, state, deliveries])
+    return found
+
+
+def states(content: Content | None, fields: Fields) -> Content:
+    """After share_states."""
+    groups, topics = _draft(content, fields["group"])
+    for topic, topic_id, partition, start, spans in fields["rows"]:
+        rows = _rows(topics, topic, topic_id)
+        _, known = rows.get(str(partition), (start, ()))
+        rows[str(partition)] = [start, overlaid(known, spans, start)]
+    groups[fields["group"]] = topics
+    return groups.done()
+
+
+def offsets_set(content: Content | None, fields: Fields) -> Content:
+    """After share_offsets_set."""
+    groups, topics = _draft(content, fields["group"])
+    for topic, topic_id, partition, start in fields["rows"]:
+        _rows(topics, topic, topic_id)[str(partition)] = [start, []]
+    groups[fields["group"]] = topics
+    return groups.done()
+
+
+def forgotten(content: Content | None, fields: Fields) -> Content:
+    """After share_offsets_forgotten."""
+    groups, topics = _draft(content, fields["group"])
+    for topic in list(topics) if fields["topics"] is None else fields["topics"]:
+        topics.pop(topic, None)
+    if topics:
+        groups[fields["group"]] = topics
+    else:
+        groups.pop(fields["group"], None)
+    return groups.done()
+
+
+def _draft(content: Content | None, group: str) -> tuple[Draft[Mapping[str, Any]], dict[str, Any]]:
+    groups = NameMap.of(content).draft()
+    return groups, dict(groups.get(group, {}))
+
+
+def _rows(topics: dict[str, Any], topic: str, topic_id: bytes) -> dict[str, Any]:
+    """The partitions of a topic, to be changed: another topic of that name has none."""
+    known_id, known = topics.get(topic, (topic_id, {}))
+    rows = dict(known) if known_id == topic_id else {}
+    topics[topic] = [topic_id, rows]
+    return rows
