@@ -28,7 +28,7 @@ from ..configuration.kafka_settings import KAFKA_SETTINGS
 from ..configuration.logs import LOGGER, level_in_force
 from ..configuration.settings import EVERY_BROKER, BrokerSettings, Origin
 from ..core import Core
-from ..groups.group_settings import OF_BROKER
+from ..groups.group_keys import GROUP_KEYS
 from ..peers.peer import Peer
 
 # Where a value came from.
@@ -146,11 +146,13 @@ def every_broker_rows(core: Core) -> Iterator[DescribeConfigsResponseConfig]:
 def group_rows(core: Core, group_id: str) -> Iterator[DescribeConfigsResponseConfig]:
     """The settings of a group, whether it exists or not."""
     own = core.group_settings.set_on(group_id)
-    for key, of_broker in OF_BROKER.items():
-        synonyms = _synonyms(core.settings, of_broker)
-        if key in own:
-            synonyms.insert(0, _synonym(key, own[key], _DYNAMIC_GROUP))
-        yield _row(key, synonyms, _TYPES["int"], core.settings.keys[of_broker].metadata["doc"])
+    for name, key in GROUP_KEYS.items():
+        synonyms = [_synonym(name, key.default, _DEFAULT)]
+        if key.of_broker:
+            synonyms = _synonyms(core.settings, key.of_broker)
+        if name in own:
+            synonyms.insert(0, _synonym(name, own[name], _DYNAMIC_GROUP))
+        yield _row(name, synonyms, _TYPES[key.kind], key.documentation)
 
 
 def logger_rows() -> Iterable[DescribeConfigsResponseConfig]:

@@ -39,7 +39,7 @@ from ..call import Call
 from ..core import Core
 from ..groups.consumer_group import JOIN, LEAVE_FOR_A_WHILE, ConsumerGroup, by_topic
 from ..groups.consumer_members import Beat, ConsumerMember, Told, every_topic
-from ..groups.group_settings import HEARTBEAT
+from ..groups.group_keys import HEARTBEAT
 from ..groups.groups import monotonic_ms
 from ..groups.server_assignors import Partition
 from ..groups.viewers import sight_of, viewer_of

@@ -33,7 +33,7 @@ from ..address import join_address as join_address
 from ..address import split_address as split_address
 from ..principal import parse_principals
 from .config_access import AccessKeys
-from .config_groups import CONSUMER, GroupKeys, parse_protocols
+from .config_groups import CONSUMER, SHARE, GroupKeys, check_groups, parse_protocols
 from .config_key import Value, parse_value, text_of
 from .config_limits import LimitKeys
 from .config_listening import ListeningKeys
@@ -75,20 +75,9 @@ class BrokerConfig(MachineKeys, AccessKeys, GroupKeys, TopicKeys, LimitKeys, Lis
                 f"wal_bytes_max={self.wal_bytes_max}: {self.wal_shards} shards of two files of "
                 f"wal_file_bytes={self.wal_file_bytes} are more"
             )
-        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
-            raise InvalidConfig(
-                f"group_min_session_timeout_ms={self.group_min_session_timeout_ms} is above "
-                f"group_max_session_timeout_ms={self.group_max_session_timeout_ms}"
-            )
-        if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
-            raise InvalidConfig(
-                f"group_consumer_heartbeat_interval_ms={self.group_consumer_heartbeat_interval_ms} "
-                f"is not below group_consumer_session_timeout_ms="
-                f"{self.group_consumer_session_timeout_ms}"
-            )
+        check_groups(self)
         if not self.idle_timeout_ms:
             raise InvalidConfig("idle_timeout_ms = 0 would close every connection; -1: none")
-        parse_protocols(self.group_protocols)
         if not self.data:
             raise InvalidConfig("data = '' names no directory; . is the current one")
         split_address(self.listen, key="listen")
@@ -172,6 +161,11 @@ class BrokerConfig(MachineKeys, AccessKeys, GroupKeys, TopicKeys, LimitKeys, Lis
     def takes_consumer_groups(self) -> bool:
         """Whether members may speak the protocol of KIP-848."""
         return CONSUMER in parse_protocols(self.group_protocols)
+
+    @property
+    def takes_share_groups(self) -> bool:
+        """Whether members may speak the protocol of KIP-932."""
+        return SHARE in parse_protocols(self.group_protocols)
 
     @property
     def listener_specs(self) -> tuple[ListenerSpec, ...]:

@@ -11,6 +11,7 @@ from .config_key import DAY_MS, key
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
+SHARE: Final = "share"
 
 
 def parse_protocols(text: str) -> frozenset[str]:
@@ -20,9 +21,9 @@ def parse_protocols(text: str) -> frozenset[str]:
         InvalidConfig: one that is not spoken here, or classic is missing.
     """
     names = frozenset(name.strip() for name in text.split(","))
-    if unknown := sorted(names - {CLASSIC, CONSUMER}):
+    if unknown := sorted(names - {CLASSIC, CONSUMER, SHARE}):
         raise InvalidConfig(
-            f"group_protocols = {text!r}: {unknown[0]!r} is none of {CLASSIC}, {CONSUMER}"
+            f"group_protocols = {text!r}: {unknown[0]!r} is none of {CLASSIC}, {CONSUMER}, {SHARE}"
         )
     if CLASSIC not in names:
         raise InvalidConfig(f"group_protocols = {text!r}: {CLASSIC} cannot be left out")
@@ -87,10 +88,66 @@ class GroupKeys:
         choices=("disabled", "upgrade", "downgrade", "bidirectional"),
         kafka="group.consumer.migration.policy",
     )
+    group_share_session_timeout_ms: int = key(
+        45_000,
+        "A member of a share group (KIP-932) that was not heard of for this long is gone.",
+        least=1,
+        most=DAY_MS,
+        kafka="group.share.session.timeout.ms",
+        dynamic=True,
+    )
+    group_share_heartbeat_interval_ms: int = key(
+        5_000,
+        "How often such a member is told to be heard of; it learns no earlier of a new assignment.",
+        least=1,
+        most=DAY_MS,
+        kafka="group.share.heartbeat.interval.ms",
+        dynamic=True,
+    )
+    group_share_size_max: int = key(
+        200,
+        "Most members of one share group.",
+        least=1,
+        most=1_000,
+        kafka="group.share.max.size",
+        dynamic=True,
+    )
+    group_share_record_lock_duration_ms: int = key(
+        30_000,
+        "How long a member of a share group holds a record that it was given: then others get it.",
+        least=1_000,
+        most=3_600_000,
+        kafka="group.share.record.lock.duration.ms",
+        dynamic=True,
+    )
+    group_share_delivery_count_limit: int = key(
+        5,
+        "How often a share group is given a record at most; then it is as if it were rejected.",
+        least=2,
+        most=25,
+        kafka="group.share.delivery.count.limit",
+        dynamic=True,
+    )
+    group_share_partition_max_record_locks: int = key(
+        2_000,
+        "Most records of a partition that a share group works on at once.",
+        least=100,
+        most=10_000,
+        kafka="group.share.partition.max.record.locks",
+        dynamic=True,
+    )
+    group_share_max_share_sessions: int = key(
+        2_000,
+        "Most share sessions of all members together; a further one is refused.",
+        least=1,
+        kafka="group.share.max.share.sessions",
+        dynamic=True,
+    )
     group_protocols: str = key(
-        "classic,consumer",
+        "classic,consumer,share",
         "Protocols that members of groups may speak, with commas between. Without consumer, "
-        "requests of KIP-848 are answered UNSUPPORTED_VERSION; classic cannot be left out.",
+        "requests of KIP-848 are answered UNSUPPORTED_VERSION, without share those of KIP-932; "
+        "classic cannot be left out.",
         kafka="group.coordinator.rebalance.protocols",
     )
     groups_max: int = key(100_000, "Most groups with members at once.", least=1, dynamic=True)
@@ -138,3 +195,21 @@ class GroupKeys:
         kafka="producer.id.expiration.ms",
         dynamic=True,
     )
+
+
+def check_groups(config: GroupKeys) -> None:
+    """Raises InvalidConfig: two of them do not go together."""
+    if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
+        raise InvalidConfig(
+            f"group_min_session_timeout_ms={config.group_min_session_timeout_ms} is above "
+            f"group_max_session_timeout_ms={config.group_max_session_timeout_ms}"
+        )
+    for kind in (CONSUMER, SHARE):
+        heartbeat, session = (
+            f"group_{kind}_heartbeat_interval_ms",
+            f"group_{kind}_session_timeout_ms",
+        )
+        heartbeat_ms, session_ms = getattr(config, heartbeat), getattr(config, session)
+        if heartbeat_ms >= session_ms:
+            raise InvalidConfig(f"{heartbeat}={heartbeat_ms} is not below {session}={session_ms}")
+    parse_protocols(config.group_protocols)

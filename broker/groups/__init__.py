@@ -13,7 +13,7 @@ all of them.  A module imports only what stands above it:
     classic_members     classic members of such a group
     kept_sizes kept_generations kept_consumers kept_ends    what is written down, how large
     offset_events group_offsets offset_expiry               where groups stand
-    group_settings      settings of single groups
+    share_reset group_keys group_settings                   settings of single groups
     group_start         groups that a start finds
     group_turning       from one protocol to the other, with members in it
     group_alarms        when a group has to be looked at

@@ -1,14 +1,8 @@
-"""Settings of single groups, of KIP-848's protocol: what the broker's own settings say for all.
-
-| Kafka's name | where it is not set |
-|---|---|
-| consumer.session.timeout.ms | group_consumer_session_timeout_ms |
-| consumer.heartbeat.interval.ms | group_consumer_heartbeat_interval_ms |
+"""Settings of single groups, of KIP-848's protocol and share groups; group_keys.py has which.
 
 Resource GROUP (32) of the configuration apis; control events, durable and in force when a change is
 answered: members hear of another interval with their next heartbeat.  A group need not exist, and
-what is set outlives it, as in Kafka.  Settings of share groups and of streams are refused: there
-are no such groups.
+what is set outlives it, as in Kafka.  Settings of streams groups are refused: there are none.
 
 Invariant: of a group the interval is below the session, or its members would be lost for it.  Where
 a later setting of the broker breaks it, a third of the session holds as the interval.
@@ -28,20 +22,15 @@ from segbroker.segments.broker_settings import GROUP_SECTION, GROUP_SET, setting
 from segbroker.segments.manager import DiskManager
 
 from ..configuration.config import BrokerConfig, InvalidConfig
-from ..configuration.config_key import DAY_MS
+from ..configuration.config_key import text_of
 from ..recording import recorded
 from ..refused import Refused
+from .group_keys import GROUP_KEYS, SESSIONS
 
 log = structlog.get_logger()
 
 GROUPS_MAX: Final = 10_000
 NAME_SIZE_MAX: Final = 1_000
-SESSION: Final = "consumer.session.timeout.ms"
-HEARTBEAT: Final = "consumer.heartbeat.interval.ms"
-OF_BROKER: Final = {
-    SESSION: "group_consumer_session_timeout_ms",
-    HEARTBEAT: "group_consumer_heartbeat_interval_ms",
-}
 
 
 class GroupSettings:
@@ -66,19 +55,31 @@ class GroupSettings:
         return iter(sorted(self._rows))
 
     def in_force(self, group_id: str, key: str) -> int:
-        """The value that holds for a group, ms."""
-        value, session_ms = self._said(group_id, key), self._said(group_id, SESSION)
-        if key == HEARTBEAT and value >= session_ms:
-            return max(1, session_ms // 3)
+        """The number that holds for a group; times are in ms."""
+        value = int(self.text_in_force(group_id, key))
+        if key in SESSIONS:
+            session_ms = int(self.text_in_force(group_id, SESSIONS[key]))
+            if value >= session_ms:
+                return max(1, session_ms // 3)
         return value
 
-    def _said(self, group_id: str, key: str) -> int:
-        text = self.set_on(group_id).get(key)
-        value: int = getattr(self.config, OF_BROKER[key]) if text is None else int(text)
-        return value
+    def text_in_force(self, group_id: str, key: str) -> str:
+        """The text that holds for a group."""
+        return self._said(self.set_on(group_id), key)
 
-    def check(self, group_id: str, values: Mapping[str, str]) -> None:
-        """Whether `values` can be all that is set on a group.  Raises Refused, InvalidConfig."""
+    def _said(self, own: Mapping[str, str], key: str) -> str:
+        """What holds for a group on which `own` is set."""
+        if (text := own.get(key)) is not None:
+            return text
+        of_broker, default = GROUP_KEYS[key].of_broker, GROUP_KEYS[key].default
+        return text_of(getattr(self.config, of_broker)) if of_broker else default
+
+    def check(self, group_id: str, values: Mapping[str, str]) -> Mapping[str, str]:
+        """`values` as they are kept, if they can be all that is set on a group.
+
+        Raises:
+            Refused, InvalidConfig: they cannot.
+        """
         if not group_id:
             raise Refused(ErrorCode.INVALID_REQUEST, "the group has no name")
         size = len(group_id.encode())
@@ -88,20 +89,18 @@ class GroupSettings:
             )
         if values and group_id not in self._rows and len(self._rows) >= GROUPS_MAX:
             raise Refused(ErrorCode.POLICY_VIOLATION, f"at most {GROUPS_MAX} groups have settings")
-        found = {}
+        kept = {}
         for key, text in values.items():
-            if key not in OF_BROKER:
+            if key not in GROUP_KEYS:
                 raise InvalidConfig(f"there is no group setting {key!r}")
-            if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= DAY_MS:
-                raise InvalidConfig(f"{key} = {text!r} is no number between 1 and {DAY_MS}")
-            found[key] = int(text)
-        session_ms, heartbeat_ms = (
-            found.get(key, getattr(self.config, OF_BROKER[key])) for key in (SESSION, HEARTBEAT)
-        )
-        if values and heartbeat_ms >= session_ms:
-            raise InvalidConfig(
-                f"{SESSION} must be greater than {HEARTBEAT}: {session_ms}, {heartbeat_ms}"
-            )
+            kept[key] = GROUP_KEYS[key].check(key, text)
+        for heartbeat, session in SESSIONS.items():
+            heartbeat_ms, session_ms = (int(self._said(kept, key)) for key in (heartbeat, session))
+            if kept.keys() & {heartbeat, session} and heartbeat_ms >= session_ms:
+                raise InvalidConfig(
+                    f"{session} must be greater than {heartbeat}: {session_ms}, {heartbeat_ms}"
+                )
+        return kept
 
     async def set(self, group_id: str, values: Mapping[str, str]) -> None:
         """Set exactly these on a group: durable and in force when it returns.
@@ -110,7 +109,7 @@ class GroupSettings:
             Refused, InvalidConfig: they cannot be.
             OSError: they are not durable.
         """
-        self.check(group_id, values)
+        values = self.check(group_id, values)
         event = {"resource": group_id, "values": dict(values)}
         failure = await recorded(lambda done: self._manager.record_soon(done, GROUP_SET, **event))
         self._rows = settings_of(self._manager.section(GROUP_SECTION))

@@ -39,10 +39,11 @@ from .consumer_group import ConsumerGroup
 from .consumer_members import MaySee
 from .group import Group
 from .group_alarms import GroupAlarms
+from .group_keys import SESSION
 from .group_members import new_member_id
 from .group_offsets import GroupOffsets
 from .group_rounds import OnRecorded, Record, State
-from .group_settings import SESSION, GroupSettings
+from .group_settings import GroupSettings
 from .group_start import Start
 from .group_turning import check_upgrade, downgrade, may_downgrade, upgrade
 from .kept_consumers import KeptConsumers

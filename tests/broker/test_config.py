@@ -82,7 +82,12 @@ def test_a_longest_time_may_be_the_longest_that_a_client_can_ask_for(key: str) -
         ({"data": ""}, {}, "", ["data = ''", "no directory"]),
         ({"idle_timeout_ms": 0}, {}, "", ["idle_timeout_ms = 0", "-1: none"]),
         ({"group_protocols": "consumer"}, {}, "", ["'consumer'", "classic cannot be left out"]),
-        ({}, {}, "group_protocols = 'classic,streams'", ["'streams' is none of classic, consumer"]),
+        (
+            {},
+            {},
+            "group_protocols = 'classic,streams'",
+            ["'streams' is none of classic, consumer, share"],
+        ),
         ({}, {}, "idle_timeout_ms = '10 sec'", ["'10 sec'", "with a unit: ms, min, s, h, d"]),
         ({}, {}, "frame_bytes_max = '10 MB'", ["'10 MB'", "with a unit: KiB, MiB, GiB"]),
         ({}, {}, "partitions = ", ["not TOML"]),
