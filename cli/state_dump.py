@@ -1,7 +1,8 @@
 """Two small state files, each with a checksum over all of it.
 
 *.producers           producer state of a partition
-snapshot-<n>.msgpack  topics, numbers of the whole broker, how many are in each group
+snapshot-<n>.msgpack  topics, numbers of the whole broker, how many are in each group,
+                      where share groups stand
 """
 
 from segbroker.segments.consumer_groups import SECTION as CONSUMER_GROUPS
@@ -10,6 +11,8 @@ from segbroker.segments.errors import CorruptSegment, UnsupportedFormat
 from segbroker.segments.generations import SECTION, generations_in
 from segbroker.segments.metadata import decode_metadata
 from segbroker.segments.producers import decode_producers
+from segbroker.segments.share_groups import SECTION as SHARE_GROUPS
+from segbroker.segments.share_groups import all_of
 
 from .dump_report import Report
 
@@ -25,6 +28,7 @@ def dump_metadata(content: bytes, path: str) -> Report:
     except UnsupportedFormat as exc:
         report.damage.append(str(exc))
         return report
+    shares = state.sections.get(SHARE_GROUPS, {})
     report.facts |= {
         "cluster_id": state.cluster_id,
         "next_producer_id": state.next_producer_id,
@@ -40,6 +44,13 @@ def dump_metadata(content: bytes, path: str) -> Report:
         "consumer_groups": {
             group: f"epoch {known.epoch} with {len(known.members)} members"
             for group, known in groups_in(state.sections.get(CONSUMER_GROUPS))
+        },
+        "share_groups": {
+            group: {
+                f"{topic}-{partition}": f"from {known.start}, {len(known.spans)} ranges above"
+                for topic, _, partition, known in all_of(shares, group)
+            }
+            for group in sorted(shares)
         },
     }
     for name, topic in sorted(state.topics.items()):

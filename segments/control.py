@@ -21,6 +21,7 @@
 | quotas_set | quotas.py | an entity has these quotas |
 | broker_settings_set, group_settings_set | broker_settings.py | it has these settings |
 | user_set, user_unset, users_secret | credentials.py | a user has credentials, or none |
+| share_states, share_offsets_set, share_offsets_forgotten | share_groups.py | so do shares |
 
 An event is written durably, then `apply` makes the next state of the last; the snapshot absorbs
 what came before it.  Replay takes the events above the snapshot's `seq`, in the order in which
@@ -34,7 +35,7 @@ from state and event to state, and a section of the snapshot to keep it in.  An 
 the opening: what it changed would be lost without a word.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, groupby
 from operator import attrgetter
@@ -133,12 +134,22 @@ def _topics_created(state: Metadata, run: Run) -> Metadata:
         if name in state.topics and state.topics[name].topic_id != meta.topic_id
     ]
     # Their deletion was absorbed and this comes again.
-    return state.without_topics(replaced).with_topics(metas.values())
+    return _without_topics(state, replaced).with_topics(metas.values())
 
 
 def _topics_deleted(state: Metadata, run: Run) -> Metadata:
     gone = {fields["name"]: None for fields in run if _is_known(state, fields)}
-    return state.without_topics(gone)
+    return _without_topics(state, gone)
+
+
+def _without_topics(state: Metadata, names: Collection[str]) -> Metadata:
+    """Nor is anything left of what share groups did with them."""
+    name = share_groups.SECTION
+    state, content = state.without_topics(names), state.sections.get(name)
+    if not content or not names:
+        return state
+    left = share_groups.without_topics(content, names)
+    return replace(state, sections={**state.sections, name: left})
 
 
 def _partitions_grown(state: Metadata, fields: Fields) -> Metadata:
@@ -280,6 +291,21 @@ def _transactions_decided(state: Metadata, fields: Fields) -> Metadata:
     return replace(state, sections=sections)
 
 
+def _share_rows(change: Callable[[Any, Fields], object]) -> Apply:
+    """A change of where share groups stand: rows of a topic that was deleted meanwhile are passed
+    over."""
+
+    def function(state: Metadata, fields: Fields) -> Metadata:
+        rows = [row for row in fields["rows"] if _is_known(state, {"name": row[0], "id": row[1]})]
+        if not rows:
+            return state
+        name = share_groups.SECTION
+        content = change(state.sections.get(name), {**fields, "rows": rows})
+        return replace(state, sections={**state.sections, name: content})
+
+    return function
+
+
 def _is_replaced(state: Metadata, topic: str, topic_id: bytes) -> bool:
     meta = state.topics.get(topic)
     return meta is not None and meta.topic_id.bytes != topic_id
@@ -299,6 +325,6 @@ register(broker_settings.GROUP_SET, broker_settings.GROUP_SECTION, broker_settin
 register(credentials.USER_SET, credentials.SECTION, credentials.user_set)
 register(credentials.USER_UNSET, credentials.SECTION, credentials.user_unset)
 register(credentials.USERS_SECRET, credentials.SECTION, credentials.users_secret)
-register(share_groups.STATES, share_groups.SECTION, share_groups.states)
-register(share_groups.OFFSETS_SET, share_groups.SECTION, share_groups.offsets_set)
+KINDS[share_groups.STATES] = _share_rows(share_groups.states)
+KINDS[share_groups.OFFSETS_SET] = _share_rows(share_groups.offsets_set)
 register(share_groups.FORGOTTEN, share_groups.SECTION, share_groups.forgotten)

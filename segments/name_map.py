@@ -56,6 +56,11 @@ class NameMap(Mapping[str, T]):
     def __len__(self) -> int:
         return self._count
 
+    def entries(self) -> Iterator[tuple[str, T]]:
+        """As `items`, which looks each of them up: for who looks at all."""
+        for bucket in self._buckets:
+            yield from bucket.items()
+
     def draft(self) -> "Draft[T]":
         """To change a copy of it."""
         return Draft(self._buckets, self._count)

@@ -21,6 +21,7 @@ from . import (
     emptied,
     generations,
     quotas,
+    share_groups,
     topic_defaults,
     transactions,
 )
@@ -106,6 +107,16 @@ def _settings(content: Content) -> Rows:
     yield from ()
 
 
+def _share_groups(content: Content) -> Rows:
+    for topics in content.values():
+        for topic in topics.values():
+            yield topic, (2,)
+            for row in topic[1].values():
+                yield row, (2,)
+                for span in row[1]:
+                    yield span, (4,)
+
+
 def _topic_defaults(content: Content) -> Rows:
     for name, value in content["values"].items():
         if not isinstance(value, str):
@@ -143,6 +154,7 @@ _ROWS: Final[Mapping[str, Callable[[Content], Rows]]] = MappingProxyType(
         emptied.SECTION: _emptied,
         generations.SECTION: _generations,
         quotas.SECTION: _quotas,
+        share_groups.SECTION: _share_groups,
         topic_defaults.SECTION: _topic_defaults,
         transactions.SECTION: _transactions,
     }

@@ -16,11 +16,14 @@
 
 What lies below the start is gone; what is above all spans was not handed out yet.  A row belongs to
 the topic with its id: what a group did with a deleted topic is not what it has done with one of the
-same name that came after.  The states have Kafka's numbers.  Every function here is pure: what it
-was given stays as it is.
+same name that came after.  It goes with its topic, and one that comes behind the deletion is passed
+over (control.py): a group has nothing of a topic that there is not, for nothing here expires.  The
+states have Kafka's numbers.  Every function here is pure: what it was given stays as it is.
+
+Invariant: a group of the section has a topic, and a topic of it a partition.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
@@ -31,6 +34,15 @@ SECTION: Final = "share_groups"
 STATES: Final = "share_states"
 OFFSETS_SET: Final = "share_offsets_set"
 FORGOTTEN: Final = "share_offsets_forgotten"
+
+ROWS_MAX: Final = 1_000
+"""Rows of one event: the loop does not stall over it."""
+_ROW_OVERHEAD: Final = 64
+"""Of a row, beside the topic's name and the spans: its id, the numbers, and what msgpack adds."""
+_SPAN_SIZE_MAX: Final = 24
+"""Of a span: two offsets, its state and how often it was handed out."""
+_EVENT_OVERHEAD: Final = 112
+"""Of an event, beside its rows and the group's name."""
 
 Content: TypeAlias = Mapping[str, Mapping[str, Any]]
 Fields: TypeAlias = Mapping[str, Any]
@@ -88,6 +100,35 @@ def offsets_set_fields(group: str, rows: Iterable[ShareRow]) -> dict[str, Any]:
         "group": group,
         "rows": [[row.topic, row.topic_id.bytes, row.partition, row.start] for row in rows],
     }
+
+
+def pieces(group: str, rows: Iterable[ShareRow], size_max: int) -> Iterator[list[ShareRow]]:
+    """The rows for events of at most `size_max` bytes: mostly one, of all.
+
+    A row of more spans than there is room for becomes several, of which each lies over the last.
+    """
+    room = left = size_max - _EVENT_OVERHEAD - len(group.encode())
+    piece: list[ShareRow] = []
+    for row in rows:
+        spans = row.spans
+        while True:
+            head = _ROW_OVERHEAD + len(row.topic.encode())
+            if piece and (len(piece) == ROWS_MAX or head + _SPAN_SIZE_MAX * len(spans) > left):
+                yield piece
+                piece, left = [], room
+            fitting = max(1, (left - head) // _SPAN_SIZE_MAX)
+            piece.append(row._replace(spans=spans[:fitting]))
+            left -= head + _SPAN_SIZE_MAX * min(len(spans), fitting)
+            spans = spans[fitting:]
+            if not spans:
+                break
+    if piece:
+        yield piece
+
+
+def grows(content: Content, group: str, row: ShareRow) -> bool:
+    """Whether there would be a row that is not there yet."""
+    return state_of(content, group, row.topic, row.topic_id, row.partition) is None
 
 
 def state_of(
@@ -149,44 +190,70 @@ def overlaid(
 
 def states(content: Content | None, fields: Fields) -> Content:
     """After share_states."""
-    groups, topics = _draft(content, fields["group"])
+    changed = _Changed(content, fields["group"])
     for topic, topic_id, partition, start, spans in fields["rows"]:
-        rows = _rows(topics, topic, topic_id)
+        rows = changed.rows(topic, topic_id)
         _, known = rows.get(str(partition), (start, ()))
         rows[str(partition)] = [start, overlaid(known, spans, start)]
-    groups[fields["group"]] = topics
-    return groups.done()
+    return changed.done()
 
 
 def offsets_set(content: Content | None, fields: Fields) -> Content:
     """After share_offsets_set."""
-    groups, topics = _draft(content, fields["group"])
+    changed = _Changed(content, fields["group"])
     for topic, topic_id, partition, start in fields["rows"]:
-        _rows(topics, topic, topic_id)[str(partition)] = [start, []]
-    groups[fields["group"]] = topics
-    return groups.done()
+        changed.rows(topic, topic_id)[str(partition)] = [start, []]
+    return changed.done()
 
 
 def forgotten(content: Content | None, fields: Fields) -> Content:
     """After share_offsets_forgotten."""
-    groups, topics = _draft(content, fields["group"])
-    for topic in list(topics) if fields["topics"] is None else fields["topics"]:
-        topics.pop(topic, None)
-    if topics:
-        groups[fields["group"]] = topics
-    else:
-        groups.pop(fields["group"], None)
+    changed = _Changed(content, fields["group"])
+    changed.forget(fields["topics"])
+    return changed.done()
+
+
+def without_topics(content: Content, names: Collection[str]) -> Content:
+    """After these topics were deleted."""
+    gone = set(names)
+    known = NameMap.of(content)
+    groups = known.draft()
+    for group, topics in known.entries():
+        if not topics.keys().isdisjoint(gone):
+            left = {topic: rows for topic, rows in topics.items() if topic not in gone}
+            _put(groups, group, left)
     return groups.done()
 
 
-def _draft(content: Content | None, group: str) -> tuple[Draft[Mapping[str, Any]], dict[str, Any]]:
-    groups = NameMap.of(content).draft()
-    return groups, dict(groups.get(group, {}))
+class _Changed:
+    """The section while an event changes what is known of one group."""
+
+    def __init__(self, content: Content | None, group: str) -> None:
+        self._groups = NameMap.of(content).draft()
+        self._group = group
+        self._topics = dict(self._groups.get(group, {}))
+        self._copied: dict[str, dict[str, Any]] = {}
+
+    def rows(self, topic: str, topic_id: bytes) -> dict[str, Any]:
+        """The partitions of a topic, to be changed: another topic of that name has none."""
+        known_id, known = self._topics.get(topic, (topic_id, {}))
+        if topic not in self._copied or known_id != topic_id:
+            self._copied[topic] = dict(known) if known_id == topic_id else {}
+            self._topics[topic] = [topic_id, self._copied[topic]]
+        return self._copied[topic]
+
+    def forget(self, topics: Iterable[str] | None) -> None:
+        """None: all of them."""
+        for topic in list(self._topics) if topics is None else topics:
+            self._topics.pop(topic, None)
+
+    def done(self) -> Content:
+        _put(self._groups, self._group, self._topics)
+        return self._groups.done()
 
 
-def _rows(topics: dict[str, Any], topic: str, topic_id: bytes) -> dict[str, Any]:
-    """The partitions of a topic, to be changed: another topic of that name has none."""
-    known_id, known = topics.get(topic, (topic_id, {}))
-    rows = dict(known) if known_id == topic_id else {}
-    topics[topic] = [topic_id, rows]
-    return rows
+def _put(groups: Draft[Mapping[str, Any]], group: str, topics: Mapping[str, Any]) -> None:
+    if topics:
+        groups[group] = topics
+    else:
+        groups.pop(group, None)

@@ -12,6 +12,8 @@ from segbroker.cli.main import segbroker as segbroker_command
 from segbroker.client import Admin, Producer
 from segbroker.segments.generations import GENERATION, Generation, KeptMember
 from segbroker.segments.manager import DiskManager
+from segbroker.segments.share_groups import STATES, ShareRow, Span, states_fields
+from segbroker.segments.topic_config import TopicConfig
 
 from ..support.daemon import start
 from .conftest import in_process as segbroker
@@ -238,6 +240,20 @@ def test_groups_of_the_consumer_protocol_are_seen_in_both_too(tmp_path: Path) ->
     (snapshot,) = (tmp_path / "data" / "meta").glob("*.msgpack")
     report = json.loads(segbroker("dump", "--json", str(snapshot)).stdout)
     assert report["consumer_groups"] == {"billing": "epoch 4 with 1 members"}
+
+
+def test_share_groups_are_seen_in_both_too(tmp_path: Path) -> None:
+    with DiskManager(str(tmp_path / "data")) as manager:
+        topic_id = manager.create_topic("t", 4, TopicConfig({})).topic_id
+        row = ShareRow("t", topic_id, 3, 5, [Span(7, 9, 2, 1), Span(11, 11, 0, 2)])
+        manager.record_now(STATES, **states_fields("workers", [row]))
+        log = min((tmp_path / "data" / "wal").rglob("wal-*.log"))  # the next one may be ready
+        rows = json.loads(segbroker("dump", "--json", str(log)).stdout)["rows"]
+    assert rows[-1]["says"]["group"] == "workers"
+    assert rows[-1]["says"]["rows"][0][2:] == [3, 5, [[7, 9, 2, 1], [11, 11, 0, 2]]]
+    (snapshot,) = (tmp_path / "data" / "meta").glob("*.msgpack")
+    report = json.loads(segbroker("dump", "--json", str(snapshot)).stdout)
+    assert report["share_groups"] == {"workers": {"t-3": "from 5, 2 ranges above"}}
 
 
 def test_a_file_that_is_none_of_ours_is_refused(tmp_path: Path) -> None:

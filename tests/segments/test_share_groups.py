@@ -1,24 +1,36 @@
 """What is kept of share groups: events to a section, against a model of one fate an offset."""
 
+from collections.abc import Mapping
 from itertools import pairwise
 from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from segbroker.segments.control import Event, apply_all
+from segbroker.segments.metadata import Metadata, decode_metadata
+from segbroker.segments.name_map import plain
 from segbroker.segments.share_groups import (
+    FORGOTTEN,
+    OFFSETS_SET,
+    SECTION,
+    STATES,
+    Content,
     RecordState,
     ShareRow,
     ShareState,
     Span,
     all_of,
     forgotten,
+    grows,
     offsets_set,
     offsets_set_fields,
     overlaid,
+    pieces,
     state_of,
     states,
     states_fields,
+    without_topics,
 )
 
 ID, OTHER = UUID(int=1), UUID(int=2)
@@ -79,3 +91,101 @@ def test_events_to_a_section_and_back() -> None:
     assert "g" not in forgotten(anew, {"group": "g", "topics": ["t"]})
     assert "g" not in forgotten(anew, {"group": "g", "topics": None})
     assert "g" in forgotten(anew, {"group": "g", "topics": ["u"]})
+
+
+@st.composite
+def share_rows(draw: st.DrawFn) -> list[ShareRow]:
+    places = draw(st.lists(st.tuples(st.sampled_from("tuv"), st.integers(0, 3)), unique=True))
+    return [
+        ShareRow(topic, ID, partition, draw(st.integers(0, OFFSET_MAX)), draw(spans()))
+        for topic, partition in places
+    ]
+
+
+@given(share_rows(), share_rows(), st.integers(220, 700))
+def test_rows_in_several_events_are_as_in_one_and_each_is_of_limited_size(
+    known: list[ShareRow], rows: list[ShareRow], size_max: int
+) -> None:
+    before = states(None, states_fields("g", known))
+    found = before
+    for piece in pieces("g", rows, size_max):
+        fields = states_fields("g", piece)
+        assert len(Event(2**63, STATES, fields).encode()) <= size_max
+        found = states(found, fields)
+    assert plain(found) == plain(states(before, states_fields("g", rows)))
+
+
+def test_a_row_of_more_spans_than_an_event_has_room_for_becomes_several() -> None:
+    far = [Span(2**62 + 2 * n, 2**62 + 2 * n, 2, 32_767) for n in range(100)]
+    found = list(pieces("g", [ShareRow("t", ID, 0, 5, far)], 1_000))
+    assert [span for piece in found for row in piece for span in row.spans] == far
+    assert {row.start for piece in found for row in piece} == {5}
+    for piece in found:
+        assert len(Event(2**63, STATES, states_fields("g", piece)).encode()) <= 1_000
+
+
+def test_an_event_has_at_most_a_thousand_rows() -> None:
+    rows = [ShareRow("t", ID, partition, 0) for partition in range(2_001)]
+    assert [len(piece) for piece in pieces("g", rows, 1 << 20)] == [1_000, 1_000, 1]
+
+
+def test_what_grows_is_a_row_that_is_not_there() -> None:
+    known = states(None, states_fields("g", [ShareRow("t", ID, 0, 5)]))
+    assert not grows(known, "g", ShareRow("t", ID, 0, 7))
+    assert grows(known, "g", ShareRow("t", ID, 1, 7))
+    assert grows(known, "g", ShareRow("t", OTHER, 0, 7)), "another topic of that name"
+    assert grows(known, "h", ShareRow("t", ID, 0, 7))
+
+
+def test_a_group_without_rows_is_none() -> None:
+    assert plain(states(None, states_fields("g", []))) == {}
+    one = states(None, states_fields("g", [ShareRow("t", ID, 0, 5), ShareRow("u", ID, 0, 5)]))
+    assert list(without_topics(one, ["t"])["g"]) == ["u"]
+    assert plain(without_topics(one, ["t", "u", "v"])) == {}
+
+
+def created(name: str, topic_id: UUID) -> tuple[str, Mapping[str, object]]:
+    fields = {"name": name, "id": topic_id.bytes, "partitions": 1, "epoch": 0, "config": {}}
+    return "topic_created", fields
+
+
+def known_after(*events: tuple[str, Mapping[str, object]]) -> Content:
+    """What is known of share groups after these, and again from the snapshot of that."""
+    state = apply_all(
+        Metadata("cluster"), [Event(seq, *event) for seq, event in enumerate(events, 1)]
+    )
+    found: Content = plain(state.sections.get(SECTION, {}))
+    stored = decode_metadata(state.encode(), "snapshot").sections.get(SECTION, {})
+    assert stored == {
+        group: {topic: list(rows) for topic, rows in topics.items()}
+        for group, topics in found.items()
+    }
+    return found
+
+
+def test_what_share_groups_did_with_a_topic_goes_with_it() -> None:
+    here = [created("t", ID), created("u", OTHER)]
+    row, other = ShareRow("t", ID, 0, 5), ShareRow("u", OTHER, 0, 7)
+    did = (STATES, states_fields("g", [row, other]))
+    deleted = ("topic_deleted", {"name": "t", "id": ID.bytes})
+    left = {"g": {"u": [OTHER.bytes, {"0": [7, []]}]}}
+    assert known_after(*here, did, deleted) == left
+    assert known_after(*here, did, deleted, created("t", UUID(int=3))) == left
+
+
+def test_what_comes_behind_the_deletion_of_a_topic_is_passed_over() -> None:
+    row = ShareRow("t", ID, 0, 5, [Span(6, 6, 2, 1)])
+    deleted = ("topic_deleted", {"name": "t", "id": ID.bytes})
+    for late in (
+        (STATES, states_fields("g", [row])),
+        (OFFSETS_SET, offsets_set_fields("g", [row])),
+    ):
+        assert known_after(created("t", ID), deleted, late) == {}
+        assert known_after(created("t", ID), deleted, created("t", OTHER), late) == {}
+        assert known_after(created("t", ID), late) != {}
+
+
+def test_groups_of_which_all_is_forgotten_are_gone() -> None:
+    row = ShareRow("t", ID, 0, 5)
+    did = (STATES, states_fields("g", [row]))
+    assert known_after(created("t", ID), did, (FORGOTTEN, {"group": "g", "topics": None})) == {}

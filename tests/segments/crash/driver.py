@@ -7,7 +7,7 @@ driver.close(); driver.open()   in order; `kill` and `cut` are the other two way
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from unittest.mock import patch
@@ -25,6 +25,21 @@ from segbroker.segments.handler import DiskHandler
 from segbroker.segments.manager import DiskManager, NewTopic, TopicMeta
 from segbroker.segments.memory import _Directory
 from segbroker.segments.names import partition_paths
+from segbroker.segments.share_groups import (
+    FORGOTTEN as SHARES_FORGOTTEN,
+)
+from segbroker.segments.share_groups import (
+    OFFSETS_SET,
+    STATES,
+    ShareRow,
+    Span,
+    offsets_set_fields,
+    state_of,
+    states_fields,
+)
+from segbroker.segments.share_groups import (
+    SECTION as SHARES,
+)
 from segbroker.segments.topic_config import Durability, TopicConfig
 from segbroker.segments.topic_defaults import SET
 from segbroker.segments.wal.group import Item
@@ -167,13 +182,27 @@ class Driver:
     def delete_all(self, *names: str) -> None:
         for name in names:
             self.model.topics[name] = [*self.model.topics[name], None]
-        self.model.changed()
+        after = self._may_delete(names)
         for outcome in self.running.delete_topics(names):
             if isinstance(outcome, StorageError):
                 raise outcome  # gone or not
         for name in names:
             self.model.topics[name] = [None]
+        self.model.sections = {after}
         self._changed()
+
+    def _may_delete(self, names: Iterable[str]) -> str:
+        """From now on topics are deleted, one behind the other, and with each what share groups did
+        with it; what is known of all others in the end."""
+        state = self.running._metadata.state
+        known = [text_of(state.sections)]
+        for name in names:
+            fields = {"name": name, "id": self.running.topics[name].topic_id.bytes}
+            state = apply(state, Event(state.seq + 1, "topic_deleted", fields))
+            known.append(text_of(state.sections))
+        self.model.sections = set(known)
+        self.model.changed()
+        return known[-1]
 
     def grow(self, name: str, count: int) -> None:
         life = self.model.topics[name][0]
@@ -484,6 +513,39 @@ class Driver:
             says=rows,
             has=has,
         )
+
+    def share(self, group: str, topic: str, start: int, *spans: tuple[int, int, int, int]) -> None:
+        """A share group is done with all below `start` of partition 0, and these have a fate."""
+        row = self._share_row(topic, start, spans)
+        fates = {at: fate for at, fate in self._shared(group, row).items() if at >= start}
+        for first, last, *fate in spans:
+            fates |= dict.fromkeys(range(first, last + 1), tuple(fate))
+        self.record(STATES, **states_fields(group, [row]))
+        assert self._shared(group, row) == fates, "I1: what stands of others stays"
+
+    def set_share(self, group: str, topic: str, start: int) -> None:
+        """A share group begins there, in partition 0."""
+        row = self._share_row(topic, start)
+        self.record(OFFSETS_SET, **offsets_set_fields(group, [row]))
+        assert not self._shared(group, row), "I1: it begins anew"
+
+    def forget_share(self, group: str, *topics: str) -> None:
+        """Nothing is known of these topics any more; none: of all."""
+        self.record(SHARES_FORGOTTEN, group=group, topics=list(topics) or None)
+
+    def _share_row(self, topic: str, start: int, spans: Sequence[tuple[int, ...]] = ()) -> ShareRow:
+        topic_id = self.running.topics[topic].topic_id
+        return ShareRow(topic, topic_id, 0, start, [Span(*span) for span in spans])
+
+    def _shared(self, group: str, row: ShareRow) -> dict[int, tuple[int, ...]]:
+        """What is known of each offset: its state, and how often it was handed out."""
+        content = self.running.section(SHARES) or {}
+        known = state_of(content, group, row.topic, row.topic_id, row.partition)
+        return {
+            offset: (span.state, span.deliveries)
+            for span in (known.spans if known else ())
+            for offset in range(span.first, span.last + 1)
+        }
 
     def damage(self, topic: str, partition: int, base_offset: int) -> None:
         """A byte of the batch at `base_offset` is another, on the disk; nobody has it open."""

@@ -36,6 +36,9 @@ def violations(model: Model, seen: Seen, *, is_kill: bool) -> Iterator[str]:
         yield f"I4: producer id {seen.next_producer_id} comes next, {model.producer_ids} was given"
     if model.identity and seen.sections not in model.sections:
         yield f"I1: known is {seen.sections}, not one of {sorted(model.sections)}"
+    for group, topic, topic_id in seen.shares():
+        if topic not in seen.topics or seen.topics[topic].topic_id.hex() != topic_id:
+            yield f"I2: share group {group!r} has something of a topic {topic!r} that is not there"
     for name in seen.topics.keys() - model.topics.keys():
         yield f"I2: there is a topic {name!r} that nobody made"
     for name, allowed in model.topics.items():

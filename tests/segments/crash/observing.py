@@ -27,6 +27,7 @@ from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.metadata import decode_metadata
 from segbroker.segments.producers import ProducerTable
+from segbroker.segments.share_groups import SECTION as SHARES
 from segbroker.segments.storage import Storage
 from segbroker.segments.topic_config import OnCorruption, TopicConfig
 from segbroker.segments.wal.journal import WalConfig
@@ -108,6 +109,14 @@ class Seen:
 
     def __hash__(self) -> int:
         return hash((*self.topics.items(), self.identity, self.next_producer_id, self.sections))
+
+    def shares(self) -> Iterator[tuple[str, str, str]]:
+        """Of what share groups stand in: the group, the topic, its id."""
+        if SHARES not in self.sections:
+            return
+        for group, topics in json.loads(self.sections)[SHARES].items():
+            for topic, (topic_id, _) in topics.items():
+                yield group, topic, topic_id
 
     def partitions(self) -> Iterator[tuple[str, int, SeenPartition]]:
         for name, topic in self.topics.items():

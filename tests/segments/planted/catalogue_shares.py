@@ -1,0 +1,67 @@
+"""Bugs in what is kept of share groups."""
+
+from typing import Final
+
+from .planting import Bug
+
+HERE: Final = "tests.segments.test_share_groups:test_"
+
+SHARE_BUGS: Final = (
+    Bug(
+        "what_share_groups_did_with_a_topic_outlives_it",
+        "control",
+        "    left = share_groups.without_topics(content, names)\n",
+        "    left = content\n",
+        "share_groups_of_topics_that_are_deleted",
+    ),
+    Bug(
+        "an_acknowledgement_behind_the_deletion_of_its_topic_stands",
+        "control",
+        ' if _is_known(state, {"name": row[0], "id": row[1]})]',
+        "]",
+        "share_groups_of_topics_that_are_deleted",
+    ),
+    Bug(
+        "an_acknowledgement_takes_the_place_of_those_before",
+        "share_groups",
+        "[start, overlaid(known, spans, start)]",
+        "[start, overlaid((), spans, start)]",
+        "records_of_share_groups",
+    ),
+    Bug(
+        "a_later_fate_of_a_record_lies_below_the_earlier",
+        "share_groups",
+        "[start, overlaid(known, spans, start)]",
+        "[start, overlaid(spans, known, start)]",
+        "records_of_share_groups",
+    ),
+    Bug(
+        "neighbours_are_one_whatever_became_of_them",
+        "share_groups",
+        "if found and found[-1][1] == at - 1 and found[-1][2:] == [state, deliveries]:",
+        "if found and found[-1][1] == at - 1:",
+        "records_of_share_groups",
+    ),
+    Bug(
+        "a_group_that_is_put_somewhere_keeps_what_it_knew",
+        "share_groups",
+        "        changed.rows(topic, topic_id)[str(partition)] = [start, []]\n",
+        "        rows = changed.rows(topic, topic_id)\n"
+        "        rows[str(partition)] = [start, rows.get(str(partition), (0, []))[1]]\n",
+        "records_of_share_groups",
+    ),
+    Bug(
+        "a_topic_of_the_same_name_has_what_was_done_with_the_one_before",
+        "share_groups",
+        "self._copied[topic] = dict(known) if known_id == topic_id else {}",
+        "self._copied[topic] = dict(known)",
+        HERE + "events_to_a_section_and_back",
+    ),
+    Bug(
+        "spans_for_which_an_event_has_no_room_are_left_out",
+        "share_groups",
+        "            spans = spans[fitting:]\n",
+        "            spans = ()\n",
+        HERE + "a_row_of_more_spans_than_an_event_has_room_for_becomes_several",
+    ),
+)
