@@ -15,11 +15,13 @@ own list:
     peers           who is at the other end: sockets, TLS, logins, replies in order
     access          who may do what, and how much of it
     groups          consumer groups of both protocols, and where they stand
+    shares          records that the consumers of a share group work on
     transactions    the transaction coordinator
     core            what every request may need: the broker without its sockets
     call            one request on its way through
     fetching        reads
     apis            the requests that are neither reads nor writes
+    sharing         reads and acknowledgements of share groups
     guards          what each request needs to be allowed
     producing       writes, and the express way of plain ones
     vendor_apis     segbroker's own requests

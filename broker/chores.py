@@ -72,6 +72,8 @@ async def keep_house(core: Core) -> None:
         for keep in (core.groups.keep_house, core.upkeep.keep_house):
             with _told("housekeeping_failed"):
                 keep(age_ms)
+        with _told("housekeeping_failed"):
+            core.shares.keep_house()
 
 
 async def scrub(core: Core) -> None:

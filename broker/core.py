@@ -26,6 +26,7 @@ from .partitions.refusals import Refusals
 from .partitions.topics import Topics
 from .peers.fetch_session import Sessions
 from .peers.peer import Peer
+from .shares.shares import Shares
 from .transactions.coordinator import Coordinator
 from .transactions.producer_ids import ProducerIds
 from .transactions.transaction_upkeep import TransactionUpkeep
@@ -57,6 +58,7 @@ class Core:
     topics: Topics
     producer_ids: ProducerIds
     groups: Groups
+    shares: Shares
     transactions: Coordinator
     authentication: Authentication
     upkeep: TransactionUpkeep

@@ -90,6 +90,8 @@ from .peers.peer import Peer
 from .peers.replies import Buffer
 from .producing.produce import produce, produce_paced
 from .producing.single_produce import produce_single
+from .sharing.share_acknowledge import share_acknowledge
+from .sharing.share_fetch import share_fetch
 from .vendor_apis import vendor_reply
 
 # As plain numbers: an enum member costs a look-up per request.
@@ -202,6 +204,8 @@ WAITING_ANSWERS: Final[dict[int, WaitingAnswer]] = {
     ApiKey.SYNC_GROUP: sync_group,
     ApiKey.OFFSET_COMMIT: offset_commit,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat,
+    ApiKey.SHARE_FETCH: share_fetch,
+    ApiKey.SHARE_ACKNOWLEDGE: share_acknowledge,
 }
 
 

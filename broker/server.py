@@ -60,6 +60,7 @@ from .principal import parse_principals
 from .producing.express import Express
 from .producing.intake import PLAIN_FRAME_BYTES_MAX
 from .reconfiguring import default_quotas, reconfigure
+from .shares.shares import Shares
 from .transactions.coordinator import Coordinator
 from .transactions.markers import Markers
 from .transactions.producer_ids import ProducerIds
@@ -236,6 +237,9 @@ class Broker:
                 topics=topics,
                 producer_ids=producer_ids,
                 groups=groups,
+                shares=Shares(
+                    manager, topics, group_settings, deadlines, lanes, turn.end, self._now_ms
+                ),
                 transactions=coordinator,
                 upkeep=TransactionUpkeep(
                     coordinator, manager, config, markers, spawn, self._now_ms

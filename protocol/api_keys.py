@@ -193,6 +193,8 @@ SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
     ApiKey.DESCRIBE_PRODUCERS: ApiVersionRange(0, 0),
     ApiKey.DESCRIBE_TRANSACTIONS: ApiVersionRange(0, 0),
     ApiKey.LIST_TRANSACTIONS: ApiVersionRange(0, 1),
+    ApiKey.SHARE_FETCH: ApiVersionRange(1, 2),
+    ApiKey.SHARE_ACKNOWLEDGE: ApiVersionRange(1, 2),
 }
 """What the broker answers."""
 

@@ -14,11 +14,12 @@
 | share_offsets_set | group, rows [[topic, id, partition, start]] | it begins there, without spans |
 | share_offsets_forgotten | group, topics, or null for all | nothing is known of these |
 
-What lies below the start is gone; what is above all spans was not handed out yet.  A row belongs to
-the topic with its id: what a group did with a deleted topic is not what it has done with one of the
-same name that came after.  It goes with its topic, and one that comes behind the deletion is passed
-over (control.py): a group has nothing of a topic that there is not, for nothing here expires.  The
-states have Kafka's numbers.  Every function here is pure: what it was given stays as it is.
+A start goes back by share_offsets_set alone.  What lies below it is gone; what is above all spans
+was not handed out yet.  A row belongs to the topic with its id: what a group did with a deleted
+topic is not what it has done with one of the same name that came after.  It goes with its topic,
+and one that comes behind the deletion is passed over (control.py): a group has nothing of a topic
+that there is not, for nothing here expires.  The states have Kafka's numbers.  Every function here
+is pure: what it was given stays as it is.
 
 Invariant: a group of the section has a topic, and a topic of it a partition.
 """
@@ -193,8 +194,9 @@ def states(content: Content | None, fields: Fields) -> Content:
     changed = _Changed(content, fields["group"])
     for topic, topic_id, partition, start, spans in fields["rows"]:
         rows = changed.rows(topic, topic_id)
-        _, known = rows.get(str(partition), (start, ()))
-        rows[str(partition)] = [start, overlaid(known, spans, start)]
+        before, known = rows.get(str(partition), (start, ()))
+        begin = max(before, start)  # of two that were under way the first may be the farther
+        rows[str(partition)] = [begin, overlaid(known, spans, begin)]
     return changed.done()
 
 

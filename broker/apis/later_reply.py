@@ -22,13 +22,15 @@ def say_throttled(peer: Peer, message: Message) -> None:
 class LaterReply:
     """The slot of a request that waits.  `answer` it once; afterwards nothing happens."""
 
-    __slots__ = ("_call", "_failure", "_parts", "_turn", "done", "on_abandoned")
+    __slots__ = ("_call", "_failure", "_parts", "_turn", "done", "on_abandoned", "on_gone")
 
     restores: Final = False
 
     def __init__(self, call: Call[Any], turn: Turn) -> None:
         self.done = False
         self.on_abandoned: Callable[[], None] | None = None
+        # Called once when the answer is sent, or will not be: for what it holds.
+        self.on_gone: Callable[[], None] | None = None
         self._call = call
         self._turn = turn
         self._parts: list[Buffer] = []
@@ -62,7 +64,7 @@ class LaterReply:
         return self._parts
 
     def sent(self) -> None:
-        pass
+        self._gone()
 
     def stuck(self) -> None:
         pass
@@ -72,3 +74,9 @@ class LaterReply:
             self.done = True
             if self.on_abandoned is not None:
                 self.on_abandoned()
+        self._gone()
+
+    def _gone(self) -> None:
+        gone, self.on_gone = self.on_gone, None
+        if gone is not None:
+            gone()

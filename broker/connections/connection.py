@@ -422,7 +422,7 @@ class Connection:
 
     def _close(self) -> None:
         self.outbox.break_off()
-        self.peer.end_fetch_session()
+        self.peer.gone()
         if self._draining and not self.greeted:
             reset_on_close(self._sock)
         trio.lowlevel.notify_closing(self._sock)

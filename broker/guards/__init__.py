@@ -3,6 +3,7 @@
 A module imports only what stands above it:
 
     guarding        what guards are made of
-    guards_cluster guards_groups guards_topics guards_transactions guards_vendor    by subject
+    guards_cluster guards_groups guards_shares guards_topics    by subject
+    guards_transactions guards_vendor    likewise
     authorized      all of them, by api
 """

@@ -32,7 +32,13 @@ from ..call import Call
 from ..core import Core
 from ..peers.peer import Peer
 from ..refused import Refused
-from . import guards_cluster, guards_groups, guards_topics, guards_transactions
+from . import (
+    guards_cluster,
+    guards_groups,
+    guards_shares,
+    guards_topics,
+    guards_transactions,
+)
 from .guarding import Amend, Guard
 
 # Served to everybody, or asked about in their own loops.
@@ -50,6 +56,7 @@ OPEN: Final = frozenset(
 GUARDS: Final[dict[int, Guard]] = {
     **guards_topics.GUARDS,
     **guards_groups.GUARDS,
+    **guards_shares.GUARDS,
     **guards_transactions.GUARDS,
     **guards_cluster.GUARDS,
 }

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
@@ -15,6 +15,12 @@ from .sasl import SaslSession
 
 # Software names that start with this are ours: they are told of the vendor apis.
 OUR_SOFTWARE: Final = "segbroker"
+
+
+class Closable(Protocol):
+    """What a connection keeps open."""
+
+    def close(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +51,8 @@ class Peer:
     waiting: Callable[[], Iterable[memoryview]] = tuple
     # The partitions that its fetches are about, where it has them kept.
     fetch_session: FetchSession | None = None
+    # What ends with its connection; None: nothing, as for most.
+    ends_with_it: dict[Closable, None] | None = None
     # Its buckets, as quotas.py looked them up last.
     meter: object = None
     # outbox.flush, made once: what a slot gives to the turn.
@@ -67,6 +75,23 @@ class Peer:
         if not self.muted_until:
             return 0
         return max(0, math.ceil((self.muted_until - trio.current_time()) * 1000))
+
+    def keep(self, session: Closable) -> None:
+        """Have this closed with the connection."""
+        if self.ends_with_it is None:
+            self.ends_with_it = {}
+        self.ends_with_it[session] = None
+
+    def drop(self, session: Closable) -> None:
+        """It is over."""
+        if self.ends_with_it is not None:
+            self.ends_with_it.pop(session, None)
+
+    def gone(self) -> None:
+        """The connection is closed."""
+        self.end_fetch_session()
+        for session in tuple(self.ends_with_it or ()):
+            session.close()
 
     def end_fetch_session(self) -> None:
         session, self.fetch_session = self.fetch_session, None

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from segbroker.protocol import messages_consumer_groups as consumer_groups
 from segbroker.protocol import messages_groups as groups
+from segbroker.protocol import messages_share_groups as shares
 from segbroker.protocol import messages_transactions as transactions
 from segbroker.protocol.acls import Operation
 
@@ -270,6 +271,32 @@ OF_GROUPS: dict[str, Callable[[], Case]] = {
         0,
         T29,
         ((READ, GROUP, "g"), (DESCRIBE, TOPIC, "t")),
+    ),
+    "share fetch": lambda: Case(
+        shares.ShareFetchRequest(
+            group_id="g",
+            member_id="m",
+            share_session_epoch=1,
+            max_wait_ms=0,
+            min_bytes=1,
+            max_records=1,
+            batch_size=1,
+            topics=[],
+            forgotten_topics_data=[],
+        ),
+        shares.ShareFetchResponse,
+        1,
+        G30,
+        ((READ, GROUP, "g"),),
+    ),
+    "share acknowledge": lambda: Case(
+        shares.ShareAcknowledgeRequest(
+            group_id="g", member_id="m", share_session_epoch=1, topics=[]
+        ),
+        shares.ShareAcknowledgeResponse,
+        1,
+        G30,
+        ((READ, GROUP, "g"),),
     ),
     "describe consumer groups": lambda: Case(
         consumer_groups.ConsumerGroupDescribeRequest(

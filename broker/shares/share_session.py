@@ -1,0 +1,140 @@
+"""Share sessions (KIP-932): which partitions a member fetches from, over requests.
+
+A member opens its session with epoch 0, names what changes with each request after that, and
+closes it with epoch -1; one that opens another has lost the first.  A session ends with the
+connection that opened it, too.  What its member had acquired by then is available again.
+
+Limits: as many sessions as `most` says (SHARE_SESSION_LIMIT_REACHED), PARTITIONS_MAX partitions in
+all of them (likewise).
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from segbroker.protocol.errors import ErrorCode
+
+from ..peers.peer import Peer
+from ..refused import Refused
+
+PARTITIONS_MAX: Final = 100_000
+FIRST_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+_EPOCH_MAX: Final = 2**31 - 1
+
+
+class Place(NamedTuple):
+    """A partition of a topic, by the topic's id."""
+
+    topic_id: UUID
+    partition: int
+
+
+class ShareSession:
+    """What one member fetches from."""
+
+    __slots__ = ("_ended", "epoch", "group_id", "is_open", "member_id", "places")
+
+    def __init__(
+        self, group_id: str, member_id: str, ended: "Callable[[ShareSession], None]"
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        # Of the next request.
+        self.epoch = FIRST_EPOCH + 1
+        # In the order in which they are looked at; who had records goes to the end.
+        self.places: dict[Place, None] = {}
+        self.is_open = True
+        self._ended = ended
+
+    def had_records(self, places: Iterable[Place]) -> None:
+        """The others are looked at first the next time."""
+        for place in places:
+            if place in self.places:
+                del self.places[place]
+                self.places[place] = None
+
+    def close(self) -> None:
+        """It is over; a second time does nothing."""
+        if self.is_open:
+            self.is_open = False
+            self._ended(self)
+
+
+class ShareSessions:
+    """Those of one broker."""
+
+    def __init__(self, most: Callable[[], int], ended: Callable[[ShareSession], None]) -> None:
+        """ended: told of each session that is over."""
+        self._most = most
+        self._told_end = ended
+        self._sessions: dict[tuple[str, str], ShareSession] = {}
+        self._peers: dict[ShareSession, Peer] = {}
+        self._places = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(
+        self, peer: Peer, group_id: str, member_id: str, places: Iterable[Place]
+    ) -> ShareSession:
+        """A new session of a member, in place of the one that it had.  Raises Refused."""
+        if (before := self._sessions.get((group_id, member_id))) is not None:
+            before.close()
+        if len(self._sessions) >= self._most():
+            raise Refused(
+                ErrorCode.SHARE_SESSION_LIMIT_REACHED, f"there are {len(self)} share sessions"
+            )
+        session = ShareSession(group_id, member_id, self._end)
+        self._add(session, places)
+        self._sessions[group_id, member_id] = session
+        self._peers[session] = peer
+        peer.keep(session)
+        return session
+
+    def find(self, group_id: str, member_id: str, epoch: int) -> ShareSession:
+        """The session of a request that is not its first: at this epoch, and then at the next.
+
+        Raises Refused: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH.
+        """
+        session = self._sessions.get((group_id, member_id))
+        if session is None:
+            raise Refused(
+                ErrorCode.SHARE_SESSION_NOT_FOUND, f"{member_id!r} has no share session here"
+            )
+        if epoch == FINAL_EPOCH:
+            return session
+        if session.epoch != epoch:
+            raise Refused(
+                ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+                f"the share session is at epoch {session.epoch}, not at {epoch}",
+            )
+        session.epoch = epoch + 1 if epoch < _EPOCH_MAX else FIRST_EPOCH + 1
+        return session
+
+    def change(
+        self, session: ShareSession, added: Iterable[Place], forgotten: Iterable[Place]
+    ) -> None:
+        """A request names others.  Raises Refused; then nothing has changed."""
+        self._add(session, added)
+        for place in forgotten:
+            if place in session.places:
+                del session.places[place]
+                self._places -= 1
+
+    def _add(self, session: ShareSession, places: Iterable[Place]) -> None:
+        new = dict.fromkeys(place for place in places if place not in session.places)
+        if self._places + len(new) > PARTITIONS_MAX:
+            raise Refused(
+                ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+                f"all share sessions would have {self._places + len(new)} partitions, "
+                f"limit {PARTITIONS_MAX}",
+            )
+        session.places |= new
+        self._places += len(new)
+
+    def _end(self, session: ShareSession) -> None:
+        del self._sessions[session.group_id, session.member_id]
+        self._peers.pop(session).drop(session)
+        self._places -= len(session.places)
+        self._told_end(session)

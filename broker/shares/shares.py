@@ -1,0 +1,498 @@
+"""The share groups' partitions of one broker: in memory while somebody fetches from them.
+
+    first fetch   where the group stands, as written down; new to it: where share.auto.offset.reset
+                  says, written down before the first record is handed out
+    acknowledged  a control event; who said so is answered when it is durable
+    taken back    (released, lock over, session closed) available at once, written down beside
+    nobody fetches, nothing is acquired   it leaves memory
+
+A restart knows what was written down: what was acquired then is available again, as often delivered
+as it was when that was last written.  Kafka has the reset again at a restart where nothing was
+acknowledged yet; here no record is left out by that.
+
+Limits: `PARTITIONS_MAX` of them in memory (COORDINATOR_NOT_AVAILABLE); records of REPLIES_BYTES_MAX
+on their way to readers, and half of that to one address: beyond it a fetch brings nothing.  Where
+the metadata of the broker is full a group begins no partition that it has not (POLICY_VIOLATION).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+from uuid import UUID
+
+import structlog
+import trio
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.segments.manager import DiskManager
+from segbroker.segments.metadata import TopicMeta
+from segbroker.segments.share_groups import (
+    FORGOTTEN,
+    OFFSETS_SET,
+    SECTION,
+    STATES,
+    RecordState,
+    ShareRow,
+    ShareState,
+    Span,
+    all_of,
+    offsets_set_fields,
+    overlaid,
+    state_of,
+    states_fields,
+)
+
+from ..error_map import STORAGE_FAILURES, wire_error
+from ..groups.group_keys import SHARE_DELIVERIES, SHARE_RECORD_LOCK, SHARE_RECORD_LOCKS, SHARE_RENEW
+from ..groups.group_settings import GroupSettings
+from ..groups.groups import monotonic_ms
+from ..loop.deadlines import Deadlines
+from ..loop.lanes import Lanes
+from ..partitions.partition import Partition
+from ..partitions.topics import Topics
+from ..recording import Done, recorded
+from ..refused import Refused
+from .offset_reset import first_offset
+from .share_partition import NEVER_MS, Change, Limits, SharePartition
+from .share_session import Place, ShareSession, ShareSessions
+
+log = structlog.get_logger()
+
+PARTITIONS_MAX: Final = 200_000
+REPLIES_BYTES_MAX: Final = 64 << 20
+SPANS_MAX: Final = 2_000
+"""Of one event."""
+
+
+class ShareWaiter(Protocol):
+    """Who waits for records of a share group."""
+
+    def wake_share(self) -> None:
+        """There may be more to acquire than before."""
+
+
+class _Key(NamedTuple):
+    group_id: str
+    topic_id: UUID
+    partition: int
+
+
+@dataclass(slots=True, eq=False)
+class SharedPartition:
+    """One group in one partition, in memory."""
+
+    key: _Key
+    topic: str
+    partition: Partition
+    part: SharePartition
+    sessions: set[ShareSession] = field(default_factory=set)
+    """Those whose members may have records of it."""
+    waiters: dict[ShareWaiter, None] = field(default_factory=dict)
+    is_read: bool = False
+    """Whether somebody reads what is to be handed out next."""
+    was_skipped: bool = False
+    """Whether somebody would have, too."""
+    unwritten: list[Span] = field(default_factory=list)
+    """What could not be written down; it goes with the next that is."""
+    writing: int = 0
+    """Events under way."""
+    is_gone: bool = False
+    """Whether it was dropped: nothing is to be written of it any more."""
+    alarm: "_Alarm | None" = None
+
+    def wake(self) -> None:
+        """Let those who wait look again."""
+        for waiter in tuple(self.waiters):
+            waiter.wake_share()
+
+
+class _Alarm:
+    """A lock that ends, in the heap of deadlines."""
+
+    __slots__ = ("_rings", "at_ms", "done")
+
+    def __init__(self, at_ms: int, rings: Callable[[], None]) -> None:
+        self.at_ms = at_ms
+        self.done = False
+        self._rings = rings
+
+    def expire(self) -> None:
+        self.done = True
+        self._rings()
+
+
+class Replies:
+    """Bytes of records on their way to readers."""
+
+    def __init__(self) -> None:
+        self._all = 0
+        self._by_host: Counter[str] = Counter()
+
+    def has_room(self, host: str) -> bool:
+        """Whether another reply may be read for an address."""
+        return self._all < REPLIES_BYTES_MAX and self._by_host[host] < REPLIES_BYTES_MAX // 2
+
+    def add(self, host: str, size: int) -> None:
+        self._all += size
+        self._by_host[host] += size
+
+    def left(self, host: str, size: int) -> None:
+        """They are sent, or will not be."""
+        self._all -= size
+        self._by_host[host] -= size
+        if not self._by_host[host]:
+            del self._by_host[host]
+
+
+class Shares:
+    """All of them."""
+
+    def __init__(
+        self,
+        manager: DiskManager,
+        topics: Topics,
+        settings: GroupSettings,
+        deadlines: Deadlines,
+        lanes: Lanes,
+        end_turn: Callable[[], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """end_turn: send what was answered outside of a request.  now_ms: the wall clock."""
+        self._manager = manager
+        self._topics = topics
+        self._settings = settings
+        self._deadlines = deadlines
+        self._lanes = lanes
+        self._end_turn = end_turn
+        self._now_ms = now_ms
+        self._live: dict[_Key, SharedPartition] = {}
+        # What a session has fetched from.
+        self._held: dict[ShareSession, set[SharedPartition]] = {}
+        self._opening: dict[_Key, trio.Event] = {}
+        self.replies = Replies()
+        self.sessions = ShareSessions(
+            lambda: settings.config.group_share_max_share_sessions, self._session_ended
+        )
+
+    # Where groups stand
+
+    def names(self) -> list[str]:
+        """Groups of which something is kept."""
+        return list(self._manager.section(SECTION) or ())
+
+    def has(self, group_id: str) -> bool:
+        """Whether something is kept of a group."""
+        return group_id in (self._manager.section(SECTION) or ())
+
+    def places(self, group_id: str) -> Iterator[tuple[str, UUID, int]]:
+        """Topic, its id and partition of all that is kept of a group."""
+        for topic, topic_id, index, _ in all_of(self._manager.section(SECTION) or {}, group_id):
+            yield topic, topic_id, index
+
+    def start_offset(self, group_id: str, topic_id: UUID, partition: int) -> int | None:
+        """The first offset that a group is not done with; None: nothing is known."""
+        kept = self._standing(group_id, topic_id, partition)
+        return None if kept is None else kept.start
+
+    def lag(self, group_id: str, meta: TopicMeta, partition: int) -> int:
+        """Records that the group is not done with, up to the high watermark; -1: unknown."""
+        served = self._topics.served_partition(meta.name, partition)
+        kept = self._standing(group_id, meta.topic_id, partition)
+        if served is None or kept is None:
+            return -1
+        done = sum(s.last - s.first + 1 for s in kept.spans if s.state != RecordState.AVAILABLE)
+        return max(0, served.handler.high_watermark - kept.start - done)
+
+    def _standing(self, group_id: str, topic_id: UUID, partition: int) -> ShareState | None:
+        live = self._live.get(_Key(group_id, topic_id, partition))
+        if live is not None:
+            spans = [
+                Span(first, last, int(state), deliveries)
+                for first, last, state, deliveries, _ in live.part.pieces()
+                if state in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+            ]
+            return ShareState(live.part.start, tuple(spans))
+        meta = self._topics.by_id(topic_id)
+        if meta is None:
+            return None
+        content = self._manager.section(SECTION) or {}
+        return state_of(content, group_id, meta.name, topic_id, partition)
+
+    def set_offsets(self, group_id: str, rows: Sequence[ShareRow], done: Done) -> None:
+        """Have a group go on from other offsets; `done` when that is durable, or is not."""
+        for row in rows:
+            self._drop(self._live.get(_Key(group_id, row.topic_id, row.partition)))
+        self._manager.record_soon(done, OFFSETS_SET, **offsets_set_fields(group_id, rows))
+
+    def forget(self, group_id: str, topics: Sequence[str] | None, done: Done) -> None:
+        """Have nothing kept of a group, or of what it did with these topics; likewise."""
+        for live in tuple(self._live.values()):
+            if live.key.group_id == group_id and (topics is None or live.topic in topics):
+                self._drop(live)
+        named = None if topics is None else list(topics)
+        self._manager.record_soon(done, FORGOTTEN, group=group_id, topics=named)
+
+    # Opening
+
+    def limits(self, group_id: str) -> Limits:
+        """What holds for a group now."""
+        said = self._settings.in_force
+        return Limits(
+            said(group_id, SHARE_RECORD_LOCKS),
+            said(group_id, SHARE_DELIVERIES),
+            said(group_id, SHARE_RECORD_LOCK),
+        )
+
+    def may_renew(self, group_id: str) -> bool:
+        """Whether members of a group may renew the locks of what they have."""
+        return self._settings.text_in_force(group_id, SHARE_RENEW) == "true"
+
+    def find(self, group_id: str, place: Place) -> SharedPartition | None:
+        """A group's partition, if somebody fetches from it."""
+        return self._live.get(_Key(group_id, *place))
+
+    async def open(self, session: ShareSession, place: Place) -> SharedPartition:
+        """A group's partition, brought into memory if need be.  Raises Refused."""
+        key = _Key(session.group_id, *place)
+        while True:
+            meta = self._topics.by_id(place.topic_id)
+            if meta is None:
+                self._drop(self._live.get(key))
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+            partition = self._topics.served_partition(meta.name, place.partition)
+            if partition is None:
+                partition = await self._served(meta, place.partition)
+                continue
+            live = self._live.get(key)
+            if live is None:
+                live = await self._made(key, meta, partition)
+                if live is None:
+                    continue
+            live.partition = partition
+            if session.is_open and session not in live.sessions:
+                live.sessions.add(session)
+                self._held.setdefault(session, set()).add(live)
+            return live
+
+    async def _served(self, meta: TopicMeta, index: int) -> Partition:
+        try:
+            partition = await self._topics.open(meta.name, index)
+        except STORAGE_FAILURES as exc:
+            raise Refused(*wire_error(exc)) from exc
+        if partition is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {meta.name}-{index}")
+        return partition
+
+    async def _made(
+        self, key: _Key, meta: TopicMeta, partition: Partition
+    ) -> SharedPartition | None:
+        """As it is written down, or from its first offset; None: another was faster, look again."""
+        if (opening := self._opening.get(key)) is not None:
+            await opening.wait()
+            return None
+        if len(self._live) >= PARTITIONS_MAX:
+            raise Refused(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"share groups have {len(self._live)} partitions in memory, the most there may be",
+            )
+        content = self._manager.section(SECTION) or {}
+        kept = state_of(content, key.group_id, meta.name, key.topic_id, key.partition)
+        if kept is None:
+            done = self._opening[key] = trio.Event()
+            try:
+                kept = await self._begun(key, meta, partition)
+            finally:
+                del self._opening[key]
+                done.set()
+            if self._topics.by_id(key.topic_id) is None:
+                return None  # deleted meanwhile
+        live = self._live[key] = SharedPartition(key, meta.name, partition, SharePartition(kept))
+        return live
+
+    async def _begun(self, key: _Key, meta: TopicMeta, partition: Partition) -> ShareState:
+        """Where a group begins that is new to a partition: durable."""
+        if self._manager.is_metadata_full:
+            raise Refused(
+                ErrorCode.POLICY_VIOLATION, "the metadata of the broker is full: no room for more"
+            )
+        try:
+            start = await first_offset(
+                self._settings, self._lanes, key.group_id, partition.handler, self._now_ms()
+            )
+        except STORAGE_FAILURES as exc:
+            raise Refused(*wire_error(exc)) from exc
+        row = ShareRow(meta.name, key.topic_id, key.partition, start)
+        error = await recorded(
+            lambda done: self._manager.record_soon(
+                done, STATES, **states_fields(key.group_id, [row])
+            )
+        )
+        if error is not None:
+            raise Refused(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"its first offset is not durable: {error}"
+            )
+        log.info(
+            "share_partition_begun",
+            group=key.group_id,
+            topic=meta.name,
+            partition=key.partition,
+            offset=start,
+        )
+        return ShareState(start)
+
+    # Writing down
+
+    def write(
+        self, group_id: str, changes: Iterable[tuple[SharedPartition, Change]], done: Done
+    ) -> None:
+        """Have what a member has said written down, and then done; `done` hears of it."""
+        changed = [(live, change) for live, change in changes if not live.is_gone]
+        rows = [self._row(live, change.spans, change.start) for live, change in changed]
+
+        def written(error: OSError | None) -> None:
+            for live, change in changed:
+                if error is None:
+                    live.part.done(change)
+                else:
+                    live.part.failed(change)
+                self._looked_at(live)
+            done(error)
+            self._end_turn()
+
+        self._record(group_id, [live for live, _ in changed], rows, written)
+
+    def taken_back(self, live: SharedPartition, spans: list[Span]) -> None:
+        """Records are available again, or archived: that is so at once, and written down beside."""
+        if not spans or live.is_gone:
+            return
+        row = self._row(live, spans, live.part.start)
+
+        def written(error: OSError | None) -> None:
+            if error is not None:
+                log.warning(
+                    "share_state_not_recorded",
+                    group=live.key.group_id,
+                    topic=live.topic,
+                    partition=live.key.partition,
+                    error=str(error),
+                )
+                live.unwritten = list(row.spans)
+            self._forget_if_idle(live)
+
+        self._record(live.key.group_id, [live], [row], written)
+        live.wake()
+
+    def _row(self, live: SharedPartition, spans: list[Span], start: int) -> ShareRow:
+        """With what could not be written before; what is said now lies over it."""
+        before, live.unwritten = live.unwritten, []
+        if before:
+            spans = [Span(*one) for one in overlaid(before, sorted(spans), start)]
+        return ShareRow(live.topic, live.key.topic_id, live.key.partition, start, sorted(spans))
+
+    def _record(
+        self, group_id: str, lives: list[SharedPartition], rows: list[ShareRow], done: Done
+    ) -> None:
+        """In as many events as they need; `done` after the last, with the first error."""
+        events = list(_in_events(rows))
+        left, failure = len(events), None
+
+        def written(error: OSError | None) -> None:
+            nonlocal left, failure
+            left, failure = left - 1, failure or error
+            if not left:
+                for live in lives:
+                    live.writing -= 1
+                done(failure)
+
+        if not events:
+            done(None)
+            return
+        for live in lives:
+            live.writing += 1
+        for event in events:
+            self._manager.record_soon(written, STATES, **states_fields(group_id, event))
+
+    # Locks, sessions, and the end
+
+    def _looked_at(self, live: SharedPartition) -> None:
+        """Something was done with it: who waits looks, and the next lock has its alarm."""
+        live.wake()
+        self.set_alarm(live)
+        self._forget_if_idle(live)
+
+    def set_alarm(self, live: SharedPartition) -> None:
+        """Have its next lock end in time."""
+        due_ms = live.part.due_ms
+        alarm = live.alarm
+        if live.is_gone or due_ms == NEVER_MS or (alarm is not None and alarm.at_ms <= due_ms):
+            return
+        self._silence(live)
+        live.alarm = _Alarm(due_ms, lambda: self._rings(live))
+        self._deadlines.add(due_ms / 1000, live.alarm)
+
+    def _silence(self, live: SharedPartition) -> None:
+        alarm, live.alarm = live.alarm, None
+        if alarm is not None:
+            alarm.done = True
+            self._deadlines.forget()
+
+    def _rings(self, live: SharedPartition) -> None:
+        self._deadlines.forget()
+        live.alarm = None
+        spans = live.part.expire(monotonic_ms(), self.limits(live.key.group_id))
+        if spans:
+            log.info(
+                "share_locks_ended",
+                group=live.key.group_id,
+                topic=live.topic,
+                partition=live.key.partition,
+                records=sum(span.last - span.first + 1 for span in spans),
+            )
+        self.taken_back(live, spans)
+        self._looked_at(live)
+
+    def _session_ended(self, session: ShareSession) -> None:
+        for live in self._held.pop(session, ()):
+            live.sessions.discard(session)
+            spans = live.part.release(session.member_id, self.limits(session.group_id))
+            self.taken_back(live, spans)
+            self._looked_at(live)
+
+    def _forget_if_idle(self, live: SharedPartition) -> None:
+        """Nobody fetches from it and nothing is under way: it is as it is written down."""
+        if live.sessions or live.waiters or live.writing or live.unwritten or live.is_read:
+            return
+        if live.part.is_idle:
+            self._drop(live)
+
+    def _drop(self, live: SharedPartition | None) -> None:
+        if live is not None and not live.is_gone:
+            live.is_gone = True
+            self._silence(live)
+            del self._live[live.key]
+            live.wake()
+
+    def keep_house(self) -> None:
+        """Write down what could not be, and let go of what belongs to topics that are gone."""
+        for live in tuple(self._live.values()):
+            if self._topics.by_id(live.key.topic_id) is None:
+                self._drop(live)
+            elif live.unwritten and not live.writing:
+                self.taken_back(live, live.unwritten)
+
+
+def _in_events(rows: Iterable[ShareRow]) -> Iterator[list[ShareRow]]:
+    """The rows, some SPANS_MAX spans at a time."""
+    some: list[ShareRow] = []
+    size = 0
+    for row in rows:
+        for at in range(0, max(1, len(row.spans)), SPANS_MAX):
+            part = row._replace(spans=row.spans[at : at + SPANS_MAX])
+            if some and size + len(part.spans) > SPANS_MAX:
+                yield some
+                some, size = [], 0
+            some.append(part)
+            size += len(part.spans) + 1
+    if some:
+        yield some

@@ -1,0 +1,157 @@
+"""The acknowledgements of one request: looked at at once, answered when they are durable.
+
+Of a partition all of them hold, or none.  What its group does not have in memory is nobody's, so
+nothing of it can be acknowledged.  A renewal begins the lock anew, and is written nowhere.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+import trio
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_share_groups import (
+    ShareAcknowledgeRequest,
+    ShareFetchRequest,
+)
+
+from ..access.authorizer import READ, TOPIC
+from ..call import Call
+from ..core import Core
+from ..groups.group_keys import SHARE_RENEW
+from ..groups.groups import monotonic_ms
+from ..refused import Refused
+from ..shares.share_partition import GAP, REJECT, RENEW, Acknowledgement, Change
+from ..shares.share_session import Place
+from ..shares.shares import SharedPartition
+
+RENEWS_SINCE: Final = 2
+MEMBER_ID_MAX: Final = 36
+"""Characters; that of a UUID as text."""
+
+
+class Member(NamedTuple):
+    """Whose request it is."""
+
+    group_id: str
+    member_id: str
+
+
+def member_of(core: Core, request: ShareFetchRequest | ShareAcknowledgeRequest) -> Member:
+    """Raises Refused: share groups are switched off, or it does not say."""
+    if not core.config.takes_share_groups:
+        raise Refused(ErrorCode.UNSUPPORTED_VERSION, "share groups are switched off here")
+    if not request.group_id:
+        raise Refused(ErrorCode.INVALID_REQUEST, "the request names no group")
+    if not request.member_id or len(request.member_id) > MEMBER_ID_MAX:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"the id of a member has 1 to {MEMBER_ID_MAX} characters"
+        )
+    return Member(request.group_id, request.member_id)
+
+
+class Outcome(NamedTuple):
+    """What became of the acknowledgements of a partition."""
+
+    code: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+class Acknowledging:
+    """Those of one request."""
+
+    __slots__ = ("_call", "_core", "_member", "_settled", "outcomes")
+
+    def __init__(self, core: Core, call: Call[Any], member: Member) -> None:
+        self._core = core
+        self._call = call
+        self._member = member
+        self._settled: trio.Event | None = None
+        self.outcomes: dict[Place, Outcome] = {}
+
+    def begin(self, said: Iterable[tuple[Place, Sequence[Acknowledgement]]]) -> None:
+        """Take them, of each partition those that belong together."""
+        group_id, member_id = self._member
+        changes: list[tuple[SharedPartition, Change]] = []
+        limits = self._core.shares.limits(group_id)
+        now_ms = monotonic_ms()
+        for place, batches in said:
+            if not batches or place in self.outcomes:
+                continue
+            try:
+                live = self._checked(place, batches)
+                change = live.part.acknowledge(member_id, batches, limits, now_ms)
+            except Refused as exc:
+                self.outcomes[place] = Outcome(exc.code, exc.message)
+                continue
+            self.outcomes[place] = Outcome()
+            if change.pieces:
+                changes.append((live, change))
+            self._core.shares.set_alarm(live)
+        if changes:
+            self._settled = settled = trio.Event()
+
+            def written(error: OSError | None) -> None:
+                if error is not None:
+                    self._failed([live for live, _ in changes], error)
+                settled.set()
+
+            self._core.shares.write(group_id, changes, written)
+
+    async def settle(self) -> None:
+        """Wait until all of it is durable, or is not."""
+        if self._settled is not None:
+            await self._settled.wait()
+
+    def _failed(self, lives: Iterable[SharedPartition], error: OSError) -> None:
+        for live in lives:
+            place = Place(live.key.topic_id, live.key.partition)
+            message = f"it is not durable: {error}"
+            self.outcomes[place] = Outcome(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
+
+    def _checked(self, place: Place, batches: Sequence[Acknowledgement]) -> SharedPartition:
+        core, call = self._core, self._call
+        meta = core.topics.by_id(place.topic_id)
+        if meta is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+        if core.authorizer is not None and not core.authorizer.allows(
+            call.peer, READ, TOPIC, meta.name
+        ):
+            raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{meta.name} may not be read")
+        if not 0 <= place.partition < meta.partitions:
+            raise Refused(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {meta.name}-{place.partition}"
+            )
+        _check(batches, renews=call.version >= RENEWS_SINCE and call.request.is_renew_ack)
+        if any(RENEW in one.types for one in batches) and not core.shares.may_renew(
+            self._member.group_id
+        ):
+            raise Refused(
+                ErrorCode.INVALID_RECORD_STATE, f"the group does not renew: {SHARE_RENEW} is false"
+            )
+        live = core.shares.find(self._member.group_id, place)
+        if live is None:
+            raise Refused(
+                ErrorCode.INVALID_RECORD_STATE, "nothing of this partition was handed out"
+            )
+        return live
+
+
+def _check(batches: Sequence[Acknowledgement], *, renews: bool) -> None:
+    """Raise Refused for what contradicts itself."""
+    before = -1
+    for one in batches:
+        problem = None
+        if one.first > one.last or one.first < 0:
+            problem = f"from {one.first} to {one.last}"
+        elif one.first <= before:
+            problem = f"offset {one.first} behind offset {before}"
+        elif not one.types:
+            problem = "no type"
+        elif len(one.types) > 1 and len(one.types) != one.last - one.first + 1:
+            problem = f"{len(one.types)} types for {one.last - one.first + 1} offsets"
+        elif not all(GAP <= kind <= (RENEW if renews else REJECT) for kind in one.types):
+            problem = f"types that are not known: {sorted(set(one.types))[:5]}"
+        if problem is not None:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"acknowledged: {problem}")
+        before = one.last

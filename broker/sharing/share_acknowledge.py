@@ -1,0 +1,102 @@
+"""ShareAcknowledge (KIP-932): what became of records, without asking for others."""
+
+from collections.abc import Iterable
+
+import structlog
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_share_groups import (
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeResponseLeader,
+    ShareAcknowledgeResponsePartition,
+    ShareAcknowledgeResponseTopic,
+)
+
+from ..apis.later_reply import LaterReply
+from ..call import Call
+from ..core import Core
+from ..groups.group_keys import SHARE_RECORD_LOCK
+from ..refused import Refused
+from ..shares.share_partition import Acknowledgement
+from ..shares.share_session import FINAL_EPOCH, FIRST_EPOCH, Place
+from .acknowledging import Acknowledging, Member, Outcome, member_of
+
+log = structlog.get_logger()
+
+
+def share_acknowledge(core: Core, call: Call[ShareAcknowledgeRequest], slot: LaterReply) -> None:
+    """Take the acknowledgements of a session; answered when they are durable."""
+    request = call.request
+    try:
+        member = member_of(core, request)
+        if request.share_session_epoch <= FIRST_EPOCH and (
+            request.share_session_epoch != FINAL_EPOCH
+        ):
+            raise Refused(
+                ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+                "a session is opened by ShareFetch, and acknowledges from epoch 1 on",
+            )
+        session = core.shares.sessions.find(*member, request.share_session_epoch)
+    except Refused as exc:
+        slot.answer(
+            ShareAcknowledgeResponse(
+                error_code=exc.code, error_message=exc.message, responses=[], node_endpoints=[]
+            )
+        )
+        return
+    acknowledging = Acknowledging(core, call, member)
+    acknowledging.begin(_said(request))
+
+    async def settled() -> None:
+        await acknowledging.settle()
+        if request.share_session_epoch == FINAL_EPOCH:
+            session.close()
+        slot.answer(_response(core, member, request, acknowledging.outcomes))
+        core.turn.end()
+
+    core.spawn(settled)
+
+
+def _said(request: ShareAcknowledgeRequest) -> Iterable[tuple[Place, list[Acknowledgement]]]:
+    for topic in request.topics:
+        for one in topic.partitions:
+            yield (
+                Place(topic.topic_id, one.partition_index),
+                [
+                    Acknowledgement(b.first_offset, b.last_offset, b.acknowledge_types)
+                    for b in one.acknowledgement_batches
+                ],
+            )
+
+
+def _response(
+    core: Core, member: Member, request: ShareAcknowledgeRequest, outcomes: dict[Place, Outcome]
+) -> ShareAcknowledgeResponse:
+    lock_ms = core.group_settings.in_force(member.group_id, SHARE_RECORD_LOCK)
+    return ShareAcknowledgeResponse(
+        acquisition_lock_timeout_ms=lock_ms,
+        responses=[
+            ShareAcknowledgeResponseTopic(
+                topic_id=topic.topic_id,
+                partitions=[
+                    _row(
+                        one.partition_index,
+                        outcomes.get(Place(topic.topic_id, one.partition_index), Outcome()),
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+        node_endpoints=[],
+    )
+
+
+def _row(index: int, outcome: Outcome) -> ShareAcknowledgeResponsePartition:
+    return ShareAcknowledgeResponsePartition(
+        partition_index=index,
+        error_code=outcome.code,
+        error_message=outcome.message,
+        current_leader=ShareAcknowledgeResponseLeader(leader_id=0, leader_epoch=0),
+    )

@@ -1,0 +1,474 @@
+"""ShareFetch (KIP-932): what became of records, and others to work on.
+
+    arrive    the session takes what changed, and the acknowledgements are looked at
+    look      which partitions of the session have records to hand out: enough, or no wait wanted?
+              else wait for records, for a lock that ends, for what others let go of; look again
+    read      whole batches, from the first record that is available on
+    acquire   what of it is available is the member's; the reply has the batches and says which
+    answer    when the acknowledgements are durable, too
+
+Nothing is acquired for a connection or a session that ended meanwhile.  One request at a time reads
+from a partition for a group; another looks again when it is done.
+
+Limits: a reply has `fetch_bytes_max` bytes of records, but for a first batch that is larger; all
+replies, and those to one address, as in shares.py.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+import structlog
+import trio
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_share_groups import (
+    ShareFetchRequest,
+    ShareFetchResponse,
+    ShareFetchResponseAcquiredRecords,
+    ShareFetchResponseLeader,
+    ShareFetchResponsePartition,
+    ShareFetchResponseTopic,
+)
+from segbroker.segments.errors import SegmentReplaced
+from segbroker.segments.handler import ReadPlan
+
+from ..access.authorizer import READ, TOPIC
+from ..apis.later_reply import LaterReply
+from ..call import Call
+from ..core import Core
+from ..error_map import STORAGE_FAILURES, wire_error
+from ..groups.group_keys import READ_COMMITTED as COMMITTED
+from ..groups.group_keys import SHARE_ISOLATION, SHARE_RECORD_LOCK
+from ..groups.groups import monotonic_ms
+from ..loop.pace import Pace
+from ..partitions.isolation import READ_COMMITTED, visible_end
+from ..partitions.partition import Partition
+from ..peers.replies import Buffer
+from ..refused import Refused
+from ..shares.fetched import fetched
+from ..shares.share_partition import Acknowledgement
+from ..shares.share_session import FINAL_EPOCH, FIRST_EPOCH, Place, ShareSession
+from ..shares.shares import Replies, SharedPartition
+from .acknowledging import Acknowledging, Member, Outcome, member_of
+
+log = structlog.get_logger()
+
+_STRICT: Final = 1
+"""share_acquire_mode: not one record more than asked for."""
+_READ_LEAST: Final = 64
+
+
+def share_fetch(core: Core, call: Call[ShareFetchRequest], slot: LaterReply) -> None:
+    """Begin one; answered later."""
+    try:
+        member = member_of(core, call.request)
+        _check(call.request)
+        session = _enter(core, call, member)
+    except Refused as exc:
+        slot.answer(_refusal(exc.code, exc.message))
+        return
+    acknowledging = Acknowledging(core, call, member)
+    acknowledging.begin(_said(call.request))
+    core.spawn(_ShareFetching(core, call, slot, session, acknowledging).run)
+
+
+def _refusal(code: ErrorCode, message: str | None) -> ShareFetchResponse:
+    return ShareFetchResponse(
+        error_code=code,
+        error_message=message,
+        acquisition_lock_timeout_ms=0,
+        responses=[],
+        node_endpoints=[],
+    )
+
+
+def _check(request: ShareFetchRequest) -> None:
+    """Raise Refused for a request that contradicts itself."""
+    if request.share_session_epoch < FINAL_EPOCH:
+        problem = f"{request.share_session_epoch} is no epoch of a share session"
+        raise Refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH, problem)
+    if request.share_session_epoch == FIRST_EPOCH and any(
+        one.acknowledgement_batches for topic in request.topics for one in topic.partitions
+    ):
+        raise Refused(ErrorCode.INVALID_REQUEST, "a new session has nothing to acknowledge")
+    if request.is_renew_ack:
+        wanted = (request.max_bytes, request.min_bytes, request.max_records, request.max_wait_ms)
+        if any(wanted):
+            problem = "who renews asks for no records: max_bytes, min_bytes, max_records and "
+            raise Refused(ErrorCode.INVALID_REQUEST, f"{problem}max_wait_ms are 0")
+
+
+def _places(request: ShareFetchRequest) -> list[Place]:
+    return [
+        Place(topic.topic_id, one.partition_index)
+        for topic in request.topics
+        for one in topic.partitions
+    ]
+
+
+def _said(request: ShareFetchRequest) -> Iterable[tuple[Place, list[Acknowledgement]]]:
+    for topic in request.topics:
+        for one in topic.partitions:
+            yield (
+                Place(topic.topic_id, one.partition_index),
+                [
+                    Acknowledgement(b.first_offset, b.last_offset, b.acknowledge_types)
+                    for b in one.acknowledgement_batches
+                ],
+            )
+
+
+def _enter(core: Core, call: Call[ShareFetchRequest], member: Member) -> ShareSession:
+    """The session of the request, with what it changes in it.  Raises Refused."""
+    request, sessions = call.request, core.shares.sessions
+    if request.share_session_epoch == FIRST_EPOCH:
+        return sessions.begin(call.peer, *member, _places(request))
+    session = sessions.find(*member, request.share_session_epoch)
+    if request.share_session_epoch != FINAL_EPOCH:
+        forgotten = [
+            Place(topic.topic_id, index)
+            for topic in request.forgotten_topics_data
+            for index in topic.partitions
+        ]
+        sessions.change(session, _places(request), forgotten)
+    return session
+
+
+class _Planned:
+    """A partition to be read for the reply."""
+
+    __slots__ = ("_host", "_replies", "live", "offset", "plan")
+
+    def __init__(
+        self, live: SharedPartition, offset: int, plan: ReadPlan, replies: Replies, host: str
+    ) -> None:
+        self.live = live
+        self.offset = offset
+        self.plan = plan
+        self._replies = replies
+        self._host = host
+        replies.add(host, plan.size_max)
+        live.is_read = True
+
+    @property
+    def place(self) -> Place:
+        return Place(self.live.key.topic_id, self.live.key.partition)
+
+    def release(self) -> None:
+        """Done with it: others may read."""
+        self.plan.release()
+        self._replies.left(self._host, self.plan.size_max)
+        live = self.live
+        live.is_read = False
+        if live.was_skipped:
+            live.was_skipped = False
+            live.wake()
+
+
+class _ShareFetching:
+    """One request, from its first look to its answer."""
+
+    def __init__(
+        self,
+        core: Core,
+        call: Call[ShareFetchRequest],
+        slot: LaterReply,
+        session: ShareSession,
+        acknowledging: Acknowledging,
+    ) -> None:
+        self._core = core
+        self._call = call
+        self._request = call.request
+        self._slot = slot
+        self._session = session
+        self._acknowledging = acknowledging
+        self._rows: dict[Place, ShareFetchResponsePartition] = {}
+        self._records_left = call.request.max_records
+        self._bytes = 0
+        self._woken = trio.Event()
+        self._is_over = False
+        self._partitions: dict[Partition, None] = {}
+        self._lives: dict[SharedPartition, None] = {}
+
+    async def run(self) -> None:
+        """Answer, whatever happens."""
+        request = self._request
+        try:
+            if request.share_session_epoch != FINAL_EPOCH and not request.is_renew_ack:
+                try:
+                    await self._collect()
+                finally:
+                    self._leave()
+            await self._acknowledging.settle()
+            if request.share_session_epoch == FINAL_EPOCH:
+                self._session.close()
+            answer = self._response()
+        except Exception:
+            log.exception("share_fetch_failed")
+            answer = _refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed; it is in its log")
+        self._answer(answer)
+        self._core.turn.end()
+
+    # Waiting
+
+    def wake(self, partition: Partition) -> None:
+        """There are more records in a partition."""
+        self._woken.set()
+
+    def complete(self) -> None:
+        """Answer with what there is: the topic goes, or the broker."""
+        self._is_over = True
+        self._woken.set()
+
+    def wake_share(self) -> None:
+        """There may be more to acquire."""
+        self._woken.set()
+
+    async def _collect(self) -> None:
+        """Find records, or wait for some."""
+        wait_ms = min(self._request.max_wait_ms, self._core.config.long_poll_max_ms)
+        deadline = trio.current_time() + max(0, wait_ms) / 1000
+        while True:
+            self._woken = trio.Event()
+            is_late = self._is_over or trio.current_time() >= deadline
+            await self._look(is_late=is_late or self._core.is_draining)
+            if self._rows or is_late or self._is_gone or self._core.is_draining:
+                return
+            with trio.move_on_at(deadline):
+                await self._woken.wait()
+
+    @property
+    def _is_gone(self) -> bool:
+        """Whether nobody takes the answer, or may have records."""
+        return self._slot.done or not self._session.is_open
+
+    def _leave(self) -> None:
+        for partition in self._partitions:
+            partition.fetches.pop(self, None)
+        for live in self._lives:
+            live.waiters.pop(self, None)
+
+    def _waits_for(self, live: SharedPartition) -> None:
+        if live not in self._lives:
+            self._lives[live] = live.waiters[self] = None
+        if live.partition not in self._partitions:
+            self._partitions[live.partition] = live.partition.fetches[self] = None
+
+    # Looking
+
+    async def _look(self, *, is_late: bool) -> None:
+        """Acquire what there is, if that is enough; is_late: whatever it is."""
+        if self._request.max_records <= 0 or self._owes() or self._is_gone:
+            return
+        planned = await self._plan()
+        try:
+            size = sum(one.plan.size_max for one in planned)
+            if not planned or (size < self._request.min_bytes and not is_late and not self._rows):
+                return
+            for one in planned:
+                if self._records_left <= 0 or self._is_gone:
+                    break
+                await self._read(one)
+            self._session.had_records(
+                place for place, row in self._rows.items() if row.acquired_records
+            )
+        finally:
+            for one in planned:
+                one.release()
+
+    def _owes(self) -> bool:
+        """Whether its client, or its address, has had as much as it may for now."""
+        core, peer = self._core, self._call.peer
+        if not core.shares.replies.has_room(peer.address[0]):
+            return True
+        return core.quotas is not None and not core.quotas.fetch_limit(peer)
+
+    async def _plan(self) -> list[_Planned]:
+        """Which partitions to read, as far as they fit."""
+        core, request = self._core, self._request
+        room = min(request.max_bytes, core.config.fetch_bytes_max)
+        if core.quotas is not None:
+            room = min(room, core.quotas.fetch_limit(self._call.peer))
+        planned: list[_Planned] = []
+        pace = Pace()
+        try:
+            for place in tuple(self._session.places):
+                if room <= 0:
+                    break
+                await pace.step()
+                try:
+                    live = await self._opened(place)
+                    one = self._planned(live, max(_READ_LEAST, room), is_first=not planned)
+                except Refused as exc:
+                    self._rows[place] = _row(place.partition, exc.code, exc.message)
+                    continue
+                if one is not None:
+                    planned.append(one)
+                    room -= one.plan.size_max
+        except BaseException:
+            for one in planned:
+                one.release()
+            raise
+        return planned
+
+    async def _opened(self, place: Place) -> SharedPartition:
+        core, call = self._core, self._call
+        meta = core.topics.by_id(place.topic_id)
+        if (
+            meta is not None
+            and core.authorizer is not None
+            and not core.authorizer.allows(call.peer, READ, TOPIC, meta.name)
+        ):
+            raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{meta.name} may not be read")
+        live = await core.shares.open(self._session, place)
+        self._waits_for(live)
+        return live
+
+    def _planned(self, live: SharedPartition, size: int, *, is_first: bool) -> _Planned | None:
+        """What to read of a partition; None: there is nothing to hand out.  Raises Refused."""
+        if live.is_read:
+            live.was_skipped = True
+            return None
+        handler, part = live.partition.handler, live.part
+        part.begin_at(handler.log_start_offset)
+        if live.is_gone or not part.has_room(self._core.shares.limits(live.key.group_id)):
+            return None
+        offset = part.next_offset
+        end = visible_end(handler, self._isolation)
+        if offset >= end:
+            return None
+        try:
+            plan = handler.plan_read(offset, size, up_to=end)
+        except STORAGE_FAILURES as exc:
+            raise Refused(*wire_error(exc)) from exc
+        if plan is None:
+            return None
+        if not is_first and plan.size_max > size:
+            plan.release()
+            return None
+        core, host = self._core, self._call.peer.address[0]
+        return _Planned(live, offset, plan, core.shares.replies, host)
+
+    @property
+    def _isolation(self) -> int:
+        level = self._core.group_settings.text_in_force(self._session.group_id, SHARE_ISOLATION)
+        return READ_COMMITTED if level == COMMITTED else 0
+
+    # Reading
+
+    async def _read(self, one: _Planned) -> None:
+        """Read, and acquire what of it is available then."""
+        live = one.live
+        handler = live.partition.handler
+        is_committed = self._isolation == READ_COMMITTED
+        aborted = handler.transactions.ranges() if is_committed else None
+        buffer = memoryview(bytearray(one.plan.size_max))
+        try:
+            count = one.plan.read_nowait(buffer)
+            if count is None:
+                self._core.counters.lane_reads += 1
+                count = await self._core.lanes.run(one.plan.read, buffer)
+        except SegmentReplaced:
+            live.was_skipped = True  # look again at once
+            return
+        except STORAGE_FAILURES as exc:
+            code, message = wire_error(exc)
+            log.error("read_failed", topic=live.topic, partition=live.key.partition, error=str(exc))
+            self._rows[one.place] = _row(live.key.partition, code, message)
+            return
+        if self._is_gone or live.is_gone:
+            return
+        found = fetched(buffer[:count], aborted)
+        limits = self._core.shares.limits(live.key.group_id)
+        acquired = live.part.acquire(
+            self._session.member_id,
+            found.batches,
+            limits,
+            monotonic_ms(),
+            offset=one.offset,
+            records_max=self._records_left,
+            batch_size=max(1, self._request.batch_size),
+            is_strict=self._request.share_acquire_mode == _STRICT,
+        )
+        if not acquired:
+            if live.part.next_offset != one.offset:
+                live.was_skipped = True  # nothing of it holds records: go on behind it
+            return
+        self._core.shares.set_alarm(live)
+        self._records_left -= sum(row.last - row.first + 1 for row in acquired)
+        records: Buffer = found.with_records(acquired)
+        if len(records) * 2 < len(buffer):
+            records = bytes(records)  # or the whole buffer would stay
+        self._keep(len(buffer) if isinstance(records, memoryview) else len(records))
+        self._rows[one.place] = ShareFetchResponsePartition(
+            partition_index=live.key.partition,
+            current_leader=ShareFetchResponseLeader(leader_id=0, leader_epoch=0),
+            records=records,
+            acquired_records=[
+                ShareFetchResponseAcquiredRecords(
+                    first_offset=row.first, last_offset=row.last, delivery_count=row.deliveries
+                )
+                for row in acquired
+            ],
+        )
+        if live.part.has_room(limits):
+            live.was_skipped = True  # others may want the rest
+
+    def _keep(self, size: int) -> None:
+        """So many bytes stay until the reply is sent."""
+        self._bytes += size
+        self._core.shares.replies.add(self._call.peer.address[0], size)
+
+    # Answering
+
+    def _response(self) -> ShareFetchResponse:
+        core, request = self._core, self._request
+        for place, outcome in self._acknowledging.outcomes.items():
+            self._add_outcome(place, outcome)
+        if request.share_session_epoch == FIRST_EPOCH:
+            for place in self._session.places:
+                self._rows.setdefault(place, _row(place.partition, ErrorCode.NONE, None))
+        topics: dict[object, ShareFetchResponseTopic] = {}
+        for place, row in self._rows.items():
+            topic = topics.get(place.topic_id)
+            if topic is None:
+                topic = ShareFetchResponseTopic(topic_id=place.topic_id, partitions=[])
+                topics[place.topic_id] = topic
+            topic.partitions.append(row)
+        lock_ms = core.group_settings.in_force(self._session.group_id, SHARE_RECORD_LOCK)
+        return ShareFetchResponse(
+            acquisition_lock_timeout_ms=lock_ms,
+            responses=list(topics.values()),
+            node_endpoints=[],
+        )
+
+    def _add_outcome(self, place: Place, outcome: Outcome) -> None:
+        row = self._rows.setdefault(place, _row(place.partition, ErrorCode.NONE, None))
+        row.acknowledge_error_code = outcome.code
+        row.acknowledge_error_message = outcome.message
+
+    def _answer(self, answer: ShareFetchResponse) -> None:
+        core, peer, slot = self._core, self._call.peer, self._slot
+        gone = partial(core.shares.replies.left, peer.address[0], self._bytes)
+        if slot.done:
+            gone()
+            return
+        core.counters.fetch_requests += 1
+        size = sum(len(row.records or b"") for row in self._rows.values())
+        core.counters.fetched_bytes += size
+        if core.quotas is not None:
+            core.quotas.consumed(peer, size)
+        slot.on_gone = gone
+        slot.answer(answer)
+
+
+def _row(index: int, code: ErrorCode, message: str | None) -> ShareFetchResponsePartition:
+    return ShareFetchResponsePartition(
+        partition_index=index,
+        error_code=code,
+        error_message=message,
+        current_leader=ShareFetchResponseLeader(leader_id=0, leader_epoch=0),
+        records=b"",
+        acquired_records=[],
+    )

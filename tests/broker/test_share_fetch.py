@@ -1,0 +1,385 @@
+"""Share groups on the wire: records are handed out, acknowledged, taken back; sessions, limits."""
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from segbroker.broker.shares.share_session import Place
+from segbroker.protocol.acls import Operation, ResourceType
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_admin import (
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsRequestTopic,
+    DeleteRecordsResponse,
+)
+from segbroker.segments.memory import MemoryStorage
+
+from ..support.wire_client import WireClient, connect
+from ..support.wire_shares import (
+    ACCEPT,
+    FINAL,
+    GAP,
+    REJECT,
+    RELEASE,
+    RENEW,
+    Given,
+    Said,
+    Sharing,
+    set_on_group,
+    topic_id,
+)
+from .conftest import serving
+from .test_authorization import ALICE, allow, connect_from, filled, guarded, rule
+from .test_group_restarts import broker_on, cut_off, killed
+
+GROUP = "g"
+WAIT = 30_000
+"""For what comes at once, or as soon as something is durable."""
+
+
+async def sharing(client: WireClient, topic: str = "t", **settings: str) -> Sharing:
+    """A member, in a group that begins at the beginning."""
+    await set_on_group(client, GROUP, share_auto_offset_reset="earliest", **settings)
+    return Sharing(client, GROUP, await topic_id(client, topic))
+
+
+def offsets(given: list[Given]) -> list[int]:
+    return [one.offset for one in given]
+
+
+async def test_records_are_handed_out_once_and_are_done_with_when_accepted() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", 2)
+        for n in range(3):
+            await client.produce("t", b"a%d" % n, b"b%d" % n)
+        one = await sharing(client)
+        given = await one.fetch(0, 1)
+        assert [g.value for g in given] == [b"a0", b"b0", b"a1", b"b1", b"a2", b"b2"]
+        assert {g.deliveries for g in given} == {1}
+        assert one.reply is not None
+        assert one.reply.acquisition_lock_timeout_ms == 30_000
+        assert sorted(one.rows) == [0, 1], "the first answer has them all"
+
+        assert await one.fetch(said={0: [(0, 3, [ACCEPT]), (4, 5, [ACCEPT, ACCEPT])]}) == []
+        assert one.rows[0].acknowledge_error_code == 0
+        assert broker.core.shares.start_offset(GROUP, one.topic, 0) == 6
+        await client.produce("t", b"later")
+        assert [g.value for g in await one.fetch()] == [b"later"]
+
+
+async def test_two_members_share_a_partition() -> None:
+    async with (
+        serving() as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as other,
+    ):
+        await client.create("t")
+        for n in range(4):
+            await client.produce("t", b"%d" % n)
+        one = await sharing(client)
+        two = Sharing(other, GROUP, one.topic)
+        assert offsets(await one.fetch(0, max_records=2)) == [0, 1]
+        assert offsets(await two.fetch(0, max_records=2)) == [2, 3]
+        assert await two.say({0: [(1, 1, [ACCEPT])]}) == (
+            ErrorCode.NONE,
+            {0: ErrorCode.INVALID_RECORD_STATE},
+        ), "it is the other's"
+        assert await one.say({0: [(0, 0, [RELEASE]), (1, 1, [REJECT])]}) == (
+            ErrorCode.NONE,
+            {0: ErrorCode.NONE},
+        )
+        assert [(g.offset, g.deliveries) for g in await two.fetch()] == [(0, 2)]
+
+
+async def test_what_is_released_comes_again_and_is_archived_after_the_last_delivery() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"poison", b"b")
+        one = await sharing(client, share_delivery_count_limit="3")
+        assert offsets(await one.fetch(0)) == [0, 1]
+        assert offsets(await one.fetch(said={0: [(0, 1, [RELEASE, ACCEPT])]}, wait_ms=WAIT)) == [0]
+        again = await one.fetch(said={0: [(0, 0, [RELEASE])]}, wait_ms=WAIT)
+        assert [(g.offset, g.deliveries) for g in again] == [(0, 3)]
+        assert await one.fetch(said={0: [(0, 0, [RELEASE])]}) == []
+        assert broker.core.shares.start_offset(GROUP, one.topic, 0) == 2
+
+
+async def test_who_was_delivered_often_comes_with_fewer_others_and_at_last_alone() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", *(b"%d" % n for n in range(8)))
+        one = await sharing(client, share_delivery_count_limit="4")
+        given = await one.fetch(0)
+        counts = [len(given)]
+        for _ in range(3):
+            first, last = given[0].offset, given[-1].offset
+            await one.say({0: [(first, last, [RELEASE])]})
+            given = await one.fetch()
+            counts.append(len(given))
+        assert counts == [8, 8, 4, 1]
+        assert [(g.offset, g.deliveries) for g in given] == [(0, 4)]
+
+
+async def test_a_lock_ends_and_a_renewal_makes_it_last() -> None:
+    async with (
+        serving(group_share_record_lock_duration_ms=1_000) as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as other,
+    ):
+        await client.create("t")
+        await client.produce("t", b"a", b"b")
+        one = await sharing(client)
+        two = Sharing(other, GROUP, one.topic)
+        assert offsets(await one.fetch(0)) == [0, 1]
+        await two.begin(0, wait_ms=20_000)
+        for _ in range(3):
+            await trio.sleep(0.6)
+            renewed = await one.say({0: [(0, 0, [RENEW])]}, renew=True)
+            assert renewed == (ErrorCode.NONE, {0: ErrorCode.NONE})
+        assert [(g.offset, g.deliveries) for g in await two.end()] == [(1, 2)]
+        done = await one.say({0: [(0, 0, [ACCEPT])]})
+        assert done == (ErrorCode.NONE, {0: ErrorCode.NONE})
+        lost = await one.say({0: [(1, 1, [ACCEPT])]})
+        assert lost == (ErrorCode.NONE, {0: ErrorCode.INVALID_RECORD_STATE})
+
+
+async def test_who_waits_hears_of_new_records() -> None:
+    async with (
+        serving() as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as other,
+    ):
+        await client.create("t")
+        one = await sharing(client)
+        await one.begin(0, wait_ms=30_000)
+        await other.produce("t", b"new")
+        assert [g.value for g in await one.end()] == [b"new"]
+
+
+@pytest.mark.parametrize("how", ["final fetch", "final acknowledge", "disconnect", "new session"])
+async def test_the_end_of_a_session_gives_back_what_its_member_has(how: str) -> None:
+    async with serving() as broker, connect(broker.address) as other:
+        await other.create("t")
+        await other.produce("t", b"a", b"b", b"c")
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(connect(broker.address))
+            one = await sharing(client)
+            assert offsets(await one.fetch(0)) == [0, 1, 2]
+            two = Sharing(other, GROUP, one.topic)
+            await two.begin(0, wait_ms=30_000)
+            if how == "final fetch":
+                assert await one.fetch(said={0: [(0, 0, [ACCEPT])]}, epoch=FINAL) == []
+            elif how == "final acknowledge":
+                assert await one.say({0: [(0, 0, [ACCEPT])]}, epoch=FINAL) == (
+                    ErrorCode.NONE,
+                    {0: ErrorCode.NONE},
+                )
+            elif how == "disconnect":
+                await one.say({0: [(0, 0, [ACCEPT])]})
+                await stack.aclose()
+            else:
+                await one.say({0: [(0, 0, [ACCEPT])]})
+                await one.fetch(epoch=0)  # of no partition
+            assert [(g.offset, g.deliveries) for g in await two.end()] == [(1, 2), (2, 2)]
+        assert len(broker.core.shares.sessions) >= 1
+
+
+@pytest.mark.parametrize("ended", [killed, cut_off])
+async def test_what_was_acknowledged_is_so_after_a_crash_and_what_was_not_comes_again(
+    ended: Callable[[MemoryStorage], MemoryStorage],
+) -> None:
+    storage = MemoryStorage()
+    async with broker_on(storage) as (broker, (client,)):
+        await client.create("t")
+        for n in range(6):
+            await client.produce("t", b"%d" % n)
+        one = await sharing(client)
+        assert offsets(await one.fetch(0)) == [0, 1, 2, 3, 4, 5]
+        await one.say({0: [(0, 4, [ACCEPT, RELEASE, ACCEPT, REJECT, GAP])]})
+        topic = one.topic
+        after = ended(storage)
+    async with broker_on(after) as (broker, (client,)):
+        assert broker.core.shares.start_offset(GROUP, topic, 0) == 1
+        two = Sharing(client, GROUP, topic)
+        given = await two.fetch(0)
+        assert [(g.offset, g.deliveries) for g in given] == [(1, 2), (5, 1)]
+
+
+@pytest.mark.parametrize("ended", [killed, cut_off])
+async def test_a_group_begins_where_it_began_though_nothing_was_acknowledged(
+    ended: Callable[[MemoryStorage], MemoryStorage],
+) -> None:
+    storage = MemoryStorage()
+    async with broker_on(storage) as (_, (client,)):
+        await client.create("t")
+        await client.produce("t", b"before")
+        one = Sharing(client, GROUP, await topic_id(client, "t"))
+        assert await one.fetch(0) == []
+        await client.produce("t", b"behind")
+        after = ended(storage)
+    async with broker_on(after) as (_, (client,)):
+        two = Sharing(client, GROUP, await topic_id(client, "t"))
+        assert [g.value for g in await two.fetch(0)] == [b"behind"]
+
+
+async def test_markers_gaps_and_what_was_deleted_are_passed_over() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        for n in range(4):
+            await client.produce("t", b"%d" % n)
+        one = await sharing(client)
+        assert offsets(await one.fetch(0, max_records=1)) == [0]
+        await delete_before(client, "t", 2)
+        assert offsets(await one.fetch()) == [2, 3]
+        said = await one.say({0: [(0, 3, [ACCEPT])]})
+        assert said == (ErrorCode.NONE, {0: ErrorCode.NONE}), "what is deleted is done with"
+        assert broker.core.shares.start_offset(GROUP, one.topic, 0) == 4
+
+
+async def test_strictly_so_many_records_and_batches_that_are_told_apart() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        for _ in range(3):
+            await client.produce("t", *(b"%d" % n for n in range(10)))
+        one = await sharing(client)
+        assert offsets(await one.fetch(0, max_records=4, strict=True)) == [0, 1, 2, 3]
+        assert offsets(await one.fetch(max_records=4)) == [4, 5, 6, 7, 8, 9], "the whole batch"
+        await one.fetch(batch_size=10)
+        acquired = [(a.first_offset, a.last_offset) for a in one.rows[0].acquired_records]
+        assert acquired == [(10, 19), (20, 29)]
+
+
+async def test_there_are_so_many_locks_and_no_more() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        for _ in range(5):
+            await client.produce("t", *(b"%d" % n for n in range(50)))
+        one = await sharing(client, share_partition_max_record_locks="100")
+        assert offsets(await one.fetch(0)) == list(range(100))
+        assert await one.fetch() == []
+        more = await one.fetch(said={0: [(0, 9, [ACCEPT])]}, wait_ms=WAIT)
+        assert offsets(more) == list(range(100, 150))
+
+
+async def test_sessions_go_by_their_epochs() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        one = await sharing(client)
+        await one.fetch(0, epoch=1)
+        assert one.code() == ErrorCode.SHARE_SESSION_NOT_FOUND
+        await one.fetch(0)
+        for epoch in (5, -2):
+            await one.fetch(epoch=epoch)
+            assert one.code() == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        await one.fetch(said={0: [(0, 0, [ACCEPT])]}, epoch=0)
+        assert one.code() == ErrorCode.INVALID_REQUEST
+        assert (await one.say({0: []}, epoch=0))[0] == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        assert (await one.say({0: []}, epoch=9))[0] == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        stranger = Sharing(client, "other", one.topic)
+        assert (await stranger.say({0: []}, epoch=1))[0] == ErrorCode.SHARE_SESSION_NOT_FOUND
+        await one.fetch(epoch=FINAL)
+        assert one.code() == ErrorCode.NONE
+        assert len(broker.core.shares.sessions) == 0
+
+
+async def test_there_are_so_many_sessions_and_no_more() -> None:
+    async with (
+        serving(group_share_max_share_sessions=1) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        one = await sharing(client)
+        await one.fetch(0)
+        two = Sharing(client, GROUP, one.topic)
+        await two.fetch(0)
+        assert two.code() == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+
+
+async def test_acknowledgements_that_contradict_themselves_change_nothing() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"a", b"b", b"c")
+        one = await sharing(client)
+        await one.fetch(0)
+        cases: list[list[Said]] = [
+            [(1, 0, [ACCEPT])],
+            [(1, 1, [ACCEPT]), (0, 0, [ACCEPT])],
+            [(0, 0, [])],
+            [(0, 2, [ACCEPT, ACCEPT])],
+            [(0, 0, [7])],
+            [(0, 0, [RENEW])],
+            [(0, 3, [ACCEPT])],
+        ]
+        for said in cases:
+            code = (await one.say({0: said}))[1][0]
+            assert code == ErrorCode.INVALID_REQUEST, said
+        assert (await one.say({0: [(0, 2, [ACCEPT])]}))[1] == {0: ErrorCode.NONE}
+        assert (await one.say({0: [(0, 2, [ACCEPT])]}))[1] == {0: ErrorCode.NONE}, "done with"
+        assert (await one.say({1: [(0, 2, [ACCEPT])]}))[1] == {
+            1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        }
+
+
+async def test_a_topic_that_is_deleted_ends_what_was_done_with_it() -> None:
+    async with (
+        serving() as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as other,
+    ):
+        await client.create("t")
+        await client.produce("t", b"a")
+        one = await sharing(client)
+        assert offsets(await one.fetch(0)) == [0]
+        await one.begin(wait_ms=30_000)
+        await broker.core.topics.delete_all(["t"])
+        await one.end()
+        await one.fetch(said={0: [(0, 0, [ACCEPT])]})
+        assert one.rows[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        assert one.rows[0].acknowledge_error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        await other.create("t")
+        await other.produce("t", b"b")
+        two = Sharing(other, GROUP, await topic_id(other, "t"))
+        assert [g.value for g in await two.fetch(0)] == [b"b"]
+        assert broker.core.shares.find(GROUP, Place(one.topic, 0)) is None, "it left memory"
+
+
+async def test_a_broker_that_ends_answers_who_waits() -> None:
+    async with AsyncExitStack() as stack:
+        async with serving() as broker:
+            client = await stack.enter_async_context(connect(broker.address))
+            await client.create("t")
+            one = await sharing(client)
+            await one.fetch(0)
+            await one.begin(wait_ms=600_000)
+            await wait_all_tasks_blocked()
+        assert await one.end() == []
+
+
+async def delete_before(client: WireClient, topic: str, offset: int) -> None:
+    row = DeleteRecordsRequestPartition(partition_index=0, offset=offset)
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsRequestTopic(name=topic, partitions=[row])], timeout_ms=10_000
+    )
+    reply = await client.ask(request, DeleteRecordsResponse, 2)
+    assert reply.topics[0].partitions[0].error_code == 0
+
+
+async def test_who_may_not_read_a_topic_gets_nothing_of_it() -> None:
+    async with guarded() as broker:
+        await filled(broker)
+        await allow(broker, rule(Operation.READ, ResourceType.GROUP, GROUP))
+        async with connect_from(ALICE, broker) as alice:
+            meta = broker.core.topics.get("t")
+            assert meta is not None
+            one = Sharing(alice, GROUP, meta.topic_id)
+            await one.fetch(0)
+            assert one.rows[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            said = await one.say({0: [(0, 0, [ACCEPT])]})
+            assert said == (ErrorCode.NONE, {0: ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+            await allow(broker, rule(Operation.READ, ResourceType.TOPIC, "t"))
+            assert await one.fetch() == []
+            assert 0 not in one.rows
