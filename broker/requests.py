@@ -66,6 +66,7 @@ from .apis.placement import (
 )
 from .apis.quota_apis import alter_client_quotas, describe_client_quotas
 from .apis.sasl_apis import sasl_authenticate, sasl_handshake
+from .apis.share_group_apis import share_group_describe, share_group_heartbeat
 from .apis.topic_admin import create_partitions, create_topics, delete_records, delete_topics
 from .apis.transaction_apis import (
     add_offsets_to_txn,
@@ -187,6 +188,7 @@ SLOW_ANSWERS: Final[dict[int, SlowAnswer]] = {
     ApiKey.DELETE_GROUPS: delete_groups,
     ApiKey.OFFSET_DELETE: offset_delete,
     ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_group_describe,
+    ApiKey.SHARE_GROUP_DESCRIBE: share_group_describe,
     ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
     ApiKey.ELECT_LEADERS: elect_leaders,
@@ -206,6 +208,7 @@ WAITING_ANSWERS: Final[dict[int, WaitingAnswer]] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat,
     ApiKey.SHARE_FETCH: share_fetch,
     ApiKey.SHARE_ACKNOWLEDGE: share_acknowledge,
+    ApiKey.SHARE_GROUP_HEARTBEAT: share_group_heartbeat,
 }
 
 

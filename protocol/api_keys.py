@@ -186,6 +186,8 @@ SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
     ApiKey.DESCRIBE_CLUSTER: ApiVersionRange(0, 2),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: ApiVersionRange(0, 1),
     ApiKey.CONSUMER_GROUP_DESCRIBE: ApiVersionRange(0, 1),
+    ApiKey.SHARE_GROUP_HEARTBEAT: ApiVersionRange(1, 1),
+    ApiKey.SHARE_GROUP_DESCRIBE: ApiVersionRange(1, 1),
     ApiKey.LIST_CONFIG_RESOURCES: ApiVersionRange(0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ApiVersionRange(0, 0),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: ApiVersionRange(0, 0),
@@ -315,9 +317,10 @@ def response_header_version(key: int, version: int) -> int:
     return 1 if key != ApiKey.API_VERSIONS and is_flexible(key, version) else 0
 
 
-_FEATURE_LEVELS: Final = {"group.version": 1, "transaction.version": 2}
-"""What clients take from them.  group.version 1: KIP-848's groups.  transaction.version 2: KIP-890,
-they send no AddPartitionsToTxn and go on with another epoch after each transaction."""
+_FEATURE_LEVELS: Final = {"group.version": 1, "share.version": 1, "transaction.version": 2}
+"""What clients take from them.  group.version 1: KIP-848's groups.  share.version 1: KIP-932's.
+transaction.version 2: KIP-890, they send no AddPartitionsToTxn and go on with another epoch after
+each transaction."""
 _FEATURES: Final[dict[str, Any]] = {
     "supported_features": [
         ApiVersionsResponseSupportedFeature(name=name, min_version=0, max_version=level)

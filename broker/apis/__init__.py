@@ -12,7 +12,7 @@ A module imports only what stands above it:
     acl_apis user_apis quota_apis sasl_apis             access
     later_reply         answers that wait for others or for the disk
     mixed_groups        classic members in KIP-848 groups
-    group_apis consumer_group_apis offset_store         groups
+    group_apis consumer_group_apis share_group_apis offset_store    groups
     transaction_apis marker_apis transaction_queries    transactions
     batch_commits       many transactions committed as one
     floors              floors and gaps

@@ -63,6 +63,7 @@ from .metadata import NOT_ASKED
 
 _CONSUMER: Final = "consumer"
 _CLASSIC: Final = "classic"
+_SHARE: Final = "share"
 # Bits of Kafka's ACL operations that a group has: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS,
 # ALTER_CONFIGS.
 GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
@@ -275,9 +276,10 @@ async def list_groups(core: Core, call: Call[ListGroupsRequest]) -> ListGroupsRe
     types = {kind.lower() for kind in call.request.types_filter}
     found = []
     pace = Pace()
-    for name in sorted({*core.groups.names(), *core.transactions.table.groups}):
+    shares = core.groups.share_groups.names()
+    for name in sorted({*core.groups.names(), *shares, *core.transactions.table.groups}):
         await pace.step()
-        if not _exists(core, name):
+        if not (_exists(core, name) or core.groups.share_groups.has(name)):
             continue  # gone meanwhile
         row = _listed(core, name)
         is_wanted = not states or row.group_state.lower() in states
@@ -293,7 +295,8 @@ def _exists(core: Core, name: str) -> bool:
 
 
 def _listed(core: Core, name: str) -> ListGroupsResponseGroup:
-    """A row; a group that nobody was in since the start is a classic one without members."""
+    """A row; a group that nobody was in since the start is a classic one without members, if it
+    is no share group."""
     row = ListGroupsResponseGroup(
         group_id=name,
         protocol_type=core.groups.protocol_type(name),
@@ -304,6 +307,10 @@ def _listed(core: Core, name: str) -> ListGroupsResponseGroup:
         row.group_state = group.state.value
     elif (consumer := core.groups.get_consumer(name)) is not None:
         row.group_state, row.group_type = consumer.state, _CONSUMER
+    elif core.groups.share_groups.has(name):
+        row.protocol_type = row.group_type = _SHARE
+        if (share := core.groups.share_groups.get(name)) is not None:
+            row.group_state = share.state
     return row
 
 
@@ -328,7 +335,9 @@ async def describe_groups(core: Core, call: Call[DescribeGroupsRequest]) -> Desc
         if group is None:
             if row.group_state == State.DEAD.value and call.version >= _SAYS_UNKNOWN_SINCE:
                 row.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                row.error_message = f"Group {name} not found."
+                is_share = core.groups.share_groups.has(name)
+                why = "is not a classic group" if is_share else "not found"
+                row.error_message = f"Group {name} {why}."
             continue
         row.group_state = group.state.value
         # Until the leader has spoken, and that is durable, there is a choice, but nothing that
@@ -364,6 +373,8 @@ async def delete_groups(core: Core, call: Call[DeleteGroupsRequest]) -> DeleteGr
 
 
 async def _deleted(core: Core, name: str) -> ErrorCode:
+    if core.groups.share_groups.has(name):
+        return await _deleted_share(core, name)
     is_staged = bool(core.transactions.table.waiting(name))
     if core.groups.members_count(name):
         return ErrorCode.NON_EMPTY_GROUP
@@ -378,6 +389,17 @@ async def _deleted(core: Core, name: str) -> ErrorCode:
     if not code and core.groups.is_open and not core.groups.members_count(name):
         await recorded(lambda done: core.groups.remove(name, done))  # nobody joined meanwhile
     return code
+
+
+async def _deleted_share(core: Core, name: str) -> ErrorCode:
+    """Delete a share group without members, and what is known of its records."""
+    core.groups.check_open()
+    group = core.groups.share_groups.get(name)
+    if group is not None and not group.is_idle:
+        return ErrorCode.NON_EMPTY_GROUP
+    core.groups.share_groups.remove(name)
+    failure = await recorded(lambda done: core.shares.forget(name, None, done))
+    return ErrorCode.NONE if failure is None else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 async def offset_delete(core: Core, call: Call[OffsetDeleteRequest]) -> OffsetDeleteResponse:

@@ -191,6 +191,8 @@ def _check_sender(core: Core, call: Call[OffsetCommitRequest]) -> tuple[ErrorCod
         return code, None
     consumer = core.groups.get_consumer(request.group_id)
     if consumer is None:
+        if not core.groups.share_groups.gives_way(request.group_id):
+            return ErrorCode.GROUP_ID_NOT_FOUND, None
         return ErrorCode.UNKNOWN_MEMBER_ID if epoch >= 0 else ErrorCode.NONE, None
     code = consumer.check_commit(request.member_id, epoch, request.group_instance_id)
     if call.version < _MEMBER_EPOCH_SINCE:

@@ -178,6 +178,8 @@ def _check_member(core: Core, request: TxnOffsetCommitRequest) -> tuple[ErrorCod
     """Whoever says which member it is has to be that; whoever does not is taken at its word."""
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID, None
+    if not core.groups.share_groups.gives_way(request.group_id):
+        return ErrorCode.GROUP_ID_NOT_FOUND, None
     if not request.member_id and request.generation_id < 0 and request.group_instance_id is None:
         return ErrorCode.NONE, None
     consumer = core.groups.get_consumer(request.group_id)

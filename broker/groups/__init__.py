@@ -1,4 +1,4 @@
-"""Consumer groups: the classic protocol, KIP-848's, and from one to the other.
+"""Groups: the classic protocol of consumers, KIP-848's, from one to the other; share groups.
 
 State machines that are given the time, what is written down of them, and the one place that has
 all of them.  A module imports only what stands above it:
@@ -17,5 +17,6 @@ all of them.  A module imports only what stands above it:
     group_start         groups that a start finds
     group_turning       from one protocol to the other, with members in it
     group_alarms        when a group has to be looked at
+    share_assignor share_group share_groups                 share groups (KIP-932)
     groups              all of them
 """

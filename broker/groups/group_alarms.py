@@ -5,11 +5,20 @@ and the next is set then.
 """
 
 from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 from ..loop.deadlines import Deadlines
-from .consumer_group import ConsumerGroup
-from .group import Group
 from .group_rounds import NEVER_MS
+
+
+class Due(Protocol):
+    """A group, as far as its alarm goes."""
+
+    group_id: str
+
+    @property
+    def due_ms(self) -> int:
+        """When the next thing has to be done in it."""
 
 
 class _Alarm:
@@ -27,18 +36,19 @@ class _Alarm:
         self._expired()
 
 
-class GroupAlarms:
+AnyGroup = TypeVar("AnyGroup", bound=Due)
+
+
+class GroupAlarms(Generic[AnyGroup]):
     """Those of all groups."""
 
-    def __init__(
-        self, deadlines: Deadlines, rings: Callable[[Group | ConsumerGroup], None]
-    ) -> None:
+    def __init__(self, deadlines: Deadlines, rings: Callable[[AnyGroup], None]) -> None:
         """rings: called when the time of a group has come; its alarm is gone then."""
         self._deadlines = deadlines
         self._rings = rings
         self._alarms: dict[str, _Alarm] = {}
 
-    def set(self, group: Group | ConsumerGroup) -> None:
+    def set(self, group: AnyGroup) -> None:
         """Ring at `due_ms` of the group, if no alarm of it rings before."""
         alarm = self._alarms.get(group.group_id)
         if alarm is not None:
@@ -57,7 +67,7 @@ class GroupAlarms:
             alarm.done = True
             self._deadlines.forget()
 
-    def _ring(self, group: Group | ConsumerGroup) -> None:
+    def _ring(self, group: AnyGroup) -> None:
         self._deadlines.forget()
         self._alarms.pop(group.group_id, None)
         self._rings(group)

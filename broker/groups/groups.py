@@ -7,7 +7,8 @@
 A group exists while it has members, or offsets, or was looked at a moment ago.  It is of the
 classic protocol (group.py) or of KIP-848's (consumer_group.py); one without members becomes the
 other when a member of that comes, and goes on counting its generations as epochs, and back.  One
-with members turns too (group_turning.py), as `group_consumer_migration_policy` allows.
+with members turns too (group_turning.py), as `group_consumer_migration_policy` allows.  Share
+groups (share_groups.py) turn into none of these, nor these into them.
 
 Limits: `groups_max` groups with members, `group_size_max` members each; offsets go after
 `offsets_retention_minutes` (offset_expiry.py), those of a group without members not before the
@@ -52,6 +53,8 @@ from .kept_generations import KeptGenerations
 from .kept_sizes import KeptSizes
 from .offset_expiry import Expiry
 from .server_assignors import Partition
+from .share_group import ShareGroup
+from .share_groups import ShareGroups
 
 log = structlog.get_logger()
 
@@ -97,7 +100,8 @@ class Groups(GroupOffsets):
         self._settings = settings
         self.config = config
         self._groups: dict[str, Group | ConsumerGroup] = {}
-        self._alarms = GroupAlarms(deadlines, self._ring)
+        self._alarms = GroupAlarms[Group | ConsumerGroup](deadlines, self._ring)
+        self.share_groups = ShareGroups(manager, config, deadlines, settings, monotonic_ms)
         self._visits: list[str] = []
         self._may_see = may_see
         self._started_ms = monotonic_ms()
@@ -128,11 +132,13 @@ class Groups(GroupOffsets):
             else:
                 group.size_max = config.group_consumer_size_max
                 self.settings_changed(group.group_id)
+        self.share_groups.reconfigure(config)
 
     def settings_changed(self, group_id: str) -> None:
         """A group, if it is there, goes by the settings that hold for it."""
         if isinstance(group := self._groups.get(group_id), ConsumerGroup):
             group.session_timeout_ms = self._settings.in_force(group_id, SESSION)
+        self.share_groups.settings_changed(group_id)
 
     # Groups with members
 
@@ -180,6 +186,8 @@ class Groups(GroupOffsets):
             raise Refused(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{group_id!r} is no classic group"
             )
+        if not self.share_groups.gives_way(group_id):
+            raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{group_id!r} is a share group")
         self._check_room(group_id)
         made = self._made(group_id)
         made.generation = self._number(group_id) if group is None else group.epoch
@@ -224,6 +232,10 @@ class Groups(GroupOffsets):
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group
+        if not self.share_groups.gives_way(group_id):
+            raise Refused(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."
+            )
         self._check_room(group_id)
         made = self._made_consumer(group_id)
         if group is not None and group.members:
@@ -234,6 +246,30 @@ class Groups(GroupOffsets):
             made.epoch = made.assignment_epoch = before
         made.given = {} if group is None else dict(group.roster.given)
         return made
+
+    def obtain_share(self, group_id: str) -> ShareGroup:
+        """The share group, made if it is new.
+
+        Raises Refused: too many, or a group of another kind has this name, or the broker ends.
+        """
+        self.check_open()
+        if (group := self.share_groups.get(group_id)) is not None:
+            return group
+        if not self._gives_way(group_id):
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+        self._check_room(group_id)
+        return self.share_groups.make(group_id)
+
+    def _gives_way(self, group_id: str) -> bool:
+        """Whether a share group may have this name: another that nobody is in, and that stands
+        nowhere, is deleted then."""
+        group = self._groups.get(group_id)
+        has_members = self._keeps(group_id) if group is None else not group.is_idle
+        stands = group_id in self._manager.committed or self.committing(group_id)
+        if has_members or stands or self._pending(group_id):
+            return False
+        self.remove(group_id)
+        return True
 
     def install(self, made: ConsumerGroup) -> None:
         """A group that was obtained is there now, if it was not before."""
@@ -299,17 +335,22 @@ class Groups(GroupOffsets):
             self._ends.happens(group.group_id)
 
     def _check_room(self, group_id: str) -> None:
-        if group_id in self._groups or len(self._groups) < self.config.groups_max:
+        if group_id in self._groups or self._count < self.config.groups_max:
             return
         now = monotonic_ms()
         if now >= self._next_drop_ms:
             self._next_drop_ms = now + _DROP_INTERVAL_MS
             self._drop_idle()
-        if len(self._groups) >= self.config.groups_max:
-            raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"there are {len(self._groups)} groups")
+        if self._count >= self.config.groups_max:
+            raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"there are {self._count} groups")
+
+    @property
+    def _count(self) -> int:
+        return len(self._groups) + len(self.share_groups)
 
     def _drop_idle(self) -> None:
         """Make room: groups without members are as they are written down."""
+        self.share_groups.drop_idle()
         for group_id, group in tuple(self._groups.items()):
             number = group.epoch if isinstance(group, ConsumerGroup) else group.generation
             if group.is_idle and self._number(group_id) == number and not self._keeps(group_id):
@@ -366,6 +407,7 @@ class Groups(GroupOffsets):
         for group in self._groups.values():
             group.close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._groups.clear()
+        self.share_groups.close()
         self._consumers.close(_ENDS)
 
     # Offsets

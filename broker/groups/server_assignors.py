@@ -90,7 +90,7 @@ def _least_loaded(
     counts: Mapping[TopicId, int],
     previous: Mapping[str, tuple[Partition, ...]],
 ) -> Assignment:
-    readers = _readers(subscribers, counts)
+    readers = readers_of(subscribers, counts)
     has: dict[str, list[Partition]] = {one.member_id: [] for one in subscribers}
     taken: set[Partition] = set()
     for one in subscribers:
@@ -112,7 +112,7 @@ def _least_loaded(
     return {member_id: tuple(mine) for member_id, mine in has.items()}
 
 
-def _readers(
+def readers_of(
     subscribers: Sequence[Subscriber], counts: Mapping[TopicId, int]
 ) -> dict[TopicId, list[str]]:
     """Who reads each topic, in the order of the subscribers; one list for all that the same read.
@@ -202,7 +202,7 @@ def ranges(
     """Topic by topic, a range for each.  previous does not matter: the order of names decides."""
     has: dict[str, list[Partition]] = {one.member_id: [] for one in subscribers}
     ordered = sorted(subscribers, key=lambda one: one.order)
-    for topic, readers in _readers(ordered, counts).items():
+    for topic, readers in readers_of(ordered, counts).items():
         first = 0
         for place, member_id in enumerate(readers[: counts[topic]]):
             each, extra = divmod(counts[topic], len(readers))

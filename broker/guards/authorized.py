@@ -15,7 +15,7 @@ topic exists or not, and what is only listed is left out.
 | Produce; transactional | WRITE topic; WRITE transactional id | 29; 53 |
 | Fetch; as a follower | READ topic; CLUSTER_ACTION cluster | 29 |
 | Metadata | DESCRIBE topic; to create by asking, CREATE cluster or topic | 29; left out of "all" |
-| the rest | guards_*.py: topics, groups, transactions, cluster, vendor | |
+| the rest | guards_*.py: topics, groups, share groups, transactions, cluster, vendor | |
 
 An api without a guard is refused by closing the connection: a new handler is not open to everybody
 until somebody has thought of it (tests look for that, too).
@@ -35,6 +35,7 @@ from ..refused import Refused
 from . import (
     guards_cluster,
     guards_groups,
+    guards_share_groups,
     guards_shares,
     guards_topics,
     guards_transactions,
@@ -57,6 +58,7 @@ GUARDS: Final[dict[int, Guard]] = {
     **guards_topics.GUARDS,
     **guards_groups.GUARDS,
     **guards_shares.GUARDS,
+    **guards_share_groups.GUARDS,
     **guards_transactions.GUARDS,
     **guards_cluster.GUARDS,
 }

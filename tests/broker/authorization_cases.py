@@ -14,8 +14,14 @@ from .authorization_case import Case
 from .authorization_cases_administration import OF_ADMINISTRATION
 from .authorization_cases_groups import OF_GROUPS
 from .authorization_cases_records import OF_RECORDS
+from .authorization_cases_shares import OF_SHARE_GROUPS
 
-CASES: dict[str, Callable[[], Case]] = {**OF_RECORDS, **OF_GROUPS, **OF_ADMINISTRATION}
+CASES: dict[str, Callable[[], Case]] = {
+    **OF_RECORDS,
+    **OF_GROUPS,
+    **OF_SHARE_GROUPS,
+    **OF_ADMINISTRATION,
+}
 # Answers leave out what may not be known, instead of saying so: tests of their own.
 LISTS: set[type[Message]] = {groups.ListGroupsRequest, transactions.ListTransactionsRequest}
 ASKS_ABOUT_ITSELF: set[type[Message]] = {admin.DescribeClusterRequest}

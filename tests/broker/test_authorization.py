@@ -18,6 +18,7 @@ from segbroker.protocol import messages_consumer_groups as consumer_groups
 from segbroker.protocol import messages_core as core
 from segbroker.protocol import messages_groups as groups
 from segbroker.protocol import messages_security as security
+from segbroker.protocol import messages_share_groups as share_groups
 from segbroker.protocol import messages_transactions as transactions
 from segbroker.protocol.acls import Operation, PatternType, Permission, ResourceType
 from segbroker.protocol.api_keys import SERVED, ApiKey, is_served
@@ -631,3 +632,31 @@ async def test_an_expression_leaves_out_what_may_not_be_described_and_does_not_s
                 assert reply.error_code == 0, expression
                 assert reply.assignment is not None
                 assert {row.topic_id for row in reply.assignment.topic_partitions} == found
+
+
+async def test_a_share_group_is_described_to_who_may_describe_its_topics() -> None:
+    async with guarded() as broker:
+        await filled(broker)
+        await allow(
+            broker,
+            rule(READ, GROUP, "g"),
+            rule(DESCRIBE, TOPIC, "t"),
+            rule(DESCRIBE, GROUP, "g", host=BOB),
+        )
+        async with connect_from(ALICE, broker) as alice, connect_from(BOB, broker) as bob:
+            joining = share_groups.ShareGroupHeartbeatRequest(
+                group_id="g", member_id="m", member_epoch=0, subscribed_topic_names=["t"]
+            )
+            joined = await alice.ask(joining, share_groups.ShareGroupHeartbeatResponse, 1)
+            assert joined.error_code == 0
+            for client, code, operations in ((alice, 0, 1 << 3 | 1 << 8), (bob, T29, None)):
+                request = share_groups.ShareGroupDescribeRequest(
+                    group_ids=["g", "h"], include_authorized_operations=True
+                )
+                reply = await client.ask(request, share_groups.ShareGroupDescribeResponse, 1)
+                row, other = reply.groups
+                assert (row.group_id, row.error_code) == ("g", code)
+                assert (other.group_id, other.error_code) == ("h", G30)
+                assert len(row.members) == (1 if not code else 0)
+                if operations is not None:
+                    assert row.authorized_operations == operations

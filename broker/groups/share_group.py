@@ -1,0 +1,197 @@
+"""One share group (KIP-932): a state machine, time and topics passed in.
+
+There is one request: a heartbeat, which joins (epoch 0), says that a member lives and what it is
+subscribed to, and leaves (-1).  The broker says what each fetches from (share_assignor.py).
+Several members may have one partition, so nobody waits until somebody else has let go: a member is
+at the target with its next heartbeat.  What they are given of a partition is no matter of the group
+(broker/shares).
+
+    epoch              rises with every change of members, subscriptions or subscribed topics
+    assignment_epoch   the epoch that the target was made for; made at the next heartbeat
+    a member's epoch   the target that it has heard of; a request with another one is fenced
+
+    EMPTY   nobody        STABLE   somebody
+
+| refused with | who |
+|---|---|
+| 25 UNKNOWN_MEMBER_ID | is no member: it joins again |
+| 110 FENCED_MEMBER_EPOCH | is at another epoch, and its last answer was not lost: it joins again |
+| 81 GROUP_MAX_SIZE_REACHED | one too many |
+
+Members do not outlive the broker: nobody has anything alone, so nothing is lost when all join
+again.
+
+Invariants: epochs only rise; `due_ms` is never later than the next thing that has to happen.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from segbroker.protocol.errors import ErrorCode
+
+from ..refused import Refused
+from .consumer_group import JOIN, LEAVE
+from .consumer_members import Beat, Told
+from .consumer_target import Topic
+from .group_rounds import NEVER_MS, State
+from .server_assignors import Assignment, Partition, Subscriber, TopicId
+from .share_assignor import simple
+
+_NOTHING: Final[tuple[Partition, ...]] = ()
+
+
+@dataclass(slots=True, eq=False)
+class ShareMember:
+    """One member."""
+
+    member_id: str
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    names: frozenset[str] = frozenset()
+    epoch: int = 0
+    previous_epoch: int = -1
+    assigned: tuple[Partition, ...] = _NOTHING
+    session_ends_ms: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class ShareGroup:
+    """One group."""
+
+    group_id: str
+    session_timeout_ms: int
+    size_max: int
+    epoch: int = 0
+    assignment_epoch: int = 0
+    members: dict[str, ShareMember] = field(default_factory=dict)
+    empty_since_ms: int = 0
+    due_ms: int = NEVER_MS
+    _target: Assignment = field(default_factory=dict)
+    _topics: Mapping[str, Topic] = field(default_factory=dict)
+    _counts: dict[TopicId, int] = field(default_factory=dict)
+    """Partitions of each topic that anybody is subscribed to."""
+
+    @property
+    def state(self) -> str:
+        """Kafka's word for where the group stands."""
+        return State.STABLE.value if self.members else State.EMPTY.value
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody is in it."""
+        return not self.members
+
+    def heartbeat(self, now_ms: int, beat: Beat, topics: Mapping[str, Topic]) -> Told:
+        """A member says that it lives; what it is told.  Raises Refused.
+
+        topics: all that there are, by name; the same object as long as nothing changed.
+        """
+        if beat.epoch == LEAVE:
+            self._drop(now_ms, self._known(beat.member_id))
+            return Told(beat.member_id, LEAVE)
+        member = self._join(beat) if beat.epoch == JOIN else self._at_epoch(beat)
+        has_missed = beat.epoch != member.epoch
+        resubscribed = self._take_down(member, beat)
+        if self._look(topics, resubscribed=resubscribed) or resubscribed:
+            self.epoch += 1
+        if self.epoch != self.assignment_epoch:
+            self._retarget()
+        before = member.assigned
+        member.assigned = self._target.get(member.member_id, _NOTHING)
+        if member.epoch != self.assignment_epoch:
+            member.previous_epoch, member.epoch = member.epoch, self.assignment_epoch
+        member.session_ends_ms = now_ms + self.session_timeout_ms
+        self.due_ms = min(self.due_ms, member.session_ends_ms)
+        is_full = beat.names is not None
+        if has_missed or is_full or before != member.assigned:
+            return Told(member.member_id, member.epoch, member.assigned)
+        return Told(member.member_id, member.epoch)
+
+    def _join(self, beat: Beat) -> ShareMember:
+        known = self.members.get(beat.member_id)
+        if known is not None:
+            return known  # its answer was lost, or it begins again: its place is its own
+        if len(self.members) >= self.size_max:
+            raise Refused(
+                ErrorCode.GROUP_MAX_SIZE_REACHED, f"the share group has {self.size_max} members"
+            )
+        member = self.members[beat.member_id] = ShareMember(beat.member_id)
+        return member
+
+    def _known(self, member_id: str) -> ShareMember:
+        member = self.members.get(member_id)
+        if member is None:
+            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id!r} is no member")
+        return member
+
+    def _at_epoch(self, beat: Beat) -> ShareMember:
+        """Its epoch, or the one before: the answer that told it the new one was lost."""
+        member = self._known(beat.member_id)
+        if beat.epoch not in (member.epoch, member.previous_epoch):
+            raise Refused(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                f"member {member.member_id!r} is at epoch {member.epoch}, not {beat.epoch}",
+            )
+        return member
+
+    def _take_down(self, member: ShareMember, beat: Beat) -> bool:
+        """What a member says of itself; whether it is new, or subscribes to something else."""
+        member.rack_id = beat.rack_id if beat.rack_id is not None else member.rack_id
+        member.client_id, member.client_host = beat.client_id, beat.client_host
+        is_new = not member.epoch
+        if beat.names is None or (beat.names == member.names and not is_new):
+            return False
+        # One object for all who subscribe to the same.
+        same = (one.names for one in self.members.values() if one.names == beat.names)
+        member.names = next(same, beat.names)
+        return True
+
+    def _look(self, topics: Mapping[str, Topic], *, resubscribed: bool) -> bool:
+        """Look at the topics that there are; whether others are subscribed to, or of other sizes,
+        than before."""
+        if topics is self._topics and not resubscribed:
+            return False
+        self._topics = topics
+        before, self._counts = self._counts, self._counted()
+        return before != self._counts
+
+    def _counted(self) -> dict[TopicId, int]:
+        names = frozenset[str]().union(*{one.names for one in self.members.values()})
+        found = (self._topics[name] for name in names if name in self._topics)
+        return {one.topic_id.bytes: one.partitions for one in found}
+
+    def _retarget(self) -> None:
+        ids: dict[frozenset[str], frozenset[TopicId]] = {}
+        subscribers = []
+        for one in self.members.values():
+            if one.names not in ids:
+                found = (self._topics[name] for name in one.names if name in self._topics)
+                ids[one.names] = frozenset(topic.topic_id.bytes for topic in found)
+            subscribers.append(Subscriber(one.member_id, one.member_id, ids[one.names]))
+        self._target = simple(subscribers, self._counts, self._target)
+        self.assignment_epoch = self.epoch
+
+    # Time
+
+    def _drop(self, now_ms: int, *members: ShareMember) -> None:
+        for member in members:
+            del self.members[member.member_id]
+            self._target.pop(member.member_id, None)
+            self.epoch += 1
+        self._counts = self._counted()
+        if not self.members:
+            self.empty_since_ms = now_ms
+            self.assignment_epoch = self.epoch
+
+    def tick(self, now_ms: int) -> None:
+        """Drop who was not heard of for a session."""
+        if late := [one for one in self.members.values() if one.session_ends_ms <= now_ms]:
+            self._drop(now_ms, *late)
+        ends = (one.session_ends_ms for one in self.members.values())
+        self.due_ms = min(ends, default=NEVER_MS)
+
+    def close(self, code: ErrorCode) -> None:
+        """The group is deleted, or its broker ends.  Nobody waits for an answer here."""
+        self.members.clear()

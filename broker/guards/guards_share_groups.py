@@ -1,0 +1,238 @@
+"""Guards of requests about share groups, but for their records (guards_shares.py): see
+authorized.py.
+
+| api | needs | else |
+|---|---|---|
+| ShareGroupHeartbeat | READ group, DESCRIBE of each topic named | 30, 29 |
+| ShareGroupDescribe | DESCRIBE group, and of every topic | 30, 29 |
+| DescribeShareGroupOffsets | DESCRIBE group, DESCRIBE topic | 30, 29 (left out of "all") |
+| AlterShareGroupOffsets | READ group, READ topic | 30, 29 for the topic's partitions |
+| DeleteShareGroupOffsets | DELETE group, READ topic | 30, 29 |
+
+Without share groups (group_protocols) the handlers say so, to everybody.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final
+
+from segbroker.protocol.api_keys import ApiKey
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.fields import ZERO_UUID
+from segbroker.protocol.messages_share_groups import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponseTopic,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    ShareGroupDescribeResponseGroup,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
+from segbroker.protocol.schema import Message
+
+from ..access.authorizer import DELETE, DESCRIBE, GROUP, READ, TOPIC, Authorizer
+from ..call import Call
+from ..core import Core
+from .guarding import GROUP_REFUSED, NOT_ASKED, TOPIC_REFUSED, Amend, Guard, take_refused
+
+
+def _where_taken(guard: Guard) -> Guard:
+    """A guard that lets everybody through where there are no share groups: the handler says so."""
+
+    @wraps(guard)
+    def looked_at(core: Core, authorizer: Authorizer, call: Call[Any]) -> Message | Amend | None:
+        return guard(core, authorizer, call) if core.config.takes_share_groups else None
+
+    return looked_at
+
+
+def _heartbeat(
+    core: Core, authorizer: Authorizer, call: Call[ShareGroupHeartbeatRequest]
+) -> Message | None:
+    peer, request = call.peer, call.request
+    code = ErrorCode.NONE
+    if not authorizer.allows(peer, READ, GROUP, request.group_id):
+        code = GROUP_REFUSED
+    elif not all(
+        authorizer.allows(peer, DESCRIBE, TOPIC, name)
+        for name in request.subscribed_topic_names or ()
+    ):
+        code = TOPIC_REFUSED
+    if not code:
+        return None
+    return ShareGroupHeartbeatResponse(
+        error_code=code, error_message=code.description, member_epoch=0, heartbeat_interval_ms=0
+    )
+
+
+def _describe(
+    core: Core, authorizer: Authorizer, call: Call[ShareGroupDescribeRequest]
+) -> Amend | None:
+    peer = call.peer
+    refused = take_refused(
+        call.request.group_ids, lambda name: authorizer.allows(peer, DESCRIBE, GROUP, name)
+    )
+
+    def amend(response: ShareGroupDescribeResponse) -> None:
+        for n, row in enumerate(response.groups):
+            if not all(authorizer.allows(peer, DESCRIBE, TOPIC, name) for name in _topics_of(row)):
+                response.groups[n] = _not_described(row.group_id, TOPIC_REFUSED)
+            elif row.authorized_operations != NOT_ASKED:
+                row.authorized_operations = authorizer.operations(peer, GROUP, row.group_id)
+        response.groups += [_not_described(name, GROUP_REFUSED) for name in refused]
+
+    return amend
+
+
+def _topics_of(group: ShareGroupDescribeResponseGroup) -> set[str]:
+    return {
+        one.topic_name for member in group.members for one in member.assignment.topic_partitions
+    }
+
+
+def _not_described(name: str, code: ErrorCode) -> ShareGroupDescribeResponseGroup:
+    return ShareGroupDescribeResponseGroup(
+        error_code=code,
+        error_message=code.description,
+        group_id=name,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=[],
+    )
+
+
+def _describe_offsets(
+    core: Core, authorizer: Authorizer, call: Call[DescribeShareGroupOffsetsRequest]
+) -> Amend:
+    peer, request = call.peer, call.request
+    groups = take_refused(
+        request.groups, lambda one: authorizer.allows(peer, DESCRIBE, GROUP, one.group_id)
+    )
+    asked_all = {one.group_id for one in request.groups if one.topics is None}
+    refused: dict[str, list[DescribeShareGroupOffsetsResponseTopic]] = {}
+    for group in request.groups:
+        refused.setdefault(group.group_id, []).extend(
+            DescribeShareGroupOffsetsResponseTopic(
+                topic_name=topic.topic_name,
+                topic_id=ZERO_UUID,
+                partitions=[
+                    DescribeShareGroupOffsetsResponsePartition(
+                        partition_index=index,
+                        start_offset=-1,
+                        leader_epoch=0,
+                        error_code=TOPIC_REFUSED,
+                        error_message=TOPIC_REFUSED.description,
+                    )
+                    for index in topic.partitions
+                ],
+            )
+            for topic in take_refused(
+                group.topics or [],
+                lambda one: authorizer.allows(peer, DESCRIBE, TOPIC, one.topic_name),
+            )
+        )
+
+    def amend(response: DescribeShareGroupOffsetsResponse) -> None:
+        for row in response.groups:
+            if row.error_code:
+                continue
+            if row.group_id in asked_all:
+                take_refused(
+                    row.topics,
+                    lambda one: authorizer.would_allow(peer, DESCRIBE, TOPIC, one.topic_name),
+                )
+            row.topics += refused.pop(row.group_id, [])  # once
+        response.groups += [
+            DescribeShareGroupOffsetsResponseGroup(
+                group_id=one.group_id,
+                topics=[],
+                error_code=GROUP_REFUSED,
+                error_message=GROUP_REFUSED.description,
+            )
+            for one in groups
+        ]
+
+    return amend
+
+
+def _alter_offsets(
+    core: Core, authorizer: Authorizer, call: Call[AlterShareGroupOffsetsRequest]
+) -> Message | Amend | None:
+    peer, request = call.peer, call.request
+    if not authorizer.allows(peer, READ, GROUP, request.group_id):
+        return AlterShareGroupOffsetsResponse(
+            error_code=GROUP_REFUSED, error_message=GROUP_REFUSED.description, responses=[]
+        )
+    rows = [
+        AlterShareGroupOffsetsResponseTopic(
+            topic_name=topic.topic_name,
+            topic_id=ZERO_UUID,
+            partitions=[
+                AlterShareGroupOffsetsResponsePartition(
+                    partition_index=one.partition_index,
+                    error_code=TOPIC_REFUSED,
+                    error_message=TOPIC_REFUSED.description,
+                )
+                for one in topic.partitions
+            ],
+        )
+        for topic in take_refused(request.topics, _may_read(authorizer, call))
+    ]
+    return _adding(rows) if rows else None
+
+
+def _delete_offsets(
+    core: Core, authorizer: Authorizer, call: Call[DeleteShareGroupOffsetsRequest]
+) -> Message | Amend | None:
+    peer, request = call.peer, call.request
+    if not authorizer.allows(peer, DELETE, GROUP, request.group_id):
+        return DeleteShareGroupOffsetsResponse(
+            error_code=GROUP_REFUSED, error_message=GROUP_REFUSED.description, responses=[]
+        )
+    rows = [
+        DeleteShareGroupOffsetsResponseTopic(
+            topic_name=topic.topic_name,
+            topic_id=ZERO_UUID,
+            error_code=TOPIC_REFUSED,
+            error_message=TOPIC_REFUSED.description,
+        )
+        for topic in take_refused(request.topics, _may_read(authorizer, call))
+    ]
+    return _adding(rows) if rows else None
+
+
+def _may_read(authorizer: Authorizer, call: Call[Any]) -> Callable[[Any], bool]:
+    return lambda topic: authorizer.allows(call.peer, READ, TOPIC, topic.topic_name)
+
+
+def _adding(rows: list[Any]) -> Amend:
+    """Puts rows into an answer that is one about its rows."""
+
+    def amend(
+        response: AlterShareGroupOffsetsResponse | DeleteShareGroupOffsetsResponse,
+    ) -> None:
+        if not response.error_code:
+            response.responses += rows
+
+    return amend
+
+
+GUARDS: Final[dict[int, Guard]] = {
+    ApiKey.SHARE_GROUP_HEARTBEAT: _where_taken(_heartbeat),
+    ApiKey.SHARE_GROUP_DESCRIBE: _where_taken(_describe),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: _where_taken(_describe_offsets),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: _where_taken(_alter_offsets),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: _where_taken(_delete_offsets),
+}
