@@ -54,8 +54,9 @@ from .acknowledging import Acknowledging, Member, Outcome, member_of
 
 log = structlog.get_logger()
 
+# share_acquire_mode: batches that begin within what is asked for; or not one record more.
+_WHOLE_BATCHES: Final = 0
 _STRICT: Final = 1
-"""share_acquire_mode: not one record more than asked for."""
 _READ_LEAST: Final = 64
 
 
@@ -92,6 +93,9 @@ def _check(request: ShareFetchRequest) -> None:
         one.acknowledgement_batches for topic in request.topics for one in topic.partitions
     ):
         raise Refused(ErrorCode.INVALID_REQUEST, "a new session has nothing to acknowledge")
+    if request.share_acquire_mode not in (_WHOLE_BATCHES, _STRICT):
+        problem = f"share_acquire_mode {request.share_acquire_mode} is not known"
+        raise Refused(ErrorCode.INVALID_REQUEST, problem)
     if request.is_renew_ack:
         wanted = (request.max_bytes, request.min_bytes, request.max_records, request.max_wait_ms)
         if any(wanted):

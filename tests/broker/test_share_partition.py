@@ -1,0 +1,300 @@
+"""What became of each record of one group in one partition, against a model offset by offset."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from segbroker.broker.refused import Refused
+from segbroker.broker.shares.share_partition import (
+    ACCEPT,
+    ACKNOWLEDGED,
+    ACQUIRED,
+    ARCHIVED,
+    AVAILABLE,
+    GAP,
+    NEVER_MS,
+    REJECT,
+    RELEASE,
+    RENEW,
+    Acknowledgement,
+    Batch,
+    Change,
+    Limits,
+    SharePartition,
+)
+from segbroker.protocol.errors import ErrorCode
+from segbroker.segments.share_groups import RecordState, ShareState, Span, overlaid
+
+LIMITS = Limits(locks=30, deliveries=4, lock_ms=100)
+MEMBERS = ("a", "b")
+DONE = (ACKNOWLEDGED, ARCHIVED)
+
+
+@dataclass
+class Record:
+    """One offset, as the model has it."""
+
+    state: RecordState = AVAILABLE
+    deliveries: int = 0
+    member: str = ""
+    until_ms: int = NEVER_MS
+    becomes: RecordState | None = None
+
+
+class SharePartitionMachine(RuleBasedStateMachine):
+    """Batches with and without records, and holes between them; two members; a log start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ms = 0
+        self.part = SharePartition(ShareState(0))
+        self.batches: list[Batch] = []
+        self.log_end = 0
+        self.log_start = 0
+        self.model: dict[int, Record] = {}
+        self.under_way: list[tuple[Change, list[int]]] = []
+        self.kept = ShareState(0)
+
+    # The log
+
+    @rule(hole=st.integers(0, 2), size=st.integers(1, 6), has_records=st.booleans())
+    def append(self, hole: int, size: int, has_records: bool) -> None:
+        first = self.log_end + hole
+        self.batches.append(Batch(first, first + size - 1, has_records or size > 3))
+        self.log_end = first + size
+
+    @rule(step=st.integers(1, 5))
+    def retention(self, step: int) -> None:
+        self.log_start = min(self.log_start + step, self.log_end)
+        self.part.begin_at(self.log_start)
+        for offset in [o for o in self.model if o < self.log_start]:
+            del self.model[offset]
+
+    def has_records(self, offset: int) -> bool:
+        return any(b.first <= offset <= b.last and b.has_records for b in self.batches)
+
+    def fate(self, offset: int) -> Record:
+        return self.model.setdefault(offset, Record())
+
+    # Members
+
+    @rule(
+        member=st.sampled_from(MEMBERS),
+        records_max=st.integers(1, 12),
+        size=st.integers(1, 8),
+        strict=st.booleans(),
+        batch_size=st.integers(1, 10),
+    )
+    def acquire(
+        self, member: str, records_max: int, size: int, strict: bool, batch_size: int
+    ) -> None:
+        offset = self.part.next_offset
+        read = [b for b in self.batches if b.last >= offset][:size]
+        before = self.part.end
+        found = self.part.acquire(
+            member,
+            read,
+            LIMITS,
+            self.now_ms,
+            offset=offset,
+            records_max=records_max,
+            batch_size=batch_size,
+            is_strict=strict,
+        )
+        count = 0
+        for one in found:
+            for at in range(one.first, one.last + 1):
+                record = self.fate(at)
+                assert self.has_records(at), "nothing to hand out"
+                assert record.state is AVAILABLE, f"{at} was {record.state}"
+                assert at >= self.log_start
+                record.state, record.member = ACQUIRED, member
+                record.until_ms = self.now_ms + LIMITS.lock_ms
+                record.deliveries += 1
+                assert record.deliveries == one.deliveries <= LIMITS.deliveries
+                count += 1
+                if record.deliveries == LIMITS.deliveries:
+                    assert found == [one], "the last time a record comes alone"
+                    assert one.first == one.last
+        assert not (strict and count > records_max)
+        batches = [b for b in read if any(f.first <= b.last and b.first <= f.last for f in found)]
+        if batches and not strict:
+            assert count - records_max <= batches[-1].last - batches[-1].first
+        for first, last, state, _, _ in self.part.pieces():
+            for at in range(first, last + 1):
+                if state is ARCHIVED and not self.has_records(at):
+                    self.fate(at).state = ARCHIVED  # as far as was looked
+        for at in range(offset, self.part.start):
+            if not self.has_records(at):
+                self.fate(at).state = ARCHIVED
+        if self.part.end > before:
+            assert before - self.part.start < LIMITS.locks or not found
+        if read and not found and self.part.next_offset < self.part.end:
+            assert self.part.next_offset > offset, "there was something to hand out"
+
+    @rule(member=st.sampled_from(MEMBERS), data=st.data())
+    def acknowledge(self, member: str, data: st.DataObject) -> None:
+        if self.part.end == self.part.start:
+            return
+        first = data.draw(st.integers(self.part.start, self.part.end - 1))
+        last = data.draw(st.integers(first, self.part.end - 1))
+        one = data.draw(st.booleans())
+        count = 1 if one else last - first + 1
+        kinds = st.sampled_from((GAP, ACCEPT, RELEASE, REJECT, RENEW))
+        types = data.draw(st.lists(kinds, min_size=count, max_size=count))
+        offsets = range(first, last + 1)
+        is_own = all(
+            self.fate(o).state is ACQUIRED
+            and self.fate(o).member == member
+            and self.fate(o).becomes is None
+            for o in offsets
+        )
+        said = [Acknowledgement(first, last, types)]
+        if not is_own:
+            with pytest.raises(Refused) as refused:
+                self.part.acknowledge(member, said, LIMITS, self.now_ms)
+            assert refused.value.code == ErrorCode.INVALID_RECORD_STATE
+            return
+        change = self.part.acknowledge(member, said, LIMITS, self.now_ms)
+        for place, offset in enumerate(offsets):
+            record, kind = self.fate(offset), types[0 if one else place]
+            if kind == RENEW:
+                record.until_ms = self.now_ms + LIMITS.lock_ms
+            elif kind == ACCEPT:
+                record.becomes = ACKNOWLEDGED
+            elif kind == RELEASE and record.deliveries < LIMITS.deliveries:
+                record.becomes = AVAILABLE
+            else:
+                record.becomes = ARCHIVED
+        self.under_way.append((change, [o for o in offsets if self.fate(o).becomes is not None]))
+
+    @rule(fails=st.booleans(), data=st.data())
+    def written(self, fails: bool, data: st.DataObject) -> None:
+        if not self.under_way:
+            return
+        change, offsets = self.under_way.pop(0)
+        spans, start = change.spans, change.start
+        if fails:
+            self.part.failed(change)
+        else:
+            self.part.done(change)
+            self.keep(start, spans)
+        for offset in offsets:
+            if (record := self.model.get(offset)) is not None:
+                if not fails:
+                    assert record.becomes is not None
+                    record.state, record.member = record.becomes, ""
+                    record.until_ms = NEVER_MS
+                record.becomes = None
+
+    @rule(member=st.sampled_from(MEMBERS))
+    def release(self, member: str) -> None:
+        spans = self.part.release(member, LIMITS)
+        self.taken_back(spans, lambda record: record.member == member)
+
+    @rule(step=st.integers(0, 150))
+    def tick(self, step: int) -> None:
+        self.now_ms += step
+        due = self.part.due_ms <= self.now_ms
+        spans = self.part.expire(self.now_ms, LIMITS)
+        assert bool(spans) == due
+        self.taken_back(spans, lambda record: record.until_ms <= self.now_ms)
+
+    def taken_back(self, spans: list[Span], meant) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+        told = {o: s for s in spans for o in range(s.first, s.last + 1)}
+        for offset, record in self.model.items():
+            if record.state is ACQUIRED and record.becomes is None and meant(record):
+                is_over = record.deliveries >= LIMITS.deliveries
+                record.state = ARCHIVED if is_over else AVAILABLE
+                record.member, record.until_ms = "", NEVER_MS
+                assert told.pop(offset)[2:] == (record.state, record.deliveries)
+        assert not told
+        self.keep(self.part.start, spans)
+
+    # What is written down
+
+    def keep(self, start: int, spans: list[Span]) -> None:
+        begin = max(self.kept.start, start)
+        rows = overlaid(self.kept.spans, sorted(spans), begin)
+        self.kept = ShareState(begin, tuple(Span(*row) for row in rows))
+
+    @rule()
+    def restart(self) -> None:
+        """Nothing is lost of what was written down, nothing that is done with comes again."""
+        self.under_way.clear()
+        self.part = SharePartition(self.kept)
+        self.part.begin_at(self.log_start)
+        written = {
+            o: (s.state, s.deliveries) for s in self.kept.spans for o in range(s.first, s.last + 1)
+        }
+        for offset, record in list(self.model.items()):
+            state, deliveries = written.get(offset, (AVAILABLE, 0))
+            if offset < self.part.start:
+                assert record.state in DONE or record.becomes in DONE, f"{offset} is lost"
+                del self.model[offset]
+            elif offset >= self.part.end:
+                assert record.state not in DONE or not self.has_records(offset), offset
+                del self.model[offset]
+            else:
+                self.model[offset] = Record(RecordState(state), deliveries)
+
+    @invariant()
+    def pieces_are_as_the_model(self) -> None:
+        pieces = self.part.pieces()
+        if pieces:
+            assert pieces[0][0] == self.part.start
+            assert pieces[-1][1] == self.part.end - 1
+            assert pieces[0][2] not in DONE or self.under_way
+        else:
+            assert self.part.start == self.part.end
+        for one, after in pairwise(pieces):
+            assert one[1] + 1 == after[0]
+        for first, last, state, deliveries, member in pieces:
+            for offset in range(first, last + 1):
+                record = self.fate(offset)
+                assert (record.state, record.deliveries, record.member) == (
+                    state,
+                    deliveries,
+                    member,
+                ), offset
+        for offset, record in self.model.items():
+            if self.log_start <= offset < self.part.start:
+                assert record.state in DONE, f"{offset} is not done with"
+        free = [o for o, r in self.model.items() if r.state is AVAILABLE and o >= self.part.start]
+        least = min((o for o in free if o < self.part.end), default=self.part.end)
+        assert self.part.next_offset == least
+
+
+TestSharePartitionMachine = SharePartitionMachine.TestCase
+TestSharePartitionMachine.settings = settings(
+    max_examples=150,
+    stateful_step_count=40,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def test_records_that_were_never_written_down_are_there_again_between_those_that_were() -> None:
+    part = SharePartition(ShareState(5, (Span(7, 8, 2, 1), Span(9, 9, 0, 3))))
+    assert part.pieces() == [
+        (5, 6, AVAILABLE, 0, ""),
+        (7, 8, ACKNOWLEDGED, 1, ""),
+        (9, 9, AVAILABLE, 3, ""),
+    ]
+    assert (part.next_offset, part.end, part.done_count) == (5, 10, 2)
+
+
+def test_what_was_released_while_others_were_read_is_not_taken_for_a_hole() -> None:
+    part = SharePartition(ShareState(0))
+    read = [Batch(0, 4, True), Batch(5, 9, True)]
+    args = {"records_max": 5, "batch_size": 5, "is_strict": False}
+    part.acquire("a", read, LIMITS, 0, offset=0, **args)  # type: ignore[arg-type]
+    assert part.next_offset == 5  # ... and a read begins there
+    part.release("a", LIMITS)
+    part.acquire("b", read[1:], LIMITS, 0, offset=5, **args)  # type: ignore[arg-type]
+    assert part.pieces() == [(0, 4, AVAILABLE, 1, ""), (5, 9, ACQUIRED, 1, "b")]
