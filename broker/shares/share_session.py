@@ -1,8 +1,9 @@
 """Share sessions (KIP-932): which partitions a member fetches from, over requests.
 
 A member opens its session with epoch 0, names what changes with each request after that, and
-closes it with epoch -1; one that opens another has lost the first.  A session ends with the
-connection that opened it, too.  What its member had acquired by then is available again.
+closes it with epoch -1.  A session ends with the connection that opened it, too.  What its member
+had acquired by then is available again.  Who opens another instead has lost count of its epochs:
+it keeps what it has acquired, as in Kafka.
 
 Limits: as many sessions as `most` says (SHARE_SESSION_LIMIT_REACHED), PARTITIONS_MAX partitions in
 all of them (likewise).
@@ -38,6 +39,7 @@ class ShareSession:
     def __init__(
         self, group_id: str, member_id: str, ended: "Callable[[ShareSession], None]"
     ) -> None:
+        """ended: told when it is over, but not where another takes its place."""
         self.group_id = group_id
         self.member_id = member_id
         # Of the next request.
@@ -64,10 +66,16 @@ class ShareSession:
 class ShareSessions:
     """Those of one broker."""
 
-    def __init__(self, most: Callable[[], int], ended: Callable[[ShareSession], None]) -> None:
-        """ended: told of each session that is over."""
+    def __init__(
+        self,
+        most: Callable[[], int],
+        ended: Callable[[ShareSession], None],
+        followed: Callable[[ShareSession, ShareSession], None],
+    ) -> None:
+        """ended: told of each session that is over; followed: of one whose place another takes."""
         self._most = most
         self._told_end = ended
+        self._told_next = followed
         self._sessions: dict[tuple[str, str], ShareSession] = {}
         self._peers: dict[ShareSession, Peer] = {}
         self._places = 0
@@ -79,14 +87,17 @@ class ShareSessions:
         self, peer: Peer, group_id: str, member_id: str, places: Iterable[Place]
     ) -> ShareSession:
         """A new session of a member, in place of the one that it had.  Raises Refused."""
-        if (before := self._sessions.get((group_id, member_id))) is not None:
-            before.close()
-        if len(self._sessions) >= self._most():
+        before = self._sessions.get((group_id, member_id))
+        if before is None and len(self._sessions) >= self._most():
             raise Refused(
                 ErrorCode.SHARE_SESSION_LIMIT_REACHED, f"there are {len(self)} share sessions"
             )
         session = ShareSession(group_id, member_id, self._end)
         self._add(session, places)
+        if before is not None:
+            before.is_open = False
+            self._forget(before)
+            self._told_next(before, session)
         self._sessions[group_id, member_id] = session
         self._peers[session] = peer
         peer.keep(session)
@@ -134,7 +145,10 @@ class ShareSessions:
         self._places += len(new)
 
     def _end(self, session: ShareSession) -> None:
+        self._forget(session)
+        self._told_end(session)
+
+    def _forget(self, session: ShareSession) -> None:
         del self._sessions[session.group_id, session.member_id]
         self._peers.pop(session).drop(session)
         self._places -= len(session.places)
-        self._told_end(session)

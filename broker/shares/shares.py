@@ -172,7 +172,9 @@ class Shares:
         self._opening: dict[_Key, trio.Event] = {}
         self.replies = Replies()
         self.sessions = ShareSessions(
-            lambda: settings.config.group_share_max_share_sessions, self._session_ended
+            lambda: settings.config.group_share_max_share_sessions,
+            self._session_ended,
+            self._session_followed,
         )
 
     # Where groups stand
@@ -451,6 +453,15 @@ class Shares:
             )
         self.taken_back(live, spans)
         self._looked_at(live)
+
+    def _session_followed(self, before: ShareSession, after: ShareSession) -> None:
+        """A member begins anew: what it has stays its own."""
+        held = self._held.pop(before, set())
+        for live in held:
+            live.sessions.discard(before)
+            live.sessions.add(after)
+        if held:
+            self._held[after] = held
 
     def _session_ended(self, session: ShareSession) -> None:
         for live in self._held.pop(session, ()):

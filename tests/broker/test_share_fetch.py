@@ -160,7 +160,7 @@ async def test_who_waits_hears_of_new_records() -> None:
         assert [g.value for g in await one.end()] == [b"new"]
 
 
-@pytest.mark.parametrize("how", ["final fetch", "final acknowledge", "disconnect", "new session"])
+@pytest.mark.parametrize("how", ["final fetch", "final acknowledge", "disconnect"])
 async def test_the_end_of_a_session_gives_back_what_its_member_has(how: str) -> None:
     async with serving() as broker, connect(broker.address) as other:
         await other.create("t")
@@ -178,14 +178,26 @@ async def test_the_end_of_a_session_gives_back_what_its_member_has(how: str) -> 
                     ErrorCode.NONE,
                     {0: ErrorCode.NONE},
                 )
-            elif how == "disconnect":
-                await one.say({0: [(0, 0, [ACCEPT])]})
-                await stack.aclose()
             else:
                 await one.say({0: [(0, 0, [ACCEPT])]})
-                await one.fetch(epoch=0)  # of no partition
+                await stack.aclose()
             assert [(g.offset, g.deliveries) for g in await two.end()] == [(1, 2), (2, 2)]
         assert len(broker.core.shares.sessions) >= 1
+
+
+async def test_who_begins_its_session_anew_keeps_what_it_has() -> None:
+    async with serving() as broker, connect(broker.address) as other:
+        await other.create("t")
+        await other.produce("t", b"a", b"b")
+        async with connect(broker.address) as client:
+            one = await sharing(client)
+            assert offsets(await one.fetch(0)) == [0, 1]
+            one.epoch = 0
+            assert await one.fetch(0) == []
+            assert (await one.say({0: [(0, 0, [ACCEPT])]}))[1] == {0: ErrorCode.NONE}
+            two = Sharing(other, GROUP, one.topic)
+            await two.begin(0, wait_ms=WAIT)
+        assert offsets(await two.end()) == [1], "it is gone now"
 
 
 @pytest.mark.parametrize("ended", [killed, cut_off])
