@@ -67,6 +67,11 @@ from .apis.placement import (
 from .apis.quota_apis import alter_client_quotas, describe_client_quotas
 from .apis.sasl_apis import sasl_authenticate, sasl_handshake
 from .apis.share_group_apis import share_group_describe, share_group_heartbeat
+from .apis.share_offset_apis import (
+    alter_share_group_offsets,
+    delete_share_group_offsets,
+    describe_share_group_offsets,
+)
 from .apis.topic_admin import create_partitions, create_topics, delete_records, delete_topics
 from .apis.transaction_apis import (
     add_offsets_to_txn,
@@ -189,6 +194,9 @@ SLOW_ANSWERS: Final[dict[int, SlowAnswer]] = {
     ApiKey.OFFSET_DELETE: offset_delete,
     ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_group_describe,
     ApiKey.SHARE_GROUP_DESCRIBE: share_group_describe,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: describe_share_group_offsets,
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: alter_share_group_offsets,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: delete_share_group_offsets,
     ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
     ApiKey.ELECT_LEADERS: elect_leaders,

@@ -14,7 +14,7 @@ start, end     the first record that is kept; behind the last
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -24,19 +24,25 @@ from .asking import ask, require_terminal, yes_option
 from .command import Group, Seconds, bootstrap_option, note
 from .exit_codes import ExitCode
 from .failures import STOP_THEM, Failure
-from .group_lag import Ages, Facts, facts_of, facts_of_all, listed
+from .group_lag import SHARE, Ages, Facts, facts_of, facts_of_all, listed
 from .start_position import is_number, parse_start
 from .tables import table_lines
 from .topic import echo_table, json_option, open_admin
 from .words import plural
 
 if TYPE_CHECKING:
-    from segbroker.client import Admin, TopicPartition
+    from segbroker.client import (
+        Admin,
+        CommittedOffset,
+        GroupDescription,
+        ShareOffset,
+        TopicPartition,
+    )
 
 
 @click.group(cls=Group)
 def group() -> None:
-    """List, describe, move and delete consumer groups.
+    """List, describe, move and delete consumer groups and share groups.
 
     \b
     Example:
@@ -49,7 +55,7 @@ def group() -> None:
 @json_option
 @bootstrap_option
 def list_(long: bool, as_json: bool, bootstrap: str) -> None:
-    """List the consumer groups, one per line.
+    """List the groups, one per line.
 
     With --json each has the keys of `describe --json`; without --long those are null that take a
     look into each group (protocol, members, lag, lag_seconds, partitions).
@@ -109,8 +115,9 @@ def _echo_list(facts: Iterable[Facts]) -> None:
 def describe(name: str, watch: bool, interval_s: float, as_json: bool, bootstrap: str) -> None:
     """Describe the group NAME: its members, where it stands, and how far it is behind.
 
-    The seconds are the age of the next record that it will read.  --watch draws anew on a terminal;
-    elsewhere one description follows the other, with --json one per line.
+    The seconds are the age of the next record that it will read.  A share group stands at the first
+    record that it is not done with, and is behind by those that it is not done with.  --watch draws
+    anew on a terminal; elsewhere one description follows the other, with --json one per line.
 
     \b
     Examples:
@@ -141,7 +148,8 @@ def _described(facts: Facts) -> Iterator[str]:
     lag = f"{plural(facts['lag'], 'record')} behind"
     if facts["lag"] and facts["lag_seconds"] is not None:
         lag += f", {_seconds(facts['lag_seconds'])}"
-    yield f"group {facts['group']}: {facts['state']}, {members}, {lag}"
+    kind = "share group" if facts["type"] == SHARE else "group"
+    yield f"{kind} {facts['group']}: {facts['state']}, {members}, {lag}"
     yield ""
     table = [
         (
@@ -151,7 +159,7 @@ def _described(facts: Facts) -> Iterator[str]:
             f"{row['end']:,}",
             "-" if row["lag"] is None else f"{row['lag']:,}",
             _seconds(row["lag_seconds"]),
-            row["member"] or "-",
+            row["member"] or (plural(len(row["members"]), "member") if row["members"] else "-"),
         )
         for row in rows
     ]
@@ -169,16 +177,20 @@ def _seconds(seconds: float | None) -> str:
 @click.argument("topic")
 @click.argument("position")
 @click.option("--dry-run", is_flag=True, help="Say where it would stand, and change nothing.")
+@click.option("--share", "is_new_share", is_flag=True, help="A group that is new is a share group.")
 @bootstrap_option
-def seek(name: str, topic: str, position: str, dry_run: bool, bootstrap: str) -> None:
+def seek(
+    name: str, topic: str, position: str, dry_run: bool, is_new_share: bool, bootstrap: str
+) -> None:
     """Put the group NAME at POSITION in every partition of TOPIC.
 
     POSITION is start, end, OFFSET, +N, -N (from where it stands) or @TIME. The group must have no
-    members: stop its consumers first.
+    members: stop its consumers first. Of a share group nothing is remembered of single records.
 
     \b
     Examples:
       segbroker group seek billing orders start
+      segbroker group seek workers orders start --share
       segbroker group seek billing orders -10 --dry-run
       segbroker group seek billing orders @2024-05-01T12:00:00+02:00 --dry-run
     """
@@ -190,10 +202,14 @@ def seek(name: str, topic: str, position: str, dry_run: bool, bootstrap: str) ->
     except ValueError as exc:
         raise click.BadParameter(str(exc).replace("-N", "+N, -N")) from None
     with open_admin(bootstrap) as admin:
-        targets = _targets(admin, name, topic, where, move)
+        described = admin.describe_group(name)
+        is_share = _is_share(described, is_new_share)
+        targets = _targets(admin, name, topic, where, move, is_share)
         if dry_run:
-            if admin.describe_group(name).members:
+            if described.members:
                 raise Failure(f"group {name!r} has members", ExitCode.REFUSED, STOP_THEM)
+        elif is_share:
+            admin.alter_share_offsets(name, targets)
         else:
             admin.commit(name, targets)
     rows = [(str(tp.partition), f"{offset:,}") for tp, offset in sorted(targets.items())]
@@ -202,18 +218,40 @@ def seek(name: str, topic: str, position: str, dry_run: bool, bootstrap: str) ->
     note(f"{done} group {name} to these offsets of {topic}")
 
 
+def _is_share(described: "GroupDescription", is_new_share: bool) -> bool:
+    """Raises Failure: it is to be a share group, and is another."""
+    from segbroker.client.group_administration import DEAD
+
+    if described.state == DEAD:
+        return is_new_share
+    if is_new_share and described.group_type != SHARE:
+        raise Failure(
+            f"group {described.group_id!r} is no share group",
+            ExitCode.REFUSED,
+            "leave out --share, or choose another name",
+        )
+    return described.group_type == SHARE
+
+
 def _targets(
-    admin: "Admin", name: str, topic: str, where: str | int | datetime | None, move: int | None
+    admin: "Admin",
+    name: str,
+    topic: str,
+    where: str | int | datetime | None,
+    move: int | None,
+    is_share: bool,
 ) -> "dict[TopicPartition, int]":
     """The offset of each partition, inside of what is kept.  Raises Failure."""
     starts, ends = admin.offsets(topic, "start"), admin.offsets(topic, "end")
-    stands = admin.committed(name) if move is not None else {}
+    stands: Mapping[TopicPartition, CommittedOffset | ShareOffset] = {}
+    if move is not None:
+        stands = admin.share_offsets(name) if is_share else admin.committed(name)
     times = admin.offsets(topic, where) if isinstance(where, datetime) else {}
     targets: dict[TopicPartition, int] = {}
     if move is not None and not stands.keys() & starts.keys():
         raise Failure(
-            f"group {name!r} has committed nothing of topic {topic!r}: it cannot be moved from"
-            " where it stands",
+            f"group {name!r} {'stands nowhere in' if is_share else 'has committed nothing of'}"
+            f" topic {topic!r}: it cannot be moved from where it stands",
             ExitCode.NOT_FOUND,
             f"segbroker group seek {name} {topic} start, end, an OFFSET or a @TIME",
         )

@@ -1,7 +1,9 @@
 """How far a group is behind: in records, and in seconds.
 
-    records   from where it stands to the end, in offsets
-    seconds   the age of the next record that it will read: how long that one has been waiting
+    records   from where it stands to the end, in offsets; a share group, as the broker counts them:
+              those that it is not done with
+    seconds   the age of the next record that it will read, a share group of the first that it is
+              not done with: how long that one has been waiting
 
 The age is the record's own timestamp against this machine's clock, so it is as right as both.  It
 takes a read of one record per place that a group is behind at; one consumer reads them all.  What
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
         CommittedOffset,
         GroupDescription,
         GroupListing,
+        GroupMember,
+        ShareOffset,
         TopicPartition,
     )
     from segbroker.client.errors import SegbrokerError
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 
 # What a group is of which the broker does not say it: nobody was in it, offsets were committed.
 CONSUMER: Final = "consumer"
+SHARE: Final = "share"
 READ_TIMEOUT_MS: Final = 2_000
 # The first batch comes whatever its size; nothing behind it is wanted.
 _READ_BYTES: Final = 1_024
@@ -124,15 +129,23 @@ class _Group(NamedTuple):
     """What the broker knows of a group, before it is held against the ends."""
 
     described: "GroupDescription"
-    stands: "Mapping[TopicPartition, CommittedOffset]"
-    owners: Mapping["TopicPartition", Any]
+    stands: "Mapping[TopicPartition, CommittedOffset] | Mapping[TopicPartition, ShareOffset]"
+    owners: "Mapping[TopicPartition, list[GroupMember]]"
 
     @property
     def topics(self) -> set[str]:
         return {tp.topic for tp in (*self.stands, *self.owners)}
 
     def lags(self, ends: "Ends") -> "dict[TopicPartition, int]":
-        return {tp: ends[tp] - at.offset for tp, at in self.stands.items() if tp in ends}
+        """Without those of share groups that the broker does not say."""
+        from segbroker.client import ShareOffset
+
+        lags = {
+            tp: at.lag if isinstance(at, ShareOffset) else ends[tp] - at.offset
+            for tp, at in self.stands.items()
+            if tp in ends
+        }
+        return {tp: lag for tp, lag in lags.items() if lag is not None}
 
     def behind(self, ends: "Ends") -> "dict[Place, int]":
         """Where it has something to read, and the end there."""
@@ -203,10 +216,14 @@ def _group(admin: "Admin", name: str) -> _Group:
     from segbroker.client.group_administration import DEAD
 
     described = admin.describe_group(name)
-    stands = admin.committed(name)
+    is_share = described.group_type == SHARE
+    stands = admin.share_offsets(name) if is_share else admin.committed(name)
     if described.state == DEAD and not stands:
         raise GroupIdNotFound(f"there is no group {name!r}")
-    owners = {tp: member for member in described.members for tp in member.partitions}
+    owners: dict[TopicPartition, list[GroupMember]] = {}
+    for member in described.members:
+        for tp in member.partitions:
+            owners.setdefault(tp, []).append(member)
     return _Group(described, stands, owners)
 
 
@@ -231,7 +248,8 @@ def _facts(name: str, group: _Group, ends: "Ends", seconds: "Mapping[Place, floa
             "end": ends[tp],
             "lag": lags.get(tp),
             "lag_seconds": ages.get(tp),
-            "member": owners[tp].member_id if tp in owners else None,
+            "member": owners[tp][0].member_id if len(owners.get(tp, ())) == 1 else None,
+            "members": [member.member_id for member in owners.get(tp, ())],
         }
         for tp in partitions
         if tp in ends

@@ -27,7 +27,7 @@ What is where, from the inside out; a module imports only what stands above it:
     reading                                              ... both
     handout                                              records, without a coroutine for each
     asking                                               the admin's
-    administration group_administration cleaning
+    administration group_administration share_offsets cleaning
     acl_administration quota_administration user_administration broker_administration
     transport thread_driver async_driver heap turns      sockets; who waits, whose turn it is
     producer consumer admin, async_..., transforming      what a user sees
@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from .producer import SyncDelivery as Delivery
     from .quota_administration import Quota
     from .security import Security
+    from .share_offsets import ShareOffset
     from .transactions import PreparedTransaction
     from .transforming import Outgoing, async_transform, transform
     from .user_administration import User
@@ -112,6 +113,7 @@ _LOADED_LATER = {
     "BrokerSetting": "broker_administration",
     "Quota": "quota_administration",
     "Security": "security",
+    "ShareOffset": "share_offsets",
     "TopicDescription": "administration",
     "async_transform": "transforming",
     "transform": "transforming",
@@ -166,6 +168,7 @@ __all__ = [
     "RecordMetadata",
     "Security",
     "SegbrokerError",
+    "ShareOffset",
     "TimedOut",
     "TlsFailed",
     "TopicAlreadyExists",

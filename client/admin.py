@@ -21,6 +21,7 @@ from . import (
     broker_administration,
     group_administration,
     quota_administration,
+    share_offsets,
     user_administration,
 )
 from .acl_administration import Acl, AclFilter
@@ -34,6 +35,7 @@ from .quota_administration import Quota
 from .records import ByPartition, OffsetAndTimestamp, TopicPartition
 from .security import Security
 from .settings import DEFAULT_BOOTSTRAP, ClientSettings, parse_bootstrap, said_of
+from .share_offsets import ShareOffset
 from .thread_driver import ThreadDriver
 from .user_administration import User
 
@@ -197,7 +199,7 @@ class Admin:
         )
 
     def list_groups(self) -> list[GroupListing]:
-        """All consumer groups, by name."""
+        """All groups, by name."""
         return self._driver.call(group_administration.list_groups(self._engine))
 
     def describe_group(self, group_id: str) -> GroupDescription:
@@ -215,6 +217,24 @@ class Admin:
     def delete_group(self, group_id: str) -> None:
         """Delete a group without members.  Raises NonEmptyGroup, GroupIdNotFound."""
         self._driver.call(group_administration.delete_group(self._engine, group_id))
+
+    def share_offsets(self, group_id: str) -> dict[TopicPartition, ShareOffset]:
+        """Where a share group stands, and how far it is behind; empty for one that there is not."""
+        return self._driver.call(share_offsets.share_offsets(self._engine, group_id))
+
+    def alter_share_offsets(self, group_id: str, offsets: ByPartition[int]) -> None:
+        """Put a share group without members somewhere; it need not be there yet.
+
+        Raises NonEmptyGroup; GroupIdNotFound: it is a group of another kind.
+        """
+        self._driver.call(share_offsets.alter_share_offsets(self._engine, group_id, offsets))
+
+    def delete_share_offsets(self, group_id: str, *topics: str) -> None:
+        """Have a share group without members forget topics: they are new to it then.
+
+        Raises NonEmptyGroup, GroupIdNotFound; UnknownTopicOrPartition: it stands nowhere in one.
+        """
+        self._driver.call(share_offsets.delete_share_offsets(self._engine, group_id, topics))
 
     def list_acls(self, which: AclFilter = _EVERY_ACL) -> list[Acl]:
         """The access rules that match.  Raises SecurityDisabled, ClusterAuthorizationFailed."""

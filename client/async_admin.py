@@ -18,6 +18,7 @@ from . import (
     broker_administration,
     group_administration,
     quota_administration,
+    share_offsets,
     user_administration,
 )
 from .acl_administration import Acl, AclFilter
@@ -32,6 +33,7 @@ from .quota_administration import Quota
 from .records import ByPartition, OffsetAndTimestamp, TopicPartition
 from .security import Security
 from .settings import DEFAULT_BOOTSTRAP, ClientSettings, parse_bootstrap, said_of
+from .share_offsets import ShareOffset
 from .user_administration import User
 
 _EVERY_ACL: Final = AclFilter()
@@ -185,7 +187,7 @@ class AsyncAdmin:
         )
 
     async def list_groups(self) -> list[GroupListing]:
-        """All consumer groups, by name."""
+        """All groups, by name."""
         return await self._driver.call(group_administration.list_groups(self._engine))
 
     async def describe_group(self, group_id: str) -> GroupDescription:
@@ -203,6 +205,24 @@ class AsyncAdmin:
     async def delete_group(self, group_id: str) -> None:
         """Delete a group without members.  Raises NonEmptyGroup, GroupIdNotFound."""
         await self._driver.call(group_administration.delete_group(self._engine, group_id))
+
+    async def share_offsets(self, group_id: str) -> dict[TopicPartition, ShareOffset]:
+        """Where a share group stands, and how far it is behind; empty for one that there is not."""
+        return await self._driver.call(share_offsets.share_offsets(self._engine, group_id))
+
+    async def alter_share_offsets(self, group_id: str, offsets: ByPartition[int]) -> None:
+        """Put a share group without members somewhere; it need not be there yet.
+
+        Raises NonEmptyGroup; GroupIdNotFound: it is a group of another kind.
+        """
+        await self._driver.call(share_offsets.alter_share_offsets(self._engine, group_id, offsets))
+
+    async def delete_share_offsets(self, group_id: str, *topics: str) -> None:
+        """Have a share group without members forget topics: they are new to it then.
+
+        Raises NonEmptyGroup, GroupIdNotFound; UnknownTopicOrPartition: it stands nowhere in one.
+        """
+        await self._driver.call(share_offsets.delete_share_offsets(self._engine, group_id, topics))
 
     async def list_acls(self, which: AclFilter = _EVERY_ACL) -> list[Acl]:
         """The access rules that match.  Raises SecurityDisabled, ClusterAuthorizationFailed."""

@@ -1,4 +1,4 @@
-"""What an admin client asks about consumer groups, as calls (see engine).
+"""What an admin client asks about groups of all kinds, as calls (see engine).
 
 The assignments of consumers are opened for showing:
 `range`, `roundrobin`, `sticky` and `cooperative-sticky` all carry the same bytes.
@@ -23,6 +23,11 @@ from segbroker.protocol.messages_groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
+from segbroker.protocol.messages_share_groups import (
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    ShareGroupDescribeResponseGroup,
+)
 from segbroker.protocol.schema import Message
 
 from .asking import look
@@ -35,6 +40,9 @@ from .records import ByPartition, TopicPartition
 DEAD: Final = "Dead"
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
+SHARE: Final = "share"
+_NO_SHARE_GROUP: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
+"""Nor is there one where the broker is told to have none."""
 
 
 class GroupListing(NamedTuple):
@@ -63,7 +71,8 @@ class GroupDescription:
     """A group and its members; state Dead: there is none.
 
     `protocol` is the assignor it agreed on; `protocol_type` what it is a group of, "consumer" but
-    for others' kinds ("connect"), empty where nobody was ever in it.
+    for share groups and others' kinds ("connect"), empty where nobody was ever in it.  In a share
+    group several members may read one partition.
     """
 
     group_id: str
@@ -94,6 +103,16 @@ def list_groups(engine: Engine) -> Call[list[GroupListing]]:
 
 def describe_group(engine: Engine, group_id: str) -> Call[GroupDescription]:
     """State and members of one group, whichever protocol its members speak."""
+    described = yield from _maybe_describe_consumers(engine, group_id)
+    if described is None:
+        described = yield from _describe_classic(engine, group_id)
+    if described.state == DEAD:
+        described = (yield from _maybe_describe_share(engine, group_id)) or described
+    return described
+
+
+def _maybe_describe_consumers(engine: Engine, group_id: str) -> Call[GroupDescription | None]:
+    """A group of the consumer protocol; None: it is none."""
     try:
         reply = yield from _ask(
             engine,
@@ -101,13 +120,32 @@ def describe_group(engine: Engine, group_id: str) -> Call[GroupDescription]:
             ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False),
         )
     except UnsupportedByBroker:
-        pass  # an older broker: all of its groups are classic
-    else:
-        assert isinstance(reply, ConsumerGroupDescribeResponse)
-        (described,) = reply.groups
-        if described.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
-            check_code(described.error_code, f"group {group_id!r}")
-            return _of_consumers(described)
+        return None  # an older broker: all of its groups are classic
+    assert isinstance(reply, ConsumerGroupDescribeResponse)
+    (row,) = reply.groups
+    if row.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return None
+    check_code(row.error_code, f"group {group_id!r}")
+    return _of_consumers(row)
+
+
+def _maybe_describe_share(engine: Engine, group_id: str) -> Call[GroupDescription | None]:
+    """A share group; None: it is none."""
+    request = ShareGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
+    try:
+        reply = yield from _ask(engine, group_id, request)
+    except UnsupportedByBroker:
+        return None
+    assert isinstance(reply, ShareGroupDescribeResponse)
+    (row,) = reply.groups
+    if row.error_code in _NO_SHARE_GROUP:
+        return None
+    check_code(row.error_code, f"group {group_id!r}", row.error_message)
+    return _of_sharers(row)
+
+
+def _describe_classic(engine: Engine, group_id: str) -> Call[GroupDescription]:
+    """A classic group; state Dead: it is none."""
     reply = yield from _ask(engine, group_id, DescribeGroupsRequest(groups=[group_id]))
     assert isinstance(reply, DescribeGroupsResponse)
     (row,) = reply.groups
@@ -158,6 +196,29 @@ def _of_consumers(row: ConsumerGroupDescribeResponseGroup) -> GroupDescription:
     )
 
 
+def _of_sharers(row: ShareGroupDescribeResponseGroup) -> GroupDescription:
+    """A share group (KIP-932)."""
+    members = tuple(
+        GroupMember(
+            member.member_id,
+            None,
+            member.client_id,
+            member.client_host.lstrip("/"),
+            tuple(
+                sorted(
+                    TopicPartition(topic.topic_name, index)
+                    for topic in member.assignment.topic_partitions
+                    for index in topic.partitions
+                )
+            ),
+        )
+        for member in row.members
+    )
+    return GroupDescription(
+        row.group_id, row.group_state, row.assignor_name, members, SHARE, protocol_type=SHARE
+    )
+
+
 def committed(engine: Engine, group_id: str) -> Call[dict[TopicPartition, CommittedOffset]]:
     """Where a group stands, everywhere; empty for one that never committed."""
     coordinator = Coordinator(engine, group_id, GROUP_KEY)
@@ -196,6 +257,8 @@ def _codes(reply: Message) -> set[int]:
             return {row.error_code for row in reply.groups}
         case ConsumerGroupDescribeResponse():
             return {row.error_code for row in reply.groups} - {ErrorCode.GROUP_ID_NOT_FOUND}
+        case ShareGroupDescribeResponse():
+            return {row.error_code for row in reply.groups} - _NO_SHARE_GROUP
         case DeleteGroupsResponse():
             return {row.error_code for row in reply.results}
         case _:

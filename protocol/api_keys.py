@@ -197,6 +197,9 @@ SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
     ApiKey.LIST_TRANSACTIONS: ApiVersionRange(0, 1),
     ApiKey.SHARE_FETCH: ApiVersionRange(1, 2),
     ApiKey.SHARE_ACKNOWLEDGE: ApiVersionRange(1, 2),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: ApiVersionRange(0, 1),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: ApiVersionRange(0, 0),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: ApiVersionRange(0, 0),
 }
 """What the broker answers."""
 

@@ -13,6 +13,7 @@ A module imports only what stands above it:
     later_reply         answers that wait for others or for the disk
     mixed_groups        classic members in KIP-848 groups
     group_apis consumer_group_apis share_group_apis offset_store    groups
+    share_offset_apis   where share groups stand
     transaction_apis marker_apis transaction_queries    transactions
     batch_commits       many transactions committed as one
     floors              floors and gaps

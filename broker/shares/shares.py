@@ -28,19 +28,15 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.metadata import TopicMeta
 from segbroker.segments.share_groups import (
-    FORGOTTEN,
-    OFFSETS_SET,
     SECTION,
-    STATES,
     RecordState,
     ShareRow,
     ShareState,
     Span,
     all_of,
-    offsets_set_fields,
+    grows,
     overlaid,
     state_of,
-    states_fields,
 )
 
 from ..error_map import STORAGE_FAILURES, wire_error
@@ -54,6 +50,7 @@ from ..partitions.topics import Topics
 from ..recording import Done, recorded
 from ..refused import Refused
 from .offset_reset import first_offset
+from .share_events import record_forgotten, record_offsets, record_states
 from .share_partition import NEVER_MS, Change, Limits, SharePartition
 from .share_session import Place, ShareSession, ShareSessions
 
@@ -61,8 +58,6 @@ log = structlog.get_logger()
 
 PARTITIONS_MAX: Final = 200_000
 REPLIES_BYTES_MAX: Final = 64 << 20
-SPANS_MAX: Final = 2_000
-"""Of one event."""
 
 
 class ShareWaiter(Protocol):
@@ -170,6 +165,8 @@ class Shares:
         # What a session has fetched from.
         self._held: dict[ShareSession, set[SharedPartition]] = {}
         self._opening: dict[_Key, trio.Event] = {}
+        # The last change of where a group stands, while it is on its way to the disk.
+        self._moving: dict[str, trio.Event] = {}
         self.replies = Replies()
         self.sessions = ShareSessions(
             lambda: settings.config.group_share_max_share_sessions,
@@ -225,15 +222,27 @@ class Shares:
         """Have a group go on from other offsets; `done` when that is durable, or is not."""
         for row in rows:
             self._drop(self._live.get(_Key(group_id, row.topic_id, row.partition)))
-        self._manager.record_soon(done, OFFSETS_SET, **offsets_set_fields(group_id, rows))
+        record_offsets(self._manager, group_id, rows, self._moved(group_id, done))
 
     def forget(self, group_id: str, topics: Sequence[str] | None, done: Done) -> None:
         """Have nothing kept of a group, or of what it did with these topics; likewise."""
         for live in tuple(self._live.values()):
             if live.key.group_id == group_id and (topics is None or live.topic in topics):
                 self._drop(live)
-        named = None if topics is None else list(topics)
-        self._manager.record_soon(done, FORGOTTEN, group=group_id, topics=named)
+        record_forgotten(self._manager, group_id, topics, self._moved(group_id, done))
+
+    def _moved(self, group_id: str, done: Done) -> Done:
+        """A group is about to stand elsewhere.  Until that is durable nobody brings into memory
+        what was so before, and would write it down again."""
+        moving = self._moving[group_id] = trio.Event()
+
+        def written(error: OSError | None) -> None:
+            if self._moving.get(group_id) is moving:
+                del self._moving[group_id]
+            moving.set()
+            done(error)
+
+        return written
 
     # Opening
 
@@ -289,9 +298,10 @@ class Shares:
     async def _made(
         self, key: _Key, meta: TopicMeta, partition: Partition
     ) -> SharedPartition | None:
-        """As it is written down, or from its first offset; None: another was faster, look again."""
-        if (opening := self._opening.get(key)) is not None:
-            await opening.wait()
+        """As it is written down; None: it was about to be, look again."""
+        under_way = self._moving.get(key.group_id, self._opening.get(key))
+        if under_way is not None:
+            await under_way.wait()
             return None
         if len(self._live) >= PARTITIONS_MAX:
             raise Refused(
@@ -303,17 +313,16 @@ class Shares:
         if kept is None:
             done = self._opening[key] = trio.Event()
             try:
-                kept = await self._begun(key, meta, partition)
+                await self._begin(key, meta, partition)
             finally:
                 del self._opening[key]
                 done.set()
-            if self._topics.by_id(key.topic_id) is None:
-                return None  # deleted meanwhile
+            return None
         live = self._live[key] = SharedPartition(key, meta.name, partition, SharePartition(kept))
         return live
 
-    async def _begun(self, key: _Key, meta: TopicMeta, partition: Partition) -> ShareState:
-        """Where a group begins that is new to a partition: durable."""
+    async def _begin(self, key: _Key, meta: TopicMeta, partition: Partition) -> None:
+        """Write down where a group begins that is new to a partition."""
         if self._manager.is_metadata_full:
             raise Refused(
                 ErrorCode.POLICY_VIOLATION, "the metadata of the broker is full: no room for more"
@@ -324,12 +333,11 @@ class Shares:
             )
         except STORAGE_FAILURES as exc:
             raise Refused(*wire_error(exc)) from exc
+        content = self._manager.section(SECTION) or {}
         row = ShareRow(meta.name, key.topic_id, key.partition, start)
-        error = await recorded(
-            lambda done: self._manager.record_soon(
-                done, STATES, **states_fields(key.group_id, [row])
-            )
-        )
+        if key.group_id in self._moving or not grows(content, key.group_id, row):
+            return  # it was put somewhere meanwhile
+        error = await recorded(lambda done: record_states(self._manager, key.group_id, [row], done))
         if error is not None:
             raise Refused(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, f"its first offset is not durable: {error}"
@@ -341,7 +349,6 @@ class Shares:
             partition=key.partition,
             offset=start,
         )
-        return ShareState(start)
 
     # Writing down
 
@@ -395,25 +402,19 @@ class Shares:
     def _record(
         self, group_id: str, lives: list[SharedPartition], rows: list[ShareRow], done: Done
     ) -> None:
-        """In as many events as they need; `done` after the last, with the first error."""
-        events = list(_in_events(rows))
-        left, failure = len(events), None
-
-        def written(error: OSError | None) -> None:
-            nonlocal left, failure
-            left, failure = left - 1, failure or error
-            if not left:
-                for live in lives:
-                    live.writing -= 1
-                done(failure)
-
-        if not events:
+        """Of what is being written nothing leaves memory."""
+        if not rows:
             done(None)
             return
+
+        def written(error: OSError | None) -> None:
+            for live in lives:
+                live.writing -= 1
+            done(error)
+
         for live in lives:
             live.writing += 1
-        for event in events:
-            self._manager.record_soon(written, STATES, **states_fields(group_id, event))
+        record_states(self._manager, group_id, rows, written)
 
     # Locks, sessions, and the end
 
@@ -491,19 +492,3 @@ class Shares:
                 self._drop(live)
             elif live.unwritten and not live.writing:
                 self.taken_back(live, live.unwritten)
-
-
-def _in_events(rows: Iterable[ShareRow]) -> Iterator[list[ShareRow]]:
-    """The rows, some SPANS_MAX spans at a time."""
-    some: list[ShareRow] = []
-    size = 0
-    for row in rows:
-        for at in range(0, max(1, len(row.spans)), SPANS_MAX):
-            part = row._replace(spans=row.spans[at : at + SPANS_MAX])
-            if some and size + len(part.spans) > SPANS_MAX:
-                yield some
-                some, size = [], 0
-            some.append(part)
-            size += len(part.spans) + 1
-    if some:
-        yield some

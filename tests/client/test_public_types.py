@@ -55,6 +55,7 @@ from segbroker.client import (
     RecordMetadata,
     Security,
     SegbrokerError,
+    ShareOffset,
     TimedOut,
     TlsFailed,
     TopicAlreadyExists,
@@ -141,6 +142,7 @@ def administers(admin: Admin) -> None:
     group = admin.describe_group("g")
     assert_type(group, GroupDescription)
     assert_type(group.members, tuple[GroupMember, ...])
+    assert_type(admin.share_offsets("g"), dict[TopicPartition, ShareOffset])
     assert_type(admin.list_acls(AclFilter()), list[Acl])
     assert_type(admin.list_users(), list[User])
     assert_type(admin.list_quotas(), list[Quota])

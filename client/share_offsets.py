@@ -1,0 +1,121 @@
+"""Where share groups stand, for an admin client, as calls (see engine).
+
+A share group stands at the first record that it is not done with.  It is put elsewhere, or forgets
+where it stands, while it has no members.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from segbroker.protocol.messages_share_groups import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+    DeleteShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+)
+from segbroker.protocol.schema import Message
+
+from .coordinator import GROUP_KEY, Coordinator
+from .engine import Call, Engine
+from .errors import check_code
+from .group_offsets import as_offsets
+from .records import ByPartition, TopicPartition
+
+
+class ShareOffset(NamedTuple):
+    """Where a share group stands in a partition: the first record that it is not done with.
+
+    lag: records that it is not done with; None: the broker does not say.
+    """
+
+    offset: int
+    lag: int | None = None
+    leader_epoch: int = -1
+
+
+def share_offsets(engine: Engine, group_id: str) -> Call[dict[TopicPartition, ShareOffset]]:
+    """Where a share group stands, everywhere; empty for one that there is not."""
+    request = DescribeShareGroupOffsetsRequest(
+        groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)]
+    )
+    reply = yield from _coordinator(engine, group_id).ask(request, _codes)
+    assert isinstance(reply, DescribeShareGroupOffsetsResponse)
+    (group,) = reply.groups
+    check_code(group.error_code, f"share group {group_id!r}", group.error_message)
+    found = {}
+    for topic in group.topics:
+        for row in topic.partitions:
+            about = f"share group {group_id!r} in {topic.topic_name}-{row.partition_index}"
+            check_code(row.error_code, about, row.error_message)
+            if row.start_offset >= 0:
+                lag = row.lag if row.lag >= 0 else None
+                place = TopicPartition(topic.topic_name, row.partition_index)
+                found[place] = ShareOffset(row.start_offset, lag, row.leader_epoch)
+    return found
+
+
+def alter_share_offsets(engine: Engine, group_id: str, offsets: ByPartition[int]) -> Call[None]:
+    """Put a share group without members somewhere: the first partition that was refused decides."""
+    topics: dict[str, list[AlterShareGroupOffsetsRequestPartition]] = {}
+    for (name, partition), stands in as_offsets(offsets).items():
+        topics.setdefault(name, []).append(
+            AlterShareGroupOffsetsRequestPartition(
+                partition_index=partition, start_offset=stands.offset
+            )
+        )
+    request = AlterShareGroupOffsetsRequest(
+        group_id=group_id,
+        topics=[
+            AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=rows)
+            for name, rows in topics.items()
+        ],
+    )
+    # To do it again would do no harm but to who has joined meanwhile, and then it is refused.
+    reply = yield from _coordinator(engine, group_id).ask(request, _codes)
+    assert isinstance(reply, AlterShareGroupOffsetsResponse)
+    check_code(reply.error_code, f"share group {group_id!r}", reply.error_message)
+    for topic in reply.responses:
+        for row in topic.partitions:
+            about = f"share group {group_id!r} in {topic.topic_name}-{row.partition_index}"
+            check_code(row.error_code, about, row.error_message)
+
+
+def delete_share_offsets(engine: Engine, group_id: str, topics: Iterable[str]) -> Call[None]:
+    """Have a share group without members forget these topics: the first that was refused decides.
+
+    A connection that is lost behind the request is the caller's to know of.
+    """
+    request = DeleteShareGroupOffsetsRequest(
+        group_id=group_id,
+        topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in topics],
+    )
+    reply = yield from _coordinator(engine, group_id).ask(request, _codes, repeat=False)
+    assert isinstance(reply, DeleteShareGroupOffsetsResponse)
+    check_code(reply.error_code, f"share group {group_id!r}", reply.error_message)
+    for row in reply.responses:
+        about = f"share group {group_id!r} in {row.topic_name}"
+        check_code(row.error_code, about, row.error_message)
+
+
+def _coordinator(engine: Engine, group_id: str) -> Coordinator:
+    return Coordinator(engine, group_id, GROUP_KEY)
+
+
+def _codes(reply: Message) -> set[int]:
+    """The error codes of a reply."""
+    match reply:
+        case DescribeShareGroupOffsetsResponse():
+            return {group.error_code for group in reply.groups}
+        case AlterShareGroupOffsetsResponse():
+            rows = (row for topic in reply.responses for row in topic.partitions)
+            return {reply.error_code, *(row.error_code for row in rows)}
+        case DeleteShareGroupOffsetsResponse():
+            return {reply.error_code, *(row.error_code for row in reply.responses)}
+        case _:
+            return set()

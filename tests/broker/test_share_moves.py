@@ -1,0 +1,127 @@
+"""Share groups that are put elsewhere while somebody fetches who is no member any more, and in more
+partitions than an event has room for."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from segbroker.segments.manager import DiskManager
+from segbroker.segments.metadata_log import MetadataLog
+
+from ..support.gated_storage import GatedStorage
+from ..support.wire_client import WireClient, connect
+from ..support.wire_shares import ACCEPT, Given, Sharing, set_on_group, topic_id
+from .conftest import serving
+from .test_group_restarts import broker_on
+from .test_share_offset_apis import all_of, codes, forget, put, stands
+
+GROUP = "g"
+COUNT = 10
+WAIT_MS = 20_000
+
+
+async def begun(client: WireClient) -> Sharing:
+    """Somebody without heartbeats, in a group that begins at the beginning of ten records."""
+    await client.create("t")
+    for n in range(COUNT):
+        await client.produce("t", b"%d" % n)
+    await set_on_group(client, GROUP, share_auto_offset_reset="earliest")
+    return Sharing(client, GROUP, await topic_id(client, "t"))
+
+
+async def fetched_meanwhile(
+    disk: GatedStorage, member: Sharing, move: Callable[[], Awaitable[object]], *asked: int
+) -> list[Given]:
+    """What a member is given that asks while its group is moved, which is not durable yet."""
+    disk.syncs.clear()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(move)
+        await wait_all_tasks_blocked(0.05)
+        await member.begin(*asked, wait_ms=WAIT_MS)
+        await wait_all_tasks_blocked(0.05)
+        disk.syncs.set()
+    return await member.end()
+
+
+def offsets(given: list[Given]) -> list[int]:
+    return [one.offset for one in given]
+
+
+async def test_who_fetches_while_its_group_is_moved_is_given_nothing_of_before() -> None:
+    disk = GatedStorage()
+    async with broker_on(disk, 2) as (_, (client, other)):
+        member = await begun(client)
+        assert offsets(await member.fetch(0, max_records=4)) == [0, 1, 2, 3]
+        assert (await member.say({0: [(0, 3, [ACCEPT])]}))[1] == {0: 0}
+
+        async def move() -> None:
+            assert codes(await put(other, GROUP, {("t", 0): 8})) == [0]
+
+        assert offsets(await fetched_meanwhile(disk, member, move)) == [8, 9]
+        assert (await member.say({0: [(8, 8, [ACCEPT])]}))[1] == {0: 0}
+        assert await stands(other, all_of(GROUP)) == {("t", 0): (0, 9, 1)}
+    async with broker_on(disk) as (_, (client,)):
+        assert await stands(client, all_of(GROUP)) == {("t", 0): (0, 9, 1)}
+
+
+async def test_who_fetches_while_its_group_forgets_begins_anew() -> None:
+    disk = GatedStorage()
+    async with broker_on(disk, 2) as (_, (client, other)):
+        member = await begun(client)
+        await member.fetch(0, max_records=4)
+        await member.say({0: [(0, 3, [ACCEPT])]})
+
+        async def move() -> None:
+            (row,) = (await forget(other, GROUP, "t")).responses
+            assert row.error_code == 0
+
+        assert offsets(await fetched_meanwhile(disk, member, move)) == list(range(COUNT))
+        assert await stands(other, all_of(GROUP)) == {("t", 0): (0, 0, COUNT)}
+
+
+async def test_a_group_that_begins_while_it_is_put_somewhere_begins_there() -> None:
+    disk = GatedStorage()
+    async with broker_on(disk, 2) as (_, (client, other)):
+        member = await begun(client)
+        disk.syncs.clear()
+        await member.begin(0, wait_ms=WAIT_MS)
+        await wait_all_tasks_blocked(0.05)  # until its beginning is durable
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(put, other, GROUP, {("t", 0): 7})
+            await wait_all_tasks_blocked(0.05)
+            disk.syncs.set()
+        assert offsets(await member.end()) == [7, 8, 9]
+        assert await stands(other, all_of(GROUP)) == {("t", 0): (0, 7, 3)}
+
+
+async def test_more_than_an_event_has_room_for_is_moved_acknowledged_and_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Thirty topics whose names alone do not fit one event, and as many partitions of one."""
+    size_max = 2_000
+    names = [str(n).ljust(200, "x") for n in range(30)]
+    async with serving() as broker, connect(broker.address) as client:
+        for name in names:
+            await client.create(name)
+        await client.create("t", partitions=len(names))
+        for partition in range(len(names)):
+            await client.produce("t", b"a", b"b", b"c", partition=partition)
+        monkeypatch.setattr(MetadataLog, "event_size_max", property(lambda log: size_max))
+        manager: DiskManager = broker.core.topics.manager
+        assert manager.event_size_max == size_max
+        places = {(name, 0): 0 for name in names} | {("t", n): 0 for n in range(len(names))}
+        assert codes(await put(client, GROUP, places)) == [0] * len(places)
+
+        member = Sharing(client, GROUP, await topic_id(client, "t"))
+        given = await member.fetch(*range(len(names)), max_bytes=1 << 20)
+        assert len(given) == 3 * len(names)
+        said = {partition: [(0, 0, [ACCEPT]), (2, 2, [ACCEPT])] for partition in range(len(names))}
+        assert (await member.say(said))[1] == dict.fromkeys(said, 0)
+        found = await stands(client, all_of(GROUP))
+        assert {found["t", n] for n in range(len(names))} == {(0, 1, 1)}
+
+        gone = (await forget(client, GROUP, *names)).responses
+        assert [row.error_code for row in gone] == [0] * len(names)
+        assert {topic for topic, _ in await stands(client, all_of(GROUP))} == {"t"}
