@@ -11,6 +11,8 @@ on standard error, for programs (-J) one on standard output, in its place among 
 With --group what was printed and flushed is committed: when the next batch is asked for, and at the
 end.  A reader of our output that goes away in the middle of a batch gets that batch again.
 
+With --share the records are those of a share group, one by one: consume_share.
+
 A broker that is away while it runs is said once, and once that it is back (absence.py).
 
 Ends: -n records, -e at the end, Ctrl-C (130), the reader of our output going away (0).
@@ -23,6 +25,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import click
+from click.core import ParameterSource
 
 from .absence import quiet_option, told_of_absence
 from .closed_pipe import ended_by_reader
@@ -34,6 +37,7 @@ from .command import (
     interruptible,
     note,
 )
+from .consume_share import consume_share, refuse
 from .progress import counter
 from .properties import security
 from .record_format import DEFAULT_FORMAT, Formatter, compile_format, format_json
@@ -109,6 +113,12 @@ def gap_as_json(gap: "Gap") -> bytes:
     help="A static member of the group: it gets its partitions back when it starts again soon.",
 )
 @click.option(
+    "--share",
+    metavar="NAME",
+    help="Work for this share group: each record is for one of its members, and accepted when it"
+    " is printed. Where a new one begins its setting share.auto.offset.reset says.",
+)
+@click.option(
     "-o",
     "--offset",
     "start",
@@ -167,10 +177,13 @@ def gap_as_json(gap: "Gap") -> bytes:
 )
 @quiet_option
 @bootstrap_option
+@click.pass_context
 def consume(
+    ctx: click.Context,
     topics: tuple[str, ...],
     group: str | None,
     instance_id: str | None,
+    share: str | None,
     start: Start,
     count: int | None,
     exit_at_end: bool,
@@ -202,6 +215,7 @@ def consume(
       segbroker consume flights -o -10 -e -f '%p %o %k %s\\n'
       segbroker consume flights -o @2024-05-01T12:00 -J | jq .value
       segbroker consume --group billing orders refunds
+      segbroker consume --share work -n 1 orders
     """
     if as_json and text is not None:
         raise click.UsageError("-f and -J say different things; give one of them")
@@ -211,6 +225,24 @@ def consume(
         raise click.UsageError("--static is for a member of a group: give --group")
     if partitions and (group is not None or len(topics) > 1):
         raise click.UsageError("-p is for one topic, without --group")
+    if share is not None:
+        if not share:
+            raise click.UsageError("--share: an empty name is no group")
+        begins = ctx.get_parameter_source("start") is not ParameterSource.DEFAULT
+        refuse({"--group": group is not None, "-p": bool(partitions), "-e": exit_at_end})
+        refuse({"-o": begins})
+        interruptible()
+        consume_share(
+            bootstrap,
+            topics,
+            share,
+            format_json if as_json else compile_format(text or DEFAULT_FORMAT, null),
+            gap_as_json if as_json else None,
+            count=count,
+            on_gap=on_gap,
+            quiet=quiet,
+        )
+        return
     from segbroker.client import Consumer, Gap, GapError, TopicPartition
 
     interruptible()

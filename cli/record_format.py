@@ -13,6 +13,8 @@ that a reader can tell which it was:
 
     {"topic":"t","partition":0,"offset":7,"timestamp_ms":1700000000000,
      "key":"k","value_base64":"/wA=","headers":[{"name":"a","value":"1"}]}
+
+One of a share group says its "delivery_count", too.
 """
 
 import json
@@ -25,11 +27,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from .escapes import unescape
 
 if TYPE_CHECKING:
+    from segbroker.client.acknowledging import ShareRecord
     from segbroker.client.records import Record
 
 
-Formatter: TypeAlias = "Callable[[Record], bytes]"
-_Piece: TypeAlias = "Callable[[Record, bytes], bytes]"
+Formatter: TypeAlias = "Callable[[Record | ShareRecord], bytes]"
+_Piece: TypeAlias = "Callable[[Record | ShareRecord, bytes], bytes]"
 
 DEFAULT_FORMAT = r"%s\n"
 
@@ -38,7 +41,7 @@ def _size(data: bytes | None) -> bytes:
     return b"-1" if data is None else b"%d" % len(data)
 
 
-def _headers(record: "Record", null: bytes) -> bytes:
+def _headers(record: "Record | ShareRecord", null: bytes) -> bytes:
     return b",".join(
         b"%b=%b" % (name.encode(), null if value is None else value)
         for name, value in record.headers
@@ -82,7 +85,7 @@ def compile_format(text: str, null: str = "") -> Formatter:
     plan = [piece for piece in pieces if piece != b""]
     null_bytes = os.fsencode(null)
 
-    def formatter(record: "Record") -> bytes:
+    def formatter(record: "Record | ShareRecord") -> bytes:
         return b"".join(
             piece if isinstance(piece, bytes) else piece(record, null_bytes) for piece in plan
         )
@@ -93,7 +96,7 @@ def compile_format(text: str, null: str = "") -> Formatter:
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def format_json(record: "Record") -> bytes:
+def format_json(record: "Record | ShareRecord") -> bytes:
     """One JSON line, newline included."""
     facts: dict[str, object] = {
         "topic": record.topic,
@@ -109,6 +112,8 @@ def format_json(record: "Record") -> bytes:
         _put(header, "value", value)
         headers.append(header)
     facts["headers"] = headers
+    if (deliveries := getattr(record, "delivery_count", None)) is not None:
+        facts["delivery_count"] = deliveries
     return _encode(facts).encode() + b"\n"
 
 

@@ -1,7 +1,7 @@
 """The Kafka client: blocking, and async on trio and asyncio, over one sans-IO core.
 
-    from segbroker.client import Producer, Consumer, Admin
-    from segbroker.client import AsyncProducer, AsyncConsumer, AsyncAdmin
+    from segbroker.client import Producer, Consumer, ShareConsumer, Admin
+    from segbroker.client import AsyncProducer, AsyncConsumer, AsyncShareConsumer, AsyncAdmin
 
 It works against segbroker and against Apache Kafka.  A guide with examples: docs/client.md.
 
@@ -25,12 +25,16 @@ What is where, from the inside out; a module imports only what stands above it:
     membership group_topics group_events group_commits
     group_reading
     reading                                              ... both
+    share_settings acknowledging acquired_records        ... as a member of a share group
+    share_session share_lane share_lanes share_membership
+    share_reading
     handout                                              records, without a coroutine for each
     asking                                               the admin's
     administration group_administration share_offsets cleaning
     acl_administration quota_administration user_administration broker_administration
     transport thread_driver async_driver heap turns      sockets; who waits, whose turn it is
-    producer consumer admin, async_..., transforming      what a user sees
+    producer consumer share_consumer admin                what a user sees
+    async_producer async_consumer async_share_consumer async_admin, transforming
 
 The clients are loaded when they are first named: who produces does not pay for reading.
 """
@@ -39,6 +43,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from .errors import (
+    AcknowledgeFailed,
     AuthenticationFailed,
     BrokenError,
     BrokerError,
@@ -48,9 +53,11 @@ from .errors import (
     ConnectionLost,
     CorruptBatch,
     DeliveryFailed,
+    FailedAcknowledgement,
     FencedInstanceId,
     GapError,
     IllegalGeneration,
+    InvalidRecordState,
     NoTransaction,
     OffsetOutOfRange,
     ProducerFenced,
@@ -67,12 +74,14 @@ from .errors import (
 from .records import Gap, OffsetAndTimestamp, Record, RecordMetadata, TopicPartition
 
 if TYPE_CHECKING:
+    from .acknowledging import ShareRecord
     from .acl_administration import Acl, AclFilter
     from .admin import Admin
     from .administration import ClusterDescription, ConfigEntry, TopicDescription
     from .async_admin import AsyncAdmin
     from .async_consumer import AsyncConsumer
     from .async_producer import AsyncDeliveries, AsyncDelivery, AsyncProducer
+    from .async_share_consumer import AsyncShareConsumer
     from .broker_administration import BrokerSetting
     from .consumed import ConsumedBatch
     from .consumer import Consumer
@@ -82,6 +91,7 @@ if TYPE_CHECKING:
     from .producer import SyncDelivery as Delivery
     from .quota_administration import Quota
     from .security import Security
+    from .share_consumer import ShareConsumer
     from .share_offsets import ShareOffset
     from .transactions import PreparedTransaction
     from .transforming import Outgoing, async_transform, transform
@@ -96,6 +106,7 @@ _LOADED_LATER = {
     "AsyncDeliveries": "async_producer",
     "AsyncDelivery": "async_producer",
     "AsyncProducer": "async_producer",
+    "AsyncShareConsumer": "async_share_consumer",
     "CommittedOffset": "group_offsets",
     "GroupMetadata": "group_offsets",
     "GroupDescription": "group_administration",
@@ -113,7 +124,9 @@ _LOADED_LATER = {
     "BrokerSetting": "broker_administration",
     "Quota": "quota_administration",
     "Security": "security",
+    "ShareConsumer": "share_consumer",
     "ShareOffset": "share_offsets",
+    "ShareRecord": "acknowledging",
     "TopicDescription": "administration",
     "async_transform": "transforming",
     "transform": "transforming",
@@ -123,6 +136,7 @@ _LOADED_LATER = {
 _OTHER_NAMES = {"Delivery": "SyncDelivery"}
 
 __all__ = [
+    "AcknowledgeFailed",
     "Acl",
     "AclFilter",
     "Admin",
@@ -131,6 +145,7 @@ __all__ = [
     "AsyncDeliveries",
     "AsyncDelivery",
     "AsyncProducer",
+    "AsyncShareConsumer",
     "AuthenticationFailed",
     "BrokenError",
     "BrokerError",
@@ -148,6 +163,7 @@ __all__ = [
     "Deliveries",
     "Delivery",
     "DeliveryFailed",
+    "FailedAcknowledgement",
     "FencedInstanceId",
     "Gap",
     "GapError",
@@ -156,6 +172,7 @@ __all__ = [
     "GroupMember",
     "GroupMetadata",
     "IllegalGeneration",
+    "InvalidRecordState",
     "NoTransaction",
     "OffsetAndTimestamp",
     "OffsetOutOfRange",
@@ -168,7 +185,9 @@ __all__ = [
     "RecordMetadata",
     "Security",
     "SegbrokerError",
+    "ShareConsumer",
     "ShareOffset",
+    "ShareRecord",
     "TimedOut",
     "TlsFailed",
     "TopicAlreadyExists",

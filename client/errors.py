@@ -181,6 +181,43 @@ class DeliveryFailed(SegbrokerError):
         super().__init__(say_undelivered(count, self.undelivered[:NAMED_MAX]))
 
 
+class FailedAcknowledgement(NamedTuple):
+    """Records of a partition whose acknowledgement does not hold."""
+
+    topic: str
+    partition: int
+    offsets: tuple[int, ...]
+    kind: str
+    """"accept", "release", "reject" or "renew"."""
+    error: SegbrokerError
+
+
+class AcknowledgeFailed(SegbrokerError):
+    """What was said of records of a share group does not hold; `failed` has which, and why.
+
+    They are handed out again, to this member or another one.  After TimedOut and ConnectionLost
+    nobody knows whether it holds; any other error means that it does not.
+    """
+
+    def __init__(self, failed: Sequence[FailedAcknowledgement]) -> None:
+        self.failed = list(failed)
+        count = sum(len(each.offsets) for each in self.failed)
+        named = "; ".join(
+            f"{each.kind} of {each.topic}-{each.partition}, {_offsets(each.offsets)}: {each.error}"
+            for each in self.failed[:NAMED_MAX]
+        )
+        more = len(self.failed) - NAMED_MAX
+        rest = f"; and {more} more" if more > 0 else ""
+        records = "1 record does" if count == 1 else f"{count} records do"
+        super().__init__(f"what was said of {records} not hold: {named}{rest}")
+
+
+def _offsets(offsets: Sequence[int]) -> str:
+    if len(offsets) == 1:
+        return f"offset {offsets[0]}"
+    return f"{len(offsets)} offsets from {offsets[0]} to {offsets[-1]}"
+
+
 class NoTransaction(SegbrokerError):
     """Your doing: sent outside of a transaction, or a transaction begun within one."""
 
@@ -401,6 +438,21 @@ class ResourceNotFound(BrokerError):
 class UnknownTopicId(BrokerError):
     """There is no topic with this id."""
     code = ErrorCode.UNKNOWN_TOPIC_ID
+class FencedMemberEpoch(BrokerError):
+    """The group has another epoch for this member: it joins again."""
+    code = ErrorCode.FENCED_MEMBER_EPOCH
+class InvalidRecordState(BrokerError):
+    """The record is not locked for this member (any more), or was acknowledged already."""
+    code = ErrorCode.INVALID_RECORD_STATE
+class ShareSessionNotFound(BrokerError):
+    """The broker does not know the share session: what was locked in it is free again."""
+    code = ErrorCode.SHARE_SESSION_NOT_FOUND
+class InvalidShareSessionEpoch(BrokerError):
+    """The share session is at another epoch."""
+    code = ErrorCode.INVALID_SHARE_SESSION_EPOCH
+class ShareSessionLimitReached(BrokerError):
+    """The broker has as many share sessions as it may."""
+    code = ErrorCode.SHARE_SESSION_LIMIT_REACHED
 # fmt: on
 
 

@@ -25,7 +25,10 @@ OTHER_NAMES = {
     "on_assign": "on_assigned",
     "on_revoke": "on_revoked",
     "partition_assignment_strategy": "assignors",
+    "max_poll_records": "acquire_count",
     "queued_max_messages_kbytes": "prefetch_bytes",
+    "share_acknowledgement_mode": "explicit",
+    "share_acquire_mode": "acquire",
 }
 # ... and what begins so, the files and names for TLS and a login.
 OF_SECURITY = ("sasl_", "security_", "ssl_")
@@ -50,6 +53,20 @@ INSTEAD = {
         "retries": "a call is tried again until api_timeout_ms",
         "topic": "topics come behind the address: Consumer(address, 'orders')",
         "topics": "topics come behind the address: Consumer(address, 'orders', 'payments')",
+        "value_deserializer": "values are bytes: decode them where you read them",
+    },
+    "share consumer": {
+        "auto_commit": "explicit=True says that nothing is accepted by itself",
+        "enable_auto_commit": "explicit=True says that nothing is accepted by itself",
+        "heartbeat_interval_ms": "the group's share.heartbeat.interval.ms says it",
+        "isolation": "the group's share.isolation.level says it",
+        "isolation_level": "the group's share.isolation.level says it",
+        "key_deserializer": "keys are bytes: decode them where you read them",
+        "session_timeout_ms": "the group's share.session.timeout.ms says it",
+        "start": "the group's share.auto.offset.reset says it",
+        "auto_offset_reset": "the group's share.auto.offset.reset says it",
+        "topic": "topics come behind the address: ShareConsumer(address, 'orders', group='work')",
+        "topics": "topics come behind the address: ShareConsumer(address, 'orders', group='work')",
         "value_deserializer": "values are bytes: decode them where you read them",
     },
 }
@@ -77,5 +94,6 @@ def check_names(
     near = [name for name in near if name in taken]
     if plain in INSTEAD[what]:
         raise TypeError(f"a {what} has no option {unknown[0]!r}: {INSTEAD[what][plain]}")
-    hint = f"; did you mean {near[0]}?" if near else f"; help({what.title()}) lists them"
+    listed = what.title().replace(" ", "")
+    hint = f"; did you mean {near[0]}?" if near else f"; help({listed}) lists them"
     raise TypeError(f"a {what} has no option {unknown[0]!r}{hint}")

@@ -65,10 +65,10 @@ def walk(row: FetchResponsePartition, from_offset: int) -> Iterator[Piece]:
             yield header, bytes(view), None
             continue
         decode_batch(view)
-        yield header, None, _loss(header)
+        yield header, None, loss_of(header)
 
 
-def _loss(header: BatchHeader) -> LossReason | None:
+def loss_of(header: BatchHeader) -> LossReason | None:
     """Why the offsets of a batch without records are missing; None when nothing was lost."""
     reason = gap_reason(header)
     if reason is not None:

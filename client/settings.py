@@ -157,6 +157,8 @@ def _check_fits(name: str, value: int) -> None:
 BATCH_BYTES = 512 * KIB
 
 ON_WIRE = {
+    "acquire_bytes",
+    "acquire_count",
     "fetch_min_bytes",
     "fetch_partition_bytes",
     "fetch_wait_ms",
@@ -166,8 +168,15 @@ ON_WIRE = {
     "transaction_timeout_ms",
 }
 ON_WIRE_MAX = (1 << 31) - 1
-MAY_BE_NONE = {"accept_timeout_ms"}
-MAY_BE_ZERO = {"linger_ms", "retry_backoff_ms", "reconnect_backoff_ms", "fetch_wait_ms"}
+MAY_BE_NONE = {"accept_timeout_ms", "max_hold_ms"}
+MAY_BE_ZERO = {
+    "acknowledge_interval_ms",
+    "fetch_wait_ms",
+    "linger_ms",
+    "max_hold_ms",
+    "reconnect_backoff_ms",
+    "retry_backoff_ms",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

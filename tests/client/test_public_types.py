@@ -10,6 +10,7 @@ from typing import Any, assert_type
 
 from segbroker import client
 from segbroker.client import (
+    AcknowledgeFailed,
     Acl,
     AclFilter,
     Admin,
@@ -18,6 +19,7 @@ from segbroker.client import (
     AsyncDeliveries,
     AsyncDelivery,
     AsyncProducer,
+    AsyncShareConsumer,
     AuthenticationFailed,
     BrokenError,
     BrokerError,
@@ -35,6 +37,7 @@ from segbroker.client import (
     Deliveries,
     Delivery,
     DeliveryFailed,
+    FailedAcknowledgement,
     FencedInstanceId,
     Gap,
     GapError,
@@ -43,6 +46,7 @@ from segbroker.client import (
     GroupMember,
     GroupMetadata,
     IllegalGeneration,
+    InvalidRecordState,
     NoTransaction,
     OffsetAndTimestamp,
     OffsetOutOfRange,
@@ -55,7 +59,9 @@ from segbroker.client import (
     RecordMetadata,
     Security,
     SegbrokerError,
+    ShareConsumer,
     ShareOffset,
+    ShareRecord,
     TimedOut,
     TlsFailed,
     TopicAlreadyExists,
@@ -72,6 +78,7 @@ from segbroker.client import (
 )
 
 ERRORS: tuple[type[SegbrokerError], ...] = (
+    AcknowledgeFailed,
     AuthenticationFailed,
     BrokenError,
     BrokerError,
@@ -84,6 +91,7 @@ ERRORS: tuple[type[SegbrokerError], ...] = (
     FencedInstanceId,
     GapError,
     IllegalGeneration,
+    InvalidRecordState,
     NoTransaction,
     OffsetOutOfRange,
     ProducerFenced,
@@ -130,6 +138,31 @@ def reads() -> None:
         for item in telling:
             assert_type(item, Record | Gap)
         assert_type(telling.poll(), list[Record | Gap])
+
+
+def works(told: list[FailedAcknowledgement]) -> None:
+    with ShareConsumer("a:1", "t", group="g", acquire="records", on_failed=told.extend) as consumer:
+        for record in consumer:
+            assert_type(record, ShareRecord)
+            assert_type(record.delivery_count, int)
+        consumer.release(*consumer.poll())
+    with ShareConsumer("a:1", "t", group="g", explicit=True, on_gap="yield") as telling:
+        for item in telling:
+            assert_type(item, ShareRecord | Gap)
+        assert_type(telling.poll(), list[ShareRecord | Gap])
+        try:
+            telling.commit()
+        except AcknowledgeFailed as error:
+            assert_type(error.failed, list[FailedAcknowledgement])
+
+
+async def works_asynchronously() -> None:
+    async with AsyncShareConsumer("a:1", "t", group="g", max_hold_ms=0) as consumer:
+        async for record in consumer:
+            assert_type(record, ShareRecord)
+            consumer.accept(record)
+        assert_type(await consumer.poll(), list[ShareRecord])
+        await consumer.commit()
 
 
 def administers(admin: Admin) -> None:

@@ -1,0 +1,260 @@
+"""What a member of a share group has of one partition, and what it has said of it.
+
+    acquired --> held --mark--> marked --take--> sent --answered--> done, or failed
+                  |  ^                            |
+                  |  +------- renewed ------------+
+                  +--> lapsed: its lock has ended, or the session with the broker
+
+held      offset -> until when it is locked for this member, handed out or waiting for that
+marked    offset -> what the caller has said of it; not held any more, unless it is to be renewed
+sent      what is on its way to the broker
+
+A lock begins at the broker before its answer is here: what has lapsed by this account has lapsed.
+The broker takes or refuses all that one request says of a partition.  So renewals, of which one
+may be late, travel alone.
+"""
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import NamedTuple
+from uuid import UUID
+
+from segbroker.protocol.messages_share_groups import (
+    ShareAcknowledgeRequestAcknowledgementBatch,
+    ShareFetchRequestAcknowledgementBatch,
+)
+
+from .errors import FailedAcknowledgement, InvalidRecordState, SegbrokerError
+from .records import RecordHeaders, TopicPartition
+
+LAPSED = "it is not locked for this member: the lock has ended, or it was acknowledged already"
+
+
+class ShareRecord(NamedTuple):
+    """One record as a share group's member has it.  `value` None is a tombstone.  Time in ms since
+    1970.  `delivery_count`: how often it was handed out to anybody, this time included."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: RecordHeaders
+    delivery_count: int
+
+
+class Kind(IntEnum):
+    """What can be said of an offset, by Kafka's numbers."""
+
+    GAP = 0
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
+
+class Run(NamedTuple):
+    """Offsets in a row, both ends included: one kind for all, or one for each."""
+
+    first: int
+    last: int
+    kinds: list[int]
+
+
+def runs_of(said: dict[int, Kind]) -> list[Run]:
+    """As few rows as say it, ascending."""
+    runs: list[Run] = []
+    offsets = sorted(said)
+    start = 0
+    for index in range(1, len(offsets) + 1):
+        if index < len(offsets) and offsets[index] == offsets[index - 1] + 1:
+            continue
+        row = offsets[start:index]
+        kinds = [int(said[offset]) for offset in row]
+        runs.append(Run(row[0], row[-1], kinds[:1] if len(set(kinds)) == 1 else kinds))
+        start = index
+    return runs
+
+
+def for_fetch(said: dict[int, Kind]) -> list[ShareFetchRequestAcknowledgementBatch]:
+    return [
+        ShareFetchRequestAcknowledgementBatch(
+            first_offset=run.first, last_offset=run.last, acknowledge_types=run.kinds
+        )
+        for run in runs_of(said)
+    ]
+
+
+def for_acknowledge(said: dict[int, Kind]) -> list[ShareAcknowledgeRequestAcknowledgementBatch]:
+    return [
+        ShareAcknowledgeRequestAcknowledgementBatch(
+            first_offset=run.first, last_offset=run.last, acknowledge_types=run.kinds
+        )
+        for run in runs_of(said)
+    ]
+
+
+class Acquired:
+    """See the module: one partition, as one broker's session has it."""
+
+    def __init__(self, tp: TopicPartition, topic_id: UUID) -> None:
+        self.tp = tp
+        self.topic_id = topic_id
+        self.held: dict[int, int] = {}
+        self.marked: dict[int, Kind] = {}
+        self.sent: dict[int, Kind] = {}
+        # Since when something is marked; when a lock is to be looked at next.
+        self.marked_since_ms: int | None = None
+        self.look_ms: int | None = None
+        self.lock_ms = 0
+        # Renewed without the caller's asking: nobody wants to hear of it.
+        self._unasked: set[int] = set()
+        # Since when the broker could not take what was said.
+        self.refused_since_ms: int | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is known or said of it."""
+        return not (self.held or self.marked or self.sent)
+
+    # What the broker has given.
+
+    def take_in(self, offsets: Iterable[int], lock_ms: int, now_ms: int) -> None:
+        """These are locked for this member from now on."""
+        self.lock_ms = lock_ms
+        until_ms = now_ms + lock_ms
+        self.held.update(dict.fromkeys(offsets, until_ms))
+        self._look_by(now_ms + lock_ms // 2)
+
+    def _look_by(self, at_ms: int) -> None:
+        self.look_ms = at_ms if self.look_ms is None else min(self.look_ms, at_ms)
+
+    def lapse(self, now_ms: int) -> list[FailedAcknowledgement]:
+        """Forget what is not locked any more; what was to be renewed of it."""
+        gone = [offset for offset, until_ms in self.held.items() if until_ms <= now_ms]
+        too_late: dict[int, Kind] = {}
+        for offset in gone:
+            del self.held[offset]
+            if offset in self.marked:
+                too_late[offset] = self.marked.pop(offset)
+        return failed(self.tp, too_late, InvalidRecordState(LAPSED))
+
+    # What the caller says.
+
+    def mark(self, offset: int, kind: Kind, now_ms: int) -> bool:
+        """Say what became of a record; False where it is not this member's to say (any more)."""
+        if offset in self.held:
+            if kind is not Kind.RENEW:
+                del self.held[offset]
+        elif kind is Kind.RENEW or offset not in self.marked:
+            return False
+        self.marked[offset] = kind
+        if self.marked_since_ms is None:
+            self.marked_since_ms = now_ms
+        return True
+
+    def mark_all(self, said: dict[int, Kind], now_ms: int) -> None:
+        for offset, kind in said.items():
+            self.mark(offset, kind, now_ms)
+
+    # What is sent.
+
+    def has_marked(self, *, renewals: bool) -> bool:
+        """Whether there are renewals to send, or anything else."""
+        return any((kind is Kind.RENEW) is renewals for kind in self.marked.values())
+
+    def take_marked(self, *, renewals: bool) -> dict[int, Kind]:
+        """What to send: renewals, or all the rest; it is on its way then."""
+        taken = {
+            offset: kind for offset, kind in self.marked.items() if (kind is Kind.RENEW) is renewals
+        }
+        for offset in taken:
+            del self.marked[offset]
+        if not self.marked:
+            self.marked_since_ms = None
+        self.sent.update(taken)
+        return taken
+
+    def due_renewals(self, now_ms: int) -> dict[int, Kind]:
+        """What has less than half of its time left; it is on its way then."""
+        soon_ms = now_ms + self.lock_ms // 2
+        due = {
+            offset: Kind.RENEW
+            for offset, until_ms in self.held.items()
+            if until_ms <= soon_ms and offset not in self.sent
+        }
+        self.sent.update(due)
+        self._unasked.update(due)
+        return due
+
+    def look_again(self, now_ms: int, *, in_ms: int | None = None) -> None:
+        """When the locks are to be looked at next: half of its time before one ends, or its end."""
+        self.look_ms = None
+        if self.held:
+            first_ms = min(self.held.values())
+            half_ms = first_ms - self.lock_ms // 2
+            wanted_ms = half_ms if half_ms > now_ms else first_ms
+            self.look_ms = wanted_ms if in_ms is None else min(first_ms, now_ms + in_ms)
+
+    # What became of it.
+
+    def settled(self, said: dict[int, Kind], now_ms: int) -> None:
+        """The broker has taken it."""
+        self.refused_since_ms = None
+        for offset, kind in said.items():
+            self.sent.pop(offset, None)
+            self._unasked.discard(offset)
+            if kind is Kind.RENEW and offset in self.held:
+                self.held[offset] = now_ms + self.lock_ms
+        self.look_again(now_ms)
+
+    def refused(
+        self, said: dict[int, Kind], error: SegbrokerError, now_ms: int
+    ) -> list[FailedAcknowledgement]:
+        """The broker has not, or nobody knows: what the caller has to hear of."""
+        self.refused_since_ms = None
+        asked = {offset: kind for offset, kind in said.items() if offset not in self._unasked}
+        self._unasked.difference_update(said)
+        for offset in said:
+            self.sent.pop(offset, None)
+        self.look_again(now_ms, in_ms=max(1, self.lock_ms // 8))
+        return failed(self.tp, asked, error)
+
+    def again(self, said: dict[int, Kind], now_ms: int) -> bool:
+        """To be said once more: the broker could not take it for now.  False: for too long."""
+        if self.refused_since_ms is None:
+            self.refused_since_ms = now_ms
+        elif now_ms >= self.refused_since_ms + self.lock_ms:
+            return False
+        for offset, kind in said.items():
+            self.sent.pop(offset, None)
+            self.marked.setdefault(offset, kind)
+        if self.marked_since_ms is None:
+            self.marked_since_ms = now_ms
+        return True
+
+    def lost(self, error: SegbrokerError) -> list[FailedAcknowledgement]:
+        """The session is over: nothing is this member's any more.  What was said and not sent."""
+        said, self.marked = self.marked, {}
+        self.held.clear()
+        self.marked_since_ms = self.look_ms = None
+        return failed(self.tp, said, error)
+
+
+def failed(
+    tp: TopicPartition, said: dict[int, Kind], error: SegbrokerError
+) -> list[FailedAcknowledgement]:
+    """Of what was said, one row for each kind; of gaps nobody wants to hear."""
+    by_kind: dict[Kind, list[int]] = {}
+    for offset in sorted(said):
+        by_kind.setdefault(said[offset], []).append(offset)
+    by_kind.pop(Kind.GAP, None)
+    return [
+        FailedAcknowledgement(*tp, tuple(offsets), kind.word, error)
+        for kind, offsets in by_kind.items()
+    ]

@@ -1,0 +1,82 @@
+"""One broker of a share group's member: the session with it, and what of it is locked.
+
+Beside it what the lanes need of the reading.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+from segbroker.protocol.messages_share_groups import ShareFetchResponsePartition
+
+from .acknowledging import Acquired, Kind
+from .backoff import Backoff
+from .connection import Connection
+from .errors import FailedAcknowledgement, SegbrokerError
+from .records import TopicPartition
+from .share_session import Key, ShareSession
+
+Told: TypeAlias = Sequence[FailedAcknowledgement]
+
+
+class Reader(Protocol):
+    """What the lanes need of the reading."""
+
+    def wait_ms(self, now_ms: int) -> int | None:
+        """How long a question for records may wait for them; None: nobody wants any."""
+
+    @property
+    def is_hurried(self) -> bool:
+        """Whether somebody waits for what was said to be taken."""
+
+    def may_renew(self, now_ms: int) -> bool:
+        """Whether the caller has come back recently enough."""
+
+    def take_in(
+        self, acquired: Acquired, row: ShareFetchResponsePartition, lock_ms: int, now_ms: int
+    ) -> None:
+        """Records came."""
+
+    def answered(self) -> None:
+        """A broker has said something."""
+
+    def told(self, failed: Told) -> None:
+        """What was said does not hold."""
+
+    def fail(self, error: SegbrokerError) -> None:
+        """Something that the caller has to hear."""
+
+
+class Lane:
+    """One broker: the session with it, and what of it is locked for this member."""
+
+    def __init__(self, node_id: int, session: ShareSession, backoff: Backoff) -> None:
+        self.node_id = node_id
+        self.session = session
+        self.backoff = backoff
+        self.connection: Connection | None = None
+        self.is_asked = False
+        self.is_fetching = False
+        self.retry_at_ms = 0
+        self.wanted: dict[Key, TopicPartition] = {}
+        self.acquired: dict[Key, Acquired] = {}
+        # The same by name; of a topic that was made anew the new one.
+        self.by_name: dict[TopicPartition, Acquired] = {}
+
+    def part(self, key: Key, tp: TopicPartition) -> Acquired:
+        part = self.acquired.get(key)
+        if part is None:
+            part = self.acquired[key] = self.by_name[tp] = Acquired(tp, key[0])
+        return part
+
+    def forget_idle(self) -> None:
+        """Of what nothing is known nothing is kept."""
+        self.acquired = {key: part for key, part in self.acquired.items() if not part.is_idle}
+        self.by_name = {part.tp: part for part in self.acquired.values()}
+
+    def take_marked(self, *, renewals: bool) -> dict[Key, dict[int, Kind]]:
+        """What is to be said, which is on its way then."""
+        return {
+            key: part.take_marked(renewals=renewals)
+            for key, part in self.acquired.items()
+            if part.has_marked(renewals=renewals)
+        }
