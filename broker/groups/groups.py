@@ -255,21 +255,22 @@ class Groups(GroupOffsets):
         self.check_open()
         if (group := self.share_groups.get(group_id)) is not None:
             return group
-        if not self._gives_way(group_id):
-            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+        self.check_shared(group_id)
         self._check_room(group_id)
+        self.remove(group_id)  # what nobody is in any more, and stands nowhere
         return self.share_groups.make(group_id)
 
-    def _gives_way(self, group_id: str) -> bool:
-        """Whether a share group may have this name: another that nobody is in, and that stands
-        nowhere, is deleted then."""
+    def check_shared(self, group_id: str) -> None:
+        """Raise Refused where another kind of group has this name: one that somebody is in, or
+        that stands somewhere."""
+        if not (self.share_groups.has(group_id) or self._is_free(group_id)):
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+
+    def _is_free(self, group_id: str) -> bool:
         group = self._groups.get(group_id)
         has_members = self._keeps(group_id) if group is None else not group.is_idle
         stands = group_id in self._manager.committed or self.committing(group_id)
-        if has_members or stands or self._pending(group_id):
-            return False
-        self.remove(group_id)
-        return True
+        return not (has_members or stands or self._pending(group_id))
 
     def install(self, made: ConsumerGroup) -> None:
         """A group that was obtained is there now, if it was not before."""

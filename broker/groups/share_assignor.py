@@ -12,17 +12,22 @@ Invariants, for each set of members and partitions that are dealt out together: 
 somebody's, every member has one; none has more than its room, no partition more members than its
 sharing.  The same group gives the same assignment.
 
-Costs: linear in members and partitions; in their product where the last partitions find those who
-have room among their members already.
+Limit: dealt out topic by topic, each topic has at least as many places as readers.  Where that is
+more than PLACES_MAX in all, each partition has one member instead, as evenly as `uniform` does it,
+and who would have nothing shares one.
+
+Costs: linear in members and partitions, or in places.
 """
 
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from .server_assignors import Assignment, Partition, Subscriber, TopicId, readers_of
+from .server_assignors import Assignment, Partition, Subscriber, TopicId, readers_of, uniform
 
 SIMPLE: Final = "simple"
+PLACES_MAX: Final = 20_000
+"""Some 50 ms of dealing out."""
 
 
 def simple(
@@ -37,16 +42,34 @@ def simple(
     members = [one.member_id for one in subscribers]
     if all(one.topics is topics or one.topics == topics for one in subscribers):
         return _dealt(members, _partitions(sorted(topics & counts.keys()), counts), previous)
+    readers_by_topic = readers_of(subscribers, counts)
+    if sum(max(len(of), counts[topic]) for topic, of in readers_by_topic.items()) > PLACES_MAX:
+        return _sparse(subscribers, counts, previous)
     had: dict[TopicId, dict[str, list[Partition]]] = {}
     for member in members:
         for partition in previous.get(member, ()):
             had.setdefault(partition[0], {}).setdefault(member, []).append(partition)
     found: dict[str, list[Partition]] = {member: [] for member in members}
-    for topic, readers in readers_of(subscribers, counts).items():
+    for topic, readers in readers_by_topic.items():
         dealt = _dealt(readers, _partitions([topic], counts), had.get(topic, {}))
         for member, mine in dealt.items():
             found[member] += mine
     return {member: tuple(mine) for member, mine in found.items()}
+
+
+def _sparse(
+    subscribers: Sequence[Subscriber],
+    counts: Mapping[TopicId, int],
+    previous: Mapping[str, tuple[Partition, ...]],
+) -> Assignment:
+    """Each partition is one member's; who has none that way has one that another has, too."""
+    found = uniform(subscribers, counts, previous)
+    for place, one in enumerate(subscribers):
+        topics = () if found[one.member_id] else sorted(one.topics & counts.keys())
+        if some := [topic for topic in topics if counts[topic]]:
+            topic = some[place % len(some)]
+            found[one.member_id] = ((topic, place % counts[topic]),)
+    return found
 
 
 def _partitions(topics: Sequence[TopicId], counts: Mapping[TopicId, int]) -> list[Partition]:

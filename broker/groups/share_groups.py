@@ -10,6 +10,8 @@ Groups has them among its own, counts them together, and asks here whether a nam
 from collections.abc import Callable, Container
 from typing import Final
 
+import structlog
+
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.share_groups import SECTION
@@ -20,6 +22,8 @@ from .group_alarms import GroupAlarms
 from .group_keys import SHARE_SESSION
 from .group_settings import GroupSettings
 from .share_group import ShareGroup
+
+log = structlog.get_logger()
 
 _NONE: Final[frozenset[str]] = frozenset()
 
@@ -70,6 +74,7 @@ class ShareGroups:
             group_id,
             self._settings.in_force(group_id, SHARE_SESSION),
             self._config.group_share_size_max,
+            empty_since_ms=self._monotonic_ms(),
         )
         return made
 
@@ -95,7 +100,10 @@ class ShareGroups:
 
     def _ring(self, group: ShareGroup) -> None:
         now_ms = self._monotonic_ms()
-        group.tick(now_ms)
+        try:
+            group.tick(now_ms)
+        except Exception:
+            log.exception("group_failed", group=group.group_id)
         if group.is_idle and self._ends_ms(group) <= now_ms:
             self.remove(group.group_id)
         self.changed(group)

@@ -38,7 +38,7 @@ class Member(NamedTuple):
 
 
 def member_of(core: Core, request: ShareFetchRequest | ShareAcknowledgeRequest) -> Member:
-    """Raises Refused: share groups are switched off, or it does not say."""
+    """Raises Refused: share groups are switched off, or it does not say, or says another group."""
     if not core.config.takes_share_groups:
         raise Refused(ErrorCode.UNSUPPORTED_VERSION, "share groups are switched off here")
     if not request.group_id:
@@ -47,6 +47,7 @@ def member_of(core: Core, request: ShareFetchRequest | ShareAcknowledgeRequest) 
         raise Refused(
             ErrorCode.INVALID_REQUEST, f"the id of a member has 1 to {MEMBER_ID_MAX} characters"
         )
+    core.groups.check_shared(request.group_id)
     return Member(request.group_id, request.member_id)
 
 

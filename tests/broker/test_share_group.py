@@ -239,6 +239,19 @@ def test_members_with_other_subscriptions_read_those_topics_alone() -> None:
     assert parts("b", 0)[0] in found["z"]  # one partition, two readers: they share it
 
 
+def test_many_members_of_many_topics_share_no_more_than_they_have_to() -> None:
+    counts = {index.to_bytes(16, "big"): 2 for index in range(100)}
+    topics = sorted(counts)
+    some = [Subscriber(f"m{n}", f"m{n}", frozenset(topics[n % 2 :])) for n in range(300)]
+    found = simple(some, counts, {})
+    read = Counter(p for mine in found.values() for p in mine)
+    assert set(read) == {(topic, index) for topic in topics for index in (0, 1)}
+    assert all(found[one.member_id] for one in some)
+    assert sum(read.values()) <= 300 + 200
+    for one in some:
+        assert all(topic in one.topics for topic, _ in found[one.member_id])
+
+
 def test_nothing_to_read_and_nobody_to_read_it() -> None:
     assert simple([], counts_of(a=1), {}) == {}
     assert simple(subscribers(x="a"), {}, {"x": parts("a", 0)}) == {"x": ()}

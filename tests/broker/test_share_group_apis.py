@@ -17,6 +17,10 @@ from segbroker.protocol.messages_groups import (
     OffsetDeleteResponse,
 )
 from segbroker.protocol.messages_share_groups import (
+    ShareFetchRequest,
+    ShareFetchRequestPartition,
+    ShareFetchRequestTopic,
+    ShareFetchResponse,
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
     ShareGroupDescribeResponseGroup,
@@ -315,6 +319,32 @@ async def test_a_group_with_members_or_offsets_is_no_share_group() -> None:
         assert reply.error_code == ErrorCode.GROUP_ID_NOT_FOUND
         assert await delete(client) == 0
         assert (await beat(client, sharing())).error_code == 0
+
+
+async def test_nothing_is_fetched_for_a_group_of_another_kind() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        topic = ShareFetchRequestTopic(
+            topic_id=broker.core.topics.all["t"].topic_id,
+            partitions=[ShareFetchRequestPartition(partition_index=0, acknowledgement_batches=[])],
+        )
+        request = ShareFetchRequest(
+            group_id="g",
+            member_id="m",
+            share_session_epoch=0,
+            max_wait_ms=0,
+            min_bytes=0,
+            max_records=1,
+            batch_size=1,
+            topics=[topic],
+            forgotten_topics_data=[],
+        )
+        await consumer_beat(client, joining())
+        reply = await client.ask(request, ShareFetchResponse, 1)
+        assert reply.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert not broker.core.shares.has("g")
+        await consumer_beat(client, joining(member_epoch=-1))
+        assert (await client.ask(request, ShareFetchResponse, 1)).error_code == 0
 
 
 async def test_a_name_that_nobody_uses_any_more_may_be_of_another_kind() -> None:
