@@ -4,8 +4,7 @@ Markers, gaps and batches without records hold none, and for readers of committe
 aborted transactions.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 from segbroker.protocol.record_batch import BatchHeader, iter_batches, read_header
 from segbroker.segments.transaction_index import AbortedRanges
@@ -13,41 +12,48 @@ from segbroker.segments.transaction_index import AbortedRanges
 from .share_partition import Acquired, Batch
 
 
-class Fetched(NamedTuple):
-    """Whole batches, one behind the other."""
+class Fetched:
+    """Whole batches, one behind the other; looked at as far as somebody wants them."""
 
-    records: memoryview
-    batches: list[Batch]
-    stops: list[int]
-    """Where each batch ends in `records`."""
+    __slots__ = ("_aborted", "_looked_at", "_records", "_stops")
+
+    def __init__(self, records: memoryview, aborted: AbortedRanges | None) -> None:
+        """aborted: for a reader of committed records."""
+        self._records = records
+        self._aborted = aborted
+        self._looked_at: list[Batch] = []
+        # Where each of them ends in the records.
+        self._stops: list[int] = []
+
+    def batches(self) -> Iterator[Batch]:
+        """Each of them, in order; once."""
+        stop = 0
+        for batch in iter_batches(self._records):
+            header = read_header(batch)
+            stop += len(batch)
+            found = Batch(header.base_offset, header.next_offset - 1, self._has_records(header))
+            self._looked_at.append(found)
+            self._stops.append(stop)
+            yield found
 
     def with_records(self, acquired: Sequence[Acquired]) -> memoryview:
         """The batches from the first to the last of which something was acquired."""
         if not acquired:
-            return self.records[:0]
+            return self._records[:0]
         first, last = acquired[0].first, acquired[-1].last
         start = stop = 0
-        for batch, end in zip(self.batches, self.stops, strict=True):
+        for batch, end in zip(self._looked_at, self._stops, strict=True):
             if batch.last < first:
                 start = end
             stop = end
             if batch.last >= last:
                 break
-        return self.records[start:stop]
+        return self._records[start:stop]
 
-
-def fetched(records: memoryview, aborted: AbortedRanges | None) -> Fetched:
-    """Look through what was read; aborted: for a reader of committed records."""
-    batches, stops, stop = [], [], 0
-    for batch in iter_batches(records):
-        header = read_header(batch)
-        stop += len(batch)
-        has_records = not header.is_control and header.records_count > 0
-        if has_records and aborted is not None and _is_aborted(header, aborted):
-            has_records = False
-        batches.append(Batch(header.base_offset, header.next_offset - 1, has_records))
-        stops.append(stop)
-    return Fetched(records[:stop], batches, stops)
+    def _has_records(self, header: BatchHeader) -> bool:
+        if header.is_control or header.records_count <= 0:
+            return False
+        return self._aborted is None or not _is_aborted(header, self._aborted)
 
 
 def _is_aborted(header: BatchHeader, aborted: AbortedRanges) -> bool:

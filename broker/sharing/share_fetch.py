@@ -46,7 +46,7 @@ from ..partitions.isolation import READ_COMMITTED, visible_end
 from ..partitions.partition import Partition
 from ..peers.replies import Buffer
 from ..refused import Refused
-from ..shares.fetched import fetched
+from ..shares.fetched import Fetched
 from ..shares.share_partition import Acknowledgement
 from ..shares.share_session import FINAL_EPOCH, FIRST_EPOCH, Place, ShareSession
 from ..shares.shares import Replies, SharedPartition
@@ -383,11 +383,11 @@ class _ShareFetching:
             return
         if self._is_gone or live.is_gone:
             return
-        found = fetched(buffer[:count], aborted)
+        found = Fetched(buffer[:count], aborted)
         limits = self._core.shares.limits(live.key.group_id)
         acquired = live.part.acquire(
             self._session.member_id,
-            found.batches,
+            found.batches(),
             limits,
             monotonic_ms(),
             offset=one.offset,
