@@ -16,6 +16,7 @@ from segbroker.protocol.messages_share_groups import (
 )
 
 from ..access.authorizer import READ, TOPIC
+from ..apis.share_group_apis import check_member_id
 from ..call import Call
 from ..core import Core
 from ..groups.group_keys import SHARE_RENEW
@@ -26,8 +27,6 @@ from ..shares.share_session import Place
 from ..shares.shares import SharedPartition
 
 RENEWS_SINCE: Final = 2
-MEMBER_ID_MAX: Final = 36
-"""Characters; that of a UUID as text."""
 
 
 class Member(NamedTuple):
@@ -43,10 +42,8 @@ def member_of(core: Core, request: ShareFetchRequest | ShareAcknowledgeRequest) 
         raise Refused(ErrorCode.UNSUPPORTED_VERSION, "share groups are switched off here")
     if not request.group_id:
         raise Refused(ErrorCode.INVALID_REQUEST, "the request names no group")
-    if not request.member_id or len(request.member_id) > MEMBER_ID_MAX:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST, f"the id of a member has 1 to {MEMBER_ID_MAX} characters"
-        )
+    check_member_id(request.member_id)
+    assert request.member_id is not None, "checked"
     core.groups.check_shared(request.group_id)
     return Member(request.group_id, request.member_id)
 

@@ -46,11 +46,11 @@ class KafkaPython(Client):
             heartbeat_interval_ms=500,
             **more,
         )
-        # Joined before it knows the topic, it leads a generation in which nobody has anything, then
-        # joins again because its metadata changed.  Release 3.0 takes that for done as soon as it
-        # has assigned: if the answer comes between two polls, nobody ever looks at it.
-        consumer.partitions_for_topic(topic)
+        # Who leads before it has looked at the topics that it subscribes to joins again when it
+        # has.  Release 3.0 takes that for done as soon as it has assigned: if the answer comes
+        # between two polls nobody ever looks at it, and no heartbeat is sent any more.
         consumer.subscribe([topic])
+        consumer.partitions_for_topic(topic)
         return consumer
 
     def poll(self, handle: Any) -> list[bytes]:
