@@ -183,7 +183,6 @@ class ShareGroup:
         self._counts = self._counted()
         if not self.members:
             self.empty_since_ms = now_ms
-            self.assignment_epoch = self.epoch
 
     def tick(self, now_ms: int) -> None:
         """Drop who was not heard of for a session."""
