@@ -24,8 +24,10 @@ is pure: what it was given stays as it is.
 Invariant: a group of the section has a topic, and a topic of it a partition.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -44,6 +46,8 @@ _SPAN_SIZE_MAX: Final = 24
 """Of a span: two offsets, its state and how often it was handed out."""
 _EVENT_OVERHEAD: Final = 112
 """Of an event, beside its rows and the group's name."""
+_FIRST: Final = itemgetter(0)
+_LAST: Final = itemgetter(1)
 
 Content: TypeAlias = Mapping[str, Mapping[str, Any]]
 Fields: TypeAlias = Mapping[str, Any]
@@ -129,7 +133,8 @@ def pieces(group: str, rows: Iterable[ShareRow], size_max: int) -> Iterator[list
 
 def grows(content: Content, group: str, row: ShareRow) -> bool:
     """Whether there would be a row that is not there yet."""
-    return state_of(content, group, row.topic, row.topic_id, row.partition) is None
+    topic_id, rows = content.get(group, {}).get(row.topic, (b"", {}))
+    return topic_id != row.topic_id.bytes or str(row.partition) not in rows
 
 
 def state_of(
@@ -157,26 +162,45 @@ def _state(row: Sequence[Any]) -> ShareState:
 
 
 def overlaid(
-    known: Iterable[Sequence[int]], above: Iterable[Sequence[int]], start: int
-) -> list[list[int]]:
+    known: Sequence[Sequence[int]], above: Iterable[Sequence[int]], start: int
+) -> list[Sequence[int]]:
     """Spans with others laid over them, from `start` on; neighbours with one fate are one.
 
-    known: ascending, apart from each other; likewise above.
+    Only those around the others are looked at: a group that leaves a gap in every second record has
+    thousands, and acknowledges one.
+    known: as this makes them.  above: ascending, apart from each other.
     """
-    pieces = [list(span) for span in above if span[1] >= start]
-    covers = iter(pieces.copy())
-    cover = next(covers, None)
+    covers = [span for span in above if span[1] >= start]
+    left = list(known[bisect_left(known, start, key=_LAST) :])
+    if left and left[0][0] < start:
+        left[0] = [start, *left[0][1:]]
+    if not covers:
+        return left
+    # With those that only touch them: they may be one then.
+    begin = bisect_left(left, covers[0][0] - 1, key=_LAST)
+    end = bisect_right(left, covers[-1][1] + 1, begin, key=_FIRST)
+    left[begin:end] = _laid_over(left[begin:end], covers, start)
+    return left
+
+
+def _laid_over(
+    known: Iterable[Sequence[int]], covers: Sequence[Sequence[int]], start: int
+) -> list[list[int]]:
+    """As `overlaid`, looking at all."""
+    pieces = [list(span) for span in covers]
+    rest = iter(covers)
+    cover = next(rest, None)
     for first, last, state, deliveries in known:
-        at = max(first, start)
+        at = first
         while cover is not None and cover[1] < at:
-            cover = next(covers, None)
+            cover = next(rest, None)
         while cover is not None and cover[0] <= last:
             if cover[0] > at:
                 pieces.append([at, cover[0] - 1, state, deliveries])
             at = max(at, cover[1] + 1)
             if cover[1] > last:
                 break
-            cover = next(covers, None)
+            cover = next(rest, None)
         if at <= last:
             pieces.append([at, last, state, deliveries])
     found: list[list[int]] = []

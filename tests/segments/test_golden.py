@@ -125,6 +125,29 @@ def test_offsets_that_were_committed_with_a_time_of_their_own_and_without() -> N
     assert decode_metadata(after.encode(), "golden").sections == after.sections
 
 
+def test_where_share_groups_stand() -> None:
+    names = ("share-states-1", "share-offsets-set-1", "share-offsets-forgotten-1")
+    events = [decode_event(golden(name)) for name in names]
+    assert [event.encode() for event in events] == [golden(name) for name in names]
+    topic_id = bytes.fromhex("00112233445546778899aabbccddeeff")
+    known = decode_metadata(golden("metadata-2"), "golden")
+    (meta,) = [replace(meta, name="flights") for meta in list(known.topics.values())[:1]]
+    before = {"share_groups": {"h": {"flights": [topic_id, {"0": [1, []]}]}}}
+    state = replace(
+        known.with_topic(replace(meta, topic_id=UUID(bytes=topic_id))), sections=before, seq=6
+    )
+    after = apply_all(state, events)
+    assert after.sections["share_groups"] == {
+        "g": {
+            "flights": [
+                topic_id,
+                {"0": [5, [[7, 9, 2, 1], [11, 11, 0, 2], [1 << 40, 1 << 40, 4, 5]]], "1": [3, []]},
+            ]
+        }
+    }
+    assert decode_metadata(after.encode(), "golden").sections == after.sections
+
+
 def test_a_wal_file_of_version_1() -> None:
     # The zeros between header and frames are not stored.
     stored = golden("wal-1")

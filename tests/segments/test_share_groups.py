@@ -59,14 +59,30 @@ def by_offset(rows: list[Span]) -> dict[int, tuple[int, int]]:
 
 @given(spans(), spans(), st.integers(0, OFFSET_MAX))
 def test_spans_laid_over_others_are_as_offset_by_offset(
-    known: list[Span], above: list[Span], start: int
+    before: list[Span], above: list[Span], start: int
 ) -> None:
+    known = [Span(*row) for row in overlaid([], before, 0)]
     found = [Span(*row) for row in overlaid(known, above, start)]
-    expected = {o: f for o, f in (by_offset(known) | by_offset(above)).items() if o >= start}
+    expected = {o: f for o, f in (by_offset(before) | by_offset(above)).items() if o >= start}
     assert by_offset(found) == expected
     for one, after in pairwise(found):
         assert one.last < after.first
         assert one.last + 1 < after.first or one[2:] != after[2:], "neighbours with one fate"
+
+
+def test_of_two_acknowledgements_that_were_under_way_the_farther_start_stands() -> None:
+    first = states(None, states_fields("g", [ShareRow("t", ID, 0, 9)]))
+    second = states(first, states_fields("g", [ShareRow("t", ID, 0, 5, [Span(5, 10, 2, 1)])]))
+    assert state_of(second, "g", "t", ID, 0) == ShareState(9, (Span(9, 10, 2, 1),))
+
+
+def test_what_is_laid_over_leaves_what_it_was_laid_over_as_it_was() -> None:
+    known = [[n, n, 2, 1] for n in range(0, 40, 2)]
+    was = [list(span) for span in known]
+    found = overlaid(known, [Span(9, 11, 2, 1)], 5)
+    assert found == [[6, 6, 2, 1], [8, 12, 2, 1], *([n, n, 2, 1] for n in range(14, 40, 2))]
+    assert known == was
+    assert overlaid(known, [], 39) == []
 
 
 def test_events_to_a_section_and_back() -> None:
