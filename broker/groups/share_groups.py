@@ -7,7 +7,7 @@ for good, as in Kafka, until somebody deletes it.  Members and epochs are in mem
 Groups has them among its own, counts them together, and asks here whether a name is theirs.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Container
 from typing import Final
 
 import structlog
@@ -21,6 +21,7 @@ from ..loop.deadlines import Deadlines
 from .group_alarms import GroupAlarms
 from .group_keys import SHARE_SESSION
 from .group_settings import GroupSettings
+from .session_clock import monotonic_ms
 from .share_group import ShareGroup
 
 log = structlog.get_logger()
@@ -37,10 +38,7 @@ class ShareGroups:
         config: BrokerConfig,
         deadlines: Deadlines,
         settings: GroupSettings,
-        monotonic_ms: Callable[[], int],
     ) -> None:
-        """monotonic_ms: the clock of sessions."""
-        self._monotonic_ms = monotonic_ms
         self._manager = manager
         self._config = config
         self._settings = settings
@@ -74,7 +72,7 @@ class ShareGroups:
             group_id,
             self._settings.in_force(group_id, SHARE_SESSION),
             self._config.group_share_size_max,
-            empty_since_ms=self._monotonic_ms(),
+            empty_since_ms=monotonic_ms(),
         )
         return made
 
@@ -99,7 +97,7 @@ class ShareGroups:
         return group.empty_since_ms + self._config.group_kept_empty_ms
 
     def _ring(self, group: ShareGroup) -> None:
-        now_ms = self._monotonic_ms()
+        now_ms = monotonic_ms()
         try:
             group.tick(now_ms)
         except Exception:

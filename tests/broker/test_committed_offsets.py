@@ -362,7 +362,7 @@ async def test_offsets_of_members_that_a_start_does_not_bring_back_count_from_th
 async def test_offsets_of_more_members_than_are_written_down_count_from_when_they_were_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("segbroker.broker.groups.groups.LOOK_INTO_MS", 0)
+    monkeypatch.setattr("segbroker.broker.groups.group_upkeep.LOOK_INTO_MS", 0)
     monkeypatch.setattr("segbroker.broker.groups.kept_sizes.ALL_SIZES_MAX", 100)
     now, disk = 1_700_000_000_000, MemoryStorage()
     async with alone(disk, lambda: now) as broker, connect(broker.address) as client:
@@ -393,7 +393,7 @@ async def test_a_group_with_members_keeps_no_offsets_of_topics_that_it_left_long
     is_deal_done: bool,
     is_left: dict[tuple[str, int], int],
 ) -> None:
-    monkeypatch.setattr("segbroker.broker.groups.groups.LOOK_INTO_MS", 0)
+    monkeypatch.setattr("segbroker.broker.groups.group_upkeep.LOOK_INTO_MS", 0)
     day_ms, now = 24 * 3600 * 1000, 1_700_000_000_000
     async with (
         serving(now_ms=lambda: now, group_initial_rebalance_delay_ms=0) as broker,

@@ -201,7 +201,7 @@ async def test_an_expression_subscribes_to_topics_as_they_are_made() -> None:
 async def test_offsets_of_a_topic_that_no_member_reads_any_more_go_after_their_time(
     monkeypatch: pytest.MonkeyPatch, subscription: str
 ) -> None:
-    monkeypatch.setattr("segbroker.broker.groups.groups.LOOK_INTO_MS", 0)
+    monkeypatch.setattr("segbroker.broker.groups.group_upkeep.LOOK_INTO_MS", 0)
     week_ms, now = 7 * 24 * 3600 * 1000, 1_700_000_000_000
     async with serving(now_ms=lambda: now) as broker, connect(broker.address) as client:
         await client.create("t")

@@ -94,7 +94,7 @@ async def test_members_go_on_after_a_stop_and_who_left_is_unknown() -> None:
 async def test_offsets_of_members_that_were_not_heard_of_yet_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("segbroker.broker.groups.groups.LOOK_INTO_MS", 0)
+    monkeypatch.setattr("segbroker.broker.groups.group_upkeep.LOOK_INTO_MS", 0)
     disk = MemoryStorage()
     async with broker_on(disk) as (_, (client,)):
         one = Member(client, "one")

@@ -5,7 +5,8 @@ from typing import Final
 import pytest
 import trio
 
-from segbroker.broker.groups.groups import OFFSETS_MAX, Groups
+from segbroker.broker.groups.group_upkeep import OFFSETS_MAX
+from segbroker.broker.groups.groups import Groups
 from segbroker.protocol.messages_groups import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -158,7 +159,7 @@ async def test_the_next_commit_says_anew_how_long_an_offset_is_kept() -> None:
 async def test_in_a_group_with_members_such_an_offset_goes_where_nobody_reads_the_topic(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr("segbroker.broker.groups.groups.LOOK_INTO_MS", 0)
+    monkeypatch.setattr("segbroker.broker.groups.group_upkeep.LOOK_INTO_MS", 0)
     async with alone(MemoryStorage(), lambda: NOW) as broker, connect(broker.address) as client:
         for topic in ("t", "left"):
             await client.create(topic)
