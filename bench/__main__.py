@@ -27,6 +27,7 @@ SCENARIOS = {
     "recovery": "Starts after a SIGKILL",
     "groups": "Consumer groups",
     "scale": "Many connections, partitions, slow readers",
+    "shares": "Share groups",
     "topics": "Clients of thousands of topics",
     "spark": "The Spark source into noop",
 }

@@ -1,4 +1,4 @@
-"""`segbroker group list | describe | seek | delete`.
+"""`segbroker group list | describe | settings | alter | seek | delete`.
 
 What a script would read goes to standard output (names, descriptions, --json); that something was
 done is said on standard error.
@@ -27,7 +27,7 @@ from .failures import STOP_THEM, Failure
 from .group_lag import SHARE, Ages, Facts, facts_of, facts_of_all, listed
 from .start_position import is_number, parse_start
 from .tables import table_lines
-from .topic import echo_table, json_option, open_admin
+from .topic import check_known, echo_table, json_option, open_admin, settings_option
 from .words import plural
 
 if TYPE_CHECKING:
@@ -169,6 +169,55 @@ def _described(facts: Facts) -> Iterator[str]:
 
 def _seconds(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds:,.1f} s"
+
+
+@group.command()
+@click.argument("name")
+@json_option
+@bootstrap_option
+def settings(name: str, as_json: bool, bootstrap: str) -> None:
+    """Print the settings that hold for the group NAME, and where each is set.
+
+    The group need not be there yet.
+
+    \b
+    Example:
+      segbroker group settings workers
+    """
+    with open_admin(bootstrap) as admin:
+        found = admin.describe_group_config(name)
+    if as_json:
+        rows = {key: {"value": one.value, "source": one.source} for key, one in found.items()}
+        click.echo(json.dumps(rows, indent=2))
+        return
+    lines = [(key, one.value or "", one.source) for key, one in sorted(found.items())]
+    echo_table(("setting", "value", "from"), lines, numbers=frozenset())
+
+
+@group.command()
+@click.argument("name")
+@settings_option("group", "group settings")
+@click.option("--unset", metavar="KEY", multiple=True, help="Take back what was set here.")
+@bootstrap_option
+def alter(name: str, settings: dict[str, str], unset: tuple[str, ...], bootstrap: str) -> None:
+    """Change settings of the group NAME, which need not be there yet.
+
+    They are in force, and will be after a restart, when the command returns.
+
+    \b
+    Examples:
+      segbroker group alter workers -c share.auto.offset.reset=earliest
+      segbroker group alter workers -c share.record.lock.duration.ms=60000
+      segbroker group alter workers --unset share.auto.offset.reset
+    """
+    changes: dict[str, str | None] = {**settings, **dict.fromkeys(unset)}
+    if not changes:
+        raise click.UsageError("nothing to change; give -c or --unset")
+    with open_admin(bootstrap) as admin:
+        if unset:
+            check_known("group", unset, admin.describe_group_config(name))
+        admin.alter_group_config(name, changes)
+    note(f"changed {', '.join(changes)} of group {name}")
 
 
 # -10 is a position: what is no option is an argument here, and one too many is an error.

@@ -278,11 +278,17 @@ def alter(
             note(f"topic {name} now has {plural(partitions, 'partition')}")
 
 
+_HINTS = {
+    "broker": BROKER_SETTINGS_HINT,
+    "group": "segbroker group settings lists them",
+}
+
+
 def check_known(whose: str, keys: Iterable[str], known: Container[str]) -> None:
     """A broker that is told to forget a setting it never had is content; who mistyped it is not."""
     for key in keys:
         if key not in known:
-            hint = topic_setting_hint(key) if whose == "topic" else BROKER_SETTINGS_HINT
+            hint = topic_setting_hint(key) if whose == "topic" else _HINTS[whose]
             raise Failure(f"there is no {whose} setting {key!r}", ExitCode.CONFIG, hint)
 
 

@@ -32,6 +32,7 @@ What is where, from the inside out; a module imports only what stands above it:
     asking                                               the admin's
     administration group_administration share_offsets cleaning
     acl_administration quota_administration user_administration broker_administration
+    group_settings
     transport thread_driver async_driver heap turns      sockets; who waits, whose turn it is
     producer consumer share_consumer admin                what a user sees
     async_producer async_consumer async_share_consumer async_admin, transforming
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
     from .consumer import Consumer
     from .group_administration import GroupDescription, GroupListing, GroupMember
     from .group_offsets import CommittedOffset, GroupMetadata
+    from .group_settings import GroupSetting
     from .producer import Deliveries, Producer
     from .producer import SyncDelivery as Delivery
     from .quota_administration import Quota
@@ -111,6 +113,7 @@ _LOADED_LATER = {
     "GroupMetadata": "group_offsets",
     "GroupDescription": "group_administration",
     "GroupListing": "group_administration",
+    "GroupSetting": "group_settings",
     "GroupMember": "group_administration",
     "ClusterDescription": "administration",
     "ConfigEntry": "administration",
@@ -171,6 +174,7 @@ __all__ = [
     "GroupListing",
     "GroupMember",
     "GroupMetadata",
+    "GroupSetting",
     "IllegalGeneration",
     "InvalidRecordState",
     "NoTransaction",

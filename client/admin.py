@@ -20,6 +20,7 @@ from . import (
     administration,
     broker_administration,
     group_administration,
+    group_settings,
     quota_administration,
     share_offsets,
     user_administration,
@@ -31,6 +32,7 @@ from .cleaning import Cleaning, cleanings
 from .engine import Engine
 from .group_administration import GroupDescription, GroupListing
 from .group_offsets import CommittedOffset
+from .group_settings import GroupSetting
 from .quota_administration import Quota
 from .records import ByPartition, OffsetAndTimestamp, TopicPartition
 from .security import Security
@@ -217,6 +219,18 @@ class Admin:
     def delete_group(self, group_id: str) -> None:
         """Delete a group without members.  Raises NonEmptyGroup, GroupIdNotFound."""
         self._driver.call(group_administration.delete_group(self._engine, group_id))
+
+    def describe_group_config(self, group_id: str) -> dict[str, GroupSetting]:
+        """All settings of a group, what holds and where it is set; the group need not be there."""
+        return self._driver.call(group_settings.describe_group_config(self._engine, group_id))
+
+    def alter_group_config(self, group_id: str, changes: Mapping[str, Setting | None]) -> None:
+        """Set keys of the settings of a group; None has the broker's hold for it again.
+
+        They are durable and in force when this returns.  Raises InvalidConfig: there is no such
+        key, or it has no such value.
+        """
+        self._driver.call(group_settings.alter_group_config(self._engine, group_id, changes))
 
     def share_offsets(self, group_id: str) -> dict[TopicPartition, ShareOffset]:
         """Where a share group stands, and how far it is behind; empty for one that there is not."""

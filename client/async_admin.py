@@ -17,6 +17,7 @@ from . import (
     administration,
     broker_administration,
     group_administration,
+    group_settings,
     quota_administration,
     share_offsets,
     user_administration,
@@ -29,6 +30,7 @@ from .cleaning import Cleaning, cleanings
 from .engine import Engine
 from .group_administration import GroupDescription, GroupListing
 from .group_offsets import CommittedOffset
+from .group_settings import GroupSetting
 from .quota_administration import Quota
 from .records import ByPartition, OffsetAndTimestamp, TopicPartition
 from .security import Security
@@ -205,6 +207,20 @@ class AsyncAdmin:
     async def delete_group(self, group_id: str) -> None:
         """Delete a group without members.  Raises NonEmptyGroup, GroupIdNotFound."""
         await self._driver.call(group_administration.delete_group(self._engine, group_id))
+
+    async def describe_group_config(self, group_id: str) -> dict[str, GroupSetting]:
+        """All settings of a group, what holds and where it is set; the group need not be there."""
+        return await self._driver.call(group_settings.describe_group_config(self._engine, group_id))
+
+    async def alter_group_config(
+        self, group_id: str, changes: Mapping[str, Setting | None]
+    ) -> None:
+        """Set keys of the settings of a group; None has the broker's hold for it again.
+
+        They are durable and in force when this returns.  Raises InvalidConfig: there is no such
+        key, or it has no such value.
+        """
+        await self._driver.call(group_settings.alter_group_config(self._engine, group_id, changes))
 
     async def share_offsets(self, group_id: str) -> dict[TopicPartition, ShareOffset]:
         """Where a share group stands, and how far it is behind; empty for one that there is not."""

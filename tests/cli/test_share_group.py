@@ -92,3 +92,24 @@ def test_a_share_group_that_stands_nowhere_is_not_moved_from_there(run: Run, top
         moved = run("group", "seek", group, topic, "-1", "--share")
         assert (moved.returncode, moved.stdout) == (ExitCode.NOT_FOUND, b"")
         assert b"stands nowhere in topic" in moved.stderr
+
+
+def test_settings_of_a_group_are_shown_and_changed(run: Run, topic: str) -> None:
+    def held(key: str) -> list[str]:
+        lines = run("group", "settings", topic).stdout.decode().splitlines()
+        (row,) = [line.split() for line in lines if line.startswith(f"{key} ")]
+        return row[1:]
+
+    assert held("share.auto.offset.reset") == ["latest", "default"]
+    done = run("group", "alter", topic, "-c", "share.auto.offset.reset=earliest")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert held("share.auto.offset.reset") == ["earliest", "group"]
+    rows = json.loads(run("group", "settings", topic, "--json").stdout)
+    assert rows["share.delivery.count.limit"] == {"value": "5", "source": "default"}
+
+    assert run("group", "alter", topic, "--unset", "share.auto.offset.reset").returncode == 0
+    assert held("share.auto.offset.reset") == ["latest", "default"]
+    for words in (["-c", "share.auto.offset.reset=none"], ["-c", "no.such=1"], ["--unset", "no"]):
+        refused = run("group", "alter", topic, *words)
+        assert refused.returncode == ExitCode.CONFIG, refused.stderr
+    assert run("group", "alter", topic).returncode == ExitCode.USAGE

@@ -45,6 +45,7 @@ from segbroker.client import (
     GroupListing,
     GroupMember,
     GroupMetadata,
+    GroupSetting,
     IllegalGeneration,
     InvalidRecordState,
     NoTransaction,
@@ -176,6 +177,7 @@ def administers(admin: Admin) -> None:
     assert_type(group, GroupDescription)
     assert_type(group.members, tuple[GroupMember, ...])
     assert_type(admin.share_offsets("g"), dict[TopicPartition, ShareOffset])
+    assert_type(admin.describe_group_config("g"), dict[str, GroupSetting])
     assert_type(admin.list_acls(AclFilter()), list[Acl])
     assert_type(admin.list_users(), list[User])
     assert_type(admin.list_quotas(), list[Quota])

@@ -1,0 +1,66 @@
+"""Settings of single groups, as calls (see engine): resource GROUP of the configuration apis."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from segbroker.protocol.messages_admin import (
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsResponse,
+)
+
+from .administration import SOURCES, Setting, altering, describing
+from .asking import change, look
+from .engine import CONTROLLER, Call, Engine
+from .errors import check_code
+
+_GROUP: Final = 32
+_SOURCES: Final = {**SOURCES, 8: "group"}
+
+
+class GroupSetting(NamedTuple):
+    """A setting of a group.
+
+    source: "group" (set on it); "broker", "every broker", "start" (what the broker says for
+    groups without one of their own); "default".
+    """
+
+    value: str | None
+    source: str
+    documentation: str | None
+
+
+def describe_group_config(engine: Engine, group_id: str) -> Call[dict[str, GroupSetting]]:
+    """All settings of a group, whether it is there or not.  Raises GroupAuthorizationFailed."""
+
+    def check(reply: DescribeConfigsResponse) -> None:
+        for resource in reply.results:
+            check_code(resource.error_code, _about(group_id), resource.error_message)
+
+    reply = yield from look(engine, describing(_GROUP, group_id), DescribeConfigsResponse, check)
+    return {
+        row.name: GroupSetting(
+            row.value, _SOURCES.get(row.config_source, str(row.config_source)), row.documentation
+        )
+        for resource in reply.results
+        for row in resource.configs
+    }
+
+
+def alter_group_config(
+    engine: Engine, group_id: str, changes: Mapping[str, Setting | None]
+) -> Call[None]:
+    """Change settings of a group; None has the broker's hold for it again.
+
+    Raises InvalidConfig: with the broker's words.
+    """
+
+    def check(reply: IncrementalAlterConfigsResponse) -> None:
+        for row in reply.responses:
+            check_code(row.error_code, _about(group_id), row.error_message)
+
+    request = altering(_GROUP, group_id, changes)
+    yield from change(engine, request, IncrementalAlterConfigsResponse, check, to=CONTROLLER)
+
+
+def _about(group_id: str) -> str:
+    return f"settings of group {group_id!r}"
