@@ -46,13 +46,39 @@ class Reader(Protocol):
         """Something that the caller has to hear."""
 
 
+class Trouble:
+    """Questions that fail, of a partition or of a broker: back off, and tell when it lasts."""
+
+    def __init__(self, backoff: Backoff, patience_ms: int) -> None:
+        self.count = 0
+        self.until_ms = 0
+        self._backoff = backoff
+        self._patience_ms = patience_ms
+        self._since_ms = 0
+
+    def failed(self, now_ms: int) -> bool:
+        """Once more; whether the caller should hear of it, as that has gone on for long."""
+        if not self.count:
+            self._since_ms = now_ms
+        self.count += 1
+        self.until_ms = now_ms + self._backoff.next_delay_ms()
+        is_long = now_ms >= self._since_ms + self._patience_ms
+        if is_long:
+            self._since_ms = now_ms
+        return is_long
+
+    def over(self) -> None:
+        self.count = self.until_ms = 0
+        self._backoff.reset()
+
+
 class Lane:
     """One broker: the session with it, and what of it is locked for this member."""
 
-    def __init__(self, node_id: int, session: ShareSession, backoff: Backoff) -> None:
+    def __init__(self, node_id: int, session: ShareSession, trouble: Trouble) -> None:
         self.node_id = node_id
         self.session = session
-        self.backoff = backoff
+        self.trouble = trouble
         self.connection: Connection | None = None
         self.is_asked = False
         self.is_fetching = False

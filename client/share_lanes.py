@@ -38,7 +38,7 @@ from .errors import (
 from .fetch_replies import LEADER_CODES
 from .network import FETCH, Node
 from .records import TopicPartition
-from .share_lane import Lane, Reader
+from .share_lane import Lane, Reader, Trouble
 from .share_session import Key, ShareSession
 from .share_settings import ShareSettings
 from .spoken import Reply
@@ -47,14 +47,13 @@ RENEWALS_SINCE = 2
 BLOCKED_MS = 10
 # Of what is gone: no more is to be had there until the view of the cluster is another one.
 _GONE = LEADER_CODES | {ErrorCode.UNKNOWN_TOPIC_ID}
-# Errors of an answer as a whole that only say that the session is over.
-_SESSION_CODES = frozenset(
-    {
-        ErrorCode.SHARE_SESSION_NOT_FOUND,
-        ErrorCode.INVALID_SHARE_SESSION_EPOCH,
-        ErrorCode.SHARE_SESSION_LIMIT_REACHED,
-    }
-)
+# Errors of an answer as a whole that pass: the session is over, a topic is being deleted.
+_PASSING = _GONE | {
+    ErrorCode.SHARE_SESSION_NOT_FOUND,
+    ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+    ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+}
 
 
 class Closing(NamedTuple):
@@ -83,7 +82,7 @@ class ShareLanes:
         self._member_id = member_id
         self._random = random
         self._reader = reader
-        self._held_back: dict[Key, int] = {}
+        self._troubles: dict[Key, Trouble] = {}
         self._turn = 0
         self._now_ms = 0
 
@@ -141,7 +140,7 @@ class ShareLanes:
                 if part.marked_since_ms is not None:
                     due_ms = part.marked_since_ms + self._settings.acknowledge_interval_ms
                     wakes.append(max(due_ms, lane.retry_at_ms))
-        wakes += [at_ms for at_ms in self._held_back.values() if at_ms > self._now_ms]
+        wakes += [one.until_ms for one in self._troubles.values() if one.until_ms > self._now_ms]
         # What is still due behind a step waits for a connection.
         return max(self._now_ms + BLOCKED_MS, min(wakes)) if wakes else None
 
@@ -167,23 +166,24 @@ class ShareLanes:
         """Which broker has which of the partitions."""
         for lane in self.lanes.values():
             lane.wanted = {}
-        self._held_back = {key: at_ms for key, at_ms in self._held_back.items() if at_ms > now_ms}
+        self._troubles = {key: one for key, one in self._troubles.items() if key in self.given}
         cluster = self._engine.cluster
         for key, tp in self.given.items():
-            if key in self._held_back:
+            if key in self._troubles and now_ms < self._troubles[key].until_ms:
                 continue
             leader = cluster.leader(*tp)
             if leader is None:
                 cluster.invalidate()
                 continue
             if leader not in self.lanes:
-                settings = self._engine.settings
-                self.lanes[leader] = Lane(
-                    leader,
-                    ShareSession(self._settings, self._member_id),
-                    Backoff(self._random, settings.retry_backoff_ms, settings.retry_backoff_max_ms),
-                )
+                session = ShareSession(self._settings, self._member_id)
+                self.lanes[leader] = Lane(leader, session, self._new_trouble())
             self.lanes[leader].wanted[key] = tp
+
+    def _new_trouble(self) -> Trouble:
+        settings = self._engine.settings
+        first_ms, longest_ms = settings.retry_backoff_ms, settings.retry_backoff_max_ms
+        return Trouble(Backoff(self._random, first_ms, longest_ms), settings.api_timeout_ms)
 
     def _serve(self, lane: Lane, now_ms: int) -> None:
         if lane.is_asked:
@@ -375,16 +375,17 @@ class ShareLanes:
                 error = broker_error(reply.error_code, about, reply.error_message)
         if error is None:
             lane.session.answered()
-            lane.backoff.reset()
+            lane.trouble.over()
             return True
         self._refuse(lane, said, error, now_ms)
         self._lose(lane, error)
-        lane.retry_at_ms = now_ms + lane.backoff.next_delay_ms()
+        is_long = lane.trouble.failed(now_ms)
+        lane.retry_at_ms = lane.trouble.until_ms
         code = None if isinstance(reply, SegbrokerError) else ErrorCode.of(reply.error_code)
-        if not error.retryable and code not in _GONE | _SESSION_CODES:
-            self._reader.fail(error)
-        elif code in _GONE:
+        if code in _GONE:
             self._engine.cluster.invalidate()
+        if is_long or not (error.retryable or code in _PASSING):
+            self._reader.fail(error)
         return False
 
     def _settle(
@@ -412,7 +413,8 @@ class ShareLanes:
             self._reader.told(part.refused(said, error, now_ms))
             self._reader.told(part.lost(error))
         elif error.retryable and part.again(said, now_ms):
-            lane.retry_at_ms = now_ms + lane.backoff.next_delay_ms()
+            lane.trouble.failed(now_ms)
+            lane.retry_at_ms = lane.trouble.until_ms
         else:
             self._refuse(lane, {key: said}, error, now_ms)
 
@@ -440,17 +442,18 @@ class ShareLanes:
     ) -> None:
         code = ErrorCode.of(row.error_code)
         if row.error_code == ErrorCode.NONE:
+            self._troubles.pop(key, None)
             if row.acquired_records:
                 self._reader.take_in(lane.part(key, tp), row, lock_ms, now_ms)
             return
         error = broker_error(row.error_code, f"{tp.topic}-{tp.partition}", row.error_message)
-        self._held_back[key] = now_ms + lane.backoff.next_delay_ms()
+        is_long = self._troubles.setdefault(key, self._new_trouble()).failed(now_ms)
         if code in _GONE:
             self._engine.cluster.invalidate()
             part = lane.acquired.get(key)
             if part is not None:
                 self._reader.told(part.lost(error))
-        elif not error.retryable:
+        if is_long or not (error.retryable or code in _PASSING):
             self._reader.fail(error)
 
     def _lose(self, lane: Lane, error: SegbrokerError) -> None:

@@ -31,6 +31,7 @@ from .engine import Ask, Call, Engine
 from .errors import (
     BrokerError,
     FencedMemberEpoch,
+    GroupIdNotFound,
     SegbrokerError,
     UnknownMemberId,
     UnsupportedByBroker,
@@ -194,14 +195,9 @@ class ShareMembership:
         now_ms = self._now_ms
         match error:
             case UnknownMemberId() | FencedMemberEpoch():
-                # What is locked for this member stays so: its id is the same.
-                is_new = self.epoch != JOIN_EPOCH
-                self.epoch = JOIN_EPOCH
-                self.stage = Stage.JOINING
-                self._has_any = False
-                self._empty.reset()
-                self._given([])
-                self._due_ms = now_ms + (0 if is_new else self._backoff.next_delay_ms())
+                self._join_again()
+            case GroupIdNotFound() if self.epoch != JOIN_EPOCH:
+                self._join_again()  # it was deleted, or its broker has forgotten it
             case SegbrokerError() if error.retryable or _is_elsewhere(error):
                 self.coordinator.forget()
                 self._due_ms = now_ms + self._backoff.next_delay_ms()
@@ -219,6 +215,16 @@ class ShareMembership:
                     bug.__cause__ = error
                     error = bug
                 self._failed(error)
+
+    def _join_again(self) -> None:
+        """What is locked for this member stays so: its id is the same."""
+        is_new = self.epoch != JOIN_EPOCH
+        self.epoch = JOIN_EPOCH
+        self.stage = Stage.JOINING
+        self._has_any = False
+        self._empty.reset()
+        self._given([])
+        self._due_ms = self._now_ms + (0 if is_new else self._backoff.next_delay_ms())
 
     @property
     def _patience_ms(self) -> int:

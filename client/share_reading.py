@@ -27,6 +27,7 @@ from segbroker.protocol.messages_share_groups import ShareFetchResponsePartition
 from .acknowledging import LAPSED, Acquired, Kind, ShareRecord
 from .acquired_records import open_answer
 from .clock import now_ms
+from .cluster import LOOKS_MAX
 from .completion import Completion
 from .engine import Ask, AskAll, Call, Engine, Pause, Until
 from .errors import (
@@ -37,6 +38,7 @@ from .errors import (
     InvalidRecordState,
     PeerError,
     SegbrokerError,
+    UnknownTopicOrPartition,
 )
 from .group_topics import GroupTopics
 from .network import FETCH
@@ -111,7 +113,8 @@ class ShareReading:
         )
         self.lanes = ShareLanes(self.engine, self.settings, self.membership.member_id, random, self)
         self.engine.components.append(self)
-        self.engine.cluster.on_update.append(lambda asked: self._name_given())
+        self._gone: set[str] = set()
+        self.engine.cluster.on_update.append(self._cluster_updated)
         if topics:
             self.subscribe(topics)
 
@@ -385,7 +388,24 @@ class ShareReading:
 
     # What the group gives.
 
+    def _cluster_updated(self, asked: Collection[str]) -> None:
+        self._name_given()
+        cluster = self.engine.cluster
+        for name in self._topics.names:
+            view = cluster.topics.get(name)
+            if view is None or not view.partition_count:
+                continue  # never seen: GroupTopics tells of that
+            if not isinstance(view.error, UnknownTopicOrPartition):
+                self._gone.discard(name)
+            elif view.looks < LOOKS_MAX:
+                cluster.invalidate()
+            elif name not in self._gone:
+                self._gone.add(name)
+                self.fail(view.error)
+
     def _take_over(self, given: Given) -> None:
+        if self._given and not given:
+            self.engine.cluster.invalidate()  # are its topics gone?
         self._given = given
         self._name_given()
 

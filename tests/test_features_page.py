@@ -24,7 +24,7 @@ SERVED = {
     "H": (1, 2, 3, 4, 5, 6, 7, 8),
     "I": (5, 7),
     "K": (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16),
-    "L": (1, 2, 3, 4, 5, 6, 7),
+    "L": (1, 2, 3, 4, 5, 6, 7, 8),
     "M": (2, 5),
 }
 PROVEN = [f"{section}{number}" for section, numbers in SERVED.items() for number in numbers]

@@ -13,6 +13,7 @@ from segbroker.client.settings import (
     ProducerOptions,
     ProducerSettings,
 )
+from segbroker.client.share_settings import ShareOptions, ShareSettings
 
 from ..support.daemon import Daemon
 
@@ -21,7 +22,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "client.md"
 
 def test_the_snippets_of_the_guide_run(daemon: Daemon) -> None:
     snippets = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(snippets) == 7
+    assert len(snippets) == 8
     for snippet in snippets:
         code = snippet.replace("127.0.0.1:9092", daemon.address)
         exec(compile(code, str(GUIDE), "exec"), {"__name__": "guide"})
@@ -38,7 +39,8 @@ IN_WORDS = {
 def default_of(name: str) -> str:
     if name in IN_WORDS:
         return IN_WORDS[name]
-    for settings in (ClientSettings, ProducerSettings, ConsumerSettings, GroupSettings):
+    kinds = ClientSettings, ProducerSettings, ConsumerSettings, GroupSettings, ShareSettings
+    for settings in kinds:
         for field in fields(settings):
             if field.name == name:
                 return repr(field.default).replace("'", '"')
@@ -48,13 +50,14 @@ def default_of(name: str) -> str:
 def test_the_guide_lists_every_option_with_its_default() -> None:
     rows = re.findall(r"^\| (\w[\w, ]*) \| `(\w+)` \| (.+?) \| ", GUIDE.read_text(), re.MULTILINE)
     listed = {name: (of, default.strip("`")) for of, name, default in rows}
-    producers, consumers, members = (
+    producers, consumers, members, sharers = (
         options.__annotations__.keys()
-        for options in (ProducerOptions, ConsumerOptions, GroupOptions)
+        for options in (ProducerOptions, ConsumerOptions, GroupOptions, ShareOptions)
     )
-    assert listed.keys() == producers | consumers | members
+    assert listed.keys() == producers | consumers | members | sharers
     for name, (of, default) in listed.items():
         assert default == default_of(name).strip("`"), name
         assert ("member" in of) == (name in members), name
         assert ("producer" in of or of == "all") == (name in producers), name
+        assert ("share" in of or of == "all") == (name in sharers), name
         assert ("consumer" in of or of == "all") == (name in consumers - members), name

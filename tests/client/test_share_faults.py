@@ -372,11 +372,19 @@ def test_a_session_that_the_broker_does_not_know_begins_anew() -> None:
         assert [epoch for epoch, _ in script.fetched] == [0, 1, 0]
 
 
-def test_a_member_that_the_group_does_not_know_joins_again() -> None:
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+    ],
+)
+def test_a_member_that_the_group_does_not_know_joins_again(code: ErrorCode) -> None:
     script = Script((batch(0, 1), [(0, 0, 1)]))
     with working(script) as consumer:
         poll(consumer)
-        script.beat_codes = [ErrorCode.UNKNOWN_MEMBER_ID]
+        script.beat_codes = [code]
         script.fetches = []
         while script.beats.count(0) < 2:
             assert consumer.poll(timeout_ms=50) == []

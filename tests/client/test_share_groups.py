@@ -4,11 +4,14 @@ The same tests run against another make: SHARE_PEER=host:port names it.
 """
 
 import os
+import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -20,13 +23,17 @@ from segbroker.client import (
     AsyncShareConsumer,
     BusyError,
     ClosedError,
+    Consumer,
     FailedAcknowledgement,
     InvalidRecordState,
     Producer,
     ShareConsumer,
     ShareRecord,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
 )
 from segbroker.client.engine import Ask, Call
+from segbroker.client.errors import GroupIdNotFound
 from segbroker.protocol.messages_admin import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsRequestConfig,
@@ -34,7 +41,7 @@ from segbroker.protocol.messages_admin import (
     IncrementalAlterConfigsResponse,
 )
 
-from ..support.daemon import Daemon
+from ..support.daemon import Daemon, running, start
 from ..support.waiting import until
 
 Run = Callable[..., Any]
@@ -318,6 +325,38 @@ def test_a_member_that_subscribes_anew(address: str, filled: str) -> None:
         assert values(take(consumer, 1)) == [10]
 
 
+def test_a_topic_that_is_deleted_is_told_and_made_anew_is_worked_at(
+    address: str, filled: str
+) -> None:
+    with member(address, filled) as consumer:
+        assert len(take(consumer, 10)) == 10
+        consumer.commit()
+        with Admin(address) as admin:
+            admin.delete_topic(filled)
+        with pytest.raises(UnknownTopicOrPartition, match=filled):
+            take(consumer, 1)
+
+        def is_made_anew() -> bool:
+            with Admin(address) as admin, suppress(TopicAlreadyExists):  # Kafka takes its time
+                admin.create_topic(filled, partitions=1)
+                return True
+            return False
+
+        until(is_made_anew)
+        fill(address, filled, 50, 51)
+        assert values(take(consumer, 1)) == [50]
+
+
+def test_a_name_is_that_of_one_kind_of_group(address: str, filled: str) -> None:
+    with Consumer(address, filled, group=filled) as other:
+        assert len(other.poll(timeout_ms=PATIENT_MS)) == 10
+        with (
+            member(address, filled) as consumer,
+            pytest.raises(GroupIdNotFound, match="is not a share group"),
+        ):
+            consumer.poll(timeout_ms=PATIENT_MS)
+
+
 def test_closed_is_closed(address: str, filled: str) -> None:
     consumer = member(address, filled).open()
     (first,) = islice(consumer, 1)
@@ -327,6 +366,72 @@ def test_closed_is_closed(address: str, filled: str) -> None:
         consumer.poll()
     with pytest.raises(ClosedError):
         consumer.accept(first)
+
+
+def test_a_member_goes_on_when_its_broker_was_killed(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    daemon = start(data)
+    make(daemon.address, "t", 6)
+    told: list[FailedAcknowledgement] = []
+    with member(daemon.address, "t", explicit=True, on_failed=told.extend) as consumer:
+        records = take(consumer, 6)
+        consumer.accept(records[0])
+        consumer.reject(records[1])
+        consumer.commit()
+        daemon.stop(signal.SIGKILL)
+        with running(data):
+            again = take(consumer, 4)
+            assert values(again) == [2, 3, 4, 5], "what was taken is taken"
+            consumer.accept(*again)
+            consumer.commit()
+            fill(daemon.address, "t", 6, 7)
+            assert values(take(consumer, 1)) == [6]
+    assert told == []
+
+
+def test_two_members_work_through_a_kill_and_a_restart_and_leave_nothing_out(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    daemon = start(data)
+    make(daemon.address, "t", 300, partitions=3)
+    seen: list[int] = []
+    errors: list[BaseException] = []
+    stop = threading.Event()
+
+    def work() -> None:
+        failed: list[FailedAcknowledgement] = []
+        try:
+            with member(
+                daemon.address,
+                "t",
+                acquire="records",
+                acquire_count=7,
+                on_failed=failed.extend,
+            ) as consumer:
+                while not stop.is_set():
+                    seen.extend(values(consumer.poll(timeout_ms=50)))
+        except BaseException as exc:
+            errors.append(exc)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        until(lambda: bool(errors) or len(seen) > 50)
+        daemon.stop(signal.SIGKILL)
+        daemon = start(data)
+        until(lambda: bool(errors) or set(seen) == set(range(300)))
+        daemon.stop()
+        daemon = start(data)
+        fill(daemon.address, "t", 300, 330, partitions=3)
+        until(lambda: bool(errors) or set(seen) == set(range(330)))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+        daemon.stop()
+    assert errors == []
 
 
 def test_other_threads_say_what_became_of_records(address: str, name: str) -> None:
