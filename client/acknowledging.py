@@ -233,8 +233,11 @@ class Acquired:
             return False
         for offset, kind in said.items():
             self.sent.pop(offset, None)
-            self.marked.setdefault(offset, kind)
-        if self.marked_since_ms is None:
+            if offset not in self._unasked:
+                self.marked.setdefault(offset, kind)
+        self._unasked.difference_update(said)
+        self._look_by(now_ms)
+        if self.marked and self.marked_since_ms is None:
             self.marked_since_ms = now_ms
         return True
 
