@@ -16,7 +16,7 @@
 all the same, and the client is not read until its quota is paid.
 
 `validate_only` does all of this and creates nothing.  -1 partitions: the broker's default.
-DeleteRecords of a topic whose cleanup.policy has no `delete`: 44 POLICY_VIOLATION, as in Kafka.
+DeleteRecords of a topic that is compacted and no more: 44 POLICY_VIOLATION, as in Kafka.
 """
 
 from collections import Counter
@@ -357,7 +357,7 @@ async def _delete_before(
             row.error_code, _ = core.topics.why_unopened(name, asked.partition_index)
             return row
         handler = partition.handler
-        if not handler.config.deletes:
+        if handler.config.compacts and not handler.config.deletes:
             row.error_code = ErrorCode.POLICY_VIOLATION
             return row
         row.low_watermark = await core.lanes.run(handler.delete_records_before, asked.offset)

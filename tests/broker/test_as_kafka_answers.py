@@ -62,6 +62,15 @@ async def test_a_setting_is_changed_once_in_a_request() -> None:
             assert answer.responses[0].error_code == code
 
 
+@pytest.mark.parametrize(("policy", "code"), [("", 0), ("compact,delete", 0), ("compact", 44)])
+async def test_only_what_is_compacted_alone_keeps_its_records(policy: str, code: int) -> None:
+    async with stage(ApiKey.DELETE_RECORDS) as s:
+        row = {"partition_index": 0, "offset": 0}
+        topics = [{"name": await s.topic(cleanup_policy=policy), "partitions": [row]}]
+        answer = await s.quietly(ApiKey.DELETE_RECORDS, s.version, topics=topics, timeout_ms=9_000)
+        assert answer.topics[0].partitions[0].error_code == code
+
+
 async def test_a_name_that_no_topic_can_have_has_no_settings() -> None:
     async with stage(ApiKey.DESCRIBE_CONFIGS) as s:
         for name, code in (("a/b", 17), ("nowhere", 3)):
