@@ -30,6 +30,7 @@ PROGRAMS: Final = (
     "KafkaClientsSteps",
     "KafkaClientsTogether",
     "ReadAll",
+    "ShareConsumers",
     "TransactionSteps",
 )
 # A machine that lives for seconds: what C1 makes is fast enough, and soon there.

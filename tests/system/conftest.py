@@ -28,6 +28,7 @@ from ..support.clients import lots
 from ..support.clients.together import AUTHORITY, PASSWORD, SECURED, USER
 from ..support.compatibility import page
 from ..support.daemon import Daemon, running
+from ..support.java_shares import JavaShares
 from ..support.scenario import SCENARIO_TIMEOUT_S, Report, play
 from ..support.tools import require
 
@@ -86,6 +87,19 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         os.environ[SECURED], os.environ[AUTHORITY] = guarded, str(authority.file)
         yield plain
         del os.environ[SECURED], os.environ[AUTHORITY]
+
+
+@pytest.fixture(scope="session")
+def java(bootstrap: str, release_cache: Path) -> Iterator[JavaShares]:
+    """Java's share consumers, and its admin."""
+    with JavaShares(bootstrap, release_cache) as java:
+        yield java
+
+
+@pytest.fixture
+def name() -> str:
+    """What no other test, and no other run, calls its topics, groups and consumers."""
+    return f"shares-{next(_numbers)}-{secrets.token_hex(3)}"
 
 
 @pytest.fixture(scope="session")
