@@ -12,6 +12,8 @@ from .maven import Artifact, copy_jars, pom
 from .places import cache, need, unfinished
 
 VERSION: Final = "4.1.0"
+# Of the programs of share groups, which were finished later.
+SHARES: Final = "4.3.1"
 TOOLS: Final = {
     "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",
     "kafka-configs.sh": "kafka.admin.ConfigCommand",
@@ -25,27 +27,29 @@ TOOLS: Final = {
 
 # kafka_2.13 has ConfigCommand, kafka-tools the others; connect-file are two connectors, the rest
 # of Connect comes with the tools.
-_ARTIFACTS: Final = (
-    Artifact("org.apache.kafka", "kafka-tools", VERSION),
-    Artifact("org.apache.kafka", "kafka_2.13", VERSION),
-    Artifact("org.apache.kafka", "kafka-streams", VERSION),
-    Artifact("org.apache.kafka", "connect-file", VERSION),
-    Artifact("org.slf4j", "slf4j-simple", "1.7.36"),
-)
-
 _SCRIPT: Final = """#!/bin/sh
 exec java -XX:TieredStopAtLevel=1 -Dorg.slf4j.simpleLogger.defaultLogLevel=warn \\
     -cp "$CLASSPATH:$(dirname "$0")/../libs/*" {main} "$@"
 """
 
 
-def home() -> Path:
+def artifacts(version: str) -> tuple[Artifact, ...]:
+    """kafka_2.13 has ConfigCommand, kafka-tools the others; connect-file are two connectors, the
+    rest of Connect comes with the tools."""
+    names = ("kafka-tools", "kafka_2.13", "kafka-streams", "connect-file")
+    return (
+        *(Artifact("org.apache.kafka", name, version) for name in names),
+        Artifact("org.slf4j", "slf4j-simple", "1.7.36"),
+    )
+
+
+def home(version: str = VERSION) -> Path:
     """The folder that KAFKA_PATH names.  Raises Missing without java, mvn or the registry."""
-    place = cache() / f"kafka-programs-{VERSION}"
+    place = cache() / f"kafka-programs-{version}"
     if not place.exists():
         need("java")
         with unfinished(place) as work:
-            copy_jars(pom(_ARTIFACTS), work)
+            copy_jars(pom(artifacts(version)), work)
             (work / "bin").mkdir()
             for name, main in TOOLS.items():
                 script = work / "bin" / name

@@ -25,7 +25,7 @@ _FLAGS: Final = (
 )
 
 
-def jars(cache: Path) -> str:
+def jars(cache: Path, version: str = kafka_tools.VERSION) -> str:
     """A class path with all of Apache Kafka; a test without one is skipped with the reason.
 
     Args:
@@ -36,7 +36,7 @@ def jars(cache: Path) -> str:
     with alone(cache / "kafka-programs"):
         try:
             # A compiler that is started as a module does not expand libs/*.
-            return ":".join(map(str, sorted((kafka_tools.home() / "libs").glob("*.jar"))))
+            return ":".join(map(str, sorted((kafka_tools.home(version) / "libs").glob("*.jar"))))
         except Missing as exc:
             pytest.skip(str(exc))
 

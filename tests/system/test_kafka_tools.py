@@ -1,13 +1,12 @@
 """The command-line tools of Apache Kafka: each does its work or says why not; none hangs.
 
-They run one after another in one virtual machine (ToolRunner.java), on one broker with an
-authorizer, and what one leaves behind the next finds.
+They run one after another, on one broker with an authorizer, and what one leaves behind the next
+finds.  Those of share groups are in test_share_tools.py.
 """
 
 import json
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,15 +15,13 @@ import pytest
 from segbroker.client import Producer
 
 from ..support.daemon import running
-from ..support.java import compiled, java
-from ..support.kafka_program import CLIENTS, jars, program
+from ..support.java import java
+from ..support.kafka_program import jars
+from ..support.kafka_tool_runs import TOOLS, Command, Outcome, check, run
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(1_800)]
 
-RUNNER: Final = CLIENTS / "ToolRunner.java"
-HANGS_AFTER_S: Final = 120
 LINES: Final = 700
-TOOLS: Final = "org.apache.kafka.tools."
 TOPICS: Final = TOOLS + "TopicCommand"
 GROUPS: Final = TOOLS + "consumer.group.ConsumerGroupCommand"
 CONSUMER: Final = TOOLS + "consumer.ConsoleConsumer"
@@ -32,27 +29,7 @@ OFFSETS: Final = TOOLS + "GetOffsetShell"
 ACLS: Final = TOOLS + "AclCommand"
 MOVES: Final = TOOLS + "reassign.ReassignPartitionsCommand"
 FEATURES: Final = TOOLS + "FeatureCommand"
-SHARE: Final = TOOLS + "consumer.group.ShareGroupCommand"
 CONFIGS: Final = "kafka.admin.ConfigCommand"
-
-
-@dataclass(frozen=True)
-class Command:
-    """One call of a tool, and what is to come of it.
-
-    Attributes:
-        tool: its class.
-        arguments: with blanks between; {folder} is the test's, and --bootstrap-server is added.
-        says: what its output has, or the file that it was to make.
-        code: exit code.
-        reads: standard input, by the name of a file in the folder.
-    """
-
-    tool: str
-    arguments: str
-    says: str = ""
-    code: int = 0
-    reads: str = ""
 
 
 RESET: Final = "--reset-offsets --group g --topic t --execute"
@@ -159,13 +136,6 @@ COMMANDS: Final = (
         "takes no metrics of clients",
         1,
     ),
-    Command(SHARE, "--list"),
-    Command(SHARE, "--describe --group s", "does not support SHARE_GROUP_DESCRIBE"),
-    Command(
-        TOOLS + "consumer.ConsoleShareConsumer",
-        "--topic t --group s --max-messages 1 --timeout-ms 20000",
-        "does not support the share group protocol",
-    ),
     Command(TOOLS + "streams.StreamsGroupCommand", "--list"),
     Command(
         TOOLS + "DelegationTokenCommand",
@@ -200,16 +170,6 @@ COMMANDS: Final = (
     Command(TOPICS, "--delete --topic t|kept"),
     Command(TOPICS, "--delete --topic nosuch", "does not exist", 1),
 )
-# These take the address of the broker among their arguments, or by another name.
-OWN_ADDRESS: Final = ("ClusterTool", "EndToEndLatency", "ProducerPerformance")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How one of COMMANDS ended: its code or "hangs", and what it printed."""
-
-    code: str
-    text: str
 
 
 @pytest.fixture(scope="module")
@@ -223,35 +183,14 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, release_cache: Path) -> l
     for name, to in (("moves", 1), ("away", 2)):
         move = {"topic": "t", "partition": 0, "replicas": [to]}
         (folder / f"{name}.json").write_text(json.dumps({"version": 1, "partitions": [move]}))
-    path = compiled([RUNNER], jars(release_cache), release_cache)
     flags = ("--authorizer", "acl", "--super-users", "User:ANONYMOUS")
     with running(folder / "data", *flags) as broker:
-        lines = []
-        for n, command in enumerate(COMMANDS):
-            arguments = command.arguments.format(folder=folder, address=broker.address).split()
-            if not command.tool.endswith(OWN_ADDRESS):
-                arguments = ["--bootstrap-server", broker.address, *arguments]
-            reads = str(folder / command.reads) if command.reads else ""
-            lines.append("\t".join([str(n), reads, command.tool, *arguments]))
-        (folder / "commands").write_text("\n".join(lines))
-        (folder / "printed").mkdir()
-        arguments = [str(folder / "commands"), str(folder / "printed"), str(HANGS_AFTER_S)]
-        with program(path, RUNNER.stem, arguments, folder / "log") as tools:
-            # A tool's own deadline ends it long before: this is for a machine that stands still.
-            assert tools.wait(1_500) == 0, tools.state()
-            codes = [line.split()[2] for line in tools.lines if line.startswith("ran ")]
-    assert len(codes) == len(COMMANDS), tools.lines[-1:]
-    return [
-        Outcome(code, (folder / "printed" / str(n)).read_text()) for n, code in enumerate(codes)
-    ]
+        return run(COMMANDS, broker.address, folder, release_cache)
 
 
 @pytest.mark.parametrize("n", range(len(COMMANDS)))
 def test_a_tool_does_its_work_or_says_why_not(n: int, outcomes: list[Outcome]) -> None:
-    command, outcome = COMMANDS[n], outcomes[n]
-    assert (outcome.code, command.says in outcome.text) == (str(command.code), True), (
-        f"{command.tool} {command.arguments}: {outcome.code}\n{outcome.text[-2_000:]}"
-    )
+    check(COMMANDS[n], outcomes[n])
 
 
 def test_the_segments_of_a_topic_are_read_by_dump_log_segments(
@@ -266,7 +205,7 @@ def test_the_segments_of_a_topic_are_read_by_dump_log_segments(
         shutil.copy(segment, copy)
     command = [java(), "-cp", jars(release_cache), "kafka.tools.DumpLogSegments"]
     command += ["--print-data-log", "--files", str(copy)]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.count("isvalid: true") >= 1
-    assert [f"payload: value {n}\n" in run.stdout for n in range(50)] == [True] * 50
+    read = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert read.returncode == 0, read.stderr
+    assert read.stdout.count("isvalid: true") >= 1
+    assert [f"payload: value {n}\n" in read.stdout for n in range(50)] == [True] * 50
