@@ -23,9 +23,15 @@ class ApacheKafka(KafkaPeer):
 
     @classmethod
     @contextmanager
-    def start(cls, folder: Path, durable: bool, advertised: str = "") -> Iterator[Self]:
+    def start(
+        cls,
+        folder: Path,
+        durable: bool,
+        advertised: str = "",
+        version: str = programs.KAFKA_VERSION,
+    ) -> Iterator[Self]:
         """advertised: host:port that clients are told."""
-        jars = programs.kafka_jars()
+        jars = programs.kafka_jars(version)
         port, controller = free_port(), free_port()
         properties = folder / "server.properties"
         properties.write_text(
@@ -41,6 +47,8 @@ num.partitions=4
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 """
         )
@@ -51,7 +59,7 @@ group.initial.rebalance.delay.ms=0
         )
         command = [java[0], "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", *java[1:], "kafka.Kafka"]
         with process([*command, str(properties)], folder, port) as pid:
-            yield cls(f"127.0.0.1:{port}", pid, programs.KAFKA_VERSION)
+            yield cls(f"127.0.0.1:{port}", pid, version)
 
     def create_topic(self, durable: bool = False, partitions: int = 4) -> str:
         """Metadata names a leader a moment before the broker acts as one: wait for that too."""

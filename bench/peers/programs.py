@@ -72,11 +72,11 @@ def pip(program: str, package: str) -> str:
 
 
 @cache
-def kafka_jars() -> Path:
-    """The folder with the jars of Apache Kafka."""
+def kafka_jars(version: str = KAFKA_VERSION) -> Path:
+    """The folder with the jars of a release of Apache Kafka."""
     return maven(
-        f"kafka-{KAFKA_VERSION}",
-        ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+        f"kafka-{version}",
+        ("org.apache.kafka", "kafka_2.13", version),
         ("org.slf4j", "slf4j-simple", "1.7.36"),
     )
 

@@ -17,6 +17,7 @@ from . import (
     cases_produce,
     cases_read,
     cases_security,
+    cases_shares,
     cases_transactions,
 )
 from .answers import Fields, differences
@@ -31,6 +32,7 @@ MODULES = (
     cases_produce,
     cases_read,
     cases_security,
+    cases_shares,
     cases_transactions,
 )
 CASE_TIMEOUT_S = 120

@@ -1,4 +1,4 @@
-"""The differences from Apache Kafka 4.1 that are on purpose, each with its reason.
+"""The differences from Apache Kafka 4.3 that are on purpose, each with its reason.
 
 Every other difference is an error of the run; a rule that nothing needed any more is told.
 """
@@ -257,5 +257,49 @@ ACCEPTED: Final = (
         r"topics.*\.partitions.*",
         "the marker of a transaction is no record: no search by time finds one",
         label="(between the records and a marker|greatest, with a marker behind)",
+    ),
+    Accepted(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        r"member_epoch",
+        "Kafka 4.3 counts one epoch more for a group that is new; 4.0 and 4.1 begin with 1",
+        label="joins|beats",
+        theirs=2,
+        ours=1,
+    ),
+    Accepted(
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        r"error_code",
+        "to a member of a group that is gone: UNKNOWN_MEMBER_ID makes every client join again",
+        label="unknown member of no group|leaves what is not there",
+        theirs=69,
+        ours=25,
+    ),
+    Accepted(
+        ApiKey.SHARE_FETCH,
+        r"responses\.partitions\.acquired_records(\.last_offset)?",
+        "neighbours that were delivered as often are one row, whatever batch they are of",
+        label="three",
+    ),
+    Accepted(
+        ApiKey.SHARE_FETCH,
+        r"error_code|acquisition_lock_timeout_ms|responses\[\d\]",
+        "Kafka's own code fails; an unknown mode is the usual one, an unknown topic has its error",
+        label="a mode that there is not|acknowledged nowhere|begins with an unknown topic",
+    ),
+    Accepted(
+        ApiKey.SHARE_FETCH,
+        r"responses\.partitions\.acknowledge_error_code",
+        "of a partition that is there: nothing of it was handed out",
+        label="acknowledged before acquired",
+        theirs=3,
+        ours=121,
+    ),
+    Accepted(
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        r"responses\.partitions\.error_code",
+        "no group can begin below 0",
+        label="below the beginning",
+        theirs=0,
+        ours=42,
     ),
 )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Final
 
 from bench.peers.apache_kafka import ApacheKafka
 from bench.peers.programs import Missing
@@ -12,6 +13,8 @@ from ..support.daemon import running
 __all__ = ["Missing", "both"]
 
 Address = tuple[str, int]
+# Share groups are finished since 4.2.
+VERSION: Final = "4.3.1"
 
 
 @contextmanager
@@ -29,7 +32,8 @@ def both(folder: Path, given: str | None = None) -> Iterator[tuple[Address, Addr
         if given is None:
             place = folder / "kafka"
             place.mkdir()
-            theirs = stack.enter_context(ApacheKafka.start(place, durable=False)).host_and_port
+            kafka = ApacheKafka.start(place, durable=False, version=VERSION)
+            theirs = stack.enter_context(kafka).host_and_port
         else:
             host, _, port = given.rpartition(":")
             theirs = host, int(port)

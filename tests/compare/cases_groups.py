@@ -10,6 +10,8 @@ from .stage import Stage
 
 PROTOCOLS = [{"name": "range", "metadata": b"\0\1"}, {"name": "other", "metadata": b"x"}]
 MEMBER_ID_REQUIRED = 79
+# The version of OffsetCommit that knows topics by their ids.
+IDS_SINCE = 10
 
 
 async def commit(stage: Stage, label: str, topic: str, offset: int, **more: Any) -> Any:
@@ -19,7 +21,10 @@ async def commit(stage: Stage, label: str, topic: str, offset: int, **more: Any)
     fields["generation_id_or_member_epoch"] = -1
     for name, value in more.items():
         (row if name.startswith(("committed", "partition")) else fields)[name] = value
-    named = [{"name": topic, "partitions": [row]}]
+    which: dict[str, Any] = {"name": topic}
+    if stage.version >= IDS_SINCE:
+        which = {"topic_id": await stage.topic_id(topic)}
+    named = [which | {"partitions": [row]}]
     return await stage.ask(label, ApiKey.OFFSET_COMMIT, topics=named, **fields)
 
 
