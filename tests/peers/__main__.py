@@ -8,6 +8,7 @@ every listed test passed.
     python -m tests.peers kafka-go TestReader
     python -m tests.peers sarama TestFuncTxn
     python -m tests.peers kafka PlaintextConsumerTest
+    python -m tests.peers kafka-shares ShareConsumerTest
     python -m tests.peers kafka-streams EosIntegrationTest
     python -m tests.peers kafka-connect OffsetsApiIntegrationTest
 
@@ -25,6 +26,7 @@ from . import (
     kafka_connect,
     kafka_go,
     kafka_python,
+    kafka_shares,
     kafka_streams,
     librdkafka,
     sarama,
@@ -39,6 +41,7 @@ SUITES = (
     "kafka-go",
     "sarama",
     "kafka",
+    "kafka-shares",
     "kafka-streams",
     "kafka-connect",
 )
@@ -101,6 +104,8 @@ def play(
         return sarama.play(place, tests)
     if suite == "kafka":
         return kafka.play(place, tests)
+    if suite == "kafka-shares":
+        return kafka_shares.play(place, tests)
     if suite == "kafka-streams":
         # They wait most of their time.
         return kafka_streams.play(place, tests, 2 * at_once, told, is_quick=is_quick)

@@ -1,0 +1,87 @@
+"""Apache Kafka's own integration tests of share groups, out of the jars with its tests.
+
+`ShareConsumerTest` has Java's share consumer do everything that it can; three classes more speak
+the requests themselves.  They start a cluster inside of their process: a class of ours
+(shares_harness/KafkaClusterTestKit.java), in the place of Kafka's, starts a daemon for each test
+instead.  Nothing else is changed.
+
+Share groups are finished since 4.2: these tests are newer than those of kafka.py.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from . import junit
+from .daemon_door import Door, door
+from .maven import Artifact
+from .places import Missing
+from .verdicts import Outcome, allow_list
+
+VERSION: Final = "4.3.1"
+KAFKA: Final = "org.apache.kafka"
+CLASSES: Final = (
+    "org.apache.kafka.clients.consumer.ShareConsumerTest",
+    "kafka.server.ShareFetchAcknowledgeRequestTest",
+    "kafka.server.ShareGroupHeartbeatRequestTest",
+    "kafka.server.ShareGroupDescribeRequestTest",
+)
+ARTIFACTS: Final = (
+    Artifact(KAFKA, "kafka-clients-integration-tests", VERSION, is_tests=True),
+    Artifact(KAFKA, "kafka-test-common-runtime", VERSION),
+    Artifact(KAFKA, "kafka_2.13", VERSION),
+    Artifact(KAFKA, "kafka_2.13", VERSION, is_tests=True),
+    *(
+        Artifact(KAFKA, name, VERSION, is_tests=True)
+        for name in ("kafka-clients", "kafka-group-coordinator", "kafka-server-common")
+    ),
+    # The versions that Kafka's own build has.
+    Artifact("org.junit.platform", "junit-platform-console-standalone", "1.13.1"),
+    Artifact("org.mockito", "mockito-core", "5.20.0"),
+    Artifact("org.slf4j", "slf4j-simple", "1.7.36"),
+)
+HERE: Final = Path(__file__).parent
+SOURCES: Final = (*(HERE / "shares_harness").iterdir(), *(HERE / "java_harness").iterdir())
+CLASS_TIMEOUT_S: Final = 3_600
+
+
+def play(folder: Path, words: list[str]) -> dict[str, Outcome]:
+    """Run the suite, or the classes whose names hold one of `words`.
+
+    Args:
+        folder: gets a folder for each class, with its output, and the logs of the daemons.
+        words: parts of names; none for all.
+
+    Returns:
+        test -> how it ended, by its class and method.
+    """
+    chosen = [name for name in CLASSES if not words or any(word in name for word in words)]
+    if not chosen:
+        raise Missing("no class of that name")
+    path = junit.compiled(sorted(SOURCES), junit.jars("kafka-shares", ARTIFACTS))
+    logs = folder / "daemons"
+    logs.mkdir()
+    with door(logs) as daemons, ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(lambda name: play_class(folder, name, path, daemons), chosen))
+    for test, fault in daemons.faults.items():
+        print(f"  !    {test}: its daemon: {fault}")
+    return {test: outcome for outcomes in done for test, outcome in outcomes.items()}
+
+
+def play_class(folder: Path, name: str, path: str, daemons: Door) -> dict[str, Outcome]:
+    """Run the tests of one class; those listed have to say how they ended."""
+    short = name.rpartition(".")[2]
+    machine = junit.Machine(
+        path,
+        # Kafka's extension that starts the cluster of a test is found by its name in the jars.
+        settings={"junit.jupiter.extensions.autodetection.enabled": "true"},
+        properties={
+            "segbroker.door": str(daemons.port),
+            "segbroker.test": short,
+            "org.slf4j.simpleLogger.defaultLogLevel": "error",
+        },
+    )
+    expected = [test for test in allow_list("kafka-shares") if test.startswith(f"{short}.")]
+    return junit.play(
+        machine, [f"--select-class={name}"], expected, folder / short, CLASS_TIMEOUT_S
+    )

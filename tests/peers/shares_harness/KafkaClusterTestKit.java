@@ -1,0 +1,205 @@
+package org.apache.kafka.common.test;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.io.IOException;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.TreeMap;
+import java.util.concurrent.ExecutionException;
+import kafka.network.SocketServer;
+import kafka.server.BrokerServer;
+import kafka.server.ControllerServer;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.Producer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.Node;
+import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
+import org.apache.kafka.common.internals.Topic;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+import org.apache.kafka.metadata.BrokerState;
+import org.apache.kafka.metadata.KRaftMetadataCache;
+import org.mockito.Mockito;
+import org.mockito.invocation.InvocationOnMock;
+import segbroker.Door;
+
+/**
+ * In the place of Kafka's class of this name: the cluster of a test.  One daemon is any number of
+ * brokers.
+ *
+ * What is asked of a broker here is whether it runs, to end and to start, its port, and which topics
+ * there are.  Anything else is refused.  Many tests look at their end whether Kafka has written its
+ * records of share groups, in a topic of its own: it is there, with some records in it.
+ */
+public class KafkaClusterTestKit implements AutoCloseable {
+    private static final String LISTENER = "EXTERNAL";
+
+    private final Map<String, Object> properties;
+    private final Map<Integer, BrokerServer> brokers = new TreeMap<>();
+    private final MockFaultHandler faults = new MockFaultHandler("none");
+    private final KRaftMetadataCache metadata = Mockito.mock(KRaftMetadataCache.class, this::known);
+    private final SocketServer socket = Mockito.mock(SocketServer.class, this::bound);
+    private String daemon;
+    private int port;
+    private boolean isUp;
+
+    private KafkaClusterTestKit(TestKitNodes nodes, Map<String, Object> properties) {
+        this.properties = new HashMap<>(properties);
+        nodes.brokerNodes().forEach((id, node) -> {
+            this.properties.putAll(node.propertyOverrides());
+            brokers.put(id, Mockito.mock(BrokerServer.class, this::answer));
+        });
+    }
+
+    /** By the nodes that are asked for it is known which brokers there are. */
+    public static class Builder {
+        private final TestKitNodes nodes;
+        private final Map<String, Object> properties = new HashMap<>();
+
+        public Builder(TestKitNodes nodes) {
+            this.nodes = nodes;
+        }
+
+        public Builder setConfigProp(String key, Object value) {
+            properties.put(key, value);
+            return this;
+        }
+
+        public Builder setStandalone(boolean isStandalone) {
+            return this;
+        }
+
+        public KafkaClusterTestKit build() {
+            return new KafkaClusterTestKit(nodes, properties);
+        }
+    }
+
+    public void format() { }
+
+    public void startup() throws ExecutionException, InterruptedException {
+        try {
+            JsonNode said = Door.start(properties, LISTENER, "PLAINTEXT");
+            daemon = said.get("handle").asText();
+            port = said.get("ports").get(LISTENER).asInt();
+            isUp = true;
+        } catch (IOException error) {
+            throw new ExecutionException(error);
+        }
+        fill(Topic.SHARE_GROUP_STATE_TOPIC_NAME);
+    }
+
+    private void fill(String topic) throws ExecutionException, InterruptedException {
+        Map<String, Object> client = Map.of("bootstrap.servers", bootstrapServers());
+        try (Admin admin = Admin.create(client)) {
+            admin.createTopics(List.of(new NewTopic(topic, 3, (short) 1))).all().get();
+        }
+        try (Producer<byte[], byte[]> producer =
+                new KafkaProducer<>(client, new ByteArraySerializer(), new ByteArraySerializer())) {
+            for (int n = 0; n < 3; n++) {
+                producer.send(new ProducerRecord<>(topic, n, null, new byte[0])).get();
+            }
+        }
+    }
+
+    public void waitForReadyBrokers() { }
+
+    public String bootstrapServers() {
+        return "localhost:" + port;
+    }
+
+    public String bootstrapControllers() {
+        throw new UnsupportedOperationException("there is no controller beside the broker");
+    }
+
+    public Map<Integer, BrokerServer> brokers() {
+        return brokers;
+    }
+
+    public Map<Integer, ControllerServer> controllers() {
+        return Map.of();
+    }
+
+    public MockFaultHandler fatalFaultHandler() {
+        return faults;
+    }
+
+    public MockFaultHandler nonFatalFaultHandler() {
+        return faults;
+    }
+
+    @Override
+    public void close() throws Exception {
+        if (daemon != null) {
+            Door.ask(Map.of("do", "end", "handle", daemon));
+        }
+    }
+
+    private Object answer(InvocationOnMock asked) throws IOException {
+        switch (asked.getMethod().getName()) {
+            case "brokerState":
+                return isUp ? BrokerState.RUNNING : BrokerState.NOT_RUNNING;
+            case "startup":
+                turn("again", true);
+                return null;
+            case "shutdown":
+                turn("stop", false);
+                return null;
+            case "awaitShutdown":
+                return null;
+            case "isShutdown":
+                return !isUp;
+            case "metadataCache":
+                return metadata;
+            case "socketServer":
+                return socket;
+            default:
+                return plain(asked);
+        }
+    }
+
+    private Object bound(InvocationOnMock asked) {
+        return asked.getMethod().getName().equals("boundPort") ? port : plain(asked);
+    }
+
+    private Object known(InvocationOnMock asked) throws ExecutionException, InterruptedException {
+        switch (asked.getMethod().getName()) {
+            case "getAliveBrokerNodes":
+                return List.of(new Node(0, "localhost", port));
+            case "numPartitions":
+                String topic = asked.getArgument(0);
+                try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrapServers()))) {
+                    return Optional.of(
+                        admin.describeTopics(List.of(topic)).topicNameValues().get(topic).get().partitions().size());
+                } catch (ExecutionException error) {
+                    if (error.getCause() instanceof UnknownTopicOrPartitionException) {
+                        return Optional.empty();
+                    }
+                    throw error;
+                }
+            default:
+                return plain(asked);
+        }
+    }
+
+    private static Object plain(InvocationOnMock asked) {
+        switch (asked.getMethod().getName()) {
+            case "hashCode":
+                return System.identityHashCode(asked.getMock());
+            case "equals":
+                return asked.getMock() == asked.getArgument(0);
+            default:
+                throw new UnsupportedOperationException("a look into the broker: " + asked.getMethod());
+        }
+    }
+
+    /** All of the test's brokers end or start beside each other: the first one does it. */
+    private synchronized void turn(String what, boolean isUpThen) throws IOException {
+        if (isUp != isUpThen) {
+            Door.ask(Map.of("do", what, "handle", daemon));
+            isUp = isUpThen;
+        }
+    }
+}
