@@ -395,7 +395,7 @@ async def _deleted_share(core: Core, name: str) -> ErrorCode:
     """Delete a share group without members, and what is known of its records."""
     core.groups.check_open()
     group = core.groups.share_groups.get(name)
-    if group is not None and not group.is_idle:
+    if group is not None and group.members:
         return ErrorCode.NON_EMPTY_GROUP
     core.groups.share_groups.remove(name)
     failure = await recorded(lambda done: core.shares.forget(name, None, done))

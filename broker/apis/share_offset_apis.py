@@ -200,12 +200,6 @@ def _looked_up(
 
 async def _put(core: Core, group_id: str, puts: Sequence[_Put]) -> None:
     """Store some; their rows say what came of it."""
-    try:
-        _check_changeable(core, group_id)
-    except Refused as exc:  # somebody joined meanwhile
-        for put in puts:
-            put.refuse(exc.code, exc.message)
-        return
     manager = core.topics.manager
     if manager.is_metadata_full:
         known = manager.section(SECTION) or {}
@@ -217,9 +211,20 @@ async def _put(core: Core, group_id: str, puts: Sequence[_Put]) -> None:
     puts = [put for put in puts if not put.answer.error_code]
     if not puts:
         return
+    try:
+        _check_changeable(core, group_id)
+        group = core.groups.obtain_share(group_id)
+    except Refused as exc:  # somebody joined meanwhile
+        for put in puts:
+            put.refuse(exc.code, exc.message)
+        return
     rows = [put.share for put in puts]
-    # From the look at its members on to here nobody joins.
+    # From the look at its members on to here nobody joins; no other group gets its name before it
+    # is written down.
+    group.moving += 1
     failure = await recorded(lambda done: core.shares.set_offsets(group_id, rows, done))
+    group.moving -= 1
+    core.groups.share_groups.changed(group)
     if failure is not None:
         for put in puts:
             put.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"it is not durable: {failure}")
@@ -284,9 +289,10 @@ async def _forget(
 def _check_changeable(core: Core, group_id: str) -> None:
     """Raise Refused unless this may be, or become, a share group without members."""
     _check_asked(core, group_id)
-    group = core.groups.obtain_share(group_id)
-    core.groups.share_groups.changed(group)  # made a moment ago perhaps
-    if group.members:
+    group = core.groups.share_groups.get(group_id)
+    if group is None:
+        core.groups.check_shared(group_id)
+    elif group.members:
         raise Refused(ErrorCode.NON_EMPTY_GROUP, f"share group {group_id!r} has members")
 
 

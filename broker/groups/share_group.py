@@ -68,6 +68,8 @@ class ShareGroup:
     members: dict[str, ShareMember] = field(default_factory=dict)
     empty_since_ms: int = 0
     due_ms: int = NEVER_MS
+    moving: int = 0
+    """Changes of where it stands that are on their way to the disk: it stays until then."""
     _target: Assignment = field(default_factory=dict)
     _topics: Mapping[str, Topic] = field(default_factory=dict)
     _counts: dict[TopicId, int] = field(default_factory=dict)
@@ -80,8 +82,8 @@ class ShareGroup:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody is in it."""
-        return not self.members
+        """Whether nobody is in it, and nothing is about to be written down of it."""
+        return not self.members and not self.moving
 
     def heartbeat(self, now_ms: int, beat: Beat, topics: Mapping[str, Topic]) -> Told:
         """A member says that it lives; what it is told.  Raises Refused.

@@ -7,6 +7,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_groups import OffsetCommitResponse
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.metadata_log import MetadataLog
 
@@ -15,6 +17,7 @@ from ..support.wire_client import WireClient, connect
 from ..support.wire_shares import ACCEPT, Given, Sharing, set_on_group, topic_id
 from .conftest import serving
 from .test_group_restarts import broker_on
+from .test_hostile_groups import commit_of
 from .test_share_offset_apis import all_of, codes, forget, put, stands
 
 GROUP = "g"
@@ -94,6 +97,33 @@ async def test_a_group_that_begins_while_it_is_put_somewhere_begins_there() -> N
             disk.syncs.set()
         assert offsets(await member.end()) == [7, 8, 9]
         assert await stands(other, all_of(GROUP)) == {("t", 0): (0, 7, 3)}
+
+
+async def test_no_other_group_gets_the_name_of_one_that_is_put_somewhere() -> None:
+    disk = GatedStorage()
+    async with broker_on(disk, 2) as (broker, (client, other)):
+        await client.create("t")
+        committing = commit_of(0)
+        committing.group_id = GROUP
+        disk.syncs.clear()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(put, client, GROUP, {("t", 0): 7})
+            await wait_all_tasks_blocked(0.05)
+            await other.send(committing, 8)
+            await wait_all_tasks_blocked(0.05)
+            disk.syncs.set()
+        _, reply = await other.receive(OffsetCommitResponse, 8)
+        assert reply.topics[0].partitions[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert await stands(client, all_of(GROUP)) == {("t", 0): (0, 7, 0)}
+        assert GROUP not in broker.core.topics.manager.committed
+
+
+async def test_a_group_that_is_put_nowhere_is_none() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert codes(await put(client, GROUP, {("t", 9): 0})) == [unknown]
+        assert broker.core.groups.names() == []
 
 
 async def test_more_than_an_event_has_room_for_is_moved_acknowledged_and_forgotten(
