@@ -200,8 +200,13 @@ class Shares:
         kept = self._standing(group_id, meta.topic_id, partition)
         if served is None or kept is None:
             return -1
-        done = sum(s.last - s.first + 1 for s in kept.spans if s.state != RecordState.AVAILABLE)
-        return max(0, served.handler.high_watermark - kept.start - done)
+        start = max(kept.start, served.handler.log_start_offset)  # what is deleted is no work
+        done = sum(
+            max(0, span.last - max(span.first, start) + 1)
+            for span in kept.spans
+            if span.state != RecordState.AVAILABLE
+        )
+        return max(0, served.handler.high_watermark - start - done)
 
     def _standing(self, group_id: str, topic_id: UUID, partition: int) -> ShareState | None:
         live = self._live.get(_Key(group_id, topic_id, partition))

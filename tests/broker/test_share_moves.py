@@ -155,3 +155,27 @@ async def test_more_than_an_event_has_room_for_is_moved_acknowledged_and_forgott
         gone = (await forget(client, GROUP, *names)).responses
         assert [row.error_code for row in gone] == [0] * len(names)
         assert {topic for topic, _ in await stands(client, all_of(GROUP))} == {"t"}
+
+
+async def test_a_group_that_is_put_behind_the_end_waits_for_that_record() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        member = await begun(client)
+        assert codes(await put(client, GROUP, {("t", 0): COUNT + 2})) == [0]
+        assert await stands(client, all_of(GROUP)) == {("t", 0): (0, COUNT + 2, 0)}
+        assert await member.fetch(0) == []
+        for n in range(4):
+            await client.produce("t", b"%d" % n)
+        assert offsets(await member.fetch(wait_ms=WAIT_MS)) == [COUNT + 2, COUNT + 3]
+        assert await stands(client, all_of(GROUP)) == {("t", 0): (0, COUNT + 2, 2)}
+
+
+async def test_a_group_that_is_put_in_front_of_the_start_begins_at_the_start() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        member = await begun(client)
+        partition = broker.core.topics.served_partition("t", 0)
+        assert partition is not None
+        partition.handler.delete_records_before(6)
+        assert codes(await put(client, GROUP, {("t", 0): 2})) == [0]
+        assert await stands(client, all_of(GROUP)) == {("t", 0): (0, 2, 4)}, "what is deleted"
+        assert offsets(await member.fetch(0)) == [6, 7, 8, 9]
+        assert await stands(client, all_of(GROUP)) == {("t", 0): (0, 6, 4)}
