@@ -16,7 +16,8 @@ All below `start` is done with.  Records with one fate stand together in a piece
     release, expire    acquired -> available at once; or archived, after the last delivery
 
 A record that nobody gets done would take with it all that are handed out beside it.  So from half
-of its deliveries on it comes with fewer and fewer others, and the last time alone, as in Kafka.
+of its deliveries on it comes with fewer and fewer of those that it first came with (its block), and
+the last time alone, as in Kafka.
 
 Limits: `Limits.locks` offsets from start to end; the batch that passes it is the last.
 
@@ -86,10 +87,19 @@ class Acknowledgement(NamedTuple):
     types: Sequence[int]
 
 
+class Block:
+    """Records that were told of together when they were first handed out."""
+
+    __slots__ = ("count",)
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+
 class Piece:
     """Neighbours with one fate."""
 
-    __slots__ = ("becomes", "deliveries", "first", "last", "member", "state", "until_ms")
+    __slots__ = ("becomes", "block", "deliveries", "first", "last", "member", "state", "until_ms")
 
     def __init__(
         self,
@@ -106,6 +116,7 @@ class Piece:
         self.deliveries = deliveries
         self.member = member
         self.until_ms = until_ms
+        self.block = Block(last - first + 1)
         # What it is to be as soon as that is durable.
         self.becomes: RecordState | None = None
 
@@ -124,6 +135,7 @@ class Piece:
             and self.deliveries == other.deliveries
             and self.member == other.member
             and self.until_ms == other.until_ms
+            and (self.block is other.block or self.state in (ACKNOWLEDGED, ARCHIVED))
             and self.becomes is None
             and other.becomes is None
         )
@@ -220,6 +232,8 @@ class SharePartition:
         until_ms = now_ms + limits.lock_ms
         found: list[Acquired] = []
         left = records_max
+        apart: Block | None = None
+        block = Block(0)
         at = max(offset, self.start)
         for batch in batches:
             if batch.last < at:
@@ -233,22 +247,29 @@ class SharePartition:
                 continue
             begun = len(found)
             while at <= batch.last and left > 0:
-                piece = self._next_free(at, batch.last, limits, left if is_strict else None)
+                most = left if is_strict or apart is not None else None
+                piece = self._next_free(at, batch.last, limits, most)
                 if piece is None:
                     break
                 at = piece.last + 1
                 if piece.deliveries >= limits.deliveries:  # the limit was higher before
                     piece.state = ARCHIVED
                     continue
-                if is_apart := piece.deliveries >= limits.apart:
-                    if found:
-                        left = 0
-                        break
-                    piece = self._fewer(piece, limits)
+                if piece.deliveries >= limits.apart and not found:
+                    few = self._so_few(piece, limits)
+                    apart, left = piece.block, min(left, few) if is_strict else few
+                    piece = self._cut(piece.first, min(piece.last, piece.first + left - 1))
+                elif not self._may_join(piece, apart, limits):
+                    left = 0
+                    break
                 piece.state, piece.member, piece.until_ms = ACQUIRED, member, until_ms
                 piece.deliveries += 1
-                self._tell(found, piece, batch_size, is_new_batch=len(found) == begun)
-                left = 0 if is_apart else left - piece.count
+                told = len(found)
+                self._tell(found, piece, batch_size, is_new_batch=told == begun)
+                if piece.deliveries == 1:
+                    block = block if told == len(found) else Block(0)
+                    piece.block, block.count = block, block.count + piece.count
+                left -= piece.count
             at = batch.last + 1
             if left <= 0 or self.end < at:  # enough, or no room for more
                 break
@@ -275,13 +296,19 @@ class SharePartition:
         self._append(piece)
         return piece
 
-    def _fewer(self, piece: Piece, limits: Limits) -> Piece:
-        """The records at the begin of a piece that come together at this delivery."""
+    @staticmethod
+    def _so_few(piece: Piece, limits: Limits) -> int:
+        """How many records come together at the next delivery of this one."""
         if piece.deliveries >= limits.deliveries - 1:
-            count = 1
-        else:
-            count = max(1, piece.count >> (piece.deliveries - limits.apart + 1))
-        return self._cut(piece.first, piece.first + count - 1)
+            return 1
+        return max(1, piece.block.count >> (piece.deliveries - limits.apart + 1))
+
+    @staticmethod
+    def _may_join(piece: Piece, apart: Block | None, limits: Limits) -> bool:
+        """Whether records come with those that were taken before: apart, of one block."""
+        if apart is None:
+            return piece.deliveries < limits.apart
+        return piece.block is apart and piece.deliveries < limits.deliveries - 1
 
     @staticmethod
     def _tell(found: list[Acquired], piece: Piece, batch_size: int, *, is_new_batch: bool) -> None:
@@ -440,6 +467,7 @@ class SharePartition:
         """The second half of what was one piece."""
         piece = self._pieces[place]
         other = Piece(at, piece.last, piece.state, piece.deliveries, piece.member, piece.until_ms)
+        other.block = piece.block
         assert piece.becomes is None, "what is under way is not cut"
         piece.last = at - 1
         self._pieces.insert(place + 1, other)

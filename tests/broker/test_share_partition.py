@@ -298,3 +298,31 @@ def test_what_was_released_while_others_were_read_is_not_taken_for_a_hole() -> N
     part.release("a", LIMITS)
     part.acquire("b", read[1:], LIMITS, 0, offset=5, **args)  # type: ignore[arg-type]
     assert part.pieces() == [(0, 4, AVAILABLE, 1, ""), (5, 9, ACQUIRED, 1, "b")]
+
+
+def test_records_come_apart_by_a_half_a_quarter_and_one_of_what_they_first_came_with() -> None:
+    part = SharePartition(ShareState(0))
+    limits = LIMITS._replace(locks=1_000, deliveries=10)
+    read = [Batch(0, 0, True), *(Batch(n, n + 72, True) for n in range(1, 512, 73))]
+
+    def taken() -> tuple[int, int]:
+        """First and last offset of what is handed out; then it is released."""
+        offset = part.next_offset
+        (one,) = part.acquire(
+            "a",
+            [batch for batch in read if batch.last >= offset],
+            limits,
+            0,
+            offset=offset,
+            records_max=512,
+            batch_size=512,
+            is_strict=False,
+        )
+        released = Acknowledgement(one.first, one.last, [RELEASE])
+        part.done(part.acknowledge("a", [released], limits, 0))
+        return one.first, one.last
+
+    assert [taken() for _ in range(5)] == [(0, 511)] * 5
+    assert [taken() for _ in range(5)] == [(0, 255), (0, 127), (0, 63), (0, 31), (0, 0)]
+    assert [taken() for _ in range(31)] == [(n, n) for n in range(1, 32)]
+    assert [taken() for _ in range(3)] == [(32, 63), (32, 32), (33, 33)]
