@@ -523,6 +523,13 @@ class Driver:
         self.record(STATES, **states_fields(group, [row]))
         assert self._shared(group, row) == fates, "I1: what stands of others stays"
 
+    def share_start(self, group: str, topic: str) -> int:
+        """Where a share group stands in partition 0; 0: nowhere."""
+        row = self._share_row(topic, 0)
+        content = self.running.section(SHARES) or {}
+        known = state_of(content, group, topic, row.topic_id, 0)
+        return known.start if known else 0
+
     def set_share(self, group: str, topic: str, start: int) -> None:
         """A share group begins there, in partition 0."""
         row = self._share_row(topic, start)

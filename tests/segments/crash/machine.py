@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from segbroker.segments.errors import StorageError
+from segbroker.segments.share_groups import RecordState
 from segbroker.segments.topic_config import Durability, TopicConfig
 
 from .driver import Driver
@@ -195,6 +196,36 @@ class CrashMachine(RuleBasedStateMachine):
     def delete(self, which: int) -> None:
         topic, _ = self._place(which)
         self._step(lambda: self.driver.delete(topic))
+
+    @precondition(lambda self: self._topics())
+    @rule(
+        group=st.sampled_from(("g", "h")),
+        which=st.integers(0, 3),
+        done=st.integers(0, 2),
+        first=st.integers(0, 9),
+        count=st.integers(1, 4),
+        state=st.sampled_from((RecordState.AVAILABLE, RecordState.ACKNOWLEDGED)),
+    )
+    def share(
+        self, group: str, which: int, done: int, first: int, count: int, state: RecordState
+    ) -> None:
+        topic, _ = self._place(which)
+
+        def work() -> None:
+            start = self.driver.share_start(group, topic) + done
+            self.driver.share(group, topic, start, (start + first, start + first + count, state, 1))
+
+        self._step(work)
+
+    @precondition(lambda self: self._topics())
+    @rule(group=st.sampled_from(("g", "h")), which=st.integers(0, 3), start=st.integers(0, 9))
+    def set_share(self, group: str, which: int, start: int) -> None:
+        topic, _ = self._place(which)
+        self._step(lambda: self.driver.set_share(group, topic, start))
+
+    @rule(group=st.sampled_from(("g", "h")), names=st.sets(st.sampled_from(NAMES)))
+    def forget_share(self, group: str, names: set[str]) -> None:
+        self._step(lambda: self.driver.forget_share(group, *sorted(names)))
 
     @rule()
     def checkpoint(self) -> None:
