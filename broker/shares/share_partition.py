@@ -423,16 +423,25 @@ class SharePartition:
 
     # The log begins later
 
-    def begin_at(self, log_start: int) -> None:
-        """The records below are gone: nobody needs to be done with them."""
+    def begin_at(self, log_start: int) -> int:
+        """The records below are gone: nobody needs to be done with them.
+
+        How many offsets that the group was not done with it has lost.
+        """
         if log_start <= self.start:
-            return
+            return 0
+        lost = max(0, log_start - self.end) + sum(
+            min(one.last, log_start - 1) - one.first + 1
+            for one in self._pieces
+            if one.first < log_start and one.state in (AVAILABLE, ACQUIRED)
+        )
         while self._pieces and self._pieces[0].last < log_start:
             del self._pieces[0]  # of one that is changing nothing comes of it here
         if self._pieces:
             self._pieces[0].first = max(log_start, self._pieces[0].first)
         self.start, self.end = log_start, max(self.end, log_start)
         self._advance()
+        return lost
 
     # Pieces
 

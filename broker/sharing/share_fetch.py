@@ -335,7 +335,15 @@ class _ShareFetching:
             live.was_skipped = True
             return None
         handler, part = live.partition.handler, live.part
-        part.begin_at(handler.log_start_offset)
+        if lost := part.begin_at(handler.log_start_offset):
+            log.warning(
+                "share_records_deleted",
+                group=live.key.group_id,
+                topic=live.topic,
+                partition=live.key.partition,
+                offset=handler.log_start_offset,
+                offsets=lost,
+            )
         if live.is_gone or not part.has_room(self._core.shares.limits(live.key.group_id)):
             return None
         offset = part.next_offset

@@ -32,7 +32,8 @@ from ..support.wire_shares import (
     set_on_group,
     topic_id,
 )
-from .conftest import serving
+from ..support.wire_transactions import V2, Tx
+from .conftest import Events, serving
 from .test_authorization import ALICE, allow, connect_from, filled, guarded, rule
 from .test_group_restarts import broker_on, cut_off, killed
 
@@ -238,7 +239,7 @@ async def test_a_group_begins_where_it_began_though_nothing_was_acknowledged(
         assert [g.value for g in await two.fetch(0)] == [b"behind"]
 
 
-async def test_markers_gaps_and_what_was_deleted_are_passed_over() -> None:
+async def test_what_was_deleted_is_passed_over_and_told(events: Events) -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")
         for n in range(4):
@@ -247,9 +248,40 @@ async def test_markers_gaps_and_what_was_deleted_are_passed_over() -> None:
         assert offsets(await one.fetch(0, max_records=1)) == [0]
         await delete_before(client, "t", 2)
         assert offsets(await one.fetch()) == [2, 3]
+        (told,) = events.named("share_records_deleted")
+        assert (told["level"], told["offset"], told["offsets"]) == ("warning", 2, 2)
         said = await one.say({0: [(0, 3, [ACCEPT])]})
         assert said == (ErrorCode.NONE, {0: ErrorCode.NONE}), "what is deleted is done with"
         assert broker.core.shares.start_offset(GROUP, one.topic, 0) == 4
+
+
+@pytest.mark.parametrize(
+    ("isolation", "expected"),
+    [("read_committed", [b"a", b"c"]), ("read_uncommitted", [b"a", b"b", b"c", b"open"])],
+)
+async def test_aborted_records_and_markers_are_nobodys_work(
+    isolation: str, expected: list[bytes]
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        tx = Tx(client, "x", V2)
+        await tx.init()
+        for value, commit in ((b"a", True), (b"b", False), (b"c", True)):
+            assert not await tx.send("t", value)
+            assert not await tx.end(commit=commit)
+        assert not await tx.send("t", b"open")
+        one = await sharing(client, share_isolation_level=isolation)
+        given = await one.fetch(0)
+        assert [g.value for g in given] == expected
+        await one.say({0: [(g.offset, g.offset, [ACCEPT]) for g in given]})
+        if isolation == "read_committed":
+            await one.begin(wait_ms=WAIT)
+            async with connect(broker.address) as other:
+                assert not await Tx(other, "x", V2, tx.producer_id, tx.epoch).end(commit=True)
+            assert [g.value for g in await one.end()] == [b"open"]
+            await one.say({0: [(6, 6, [ACCEPT])]})
+            await one.fetch()
+            assert broker.core.shares.start_offset(GROUP, one.topic, 0) == 8
 
 
 async def test_strictly_so_many_records_and_batches_that_are_told_apart() -> None:

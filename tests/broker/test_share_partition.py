@@ -70,7 +70,12 @@ class SharePartitionMachine(RuleBasedStateMachine):
     @rule(step=st.integers(1, 5))
     def retention(self, step: int) -> None:
         self.log_start = min(self.log_start + step, self.log_end)
-        self.part.begin_at(self.log_start)
+        missing = [
+            o
+            for o in range(self.part.start, self.log_start)
+            if o not in self.model or self.model[o].state in (AVAILABLE, ACQUIRED)
+        ]
+        assert self.part.begin_at(self.log_start) == len(missing)
         for offset in [o for o in self.model if o < self.log_start]:
             del self.model[offset]
 
