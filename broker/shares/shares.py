@@ -12,7 +12,8 @@ acknowledged yet; here no record is left out by that.
 
 Limits: `PARTITIONS_MAX` of them in memory (COORDINATOR_NOT_AVAILABLE); records of REPLIES_BYTES_MAX
 on their way to readers, and half of that to one address: beyond it a fetch brings nothing.  Where
-the metadata of the broker is full a group begins no partition that it has not (POLICY_VIOLATION).
+the metadata of the broker is full a group begins no partition that it has not (POLICY_VIOLATION),
+and goes on with few records at a time.
 """
 
 from collections import Counter
@@ -58,6 +59,9 @@ log = structlog.get_logger()
 
 PARTITIONS_MAX: Final = 200_000
 REPLIES_BYTES_MAX: Final = 64 << 20
+LOCKS_WHERE_FULL: Final = 16
+"""Offsets from the start to the end of a partition, where the metadata of the broker is full: each
+may become a range of its own there."""
 
 
 class ShareWaiter(Protocol):
@@ -254,8 +258,11 @@ class Shares:
     def limits(self, group_id: str) -> Limits:
         """What holds for a group now."""
         said = self._settings.in_force
+        locks = said(group_id, SHARE_RECORD_LOCKS)
+        if self._manager.is_metadata_full:
+            locks = min(locks, LOCKS_WHERE_FULL)
         return Limits(
-            said(group_id, SHARE_RECORD_LOCKS),
+            locks,
             said(group_id, SHARE_DELIVERIES),
             said(group_id, SHARE_RECORD_LOCK),
         )

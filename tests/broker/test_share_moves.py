@@ -1,5 +1,5 @@
-"""Share groups that are put elsewhere while somebody fetches who is no member any more, and in more
-partitions than an event has room for."""
+"""Share groups that are put elsewhere while somebody fetches who is no member any more, in more
+partitions than an event has room for, and where the metadata of the broker is full."""
 
 from collections.abc import Awaitable, Callable
 
@@ -7,8 +7,10 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from segbroker.broker.shares.shares import LOCKS_WHERE_FULL
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import OffsetCommitResponse
+from segbroker.segments import metadata
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.metadata_log import MetadataLog
 
@@ -27,7 +29,7 @@ WAIT_MS = 20_000
 
 async def begun(client: WireClient) -> Sharing:
     """Somebody without heartbeats, in a group that begins at the beginning of ten records."""
-    await client.create("t")
+    await client.create("t", retention_ms="-1")
     for n in range(COUNT):
         await client.produce("t", b"%d" % n)
     await set_on_group(client, GROUP, share_auto_offset_reset="earliest")
@@ -179,3 +181,27 @@ async def test_a_group_that_is_put_in_front_of_the_start_begins_at_the_start() -
         assert await stands(client, all_of(GROUP)) == {("t", 0): (0, 2, 4)}, "what is deleted"
         assert offsets(await member.fetch(0)) == [6, 7, 8, 9]
         assert await stands(client, all_of(GROUP)) == {("t", 0): (0, 6, 4)}
+
+
+async def test_where_the_metadata_is_full_groups_go_on_with_few_records_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        member = await begun(client)
+        for n in range(40):
+            await client.produce("t", b"%d" % n)
+        assert offsets(await member.fetch(0, max_records=1)) == [0]
+        # As the newest snapshot says: a broker saves one every minute.
+        broker.core.topics.manager.keep_house_now(broker.core.now_ms() + 120_000)
+        monkeypatch.setattr(metadata, "SNAPSHOT_SIZE_FULL", 1)
+        assert offsets(await member.fetch()) == list(range(1, LOCKS_WHERE_FULL))
+        assert await member.fetch() == []
+        said = {0: [(0, LOCKS_WHERE_FULL - 1, [ACCEPT])]}
+        more = range(LOCKS_WHERE_FULL, 2 * LOCKS_WHERE_FULL)
+        assert offsets(await member.fetch(said=said, wait_ms=WAIT_MS)) == list(more)
+
+        other = Sharing(client, "other", member.topic)
+        assert await other.fetch(0) == []
+        assert other.rows[0].error_code == ErrorCode.POLICY_VIOLATION
+        monkeypatch.undo()
+        assert offsets(await member.fetch()) == list(range(more.stop, COUNT + 40))
