@@ -25,6 +25,7 @@ Invariants: epochs only rise; `due_ms` is never later than the next thing that h
 """
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -145,9 +146,9 @@ class ShareGroup:
         is_new = not member.epoch
         if beat.names is None or (beat.names == member.names and not is_new):
             return False
-        # One object for all who subscribe to the same.
-        same = (one.names for one in self.members.values() if one.names == beat.names)
-        member.names = next(same, beat.names)
+        # One object for all who subscribe to the same; found by its hash, which is kept.
+        known = {one.names: one.names for one in self.members.values()}
+        member.names = known.get(beat.names, beat.names)
         return True
 
     def _look(self, topics: Mapping[str, Topic], *, resubscribed: bool) -> bool:
@@ -160,16 +161,23 @@ class ShareGroup:
         return before != self._counts
 
     def _counted(self) -> dict[TopicId, int]:
-        names = frozenset[str]().union(*{one.names for one in self.members.values()})
-        found = (self._topics[name] for name in names if name in self._topics)
+        subscriptions = {one.names for one in self.members.values()}
+        names = {name for some in subscriptions for name in self._existing(some)}
+        found = (self._topics[name] for name in names)
         return {one.topic_id.bytes: one.partitions for one in found}
+
+    def _existing(self, names: frozenset[str]) -> AbstractSet[str]:
+        """Those of which there is a topic: as cheap as the fewer of both are."""
+        if len(names) > len(self._topics):
+            return names.intersection(self._topics)
+        return {name for name in names if name in self._topics}
 
     def _retarget(self) -> None:
         ids: dict[frozenset[str], frozenset[TopicId]] = {}
         subscribers = []
         for one in self.members.values():
             if one.names not in ids:
-                found = (self._topics[name] for name in one.names if name in self._topics)
+                found = (self._topics[name] for name in self._existing(one.names))
                 ids[one.names] = frozenset(topic.topic_id.bytes for topic in found)
             subscribers.append(Subscriber(one.member_id, one.member_id, ids[one.names]))
         self._target = simple(subscribers, self._counts, self._target)
