@@ -2,6 +2,7 @@
 
 A module imports only what stands above it:
 
+    pieces             records with one fate, and what is asked and told of them: values
     share_partition    what became of each record of one group in one partition: pure
     fetched            the batches of a read: which offsets hold records for a reader
     offset_reset       where a group begins that is new to a partition

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from segbroker.protocol.record_batch import BatchHeader, iter_batches, read_header
 from segbroker.segments.transaction_index import AbortedRanges
 
-from .share_partition import Acquired, Batch
+from .pieces import Acquired, Batch
 
 
 class Fetched:

@@ -26,139 +26,28 @@ Pure: no clock, no I/O; times are those of one clock, in ms.  Invariants: the pi
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.share_groups import RecordState, ShareState, Span
 
 from ..refused import Refused
-
-AVAILABLE: Final = RecordState.AVAILABLE
-ACQUIRED: Final = RecordState.ACQUIRED
-ACKNOWLEDGED: Final = RecordState.ACKNOWLEDGED
-ARCHIVED: Final = RecordState.ARCHIVED
-
-# How a member acknowledges.
-GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
-_FATES: Final = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARCHIVED}
-
-NEVER_MS: Final = 2**63 - 1
-_APART_LEAST: Final = 2
-
-
-class Limits(NamedTuple):
-    """What holds for a group."""
-
-    locks: int
-    """Offsets from the start to the end."""
-    deliveries: int
-    """Of a record; then it is archived."""
-    lock_ms: int
-    """How long an acquired record is one member's."""
-
-    @property
-    def apart(self) -> int:
-        """The number of deliveries from which on a record comes with fewer others."""
-        return max(_APART_LEAST, -(-self.deliveries // 2))
-
-
-class Batch(NamedTuple):
-    """Offsets of what was read, both ends included; whether they hold records for a reader."""
-
-    first: int
-    last: int
-    has_records: bool
-
-
-class Acquired(NamedTuple):
-    """Records that are a member's now: both ends included."""
-
-    first: int
-    last: int
-    deliveries: int
-
-
-class Acknowledgement(NamedTuple):
-    """What a member says of some offsets, both ends included: one type for all, or one for each."""
-
-    first: int
-    last: int
-    types: Sequence[int]
-
-
-class Block:
-    """Records that were told of together when they were first handed out."""
-
-    __slots__ = ("count",)
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-
-class Piece:
-    """Neighbours with one fate."""
-
-    __slots__ = ("becomes", "block", "deliveries", "first", "last", "member", "state", "until_ms")
-
-    def __init__(
-        self,
-        first: int,
-        last: int,
-        state: RecordState,
-        deliveries: int,
-        member: str = "",
-        until_ms: int = NEVER_MS,
-    ) -> None:
-        self.first = first
-        self.last = last
-        self.state = state
-        self.deliveries = deliveries
-        self.member = member
-        self.until_ms = until_ms
-        self.block = Block(last - first + 1)
-        # What it is to be as soon as that is durable.
-        self.becomes: RecordState | None = None
-
-    @property
-    def is_free(self) -> bool:
-        return self.state is AVAILABLE
-
-    @property
-    def count(self) -> int:
-        return self.last - self.first + 1
-
-    def same_fate(self, other: "Piece") -> bool:
-        """Whether this one and its neighbour may be one piece."""
-        return (
-            self.state is other.state
-            and self.deliveries == other.deliveries
-            and self.member == other.member
-            and self.until_ms == other.until_ms
-            and (self.block is other.block or self.state in (ACKNOWLEDGED, ARCHIVED))
-            and self.becomes is None
-            and other.becomes is None
-        )
-
-    def __repr__(self) -> str:
-        return f"{self.first}-{self.last} {self.state.name.lower()} {self.deliveries}"
-
-
-class Change(NamedTuple):
-    """What acknowledgements change, once that is durable."""
-
-    pieces: list[Piece]
-    start: int
-    """The first offset that is not done with, after it."""
-
-    @property
-    def spans(self) -> list[Span]:
-        """What is to be written down."""
-        return [
-            Span(one.first, one.last, int(one.becomes), one.deliveries)
-            for one in self.pieces
-            if one.becomes is not None
-        ]
+from .pieces import (
+    ACKNOWLEDGED,
+    ACQUIRED,
+    ARCHIVED,
+    AVAILABLE,
+    FATES,
+    NEVER_MS,
+    RENEW,
+    Acknowledgement,
+    Acquired,
+    Batch,
+    Block,
+    Change,
+    Limits,
+    Piece,
+)
 
 
 class SharePartition:
@@ -353,7 +242,7 @@ class SharePartition:
                         renewed += pieces
                         continue
                     for piece in pieces:
-                        piece.becomes = self._fate(_FATES[kind], piece, limits)
+                        piece.becomes = self._fate(FATES[kind], piece, limits)
                         changing.append(piece)
         except Refused:
             for piece in changing:

@@ -51,8 +51,9 @@ from ..partitions.topics import Topics
 from ..recording import Done, recorded
 from ..refused import Refused
 from .offset_reset import first_offset
+from .pieces import NEVER_MS, Change, Limits
 from .share_events import record_forgotten, record_offsets, record_states
-from .share_partition import NEVER_MS, Change, Limits, SharePartition
+from .share_partition import SharePartition
 from .share_session import Place, ShareSession, ShareSessions
 
 log = structlog.get_logger()

@@ -22,7 +22,7 @@ from ..core import Core
 from ..groups.group_keys import SHARE_RENEW
 from ..groups.groups import monotonic_ms
 from ..refused import Refused
-from ..shares.share_partition import GAP, REJECT, RENEW, Acknowledgement, Change
+from ..shares.pieces import GAP, REJECT, RENEW, Acknowledgement, Change
 from ..shares.share_session import Place
 from ..shares.shares import SharedPartition
 

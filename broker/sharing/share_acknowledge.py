@@ -18,7 +18,7 @@ from ..call import Call
 from ..core import Core
 from ..groups.group_keys import SHARE_RECORD_LOCK
 from ..refused import Refused
-from ..shares.share_partition import Acknowledgement
+from ..shares.pieces import Acknowledgement
 from ..shares.share_session import FINAL_EPOCH, FIRST_EPOCH, Place
 from .acknowledging import Acknowledging, Member, Outcome, member_of
 

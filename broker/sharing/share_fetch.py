@@ -47,7 +47,7 @@ from ..partitions.partition import Partition
 from ..peers.replies import Buffer
 from ..refused import Refused
 from ..shares.fetched import Fetched
-from ..shares.share_partition import Acknowledgement
+from ..shares.pieces import Acknowledgement
 from ..shares.share_session import FINAL_EPOCH, FIRST_EPOCH, Place, ShareSession
 from ..shares.shares import Replies, SharedPartition
 from .acknowledging import Acknowledging, Member, Outcome, member_of

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from segbroker.broker.refused import Refused
-from segbroker.broker.shares.share_partition import (
+from segbroker.broker.shares.pieces import (
     ACCEPT,
     ACKNOWLEDGED,
     ACQUIRED,
@@ -24,8 +24,8 @@ from segbroker.broker.shares.share_partition import (
     Batch,
     Change,
     Limits,
-    SharePartition,
 )
+from segbroker.broker.shares.share_partition import SharePartition
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.share_groups import RecordState, ShareState, Span, overlaid
 
