@@ -86,7 +86,7 @@ class Lane:
         self.wanted: dict[Key, TopicPartition] = {}
         self.acquired: dict[Key, Acquired] = {}
         # The same by name; of a topic that was made anew the new one.
-        self.by_name: dict[TopicPartition, Acquired] = {}
+        self.by_name: dict[tuple[str, int], Acquired] = {}
 
     def part(self, key: Key, tp: TopicPartition) -> Acquired:
         part = self.acquired.get(key)

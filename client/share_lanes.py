@@ -81,6 +81,8 @@ class ShareLanes:
         self._settings = settings
         self._member_id = member_id
         self._random = random
+        # Locks have ended since somebody looked, of records that may wait to be handed out.
+        self.has_lost = False
         self._reader = reader
         self._troubles: dict[Key, Trouble] = {}
         self._turn = 0
@@ -90,17 +92,21 @@ class ShareLanes:
 
     def mark(self, topic: str, partition: int, offset: int, kind: Kind, now_ms: int) -> bool:
         """See Acquired.mark."""
-        tp = TopicPartition(topic, partition)
-        return any(part.mark(offset, kind, now_ms) for part in self._parts_of(tp))
+        name = topic, partition
+        for lane in self.lanes.values():
+            part = lane.by_name.get(name)
+            if part is not None and part.mark(offset, kind, now_ms):
+                return True
+        return False
 
     def holds(self, topic: str, partition: int, offset: int) -> bool:
         """Whether a record is locked for this member, and nothing was said of it."""
-        tp = TopicPartition(topic, partition)
-        return any(offset in part.held for part in self._parts_of(tp))
-
-    def _parts_of(self, tp: TopicPartition) -> Iterator[Acquired]:
-        lanes = self.lanes.values()
-        return (part for lane in lanes if (part := lane.by_name.get(tp)) is not None)
+        name = topic, partition
+        for lane in self.lanes.values():
+            part = lane.by_name.get(name)
+            if part is not None and offset in part.held:
+                return True
+        return False
 
     @property
     def held_count(self) -> int:
@@ -213,7 +219,9 @@ class ShareLanes:
     def _look_at_locks(self, lane: Lane, now_ms: int) -> None:
         for part in lane.acquired.values():
             if part.look_ms is not None and now_ms >= part.look_ms:
+                held_count = len(part.held)
                 self._reader.told(part.lapse(now_ms))
+                self.has_lost = self.has_lost or len(part.held) < held_count
                 if not self._reader.may_renew(now_ms):
                     part.look_again(now_ms)
 
@@ -411,7 +419,7 @@ class ShareLanes:
         if ErrorCode.of(code) in _GONE:
             self._engine.cluster.invalidate()
             self._reader.told(part.refused(said, error, now_ms))
-            self._reader.told(part.lost(error))
+            self._lose_part(part, error)
         elif error.retryable and part.again(said, now_ms):
             lane.trouble.failed(now_ms)
             lane.retry_at_ms = lane.trouble.until_ms
@@ -452,14 +460,18 @@ class ShareLanes:
             self._engine.cluster.invalidate()
             part = lane.acquired.get(key)
             if part is not None:
-                self._reader.told(part.lost(error))
+                self._lose_part(part, error)
         if is_long or not (error.retryable or code in _PASSING):
             self._reader.fail(error)
+
+    def _lose_part(self, part: Acquired, error: SegbrokerError) -> None:
+        self.has_lost = True
+        self._reader.told(part.lost(error))
 
     def _lose(self, lane: Lane, error: SegbrokerError) -> None:
         """The session is over, and every lock with it."""
         lane.session.begin_anew()
         lane.connection = None
         for part in lane.acquired.values():
-            self._reader.told(part.lost(error))
+            self._lose_part(part, error)
         lane.forget_idle()

@@ -209,10 +209,6 @@ class ShareReading:
         """What comes next, up to so many."""
         if self.take() is None:
             return ()
-        holds = self.lanes.holds
-        self._waiting = deque(
-            item for item in self._waiting if isinstance(item, Gap) or holds(*_place(item))
-        )
         items = tuple(islice(self._waiting, count))
         if self.settings.on_gap == "raise":
             # Raised by the next call, which has none.
@@ -220,11 +216,13 @@ class ShareReading:
         return items
 
     def _drop_lapsed(self) -> None:
-        while self._waiting:
-            item = self._waiting[0]
-            if isinstance(item, Gap) or self.lanes.holds(*_place(item)):
-                return
-            self._waiting.popleft()
+        """What waits and is somebody else's by now comes again, perhaps."""
+        if self.lanes.has_lost:
+            self.lanes.has_lost = False
+            holds = self.lanes.holds
+            self._waiting = deque(
+                item for item in self._waiting if isinstance(item, Gap) or holds(*_place(item))
+            )
 
     def _check_held(self) -> None:
         held = self.lanes.held_count
