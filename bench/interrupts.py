@@ -28,9 +28,12 @@ from segbroker.client import (
     AsyncAdmin,
     AsyncConsumer,
     AsyncProducer,
+    AsyncShareConsumer,
     Consumer,
     Producer,
+    ShareConsumer,
 )
+from segbroker.client.errors import NonEmptyGroup
 
 from .machine import ROOT
 from .report import Entry, Row
@@ -45,6 +48,7 @@ VALUE = bytes(1000)
 # Of this process alone: a member that was interrupted beside a stopped broker is in its group for
 # the length of a session.
 GROUP = f"interrupted-{os.getpid()}"
+SHARE_GROUP = f"shared-{os.getpid()}"
 
 
 def _says() -> None:
@@ -97,6 +101,30 @@ def member(address: str, topic: str, pid: int) -> None:
 def member_stopped(address: str, topic: str, pid: int) -> None:
     """for record in consumer, in a group, stopped"""
     with Consumer(address, topic, group=GROUP) as consumer:
+        for at, _ in enumerate(consumer):
+            if at == 100:
+                _stop(pid)
+
+
+def _worked(address: str, topic: str) -> None:
+    """Have the share group begin at the start: it has something to work at."""
+    with Admin(address) as admin, suppress(NonEmptyGroup):
+        admin.alter_share_offsets(SHARE_GROUP, dict.fromkeys(admin.offsets(topic, "start"), 0))
+
+
+def sharing(address: str, topic: str, pid: int) -> None:
+    """for record in share consumer, records come all the time"""
+    _worked(address, topic)
+    with ShareConsumer(address, topic, group=SHARE_GROUP) as consumer:
+        for at, _ in enumerate(consumer):
+            if at == 100:
+                _says()
+
+
+def sharing_stopped(address: str, topic: str, pid: int) -> None:
+    """for record in share consumer, stopped"""
+    _worked(address, topic)
+    with ShareConsumer(address, topic, group=SHARE_GROUP) as consumer:
         for at, _ in enumerate(consumer):
             if at == 100:
                 _stop(pid)
@@ -195,6 +223,17 @@ async def async_member_stopped(address: str, topic: str, pid: int) -> None:
                 _stop(pid)
 
 
+async def async_sharing_stopped(address: str, topic: str, pid: int) -> None:
+    """async for record in share consumer, stopped"""
+    await anyio.to_thread.run_sync(_worked, address, topic)
+    async with AsyncShareConsumer(address, topic, group=SHARE_GROUP) as consumer:
+        seen = 0
+        async for _ in consumer:
+            seen += 1
+            if seen == 100:
+                _stop(pid)
+
+
 async def async_full_stopped(address: str, topic: str, pid: int) -> None:
     """await producer.send, the buffer full, stopped"""
     async with AsyncProducer(address) as producer:
@@ -263,6 +302,14 @@ def away_member(address: str, topic: str, pid: int) -> None:
         _idle(pid)
 
 
+def away_sharing(address: str, topic: str, pid: int) -> None:
+    """a share consumer"""
+    _worked(address, topic)
+    with ShareConsumer(address, topic, group=SHARE_GROUP) as consumer:
+        consumer.poll(timeout_ms=10_000)
+        _idle(pid)
+
+
 async def away_async_member(address: str, topic: str, pid: int) -> None:
     """an async consumer in a group, trio"""
     async with AsyncConsumer(address, topic, group=GROUP) as consumer:
@@ -282,6 +329,8 @@ BLOCKING: tuple[Callable[..., None], ...] = (
     busy,
     member,
     member_stopped,
+    sharing,
+    sharing_stopped,
     result_stopped,
     full_stopped,
     flush_stopped,
@@ -294,6 +343,7 @@ ASYNC: tuple[Callable[..., Any], ...] = (
     async_reading,
     async_busy,
     async_member_stopped,
+    async_sharing_stopped,
     async_full_stopped,
     async_result_stopped,
     async_transaction_stopped,
@@ -303,6 +353,7 @@ AWAY: tuple[Callable[..., Any], ...] = (
     away_producer,
     away_consumer,
     away_member,
+    away_sharing,
     away_async_member,
 )
 BY_NAME = {run.__name__: run for run in (*BLOCKING, *ASYNC, *AWAY)}
