@@ -29,6 +29,7 @@ from .acknowledging import Acquired, Kind
 from .backoff import Backoff
 from .engine import Engine
 from .errors import (
+    ClosedError,
     ConnectionLost,
     PeerError,
     SegbrokerError,
@@ -162,9 +163,14 @@ class ShareLanes:
             return None
         said = lane.take_marked(renewals=False)
         request = lane.session.acknowledge(said, is_final=True)
+        # Behind it nothing more is asked: no renewals of what it gives back.
+        lane.is_asked = True
 
         def take(reply: Reply, now_ms: int) -> None:
             self._acknowledged(lane, said, reply, now_ms)
+            lane.session.begin_anew()
+            for part in lane.acquired.values():
+                part.lost(ClosedError("the consumer was closed"))
 
         return Closing(request, take)
 

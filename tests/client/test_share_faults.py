@@ -1,22 +1,18 @@
-"""What a share group's member makes of a broker that fails, or says what none should.
+"""What a share group's member makes of a broker that fails, or says what none should."""
 
-The broker is a script: it hands out what a test says, and keeps what was said to it.
-"""
-
+import re
 import socket
-import struct
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
-from uuid import UUID
 
 import pytest
 
 from segbroker.client import (
     AcknowledgeFailed,
     BrokerUnreachable,
+    BusyError,
     ConnectionLost,
     CorruptBatch,
     FailedAcknowledgement,
@@ -31,185 +27,16 @@ from segbroker.client.errors import (
     GroupAuthorizationFailed,
     PeerError,
     ShareSessionNotFound,
+    TopicAuthorizationFailed,
     UnsupportedByBroker,
 )
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import ErrorCode
-from segbroker.protocol.headers import decode_request, parse_request_header
-from segbroker.protocol.messages_core import ApiVersionsResponse
-from segbroker.protocol.messages_share_groups import (
-    ShareAcknowledgeRequest,
-    ShareAcknowledgeResponse,
-    ShareAcknowledgeResponseLeader,
-    ShareAcknowledgeResponsePartition,
-    ShareAcknowledgeResponseTopic,
-    ShareFetchRequest,
-    ShareFetchResponse,
-    ShareFetchResponseAcquiredRecords,
-    ShareFetchResponseLeader,
-    ShareFetchResponsePartition,
-    ShareFetchResponseTopic,
-    ShareGroupHeartbeatRequest,
-    ShareGroupHeartbeatResponse,
-    ShareGroupHeartbeatResponseAssignment,
-    ShareGroupHeartbeatResponseTopicPartition,
-)
-from segbroker.protocol.record_batch import GapReason, encode_batch, gap_batches
+from segbroker.protocol.messages_core import ApiVersionsResponse, MetadataResponseBroker
+from segbroker.protocol.record_batch import GapReason, gap_batches
 
-from .replaying import TOPIC, Answer, Replaying, Request, metadata, versions
-
-TOPIC_ID = UUID(int=7)
-SOON: dict[str, Any] = {"request_timeout_ms": 2_000, "connect_timeout_ms": 2_000}
-LOCK_MS = 30_000
-
-# Offsets and delivery count, both ends included.
-Spans = list[tuple[int, int, int]]
-
-
-def batch(first: int, count: int) -> bytes:
-    """Values b"0", b"1" ... by their offsets."""
-    values = [b"%d" % offset for offset in range(first, first + count)]
-    data = bytearray(encode_batch(values, timestamps_ms=1))
-    struct.pack_into(">q", data, 0, first)
-    return bytes(data)
-
-
-class Script:
-    """See the module."""
-
-    def __init__(self, *fetches: "tuple[bytes, Spans] | int | None") -> None:
-        """fetches: what each fetch is answered, in order: records and what of them is locked, an
-        error code, or None: the connection ends.  Then there is nothing more."""
-        self.fetches = list(fetches)
-        # (session epoch, what was said: offset -> kind)
-        self.fetched: list[tuple[int, dict[int, int]]] = []
-        self.acknowledged: list[tuple[int, dict[int, int]]] = []
-        self.beats: list[int] = []
-        # What is answered to what was said next: error codes; None: the connection ends.
-        self.verdicts: list[int | None] = []
-        self.beat_codes: list[int] = []
-        self.answers: dict[int, Answer] = {
-            ApiKey.API_VERSIONS: lambda request: request.answer(versions(request)),
-            ApiKey.METADATA: self._metadata,
-            ApiKey.SHARE_GROUP_HEARTBEAT: self._beat,
-            ApiKey.SHARE_FETCH: self._fetch,
-            ApiKey.SHARE_ACKNOWLEDGE: self._acknowledge,
-        }
-
-    def _metadata(self, request: Request) -> bytes:
-        whole = metadata(request)
-        whole.topics[0].topic_id = TOPIC_ID
-        return request.answer(whole)
-
-    def _beat(self, request: Request) -> bytes:
-        asked = decode(request, ShareGroupHeartbeatRequest)
-        self.beats.append(asked.member_epoch)
-        code = self.beat_codes.pop(0) if self.beat_codes else 0
-        given = ShareGroupHeartbeatResponseTopicPartition(topic_id=TOPIC_ID, partitions=[0])
-        return request.answer(
-            ShareGroupHeartbeatResponse(
-                error_code=code,
-                member_id=asked.member_id,
-                member_epoch=3,
-                heartbeat_interval_ms=50,
-                assignment=None
-                if asked.member_epoch
-                else ShareGroupHeartbeatResponseAssignment(topic_partitions=[given]),
-            )
-        )
-
-    def _fetch(self, request: Request) -> bytes | None:
-        asked = decode(request, ShareFetchRequest)
-        said = said_in(asked)
-        self.fetched.append((asked.share_session_epoch, said))
-        next_one: Any = self.fetches.pop(0) if self.fetches else (b"", [])
-        verdict = self.verdicts.pop(0) if said and self.verdicts else 0
-        if next_one is None or verdict is None:
-            raise ConnectionError
-        if isinstance(next_one, int):
-            return request.answer(ShareFetchResponse(**ANSWER, error_code=next_one, responses=[]))
-        records, spans = next_one
-        if not records and not said:
-            threading.Event().wait(min(0.1, asked.max_wait_ms / 1000))
-        row = ShareFetchResponsePartition(
-            partition_index=0,
-            acknowledge_error_code=verdict,
-            current_leader=ShareFetchResponseLeader(leader_id=-1, leader_epoch=-1),
-            records=records,
-            acquired_records=[
-                ShareFetchResponseAcquiredRecords(
-                    first_offset=first, last_offset=last, delivery_count=count
-                )
-                for first, last, count in spans
-            ],
-        )
-        topic = ShareFetchResponseTopic(topic_id=TOPIC_ID, partitions=[row])
-        return request.answer(ShareFetchResponse(**ANSWER, responses=[topic]))
-
-    def _acknowledge(self, request: Request) -> bytes | None:
-        asked = decode(request, ShareAcknowledgeRequest)
-        said = said_in(asked)
-        self.acknowledged.append((asked.share_session_epoch, said))
-        verdict = self.verdicts.pop(0) if said and self.verdicts else 0
-        if verdict is None:
-            raise ConnectionError
-        row = ShareAcknowledgeResponsePartition(
-            partition_index=0,
-            error_code=verdict,
-            current_leader=ShareAcknowledgeResponseLeader(leader_id=-1, leader_epoch=-1),
-        )
-        topic = ShareAcknowledgeResponseTopic(topic_id=TOPIC_ID, partitions=[row])
-        return request.answer(
-            ShareAcknowledgeResponse(responses=[topic] if said else [], node_endpoints=[])
-        )
-
-    @property
-    def said(self) -> dict[int, int]:
-        """All that was said, the last of each offset."""
-        return {o: kind for _, said in self.fetched + self.acknowledged for o, kind in said.items()}
-
-
-ANSWER: dict[str, Any] = {"acquisition_lock_timeout_ms": LOCK_MS, "node_endpoints": []}
-
-
-def decode(request: Request, kind: type[Any]) -> Any:  # noqa: ANN401
-    decoded = decode_request(request.frame, parse_request_header(request.frame))
-    assert isinstance(decoded, kind)
-    return decoded
-
-
-def said_in(asked: ShareFetchRequest | ShareAcknowledgeRequest) -> dict[int, int]:
-    said: dict[int, int] = {}
-    for topic in asked.topics:
-        for partition in topic.partitions:
-            for row in partition.acknowledgement_batches:
-                count = row.last_offset - row.first_offset + 1
-                kinds = row.acknowledge_types
-                kinds = kinds * count if len(kinds) == 1 else kinds
-                assert len(kinds) == count
-                said.update(zip(range(row.first_offset, row.last_offset + 1), kinds, strict=True))
-    return said
-
-
-@contextmanager
-def working(script: Script, **options: Any) -> Iterator[ShareConsumer[Any]]:  # noqa: ANN401
-    with (
-        Replaying(script.answers) as server,
-        ShareConsumer(server.address, TOPIC, group="g", **{**SOON, **options}) as consumer,
-    ):
-        yield consumer
-
-
-def poll(consumer: ShareConsumer[Any]) -> list[Any]:
-    """Until there is something."""
-    for _ in range(100):
-        if records := consumer.poll(timeout_ms=1_000):
-            return records
-    raise AssertionError("nothing came")
-
-
-def offsets(records: list[Any]) -> list[int]:
-    return [record.offset for record in records]
+from .replaying import TOPIC, Replaying, Request, metadata, versions
+from .scripted_shares import SOON, TOPIC_ID, OfPartition, Script, batch, offsets, poll, working
 
 
 def test_only_what_is_locked_is_handed_out() -> None:
@@ -372,6 +199,38 @@ def test_a_session_that_the_broker_does_not_know_begins_anew() -> None:
         assert [epoch for epoch, _ in script.fetched] == [0, 1, 0]
 
 
+def test_a_partition_whose_leader_is_another_broker_by_now() -> None:
+    first = Script((batch(0, 2), [(0, 1, 1)]), OfPartition(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    second = Script((batch(1, 2), [(1, 2, 1)]))
+    first.verdicts = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    with Replaying(first.answers) as one, Replaying(second.answers) as two:
+
+        def both(request: Request) -> bytes:
+            other = MetadataResponseBroker(node_id=2, host="127.0.0.1", port=two.port)
+            leader = 2 if len(first.fetched) > 1 else 1
+            whole = metadata(request, port=one.port, leader_id=leader, more=(other,))
+            whole.topics[0].topic_id = TOPIC_ID
+            return request.answer(whole)
+
+        first.answers[ApiKey.METADATA] = second.answers[ApiKey.METADATA] = both
+        with ShareConsumer(one.address, TOPIC, group="g", **SOON) as consumer:
+            assert offsets(poll(consumer)) == [0, 1]
+            with pytest.raises(AcknowledgeFailed):
+                poll(consumer)
+            assert offsets(poll(consumer)) == [1, 2]
+            consumer.commit()
+    assert second.said == {1: 1, 2: 1}
+    assert first.acknowledged[-1][0] == second.acknowledged[-1][0] == -1, "both sessions end"
+
+
+def test_an_error_of_one_partition_that_does_not_pass_is_raised() -> None:
+    refused = OfPartition(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    with working(Script(refused, (batch(0, 1), [(0, 0, 1)]))) as consumer:
+        with pytest.raises(TopicAuthorizationFailed, match="clicks-0"):
+            poll(consumer)
+        assert offsets(poll(consumer)) == [0]
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -454,6 +313,70 @@ def test_the_end_says_what_was_said_and_gives_the_rest_back() -> None:
         list(islice(consumer, 3))
     assert script.acknowledged[-1] == (-1, {0: 1, 1: 1})
     assert script.beats[-1] == -1
+
+
+MADE_WRONGLY: dict[str, tuple[dict[str, Any], str]] = {
+    "no group": ({"group": ""}, "group='' is not the name of a group"),
+    "a way to acquire": ({"acquire": "all"}, "acquire='all' is not 'batches' or 'records'"),
+    "no records": ({"acquire_count": 0}, "acquire_count=0 is not a whole number >= 1"),
+    "too many bytes": ({"acquire_bytes": 1 << 31}, "acquire_bytes=2147483648 is above"),
+    "a time to hold": ({"max_hold_ms": -1}, "max_hold_ms=-1 is not a whole number >= 0"),
+    "a word about gaps": ({"on_gap": "tell"}, "on_gap='tell' is not 'raise', 'yield' or 'skip'"),
+    "a listener": ({"on_failed": 1}, "1 cannot be called with a list of what failed"),
+    "Java's name": ({"max_poll_records": 5}, "did you mean acquire_count?"),
+    "librdkafka's name": ({"group_id": "g"}, "did you mean group?"),
+    "where to begin": ({"start": "start"}, "the group's share.auto.offset.reset says it"),
+    "a name of nothing": ({"colour": 1}, "help(ShareConsumer) lists them"),
+}
+
+
+@pytest.mark.parametrize("mistake", MADE_WRONGLY)
+def test_what_no_share_consumer_can_be_made_of_is_said(mistake: str) -> None:
+    options, sentence = MADE_WRONGLY[mistake]
+    with pytest.raises((TypeError, ValueError), match=re.escape(sentence)):
+        ShareConsumer("127.0.0.1:1", TOPIC, **{"group": "g", **options})
+
+
+USED_WRONGLY: dict[str, tuple[Callable[[ShareConsumer[Any]], object], str]] = {
+    "a text of topics": (lambda c: c.subscribe("t"), "topics='t' is a str"),
+    "no topics": (lambda c: c.subscribe([]), "a member of a share group needs one"),
+    "a list of records": (
+        lambda c: c.accept([]),  # type: ignore[arg-type]
+        "a list is no ShareRecord; several are given one by one",
+    ),
+    "seconds to poll": (lambda c: c.poll(1.0), "the time is timeout_ms="),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("mistake", USED_WRONGLY)
+def test_what_no_share_consumer_can_do_is_said_and_it_goes_on(mistake: str) -> None:
+    do, sentence = USED_WRONGLY[mistake]
+    with working(Script((batch(0, 1), [(0, 0, 1)]))) as consumer:
+        with pytest.raises((TypeError, ValueError), match=re.escape(sentence)):
+            do(consumer)
+        assert offsets(poll(consumer)) == [0]
+
+
+def test_nothing_to_read() -> None:
+    script = Script()
+    with (
+        Replaying(script.answers) as server,
+        ShareConsumer(server.address, group="g") as consumer,
+        pytest.raises(TypeError, match="nothing to read: give topics"),
+    ):
+        consumer.poll()
+
+
+def test_one_thread_at_a_time() -> None:
+    script = Script((batch(0, 3), [(0, 2, 1)]))
+    with working(script) as consumer:
+        loop = iter(consumer)
+        next(loop)
+        other = threading.Thread(target=lambda: consumer.poll(timeout_ms=100))
+        other.start()
+        other.join()
+        with pytest.raises(BusyError):
+            next(loop)
 
 
 def test_nobody_answers() -> None:
