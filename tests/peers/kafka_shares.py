@@ -33,7 +33,12 @@ ARTIFACTS: Final = (
     Artifact(KAFKA, "kafka_2.13", VERSION, is_tests=True),
     *(
         Artifact(KAFKA, name, VERSION, is_tests=True)
-        for name in ("kafka-clients", "kafka-group-coordinator", "kafka-server-common")
+        for name in (
+            "kafka-clients",
+            "kafka-group-coordinator",
+            "kafka-metadata",
+            "kafka-server-common",
+        )
     ),
     # The versions that Kafka's own build has.
     Artifact("org.junit.platform", "junit-platform-console-standalone", "1.13.1"),

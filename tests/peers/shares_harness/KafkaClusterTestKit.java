@@ -6,22 +6,32 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Properties;
 import java.util.TreeMap;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import kafka.network.SocketServer;
+import kafka.raft.KafkaRaftManager;
 import kafka.server.BrokerServer;
 import kafka.server.ControllerServer;
+import kafka.server.KafkaConfig;
+import kafka.server.SharedServer;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.Producer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.Node;
+import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.internals.Topic;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
+import org.apache.kafka.controller.Controller;
+import org.apache.kafka.coordinator.group.GroupCoordinator;
 import org.apache.kafka.metadata.BrokerState;
 import org.apache.kafka.metadata.KRaftMetadataCache;
+import org.apache.kafka.metadata.LeaderAndIsr;
+import org.apache.kafka.server.common.ShareVersion;
 import org.mockito.Mockito;
 import org.mockito.invocation.InvocationOnMock;
 import segbroker.Door;
@@ -30,8 +40,8 @@ import segbroker.Door;
  * In the place of Kafka's class of this name: the cluster of a test.  One daemon is any number of
  * brokers.
  *
- * What is asked of a broker here is whether it runs, to end and to start, its port, and which topics
- * there are.  Anything else is refused.  Many tests look at their end whether Kafka has written its
+ * What is asked of a broker here is whether it runs, to end and to start, its port and settings, and
+ * which topics there are, by which ids.  Anything else is refused.  Many tests look at their end whether Kafka has written its
  * records of share groups, in a topic of its own: it is there, with some records in it.
  */
 public class KafkaClusterTestKit implements AutoCloseable {
@@ -42,6 +52,10 @@ public class KafkaClusterTestKit implements AutoCloseable {
     private final MockFaultHandler faults = new MockFaultHandler("none");
     private final KRaftMetadataCache metadata = Mockito.mock(KRaftMetadataCache.class, this::known);
     private final SocketServer socket = Mockito.mock(SocketServer.class, this::bound);
+    private final GroupCoordinator coordinator =
+        Mockito.mock(GroupCoordinator.class, KafkaClusterTestKit::coordinated);
+    private final ControllerServer controller = Mockito.mock(ControllerServer.class, this::controlled);
+    private final KafkaConfig config;
     private String daemon;
     private int port;
     private boolean isUp;
@@ -52,6 +66,10 @@ public class KafkaClusterTestKit implements AutoCloseable {
             this.properties.putAll(node.propertyOverrides());
             brokers.put(id, Mockito.mock(BrokerServer.class, this::answer));
         });
+        if (nodes.bootstrapMetadata().featureLevel(ShareVersion.FEATURE_NAME) == 0) {
+            this.properties.put("group.coordinator.rebalance.protocols", "classic,consumer");
+        }
+        config = settings();
     }
 
     /** By the nodes that are asked for it is known which brokers there are. */
@@ -119,7 +137,7 @@ public class KafkaClusterTestKit implements AutoCloseable {
     }
 
     public Map<Integer, ControllerServer> controllers() {
-        return Map.of();
+        return Map.of(3000, controller);
     }
 
     public MockFaultHandler fatalFaultHandler() {
@@ -151,6 +169,12 @@ public class KafkaClusterTestKit implements AutoCloseable {
                 return null;
             case "isShutdown":
                 return !isUp;
+            case "config":
+                return config;
+            case "sharedServer":
+                return Mockito.mock(SharedServer.class, Mockito.RETURNS_DEEP_STUBS);
+            case "groupCoordinator":
+                return coordinator;
             case "metadataCache":
                 return metadata;
             case "socketServer":
@@ -160,12 +184,54 @@ public class KafkaClusterTestKit implements AutoCloseable {
         }
     }
 
+    private KafkaConfig settings() {
+        Map<String, Object> all = new HashMap<>(Map.of(
+            "process.roles", "broker",
+            "node.id", "0",
+            "controller.quorum.voters", "3000@localhost:9093",
+            "controller.listener.names", "CONTROLLER",
+            "listeners", LISTENER + "://localhost:0",
+            "inter.broker.listener.name", LISTENER,
+            "listener.security.protocol.map", LISTENER + ":PLAINTEXT,CONTROLLER:PLAINTEXT"));
+        properties.forEach(all::put);
+        return new KafkaConfig(all);
+    }
+
+    private Object controlled(InvocationOnMock asked) {
+        switch (asked.getMethod().getName()) {
+            case "controller":
+                return Mockito.mock(Controller.class, this::controlled);
+            case "findAllTopicIds":
+                return CompletableFuture.completedFuture(topicIds());
+            case "raftManager":
+                return Mockito.mock(KafkaRaftManager.class, Mockito.RETURNS_DEEP_STUBS);
+            default:
+                return plain(asked);
+        }
+    }
+
+    private Map<String, Uuid> topicIds() {
+        Map<String, Uuid> found = new HashMap<>();
+        try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrapServers()))) {
+            admin.listTopics().listings().get().forEach(one -> found.put(one.name(), one.topicId()));
+        } catch (ExecutionException | InterruptedException error) {
+            throw new IllegalStateException(error);
+        }
+        return found;
+    }
+
+    private static Object coordinated(InvocationOnMock asked) {
+        return asked.getMethod().getName().equals("groupMetadataTopicConfigs") ? new Properties() : plain(asked);
+    }
+
     private Object bound(InvocationOnMock asked) {
         return asked.getMethod().getName().equals("boundPort") ? port : plain(asked);
     }
 
     private Object known(InvocationOnMock asked) throws ExecutionException, InterruptedException {
         switch (asked.getMethod().getName()) {
+            case "getLeaderAndIsr":
+                return Optional.of(new LeaderAndIsr(0, List.of(0)));
             case "getAliveBrokerNodes":
                 return List.of(new Node(0, "localhost", port));
             case "numPartitions":
