@@ -1,7 +1,10 @@
 """A scripted broker of share groups: it hands out what a test says, and keeps what was said to it.
 
-script = Script((batch(0, 3), [(0, 2, 1)]), ...)
-with working(script) as consumer: ...
+    script = Script((batch(0, 3), [(0, 2, 1)]))
+    with working(script) as consumer: ...
+
+A fetch is answered with records and with what of them is locked: first and last offset, and how
+often they were handed out.
 """
 
 import struct
