@@ -49,6 +49,7 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=1
 group.initial.rebalance.delay.ms=0
 """
         )

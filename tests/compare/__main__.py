@@ -95,6 +95,7 @@ async def warm(address: Address) -> None:
                 if answer.error_code not in (14, 15, 16):
                     break
                 await trio.sleep(0.1)
+        await cases_shares.warmed(stage)
 
 
 Row = tuple[str, str, str, str, str]

@@ -1,5 +1,6 @@
 """Share groups (KIP-932): their members, the records that they acquire, and where they begin."""
 
+import secrets
 from typing import Any, Final
 from uuid import UUID
 
@@ -81,6 +82,10 @@ def done(first: int, last: int, *kinds: int) -> dict[str, Any]:
     return {"first_offset": first, "last_offset": last, "acknowledge_types": list(kinds)}
 
 
+def _has_records(answer: Any) -> bool:
+    return any(row.acquired_records for topic in answer.responses for row in topic.partitions)
+
+
 class Reader:
     """A member's session with the broker."""
 
@@ -104,15 +109,33 @@ class Reader:
         return self._said(fields | values)
 
     async def fetch(self, label: str, **values: Any) -> Any:
-        """Ask for records; acks: what became of others.  Right answers count the epoch on."""
-        answer = await self._stage.ask(label, ApiKey.SHARE_FETCH, **self._asked(values))
-        return self._counted(answer)
+        """Ask for records; acks: what became of others.  Right answers count the epoch on.
+
+        A Kafka that looks a partition up for the first time may hand out nothing yet.
+        """
+        if "max_wait_ms" in values or "acks" in values:
+            answer = await self._stage.ask(label, ApiKey.SHARE_FETCH, **self._asked(values))
+            return self._counted(answer)
+        version = self._stage.version
+        with trio.fail_after(4 * SETTLE_TIMEOUT_S):
+            while True:
+                asked = self._asked(dict(values))
+                answer = await self._stage.quietly(ApiKey.SHARE_FETCH, version, **asked)
+                self._counted(answer)
+                if answer.error_code != 0 or _has_records(answer):
+                    break
+        self._stage.keep(label, answer)
+        return answer
 
     async def took(self, **values: Any) -> Any:
         """The same, not compared."""
-        answer = await self._stage.quietly(ApiKey.SHARE_FETCH, 1, **self._asked(values))
-        assert answer.error_code == 0, answer
-        return self._counted(answer)
+        while True:
+            asked = self._asked(dict(values))
+            answer = await self._stage.quietly(ApiKey.SHARE_FETCH, 1, **asked)
+            assert answer.error_code == 0, answer
+            self._counted(answer)
+            if "max_wait_ms" in values or "acks" in values or _has_records(answer):
+                return answer
 
     async def say(self, label: str, **values: Any) -> Any:
         """Acknowledge, and ask for nothing."""
@@ -127,6 +150,15 @@ class Reader:
 
 async def reader(stage: Stage, topic: str, member: str = MEMBER) -> Reader:
     return Reader(stage, await stage.topic_id(topic), member)
+
+
+async def warmed(stage: Stage) -> None:
+    """Kafka's first share group waits until it has made a topic of its own."""
+    topic = await filled(stage, f"-{secrets.token_hex(3)}")
+    await joined(stage, topic)
+    mine = await reader(stage, topic)
+    with trio.fail_after(4 * SETTLE_TIMEOUT_S):
+        await mine.took()
 
 
 @case(ApiKey.SHARE_GROUP_HEARTBEAT)
