@@ -156,12 +156,12 @@ def test_a_record_is_ones_own_for_a_time(java: JavaShares, bootstrap: str, name:
     settled(java, name, slow, other)
     fill(bootstrap, name, range(2), per_batch=2)
     (record,) = slow.until(1)
-    assert (record.offset, slow.lock_ms) == (0, LOCK_MS)
+    assert slow.lock_ms == LOCK_MS
     (second,) = other.until(1)
-    assert second.offset == 1
+    assert {record.offset, second.offset} == {0, 1}  # both may have been asking
     taken(other, second, "ACCEPT")
     (again,) = other.until(1)
-    assert again.offset == 0
+    assert again.offset == record.offset
     assert again.deliveries > 1
     slow.acknowledge(record, "ACCEPT")
     assert slow.commit() == {(name, 0): "InvalidRecordStateException"}
