@@ -7,6 +7,7 @@ A module imports only what stands above it:
     fetched            the batches of a read: which offsets hold records for a reader
     offset_reset       where a group begins that is new to a partition
     share_events       what is kept, in events of limited size
+    replies            how many bytes are on their way to readers
     share_session      which partitions a member fetches from, over requests
     shares             all of them: kept as control events, locks that end, who waits
 """

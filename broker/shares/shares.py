@@ -10,13 +10,12 @@ A restart knows what was written down: what was acquired then is available again
 as it was when that was last written.  Kafka has the reset again at a restart where nothing was
 acknowledged yet; here no record is left out by that.
 
-Limits: `PARTITIONS_MAX` of them in memory (COORDINATOR_NOT_AVAILABLE); records of REPLIES_BYTES_MAX
-on their way to readers, and half of that to one address: beyond it a fetch brings nothing.  Where
+Limits: `PARTITIONS_MAX` of them in memory (COORDINATOR_NOT_AVAILABLE); bytes of
+records on their way to readers (replies.py).  Where
 the metadata of the broker is full a group begins no partition that it has not (POLICY_VIOLATION),
 and goes on with few records at a time.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
@@ -52,6 +51,7 @@ from ..recording import Done, recorded
 from ..refused import Refused
 from .offset_reset import first_offset
 from .pieces import NEVER_MS, Change, Limits
+from .replies import Replies
 from .share_events import record_forgotten, record_offsets, record_states
 from .share_partition import SharePartition
 from .share_session import Place, ShareSession, ShareSessions
@@ -59,7 +59,6 @@ from .share_session import Place, ShareSession, ShareSessions
 log = structlog.get_logger()
 
 PARTITIONS_MAX: Final = 200_000
-REPLIES_BYTES_MAX: Final = 64 << 20
 LOCKS_WHERE_FULL: Final = 16
 """Offsets from the start to the end of a partition, where the metadata of the broker is full: each
 may become a range of its own there."""
@@ -120,29 +119,6 @@ class _Alarm:
     def expire(self) -> None:
         self.done = True
         self._rings()
-
-
-class Replies:
-    """Bytes of records on their way to readers."""
-
-    def __init__(self) -> None:
-        self._all = 0
-        self._by_host: Counter[str] = Counter()
-
-    def has_room(self, host: str) -> bool:
-        """Whether another reply may be read for an address."""
-        return self._all < REPLIES_BYTES_MAX and self._by_host[host] < REPLIES_BYTES_MAX // 2
-
-    def add(self, host: str, size: int) -> None:
-        self._all += size
-        self._by_host[host] += size
-
-    def left(self, host: str, size: int) -> None:
-        """They are sent, or will not be."""
-        self._all -= size
-        self._by_host[host] -= size
-        if not self._by_host[host]:
-            del self._by_host[host]
 
 
 class Shares:
@@ -370,14 +346,16 @@ class Shares:
     ) -> None:
         """Have what a member has said written down, and then done; `done` hears of it."""
         changed = [(live, change) for live, change in changes if not live.is_gone]
+        before = [live.unwritten for live, _ in changed]
         rows = [self._row(live, change.spans, change.start) for live, change in changed]
 
         def written(error: OSError | None) -> None:
-            for live, change in changed:
+            for (live, change), unwritten in zip(changed, before, strict=True):
                 if error is None:
                     live.part.done(change)
                 else:
                     live.part.failed(change)
+                    self._not_written(live, unwritten)
                 self._looked_at(live)
             done(error)
             self._end_turn()
@@ -399,7 +377,7 @@ class Shares:
                     partition=live.key.partition,
                     error=str(error),
                 )
-                live.unwritten = list(row.spans)
+                self._not_written(live, row.spans)
             self._forget_if_idle(live)
 
         self._record(live.key.group_id, [live], [row], written)
@@ -408,9 +386,13 @@ class Shares:
     def _row(self, live: SharedPartition, spans: list[Span], start: int) -> ShareRow:
         """With what could not be written before; what is said now lies over it."""
         before, live.unwritten = live.unwritten, []
-        if before:
-            spans = [Span(*one) for one in overlaid(before, sorted(spans), start)]
-        return ShareRow(live.topic, live.key.topic_id, live.key.partition, start, sorted(spans))
+        told = _laid(before, spans, start)
+        return ShareRow(live.topic, live.key.topic_id, live.key.partition, start, told)
+
+    @staticmethod
+    def _not_written(live: SharedPartition, spans: Sequence[Span]) -> None:
+        """They go with the next that is written; what is unwritten since lies over them."""
+        live.unwritten = _laid(spans, live.unwritten, live.part.start)
 
     def _record(
         self, group_id: str, lives: list[SharedPartition], rows: list[ShareRow], done: Done
@@ -505,3 +487,8 @@ class Shares:
                 self._drop(live)
             elif live.unwritten and not live.writing:
                 self.taken_back(live, live.unwritten)
+
+
+def _laid(before: Sequence[Span], spans: Sequence[Span], start: int) -> list[Span]:
+    """Spans over earlier ones."""
+    return [Span(*one) for one in overlaid(before, sorted(spans), start)]

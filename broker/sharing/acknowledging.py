@@ -4,7 +4,7 @@ Of a partition all of them hold, or none.  What its group does not have in memor
 nothing of it can be acknowledged.  A renewal begins the lock anew, and is written nowhere.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import trio
@@ -46,6 +46,21 @@ def member_of(core: Core, request: ShareFetchRequest | ShareAcknowledgeRequest) 
     assert request.member_id is not None, "checked"
     core.groups.check_shared(request.group_id)
     return Member(request.group_id, request.member_id)
+
+
+def said_in(
+    request: ShareFetchRequest | ShareAcknowledgeRequest,
+) -> Iterator[tuple[Place, list[Acknowledgement]]]:
+    """The acknowledgements of a request, by partition."""
+    for topic in request.topics:
+        for one in topic.partitions:
+            yield (
+                Place(topic.topic_id, one.partition_index),
+                [
+                    Acknowledgement(b.first_offset, b.last_offset, b.acknowledge_types)
+                    for b in one.acknowledgement_batches
+                ],
+            )
 
 
 class Outcome(NamedTuple):

@@ -1,7 +1,5 @@
 """ShareAcknowledge (KIP-932): what became of records, without asking for others."""
 
-from collections.abc import Iterable
-
 import structlog
 
 from segbroker.protocol.errors import ErrorCode
@@ -18,9 +16,8 @@ from ..call import Call
 from ..core import Core
 from ..groups.group_keys import SHARE_RECORD_LOCK
 from ..refused import Refused
-from ..shares.pieces import Acknowledgement
 from ..shares.share_session import FINAL_EPOCH, FIRST_EPOCH, Place
-from .acknowledging import Acknowledging, Member, Outcome, member_of
+from .acknowledging import Acknowledging, Member, Outcome, member_of, said_in
 
 log = structlog.get_logger()
 
@@ -46,7 +43,7 @@ def share_acknowledge(core: Core, call: Call[ShareAcknowledgeRequest], slot: Lat
         )
         return
     acknowledging = Acknowledging(core, call, member)
-    acknowledging.begin(_said(request))
+    acknowledging.begin(said_in(request))
 
     async def settled() -> None:
         await acknowledging.settle()
@@ -56,18 +53,6 @@ def share_acknowledge(core: Core, call: Call[ShareAcknowledgeRequest], slot: Lat
         core.turn.end()
 
     core.spawn(settled)
-
-
-def _said(request: ShareAcknowledgeRequest) -> Iterable[tuple[Place, list[Acknowledgement]]]:
-    for topic in request.topics:
-        for one in topic.partitions:
-            yield (
-                Place(topic.topic_id, one.partition_index),
-                [
-                    Acknowledgement(b.first_offset, b.last_offset, b.acknowledge_types)
-                    for b in one.acknowledgement_batches
-                ],
-            )
 
 
 def _response(

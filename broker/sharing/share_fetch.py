@@ -14,7 +14,6 @@ Limits: a reply has `fetch_bytes_max` bytes of records, but for a first batch th
 replies, and those to one address, as in shares.py.
 """
 
-from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
@@ -47,10 +46,10 @@ from ..partitions.partition import Partition
 from ..peers.replies import Buffer
 from ..refused import Refused
 from ..shares.fetched import Fetched
-from ..shares.pieces import Acknowledgement
+from ..shares.replies import Replies
 from ..shares.share_session import FINAL_EPOCH, FIRST_EPOCH, Place, ShareSession
-from ..shares.shares import Replies, SharedPartition
-from .acknowledging import Acknowledging, Member, Outcome, member_of
+from ..shares.shares import SharedPartition
+from .acknowledging import Acknowledging, Member, Outcome, member_of, said_in
 
 log = structlog.get_logger()
 
@@ -70,7 +69,7 @@ def share_fetch(core: Core, call: Call[ShareFetchRequest], slot: LaterReply) -> 
         slot.answer(_refusal(exc.code, exc.message))
         return
     acknowledging = Acknowledging(core, call, member)
-    acknowledging.begin(_said(call.request))
+    acknowledging.begin(said_in(call.request))
     core.spawn(_ShareFetching(core, call, slot, session, acknowledging).run)
 
 
@@ -109,18 +108,6 @@ def _places(request: ShareFetchRequest) -> list[Place]:
         for topic in request.topics
         for one in topic.partitions
     ]
-
-
-def _said(request: ShareFetchRequest) -> Iterable[tuple[Place, list[Acknowledgement]]]:
-    for topic in request.topics:
-        for one in topic.partitions:
-            yield (
-                Place(topic.topic_id, one.partition_index),
-                [
-                    Acknowledgement(b.first_offset, b.last_offset, b.acknowledge_types)
-                    for b in one.acknowledgement_batches
-                ],
-            )
 
 
 def _enter(core: Core, call: Call[ShareFetchRequest], member: Member) -> ShareSession:

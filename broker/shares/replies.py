@@ -1,0 +1,34 @@
+"""Bytes of records on their way to readers of share groups: at the limit a fetch brings nothing.
+
+They have been acquired, so they cannot be read again for a reader that does not take them, as those
+of other fetches can.
+"""
+
+from collections import Counter
+from typing import Final
+
+REPLIES_BYTES_MAX: Final = 64 << 20
+"""Of all of them, and half of it to one address."""
+
+
+class Replies:
+    """Bytes of records on their way to readers."""
+
+    def __init__(self) -> None:
+        self._all = 0
+        self._by_host: Counter[str] = Counter()
+
+    def has_room(self, host: str) -> bool:
+        """Whether another reply may be read for an address."""
+        return self._all < REPLIES_BYTES_MAX and self._by_host[host] < REPLIES_BYTES_MAX // 2
+
+    def add(self, host: str, size: int) -> None:
+        self._all += size
+        self._by_host[host] += size
+
+    def left(self, host: str, size: int) -> None:
+        """They are sent, or will not be."""
+        self._all -= size
+        self._by_host[host] -= size
+        if not self._by_host[host]:
+            del self._by_host[host]
