@@ -42,6 +42,7 @@ from .apis.acl_apis import create_acls, delete_acls, describe_acls
 from .apis.cluster import describe_cluster, find_coordinator
 from .apis.config_admin import alter_configs, describe_configs, incremental_alter_configs
 from .apis.consumer_group_apis import consumer_group_describe, consumer_group_heartbeat
+from .apis.feature_levels import update_features
 from .apis.group_apis import (
     delete_groups,
     describe_groups,
@@ -198,6 +199,7 @@ SLOW_ANSWERS: Final[dict[int, SlowAnswer]] = {
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: alter_share_group_offsets,
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: delete_share_group_offsets,
     ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs,
+    ApiKey.UPDATE_FEATURES: update_features,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
     ApiKey.ELECT_LEADERS: elect_leaders,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments,
@@ -405,7 +407,9 @@ def _api_versions(core: Core, peer: Peer, header: RequestHeader, frame: memoryvi
             # They are told in lines of the log, and kept as long as the connection.
             peer.software_name = request.client_software_name[:NAME_TOLD_MAX]
             peer.software_version = request.client_software_version[:NAME_TOLD_MAX]
-    response, version = api_versions_response(header.api_version, vendor=peer.is_ours)
+    response, version = api_versions_response(
+        header.api_version, vendor=peer.is_ours, levels=core.config.feature_levels
+    )
     response.error_code = response.error_code or code
     parts = encode_response(response, header.api_key, version, header.correlation_id)
     peer.outbox.push(Reply(parts))

@@ -20,6 +20,7 @@ Invariants, checked on import: SERVED lies within what is known, ADVERTISED cove
 request has its response with the same versions.
 """
 
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -46,6 +47,7 @@ from .vendor import VendorKey
 
 __all__ = [
     "ADVERTISED",
+    "FEATURES",
     "SERVED",
     "SERVED_VENDOR",
     "ApiKey",
@@ -112,6 +114,7 @@ class ApiKey(IntEnum):
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_QUORUM = 55
+    UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
@@ -183,6 +186,7 @@ SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: ApiVersionRange(0, 1),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: ApiVersionRange(0, 0),
     ApiKey.DESCRIBE_QUORUM: ApiVersionRange(0, 2),
+    ApiKey.UPDATE_FEATURES: ApiVersionRange(0, 2),
     ApiKey.DESCRIBE_CLUSTER: ApiVersionRange(0, 2),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: ApiVersionRange(0, 1),
     ApiKey.CONSUMER_GROUP_DESCRIBE: ApiVersionRange(0, 1),
@@ -320,40 +324,52 @@ def response_header_version(key: int, version: int) -> int:
     return 1 if key != ApiKey.API_VERSIONS and is_flexible(key, version) else 0
 
 
-_FEATURE_LEVELS: Final = {"group.version": 1, "share.version": 1, "transaction.version": 2}
-"""What clients take from them.  group.version 1: KIP-848's groups.  share.version 1: KIP-932's.
-transaction.version 2: KIP-890, they send no AddPartitionsToTxn and go on with another epoch after
-each transaction."""
-_FEATURES: Final[dict[str, Any]] = {
-    "supported_features": [
-        ApiVersionsResponseSupportedFeature(name=name, min_version=0, max_version=level)
-        for name, level in _FEATURE_LEVELS.items()
-    ],
-    "finalized_features_epoch": 0,
-    "finalized_features": [
-        ApiVersionsResponseFinalizedFeature(
-            name=name, max_version_level=level, min_version_level=level
-        )
-        for name, level in _FEATURE_LEVELS.items()
-    ],
+FEATURES: Final[dict[str, ApiVersionRange]] = {
+    "group.version": ApiVersionRange(0, 1),
+    "share.version": ApiVersionRange(0, 1),
+    "transaction.version": ApiVersionRange(2, 2),
 }
+"""Levels that a broker can have.  group.version 1: KIP-848's groups.  share.version 1: KIP-932's.
+transaction.version 2: KIP-890, clients send no AddPartitionsToTxn and go on with another epoch
+after each transaction."""
+_HIGHEST: Final = {name: levels.max for name, levels in FEATURES.items()}
 FEATURES_SINCE: Final = 4
 """ApiVersions 3 cannot carry a feature whose least version is 0 (KAFKA-17011)."""
 
 
-def api_versions_response(version: int, *, vendor: bool) -> tuple[ApiVersionsResponse, int]:
+def _features(levels: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "supported_features": [
+            ApiVersionsResponseSupportedFeature(name=name, min_version=low, max_version=high)
+            for name, (low, high) in FEATURES.items()
+        ],
+        "finalized_features_epoch": 0,
+        "finalized_features": [
+            ApiVersionsResponseFinalizedFeature(
+                name=name, max_version_level=level, min_version_level=level
+            )
+            for name, level in levels.items()
+            if level
+        ],
+    }
+
+
+def api_versions_response(
+    version: int, *, vendor: bool, levels: Mapping[str, int] = _HIGHEST
+) -> tuple[ApiVersionsResponse, int]:
     """The answer to ApiVersions `version`, and the version to encode it in.
 
     A version that is not served gets error 35 in version 0, with the list all the same: the
     client then asks again with one that is.  `vendor`: also segbroker's own keys (the client's
-    software name begins with VENDOR_SOFTWARE_NAME).
+    software name begins with VENDOR_SOFTWARE_NAME).  `levels`: those of FEATURES; one of level 0
+    is not named, as in Kafka.
     """
     served = version in SERVED[ApiKey.API_VERSIONS]
     ranges: list[tuple[int, ApiVersionRange]] = [*ADVERTISED.items()]
     if vendor:
         ranges += SERVED_VENDOR.items()
     response = ApiVersionsResponse(
-        **(_FEATURES if served and version >= FEATURES_SINCE else {}),
+        **(_features(levels) if served and version >= FEATURES_SINCE else {}),
         error_code=ErrorCode.NONE if served else ErrorCode.UNSUPPORTED_VERSION,
         api_keys=[
             ApiVersionsResponseKey(api_key=int(key), min_version=low, max_version=high)

@@ -1,4 +1,6 @@
-"""Where partitions and metadata lie: elections, moves, the quorum; a cluster of one says little.
+"""Where partitions and metadata lie: elections, moves, the quorum, the levels of features.
+
+A cluster of one says little.
 
 The tables are the layouts; schema.py says how to read them.  Sources: the message definitions of
 kafka-clients 4.3.0; what is served is in api_keys.py.
@@ -20,6 +22,7 @@ from .schema import (
     UInt16,
     Uuid,
     since,
+    until,
 )
 
 
@@ -217,3 +220,33 @@ class DescribeQuorumResponse(Message, key=55, versions=(0, 2), flexible=0):
     error_message: Annotated[Str | None, since(2)] = None
     topics: list[DescribeQuorumResponseTopic]
     nodes: Annotated[list[DescribeQuorumResponseNode], since(2)] = []
+
+
+class UpdateFeaturesRequestFeature(Message):
+    feature: Str
+    max_version_level: Int16
+    allow_downgrade: Annotated[Bool, until(0)] = False
+    upgrade_type: Annotated[Int8, since(1)] = 1
+
+
+class UpdateFeaturesRequest(Message, key=57, versions=(0, 2), flexible=0):
+    """Levels to be had by all: up (type 1), down without loss (2), down at any cost (3)."""
+
+    timeout_ms: Int32 = 60000
+    feature_updates: list[UpdateFeaturesRequestFeature]
+    validate_only: Annotated[Bool, since(1)] = False
+
+
+class UpdateFeaturesResponseFeature(Message):
+    feature: Str
+    error_code: Int16 = 0
+    error_message: Str | None = None
+
+
+class UpdateFeaturesResponse(Message, key=57, versions=(0, 2), flexible=0):
+    """One error for all; from version 2 on no rows."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: Str | None = None
+    results: Annotated[list[UpdateFeaturesResponseFeature], until(1)] = []

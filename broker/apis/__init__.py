@@ -3,7 +3,7 @@
 A module imports only what stands above it:
 
     metadata            which topics there are, who leads them
-    cluster placement   the cluster of one
+    cluster placement feature_levels    the cluster of one
     config_rows         settings, as DescribeConfigs lists them
     logger_admin        the level of the log
     config_admin        settings read and changed

@@ -25,6 +25,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
+from segbroker.protocol.api_keys import FEATURES
 from segbroker.segments.errors import InvalidConfig as InvalidTopicConfig
 from segbroker.segments.topic_config import TopicConfig
 
@@ -166,6 +167,16 @@ class BrokerConfig(MachineKeys, AccessKeys, GroupKeys, TopicKeys, LimitKeys, Lis
     def takes_share_groups(self) -> bool:
         """Whether members may speak the protocol of KIP-932."""
         return SHARE in parse_protocols(self.group_protocols)
+
+    @cached_property
+    def feature_levels(self) -> Mapping[str, int]:
+        """Which of its levels each of FEATURES has here."""
+        levels = {name: levels.max for name, levels in FEATURES.items()}
+        if not self.takes_consumer_groups:
+            levels["group.version"] = 0
+        if not self.takes_share_groups:
+            levels["share.version"] = 0
+        return levels
 
     @property
     def listener_specs(self) -> tuple[ListenerSpec, ...]:

@@ -6,6 +6,7 @@
 | DescribeAcls, DescribeUserScramCredentials, DescribeLogDirs | DESCRIBE cluster | 31 |
 | CreateAcls, DeleteAcls, AlterUserScramCredentials | ALTER cluster | 31 |
 | ElectLeaders, AlterPartitionReassignments, AlterReplicaLogDirs | ALTER cluster | 31 |
+| UpdateFeatures | ALTER cluster | 31 |
 | ListPartitionReassignments, DescribeQuorum | DESCRIBE cluster | 31 |
 | DescribeClientQuotas, ListConfigResources | DESCRIBE_CONFIGS cluster | 31 |
 | AlterClientQuotas | ALTER_CONFIGS cluster | 31 |
@@ -30,6 +31,7 @@ from segbroker.protocol.messages_placement import (
     DescribeQuorumResponse,
     ElectLeadersResponse,
     ListPartitionReassignmentsResponse,
+    UpdateFeaturesResponse,
 )
 from segbroker.protocol.messages_quotas import (
     AlterClientQuotasRequest,
@@ -178,6 +180,10 @@ GUARDS: Final[dict[int, Guard]] = {
         ),
     ),
     ApiKey.ALTER_REPLICA_LOG_DIRS: _needs(ALTER, _log_dirs_not_altered),
+    ApiKey.UPDATE_FEATURES: _needs(
+        ALTER,
+        lambda _: UpdateFeaturesResponse(error_code=CLUSTER_REFUSED, error_message=_WHY),
+    ),
     ApiKey.DESCRIBE_QUORUM: _needs(
         DESCRIBE,
         lambda _: DescribeQuorumResponse(error_code=CLUSTER_REFUSED, error_message=_WHY, topics=[]),

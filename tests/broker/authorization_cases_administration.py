@@ -257,6 +257,13 @@ OF_ADMINISTRATION: dict[str, Callable[[], Case]] = {
         C31,
         ((ALTER, *OF_CLUSTER),),
     ),
+    "update features": lambda: Case(
+        placement.UpdateFeaturesRequest(feature_updates=[]),
+        placement.UpdateFeaturesResponse,
+        1,
+        C31,
+        ((ALTER, *OF_CLUSTER),),
+    ),
     "alter replica log dirs": lambda: Case(
         placement.AlterReplicaLogDirsRequest(
             dirs=[

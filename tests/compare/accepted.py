@@ -95,6 +95,12 @@ ACCEPTED: Final = (
         theirs=ANY,
     ),
     Accepted(
+        ApiKey.UPDATE_FEATURES,
+        r"error_code|results\[\d\]",
+        "a protocol is switched off by a setting, at the start",
+        label="tried, off",
+    ),
+    Accepted(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         r"responses\.error_code",
         "Kafka's own code fails; the request is invalid",

@@ -9,6 +9,7 @@ from .stage import Stage
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
+UP, DOWN, UNSAFE = 1, 2, 3
 
 
 def wanted(name: str, **more: Any) -> dict[str, Any]:
@@ -276,6 +277,37 @@ async def the_cluster(stage: Stage) -> None:
     if stage.version >= 1:
         await stage.ask("controllers", ApiKey.DESCRIBE_CLUSTER, endpoint_type=2)
         await stage.ask("endpoint 9", ApiKey.DESCRIBE_CLUSTER, endpoint_type=9)
+
+
+@case(ApiKey.UPDATE_FEATURES)
+async def levels_of_features(stage: Stage) -> None:
+    there = {"group.version": 1, "share.version": 1, "transaction.version": 2}
+
+    async def ask(label: str, rows: list[tuple[str, int, int]], **more: Any) -> None:
+        updates = [
+            {"feature": name, "max_version_level": level}
+            | ({"upgrade_type": kind} if stage.version else {"allow_downgrade": kind > UP})
+            for name, level, kind in rows
+        ]
+        fields = {"feature_updates": updates, "timeout_ms": 20_000} | more
+        await stage.ask(label, ApiKey.UPDATE_FEATURES, **fields)
+
+    await ask("none", [])
+    await ask("as it is", [(name, level, UP) for name, level in there.items()])
+    await ask("too high", [("transaction.version", 3, UP)])
+    await ask("one of two too high", [("group.version", 1, UP), ("share.version", 9, UP)])
+    await ask("below 0", [("group.version", -1, DOWN)])
+    await ask("down by an upgrade", [("group.version", 0, UP)])
+    await ask("not there", [("no.such", 1, UP)])
+    await ask("not there, off", [("no.such", 0, DOWN)])
+    await ask("without a name", [("", 1, UP)])
+    if stage.version:
+        await ask("as it is, by a downgrade", [("group.version", 1, DOWN)])
+        await ask("up by a downgrade", [("group.version", 2, DOWN)])
+        await ask("a type that there is not", [("group.version", 1, 9)])
+        await ask("tried", [("transaction.version", 2, UP)], validate_only=True)
+        await ask("tried, too high", [("transaction.version", 3, UP)], validate_only=True)
+        await ask("tried, off", [("share.version", 0, UNSAFE)], validate_only=True)
 
 
 @case(ApiKey.API_VERSIONS)

@@ -122,7 +122,9 @@ COMMANDS: Final = (
     Command(TOOLS + "MetadataQuorumCommand", "describe --status", "LeaderId:               1"),
     Command(TOOLS + "MetadataQuorumCommand", "describe --replication", "Leader"),
     Command(FEATURES, "describe", "transaction.version"),
-    Command(FEATURES, "upgrade --feature transaction.version=2", "does not support", 1),
+    Command(FEATURES, "upgrade --feature transaction.version=2", "was upgraded to 2"),
+    Command(FEATURES, "upgrade --feature transaction.version=3", "has levels 2 to 2", 1),
+    Command(FEATURES, "disable --feature share.version", "group_protocols says so", 1),
     Command(TOOLS + "ClusterTool", "cluster-id --bootstrap-server {address}", "Cluster ID: "),
     Command(TOOLS + "ClusterTool", "list-endpoints --bootstrap-server {address}", "unfenced"),
     Command(
