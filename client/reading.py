@@ -30,7 +30,7 @@ from .records import (
     TopicPartition,
     as_partition,
     as_partitions,
-    check_text,
+    topic_names,
 )
 from .settings import ConsumerOptions, OnGap, consumer_settings
 from .starting import Start, check_start, to_ms
@@ -118,19 +118,11 @@ class Reading:
     # Which partitions.
 
     def subscribe(self, topics: Collection[str], start: Start | None) -> None:
-        if isinstance(topics, str):
-            raise TypeError(f"topics={topics!r} is a str, not a collection of them")
-        for topic in topics:
-            if not isinstance(topic, str):
-                raise TypeError(
-                    f"topic {topic!r} is a {type(topic).__name__}, not a str; several are given"
-                    " one by one: Consumer(address, 'orders', 'payments')"
-                )
-            check_text("topic", topic)
+        topics = topic_names(topics)
         if self._group is not None:
             if start is not None:
                 raise TypeError("a group's members begin where it stands: start= is for all")
-            self._group.subscribe(list(topics))
+            self._group.subscribe(topics)
         else:
             self.fetching.subscribe(topics, self.start if start is None else check_start(start))
             self.progress.keep(self.fetching.states)

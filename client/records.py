@@ -1,6 +1,7 @@
 """The values that the client takes and gives."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from reprlib import repr as short_repr
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from segbroker.protocol.kernel import KERNEL_IS_NATIVE
@@ -111,10 +112,24 @@ def check_headers(headers: Headers) -> HeaderPairs:
 def check_text(what: str, text: str) -> None:
     """TypeError or ValueError for what no request can carry: asking for it would be for ever."""
     if not isinstance(text, str):
-        raise TypeError(f"{what} {text!r} is a {type(text).__name__}, not a str")
+        raise TypeError(f"{what} {short_repr(text)} is a {type(text).__name__}, not a str")
     size = utf8_size(what, text)
     if size > STRING_SIZE_MAX:
         raise ValueError(f"{what} of {size} bytes, limit {STRING_SIZE_MAX}")
+
+
+def topic_names(topics: Collection[str]) -> list[str]:
+    """Names that may be subscribed to, each once.  TypeError or ValueError."""
+    if isinstance(topics, str):
+        raise TypeError(f"topics={topics!r} is a str, not a collection of them")
+    for topic in topics:
+        if not isinstance(topic, str):
+            raise TypeError(
+                f"topic {short_repr(topic)} is a {type(topic).__name__}, not a str; several are"
+                " given one by one: (address, 'orders', 'payments'), or (address, *topics)"
+            )
+        check_text("topic", topic)
+    return list(dict.fromkeys(topics))
 
 
 def utf8_size(what: str, text: str) -> int:

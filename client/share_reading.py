@@ -42,7 +42,7 @@ from .errors import (
 )
 from .group_topics import GroupTopics
 from .network import FETCH
-from .records import Gap, TopicPartition, check_text
+from .records import Gap, TopicPartition, topic_names
 from .settings import OnGap
 from .share_lane import Told
 from .share_lanes import Closing, ShareLanes
@@ -122,11 +122,7 @@ class ShareReading:
 
     def subscribe(self, topics: Collection[str]) -> None:
         """Have the group share these topics with this member, instead of those before."""
-        if isinstance(topics, str):
-            raise TypeError(f"topics={topics!r} is a str, not a collection of them")
-        names = list(dict.fromkeys(topics))
-        for topic in names:
-            check_text("topic", topic)
+        names = topic_names(topics)
         if not names:
             raise ValueError("no topics: a member of a share group needs one")
         self._topics.choose(names)

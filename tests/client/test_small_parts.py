@@ -3,13 +3,24 @@
 import inspect
 import re
 import threading
+from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
 import pytest
 
 import segbroker.client
-from segbroker.client import Admin, AsyncAdmin, AsyncConsumer, AsyncProducer, Consumer, Producer
+from segbroker.client import (
+    Admin,
+    AsyncAdmin,
+    AsyncConsumer,
+    AsyncProducer,
+    AsyncShareConsumer,
+    Consumer,
+    Producer,
+    ShareConsumer,
+)
 from segbroker.client.backoff import Backoff
 from segbroker.client.completion import Completion
 from segbroker.client.errors import (
@@ -82,9 +93,14 @@ def test_an_option_that_does_not_exist_is_answered_with_the_one_that_is_meant(
         Consumer("127.0.0.1:1", "orders", batch_size=5)  # type: ignore[call-overload]
 
 
-def test_topics_in_a_list_are_told_to_be_given_one_by_one() -> None:
-    with pytest.raises(TypeError, match=r"topic \['orders'\] is a list, not a str"):
-        Consumer("127.0.0.1:1", ["orders"])  # type: ignore[call-overload]
+@pytest.mark.parametrize(
+    "make", [Consumer, partial(ShareConsumer, group="g"), partial(AsyncShareConsumer, group="g")]
+)
+def test_topics_in_a_list_are_told_to_be_given_one_by_one(make: Callable[..., object]) -> None:
+    with pytest.raises(TypeError, match=r"topic \['t0', .* is a list, not a str") as caught:
+        make("127.0.0.1:1", [f"t{number}" for number in range(1_000)])
+    assert "*topics" in str(caught.value)
+    assert len(str(caught.value)) < 200, "of a thousand topics some are enough"
 
 
 @pytest.mark.parametrize(
