@@ -62,6 +62,7 @@ def _first_records_confluent(address: str, names: Sequence[str]) -> None:
 @contextmanager
 def _reading(address: str, names: Sequence[str]) -> Iterator[Poll]:
     with Consumer(address, *names, start="end") as consumer:
+        consumer.positions()  # or a first record comes before its end was looked up
         yield lambda: len(consumer.poll(timeout_ms=100))
 
 

@@ -2,6 +2,7 @@
 
     all wanted topics --(due: aged, or somebody says that the view is wrong)--+
     new ones, alone ----(at once)---------------------------------------------+--> MetadataRequest
+    ... so often that more will come: all that there are (`others`) ----------+
     what was no answer yet --(after a back-off)-------------------------------+
                   <-- reply: brokers, controller, topics with leaders, or an error per topic
 
@@ -10,18 +11,31 @@ A view, not a truth: a leader may have moved since.  Who meets NOT_LEADER and th
 broker that answers nonsense is not asked in a tight loop.  New topics are asked for alone: who
 sends to thousands of them, one after another, would else ask for all of them as often.
 
+Such a sender waits for each answer before it names the next topic.  So after NEW_COUNT_MAX
+questions for new topics, and whenever they have become four times as many, all topics of the
+cluster are asked for once (seldomer where they are many: their list costs, too); of those that
+nobody wants yet the answer is kept until the view is asked for anew, and who wants one then need
+not wait.  What is not among them is asked for alone, as ever: only by
+its name does a broker make it, or say what is wrong with it.
+
 Invariant: at most one MetadataRequest is in flight.  A topic is asked for as long as it is wanted;
-of the cluster nothing else is kept.
+of the cluster nothing else is kept than the others, OTHERS_COUNT_MAX of them.
 """
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from random import Random
 from uuid import UUID
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.fields import ZERO_UUID
-from segbroker.protocol.messages_core import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from segbroker.protocol.messages_core import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 
 from .backoff import Backoff
 from .completion import Completion
@@ -35,6 +49,12 @@ from .spoken import Reply
 LOOKS_MAX = 4
 # Topics that one client may want at a time.
 TOPICS_COUNT_MAX = 10_000
+# Questions for new topics before the first for all of them.
+NEW_COUNT_MAX = 32
+# So many topics in a list cost, here and at the broker, about what one more question does.
+LISTED_PER_QUESTION = 25
+# Topics that nobody wants yet: 700 bytes each, with one partition.
+OTHERS_COUNT_MAX = 20_000
 # Partitions of one topic: as many as a consumer reads.
 PARTITIONS_COUNT_MAX = 100_000
 
@@ -55,6 +75,25 @@ class TopicView:
     @property
     def partition_count(self) -> int:
         return len(self.leaders)
+
+    def take_in(self, row: MetadataResponseTopic) -> None:
+        """What an answer says of it.
+
+        A topic that is being created has an error and no partitions yet; one that was known keeps
+        its partitions until told otherwise.
+        """
+        self.error = None
+        if row.error_code != ErrorCode.NONE:
+            self.error = broker_error(row.error_code, f"topic {self.name!r}")
+            self.looks += 1
+        if row.partitions:
+            self.topic_id = row.topic_id
+            count = 1 + max(partition.partition_index for partition in row.partitions)
+            self.leaders = [-1] * count
+            self.leader_epochs = [-1] * count
+            for partition in row.partitions:
+                self.leaders[partition.partition_index] = partition.leader_id
+                self.leader_epochs[partition.partition_index] = partition.leader_epoch
 
     @property
     def is_settled(self) -> bool:
@@ -81,7 +120,7 @@ class Cluster:
         *,
         create_topics: bool,
     ) -> None:
-        """`create_topics`: let the broker create a wanted topic that does not exist."""
+        """`create_topics`: for who sends; a wanted topic that does not exist may be created."""
         self.brokers: dict[int, Address] = {}
         self.controller_id = -1
         self.cluster_id: str | None = None
@@ -96,6 +135,11 @@ class Cluster:
         self._backoff = Backoff(random, settings.retry_backoff_ms, settings.retry_backoff_max_ms)
         # Never asked for.
         self._new: dict[str, None] = {}
+        # How often such were, and when next all topics are asked for.
+        self._new_count = 0
+        self._list_at_count = NEW_COUNT_MAX
+        # What an answer said of topics that nobody has wanted yet.
+        self._others: dict[str, MetadataResponseTopic] = {}
         # To be asked for again, alone, when the back-off is over.
         self._again: dict[str, None] = {}
         self._is_wrong = True
@@ -116,8 +160,12 @@ class Cluster:
             if name not in self.topics:
                 if len(self.topics) >= TOPICS_COUNT_MAX:
                     raise ValueError(f"a client works with at most {TOPICS_COUNT_MAX} topics")
-                self.topics[name] = TopicView(name)
-                self._new[name] = None
+                view = self.topics[name] = TopicView(name)
+                other = self._others.pop(name, None)
+                if other is None:
+                    self._new[name] = None
+                else:
+                    view.take_in(other)
             elif self.topics[name].error is not None:
                 self.topics[name].looks = 0
                 self._again[name] = None
@@ -181,11 +229,19 @@ class Cluster:
             self._put_off(names, is_all, node.retry_at_ms)
             return
         self._in_flight = True
-        self._drop(names)
+        is_list = False
         if is_all:
             self._is_wrong = False
+            self._others.clear()
+        elif self._new:
+            self._new_count += 1
+            # Only for who sends: others ask for what is so now.
+            is_list = self._create_topics and self._new_count >= self._list_at_count
+            if is_list:  # whatever comes of it
+                self._list_at_count = 4 * self._new_count
+        self._drop(names)
         request = MetadataRequest(
-            topics=[MetadataRequestTopic(name=name) for name in names],
+            topics=None if is_list else [MetadataRequestTopic(name=name) for name in names],
             allow_auto_topic_creation=self._create_topics,
         )
 
@@ -202,7 +258,7 @@ class Cluster:
             assert isinstance(reply, MetadataResponse)
             if is_all:
                 self._all_asked_ms = at_ms
-            self._update(reply, names, at_ms)
+            self._update(reply, self._listed(reply, names) if is_list else names, at_ms)
 
         self._network.request(
             node,
@@ -242,6 +298,22 @@ class Cluster:
             self._new.pop(name, None)
             self._again.pop(name, None)
 
+    def _listed(self, reply: MetadataResponse, names: list[str]) -> list[str]:
+        """All topics were asked for: which of these are among them; the rest is new as before."""
+        there = {row.name: row for row in reply.topics if row.name and row.partitions}
+        self._new.update(
+            (name, None) for name in names if name in self.topics and name not in there
+        )
+        others = (
+            (name, row)
+            for name, row in there.items()
+            if name not in self.topics and row.error_code == ErrorCode.NONE
+        )
+        self._others = dict(islice(others, OTHERS_COUNT_MAX))
+        cost = len(there) // LISTED_PER_QUESTION
+        self._list_at_count = max(self._list_at_count, self._new_count + cost)
+        return [name for name in names if name in there]
+
     def _update(self, reply: MetadataResponse, asked: list[str], now_ms: int) -> None:
         self.replies_count += 1
         self.last_reply_ms = now_ms
@@ -262,20 +334,7 @@ class Cluster:
             if row is None:
                 unsettled.append(name)
                 continue
-            view.error = None
-            if row.error_code != ErrorCode.NONE:
-                view.error = broker_error(row.error_code, f"topic {name!r}")
-                view.looks += 1
-            # A topic that is being created has an error and no partitions yet; one that was
-            # known keeps its partitions until told otherwise.
-            if row.partitions:
-                view.topic_id = row.topic_id
-                count = 1 + max(partition.partition_index for partition in row.partitions)
-                view.leaders = [-1] * count
-                view.leader_epochs = [-1] * count
-                for partition in row.partitions:
-                    view.leaders[partition.partition_index] = partition.leader_id
-                    view.leader_epochs[partition.partition_index] = partition.leader_epoch
+            view.take_in(row)
             if not view.is_settled or -1 in view.leaders:
                 unsettled.append(name)
         if unsettled:

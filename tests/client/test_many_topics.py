@@ -1,4 +1,6 @@
-"""Who sends to thousands of topics asks for each of them, and not for all of them each time."""
+"""Who sends to thousands of topics asks for each that is new, and not for all that it has each
+time; where they are there already, soon once for all that there are.
+"""
 
 import pytest
 
@@ -18,6 +20,12 @@ def asked_for(world: World) -> list[list[str | None]]:
         for request in broker.requests
         if isinstance(request, MetadataRequest) and request.topics
     ]
+
+
+def looks(world: World) -> int:
+    """How often it was asked what there is in the cluster, by name or not."""
+    requests = (r for broker in world.cluster.brokers.values() for r in broker.requests)
+    return sum(isinstance(request, MetadataRequest) for request in requests)
 
 
 def test_a_new_topic_is_asked_for_alone() -> None:
@@ -80,3 +88,53 @@ def test_one_topic_too_many_is_refused_and_the_others_go_on(
     sender.send("a", b"y")
     sender.flush()
     assert world.stored("a") == [b"x", b"y"]
+
+
+def test_who_sends_to_one_topic_after_another_soon_waits_for_none() -> None:
+    world = World()
+    names = [f"t{number:03}" for number in range(300)]
+    for name in names:
+        world.cluster.create(name, partitions=2)
+    sender = Sender(world)
+    for name in names:
+        sender.send(name, b"x", partition=1)
+    sender.flush()
+    assert all(world.stored(name, 1) == [b"x"] for name in names)
+    # The first of all came with the first look of all.
+    assert asked_for(world) == [[name] for name in names[: cluster_view.NEW_COUNT_MAX]]
+    assert looks(world) < 2 * cluster_view.NEW_COUNT_MAX
+
+
+def test_what_is_not_among_all_topics_is_asked_for_by_its_name() -> None:
+    world = World()
+    known = [f"t{number:03}" for number in range(cluster_view.NEW_COUNT_MAX + 1)]
+    for name in known:
+        world.cluster.create(name)
+    sender = Sender(world)
+    for name in known[:-1]:
+        sender.send(name, b"x")
+    sender.send("made by its name", b"x")
+    sender.flush()
+    assert world.stored("made by its name") == [b"x"]
+    world.cluster.auto_create = False
+    with pytest.raises(SegbrokerError, match="'nowhere'"):
+        sender.send("nowhere", b"x")
+    sender.send(known[-1], b"y")
+    sender.flush()
+    assert world.stored(known[-1]) == [b"y"]
+    assert known[-1] not in {name for names in asked_for(world) for name in names}
+
+
+def test_a_topic_that_went_since_all_were_asked_for_is_made_again() -> None:
+    world = World()
+    names = [f"t{number:03}" for number in range(cluster_view.NEW_COUNT_MAX + 2)]
+    for name in names:
+        world.cluster.create(name)
+    sender = Sender(world)
+    for name in names[:-1]:
+        sender.send(name, b"x")
+    sender.flush()
+    del world.cluster.topics[names[-1]]
+    sender.send(names[-1], b"x")
+    sender.flush()
+    assert world.stored(names[-1]) == [b"x"]
