@@ -15,6 +15,8 @@
     groups      members of consumer groups, that join, commit, leave and die
     consumer_members  members of KIP-848 groups, on the wire
     wire        requests as they are, on simulated sockets
+    shares      members of share groups, that accept, release, reject, keep for long and die
+    share_ledger  what they are handed out, and what the broker takes from them
     transactions  producers of transactions, readers of what is committed
     ledger      what the broker tells members of groups, and takes from them
     holders     who may still read what in KIP-848 groups, as far as the wire tells
@@ -22,7 +24,7 @@
     verdict     the end: everything heals, is read once more, and is compared with the history
     run         one seed from start to verdict
     bugs        bugs planted to prove that the simulation finds them; bugs_groups,
-                bugs_consumer_groups and bugs_express: more of them
+                bugs_consumer_groups, bugs_express, bugs_shares: more of them
     planted     which seed finds a planted bug, asked for by its name
 
 Nothing in it looks at the real clock, a real socket, a real disk or real chance, so a seed gives

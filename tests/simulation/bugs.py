@@ -62,6 +62,7 @@ class Bug:
             producers=tuple(p for p in plan.producers if p.topic.use == "plain"),
             consumers=tuple(c for c in plan.consumers if c.topic.use == "plain"),
             groups=(),
+            share_groups=(),
             transactors=(),
         ).with_durability(self.durability)
         plan = replace(drawn, topics=drawn.topics + self.topics, **self.focus)

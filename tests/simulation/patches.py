@@ -65,6 +65,7 @@ BUGS = frozenset(
         "turn_failed",
         "task_failed",
         "request_failed",
+        "share_fetch_failed",
         "reply_failed",
         "lane_read_failed",
         "express_failed",

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
+from segbroker.client.share_settings import Acquire
+
 # What the nemesis can do; see nemesis.py.
 NETWORK: Final = ("cut", "cut_all", "slow_network")
 CRASHES: Final = ("kill", "power_cut", "drain")
@@ -21,10 +23,12 @@ WEAKER: Final = ("disk", "disk", "memory", "ephemeral")
 GROUPS_SHARE: Final = 0.3
 TRANSACTIONS_SHARE: Final = 0.3
 CONSUMER_GROUPS_SHARE: Final = 0.2
+SHARE_GROUPS_SHARE: Final = 0.25
 EXPRESS_SHARE: Final = 0.5
 YOUNG_SHARE: Final = 0.1
 
 LONG_SESSION_MS: Final = 6_000
+ACQUIRE: Final[tuple[Acquire, ...]] = ("batches", "records")
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,34 @@ class Group:
 
 
 @dataclass(frozen=True)
+class ShareGroup:
+    """Members that share the records of a topic (KIP-932); see shares.py."""
+
+    name: str
+    topic: str
+    members: int
+    lives: int
+    reset: str  # where it begins: "earliest", "latest"
+    deliveries: int  # of a record, at most
+    lock_ms: int
+    max_hold_ms: int | None  # how long members renew their locks
+    acquire: Acquire
+    acquire_count: int
+    pause_s: float
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What is set on it."""
+        return {
+            "share.auto.offset.reset": self.reset,
+            "share.delivery.count.limit": str(self.deliveries),
+            "share.record.lock.duration.ms": str(self.lock_ms),
+            "share.session.timeout.ms": "3000",
+            "share.heartbeat.interval.ms": "500",
+        }
+
+
+@dataclass(frozen=True)
 class Transactor:
     """A producer of transactions over all partitions of its topics, and of a group's offsets."""
 
@@ -147,6 +179,7 @@ class Plan:
     wal: tuple[int, int] = (1 << 16, 1 << 18)
 
     groups: tuple[Group, ...] = ()
+    share_groups: tuple[ShareGroup, ...] = ()
     transactors: tuple[Transactor, ...] = ()
 
     express: bool = False
@@ -224,6 +257,16 @@ def draw(seed: int) -> Plan:
         topics.append(Topic("k0", own.choice((2, 3)), "fsync", 2048, use="group"))
         producers.append(_producer(own, len(producers), topics[-1:], duration_s))
         groups.append(_consumer_group(own))
+    own = Random(f"{seed}/share groups")
+    share_groups = []
+    if own.random() < SHARE_GROUPS_SHARE:
+        durability = own.choice(("fsync", "fsync", "disk"))
+        retention = _retention(own)
+        topics.append(Topic("s0", own.choice((1, 2)), durability, 2048, False, "group", retention))
+        producers.append(_producer(own, len(producers), topics[-1:], duration_s))
+        share_groups = [
+            _share_group(own, name) for name in ("hands", "more")[: own.choice((1, 1, 2))]
+        ]
     own = Random(f"{seed}/express")
     express, pipelines = own.random() < EXPRESS_SHARE, []
     if express:
@@ -239,6 +282,7 @@ def draw(seed: int) -> Plan:
         producers=tuple(producers),
         consumers=tuple(consumers),
         groups=tuple(groups),
+        share_groups=tuple(share_groups),
         transactors=tuple(transactors),
         express=express,
         pipelines=tuple(pipelines),
@@ -294,6 +338,22 @@ def _consumer_group(random: Random) -> Group:
         session_timeout_ms=random.choice((500, 1_500, 6_000)),
         pause_s=0.0,
         protocol="consumer",
+    )
+
+
+def _share_group(random: Random, name: str) -> ShareGroup:
+    return ShareGroup(
+        name=name,
+        topic="s0",
+        members=random.choice((1, 2, 3)),
+        lives=random.choice((1, 2, 4)),
+        reset=random.choice(("earliest", "latest")),
+        deliveries=random.choice((2, 5, 25)),
+        lock_ms=random.choice((1_000, 1_000, 5_000)),
+        max_hold_ms=random.choice((0, 500, None)),
+        acquire=random.choice(ACQUIRE),
+        acquire_count=random.choice((1, 10, 500)),
+        pause_s=random.choice((0.0, 0.02)),
     )
 
 

@@ -16,9 +16,16 @@ from .bugs import BUGS
 from .bugs_consumer_groups import BUGS as BUGS_OF_CONSUMER_GROUPS
 from .bugs_express import BUGS as BUGS_OF_EXPRESS
 from .bugs_groups import BUGS as BUGS_OF_GROUPS
+from .bugs_shares import BUGS as BUGS_OF_SHARES
 from .run import run_seed
 
-EVERY_BUG: Final = (*BUGS, *BUGS_OF_GROUPS, *BUGS_OF_CONSUMER_GROUPS, *BUGS_OF_EXPRESS)
+EVERY_BUG: Final = (
+    *BUGS,
+    *BUGS_OF_GROUPS,
+    *BUGS_OF_CONSUMER_GROUPS,
+    *BUGS_OF_EXPRESS,
+    *BUGS_OF_SHARES,
+)
 
 
 def main() -> None:

@@ -31,6 +31,7 @@ from .patches import simulated
 from .pipelines import Pipelines
 from .plan import Plan, draw
 from .process import Process
+from .shares import Shares
 from .tap import Tap
 from .threads import Threads
 from .transactions import Transactions
@@ -92,10 +93,11 @@ class Simulation:
             if group.protocol == "consumer":
                 self.tap.ledger.holders.session_s = group.session_timeout_ms / 1000
         self.nemesis = Nemesis(world, plan, self.disk, self.network)
-        self.nemesis.on_start = self.tap.ledger.restarted
+        self.nemesis.on_start = self._restarted
         self.nemesis.on_started = self._look_at_offsets
         self.clients = Clients(world, plan, self.history)
         self.groups = Groups(world, plan, self.history, self.tap.ledger, self.network)
+        self.shares = Shares(world, plan, self.history, self.tap.shares)
         self.transactions = Transactions(world, plan, self.history)
         self.pipelines = Pipelines(world, self.history, self.network)
         self.is_over = False
@@ -122,6 +124,7 @@ class Simulation:
                 for consumer in self.plan.consumers:
                     consuming.start_soon(self.clients.consume, consumer, lambda: self.is_over)
                 consuming.start_soon(self.groups.run, lambda: self.is_over)
+                consuming.start_soon(self.shares.run, lambda: self.is_over)
                 consuming.start_soon(self.transactions.read, lambda: self.is_over)
                 async with trio.open_nursery() as working:
                     working.start_soon(self.nemesis.run)
@@ -133,10 +136,13 @@ class Simulation:
                     for transactor in self.plan.transactors:
                         working.start_soon(self.transactions.transact, transactor)
                 await self._heal()
+                self.shares.is_calm = True
                 await self._calm()
                 self.is_over = True
                 consuming.cancel_scope.deadline = trio.current_time() + 30
             await self._read_everything()
+            assert self.nemesis.process is not None
+            self.shares.judge(self.nemesis.process.broker.core)
             await self._end()
             nursery.cancel_scope.cancel()
         for topic in self.plan.topics:
@@ -180,6 +186,12 @@ class Simulation:
                 commit = partial(core.groups.commit, group.name, [row], core.now_ms())
                 failure = await recorded(partial(commit, expire_ms=None))
                 assert failure is None, "nothing fails yet"
+        for shared in self.plan.share_groups:
+            await core.group_settings.set(shared.name, shared.settings)
+
+    def _restarted(self) -> None:
+        self.tap.ledger.restarted()
+        self.tap.shares.restarted()
 
     def _look_at_offsets(self, process: Process) -> None:
         """Every commit that was answered stands when the broker is there again; members that go on
@@ -251,7 +263,7 @@ class Simulation:
                 )
         await self.transactions.judge(6 * self._calm_limit_s)
         limit_s = self._calm_limit_s
-        if self.plan.groups:
+        if self.plan.groups or self.plan.share_groups:
             # Sessions of the dead have to end, and those who are there to meet.
             limit_s += GROUP_LIMIT_S
         if "power_cut" in self.plan.has:
@@ -290,6 +302,7 @@ class Simulation:
                     yield f"{consumer.name} is at {position} of {key[0]}-{partition}, not at {end}"
 
         yield from self.groups.behind(self._end_of)
+        yield from self.shares.behind(process.broker.core)
 
     def _end_of(self, topic: str, partition: int) -> int | None:
         assert self.nemesis.process is not None

@@ -5,15 +5,19 @@ accepted by the socket.  Each reply must carry the correlation id of the oldest 
 that is what clients rely on.  A connection that is closed owes nothing any more.
 
 The workload sends no acks=0, so every request has a reply.  What members of groups ask and are told
-is handed to ledger.py.
+is handed to ledger.py, and of share groups to share_ledger.py.
 """
 
 import struct
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
-from .ledger import KEYS, Asked, Ledger
+from .ledger import KEYS, Ledger
 from .network import Network, SimSocket
+from .share_ledger import KEYS as SHARE_KEYS
+from .share_ledger import ShareLedger
 from .world import World
 
 _HEAD: Final = struct.Struct(">hhi")
@@ -44,13 +48,14 @@ class _Frames:
 class _Line:
     """One connection."""
 
-    def __init__(self, world: World, sock: SimSocket, ledger: Ledger) -> None:
+    def __init__(self, world: World, sock: SimSocket, ledger: Ledger, shares: ShareLedger) -> None:
         self.world = world
         self.ledger = ledger
+        self.shares = shares
         self.sock = sock
         self.port = sock.remote[1]
         self.owed: deque[tuple[float, int, int]] = deque()  # since, api key, correlation id
-        self._asked: dict[int, Asked] = {}
+        self._asked: dict[int, Callable[[bytes], None]] = {}
         self._requests = _Frames()
         self._replies = _Frames()
         sock.on_received = self._received
@@ -60,7 +65,11 @@ class _Line:
         for frame in self._requests.add(data):
             key, _, correlation_id = _HEAD.unpack_from(frame)
             if key in KEYS:
-                self._asked[correlation_id] = self.ledger.asked(frame)
+                asked = self.ledger.asked(frame)
+                self._asked[correlation_id] = partial(self.ledger.answered, asked)
+            elif key in SHARE_KEYS:
+                said = self.shares.asked(frame, self.port)
+                self._asked[correlation_id] = partial(self.shares.answered, said)
             self.world.trace("request", self.port, key, correlation_id)
             self.owed.append((self.world.now(), key, correlation_id))
 
@@ -68,7 +77,7 @@ class _Line:
         for frame in self._replies.add(data):
             (correlation_id,) = _ID.unpack_from(frame)
             if correlation_id in self._asked:
-                self.ledger.answered(self._asked.pop(correlation_id), frame)
+                self._asked.pop(correlation_id)(frame)
             self.world.trace("reply", self.port, correlation_id)
             if not self.owed:
                 self.world.violation(f"a reply {correlation_id} that nobody asked for")
@@ -91,11 +100,12 @@ class Tap:
         self._world = world
         self._limit_s = limit_s
         self.ledger = Ledger(world)
+        self.shares = ShareLedger(world)
         self._lines: dict[SimSocket, _Line] = {}
         network.on_accepted = self._accepted
 
     def _accepted(self, sock: SimSocket) -> None:
-        self._lines[sock] = _Line(self._world, sock, self.ledger)
+        self._lines[sock] = _Line(self._world, sock, self.ledger, self.shares)
 
     def look(self) -> None:
         """Complain about requests that wait too long."""

@@ -1,0 +1,222 @@
+"""Members of share groups: they accept, release, reject, keep records for long, leave, and die.
+
+A member is the real client.  It says of every record what it wants at once, later, or never: then
+the lock ends.  One that dies says no goodbye; the next life is another member.  What the broker
+hands out and takes is judged on the wire (share_ledger.py); here, what a member is told by its
+client: what a commit has confirmed was answered on the wire.
+
+In calm all accept whatever they get, and a group has to be done with every record soon; then each
+record from its beginning on must be accounted for.
+"""
+
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Never
+
+import trio
+
+from segbroker.broker.core import Core
+from segbroker.client import AsyncShareConsumer
+from segbroker.client.acknowledging import Kind, ShareRecord
+from segbroker.client.errors import AcknowledgeFailed, SegbrokerError
+
+from .clients import BOOTSTRAP, raise_others
+from .history import History
+from .plan import Plan, ShareGroup
+from .share_ledger import Place, ShareLedger
+from .world import World
+
+KINDS = {Kind.ACCEPT: 12, Kind.RELEASE: 3, Kind.REJECT: 1, Kind.RENEW: 1, None: 3}
+"""What a member says of a record, and how often; None: nothing for now."""
+DOZES = 0.03
+"""The share of the rounds in which a member works at its records for longer than a lock lasts."""
+
+
+class Shares:
+    """All members of all share groups of a run."""
+
+    def __init__(self, world: World, plan: Plan, history: History, ledger: ShareLedger) -> None:
+        self.world = world
+        self.plan = plan
+        self.history = history
+        self.ledger = ledger
+        self.random = world.stream("share groups")
+        self.is_calm = False
+        for group in plan.share_groups:
+            ledger.limits[group.name] = (group.deliveries, group.lock_ms)
+            if plan.topic(group.topic).retention:
+                ledger.losing.add(group.name)
+
+    async def run(self, until: Callable[[], bool]) -> None:
+        """Everybody, until `until`."""
+        async with trio.open_nursery() as nursery:
+            for group in self.plan.share_groups:
+                for number in range(group.members):
+                    nursery.start_soon(self._member, group, f"{group.name}{number}", until)
+
+    async def _member(self, group: ShareGroup, name: str, until: Callable[[], bool]) -> None:
+        """All lives of one; the last goes on until `until`."""
+        await trio.sleep(self.random.uniform(0, self.plan.duration_s / 2))
+        life = 0
+        while not until():
+            life += 1
+            last = life >= group.lives
+            dies = not last and self.random.random() < 0.5
+            try:
+                with trio.CancelScope() as scope:
+                    if not last:
+                        scope.deadline = trio.current_time() + self.random.uniform(0.2, 3.0)
+                    await _Life(self, group, f"{name}.{life}").run(until, dies=dies)
+            except SegbrokerError as exc:
+                self.world.trace("sharer_failed", name, type(exc).__name__, str(exc)[:60])
+            except BaseExceptionGroup as found:
+                raise_others(found)
+            self.world.trace("sharer_ended", name, life, dies)
+            await trio.sleep(0.05)
+
+    # In calm
+
+    def behind(self, core: Core) -> Iterator[str]:
+        """Where a group is not done with all records."""
+        for place, key in self._places(core):
+            meta = core.topics.all[key[0]]
+            lag = core.shares.lag(place[0], meta, key[1])
+            if lag != 0:
+                yield f"share group {place[0]} is not done with {lag} of {key[0]}-{key[1]}"
+
+    def judge(self, core: Core) -> None:
+        """Nothing was left out; needs the `final` of each partition."""
+        for place, key in self._places(core):
+            final = self.history.finals[key]
+            group = next(group for group in self.plan.share_groups if group.name == place[0])
+            # A group that begins at the end has to go on from its first record.
+            begin = 0 if group.reset == "earliest" else self.ledger.begins(place)
+            if begin is None:
+                continue
+            left_out = self.ledger.left_out(place, begin, (offset for offset, _ in final.rows))
+            if left_out:
+                self.world.violation(
+                    f"left out: {left_out[:10]} of {key[0]}-{key[1]} by {group.name}, "
+                    f"which began at {begin}; the log is [{final.start}, {final.end})"
+                )
+
+    def _places(self, core: Core) -> Iterator[tuple[Place, tuple[str, int]]]:
+        for group in self.plan.share_groups:
+            topic_id = core.topics.all[group.topic].topic_id
+            for partition in range(self.plan.topic(group.topic).partitions):
+                yield (group.name, topic_id, partition), (group.topic, partition)
+
+
+class _Life:
+    """One life of a member."""
+
+    def __init__(self, shares: Shares, group: ShareGroup, name: str) -> None:
+        self.shares = shares
+        self.world = shares.world
+        self.random: Random = shares.random
+        self.group = group
+        self.name = name
+        self._reads = 0
+        self._kept: list[ShareRecord] = []
+        self._said: dict[tuple[int, int], Kind] = {}
+        """What no commit has confirmed yet, by partition and offset."""
+
+    async def run(self, until: Callable[[], bool], *, dies: bool) -> None:
+        """Work until `until`."""
+        group = self.group
+        consumer = AsyncShareConsumer(
+            BOOTSTRAP,
+            group.topic,
+            group=group.name,
+            explicit=True,
+            on_gap="skip",
+            client_id=self.name,
+            acquire=group.acquire,
+            acquire_count=group.acquire_count,
+            max_hold_ms=group.max_hold_ms,
+            fetch_wait_ms=200,
+            acknowledge_interval_ms=self.random.choice((1, 300)),
+            request_timeout_ms=8_000,
+            api_timeout_ms=20_000,
+        )
+        if dies:
+            consumer._say_goodbye = _silence  # type: ignore[method-assign]
+        async with consumer:
+            while not until():
+                try:
+                    await self._work(consumer)
+                except AcknowledgeFailed as exc:
+                    self._failed(exc)
+                except SegbrokerError as exc:
+                    self.world.trace("sharer_stumbled", self.name, type(exc).__name__)
+                    await trio.sleep(0.05)
+                if group.pause_s:
+                    await trio.sleep(self.random.uniform(0, 2 * group.pause_s))
+
+    async def _work(self, consumer: AsyncShareConsumer[Never]) -> None:
+        records = await consumer.poll(max_records=self.random.choice((1, 5, 50)), timeout_ms=300)
+        for record in records:
+            assert isinstance(record, ShareRecord)
+            self._read(record)
+            self._kept.append(record)
+        if self.random.random() < DOZES and not self.shares.is_calm:
+            self.world.trace("sharer_dozes", self.name)
+            await trio.sleep(1.3 * self.group.lock_ms / 1000)
+        kept, self._kept = self._kept, []
+        for record in kept:
+            self._say(consumer, record)
+        if self.random.random() < 0.4:
+            await self._commit(consumer)
+
+    def _read(self, record: ShareRecord) -> None:
+        assert record.value is not None, "no tombstones are sent"
+        self._reads += 1
+        key = (record.topic, record.partition)
+        self.world.trace("shared", self.name, *key[1:], record.offset, record.delivery_count)
+        # Each is a reader of its own: there is no order.
+        reader = f"{self.name}/{self._reads}"
+        self.shares.history.read(reader, key, record.offset, record.value)
+
+    def _say(self, consumer: AsyncShareConsumer[Never], record: ShareRecord) -> None:
+        kind: Kind | None = Kind.ACCEPT
+        if not self.shares.is_calm:
+            (kind,) = self.random.choices(list(KINDS), list(KINDS.values()))
+        say = {
+            Kind.ACCEPT: consumer.accept,
+            Kind.RELEASE: consumer.release,
+            Kind.REJECT: consumer.reject,
+            Kind.RENEW: consumer.renew,
+        }
+        try:
+            if kind is not None:
+                say[kind](record)
+        except AcknowledgeFailed as exc:
+            self._failed(exc)  # its lock has ended
+            return
+        if kind in (None, Kind.RENEW):
+            self._kept.append(record)
+        else:
+            assert kind is not None
+            self._said[record.partition, record.offset] = kind
+
+    def _failed(self, exc: AcknowledgeFailed) -> None:
+        for row in exc.failed:
+            self.world.trace("unsaid", self.name, row.partition, row.kind, type(row.error).__name__)
+            for offset in row.offsets:
+                self._said.pop((row.partition, offset), None)
+
+    async def _commit(self, consumer: AsyncShareConsumer[Never]) -> None:
+        try:
+            await consumer.commit()
+        except AcknowledgeFailed as exc:
+            self._failed(exc)
+        said, self._said = self._said, {}
+        for (partition, offset), kind in said.items():
+            if not self.shares.ledger.was_taken(self.group.name, partition, offset, kind):
+                self.world.violation(
+                    f"told as taken: {kind.word} of record {offset} of {partition} by {self.name}"
+                )
+
+
+async def _silence(is_hurried: bool) -> None:
+    """Say nothing."""
