@@ -63,7 +63,7 @@ proof: install   ## Simulation, models, flips and kills in their whole extent
 	TESTS_EXTENT=whole $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(PROOFS)
 
 CLIENTS = $(addprefix tests/system/test_,aiokafka.py kafka_python.py confluent_kafka_releases.py \
-	java_client.py kcat.py groups.py together.py other_languages.py)
+	java_client.py kcat.py groups.py share_groups.py together.py other_languages.py)
 matrix: install spark  ## Clients, newest and old, into docs/compatibility.md; installs them on first use
 	SEGBROKER_COMPATIBILITY=docs/compatibility.md $(BIN)/python -m pytest -q -m "matrix or not matrix" $(CLIENTS)
 	$(BIN)/python -m pytest -q -m matrix $(addprefix --ignore=,$(CLIENTS))

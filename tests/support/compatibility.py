@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from .java import NEWEST
+
 FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "produce: none, gzip, snappy, lz4, zstd": (
         "every_codec_comes_back_as_sent",
@@ -56,6 +58,10 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
         "a_static_member_comes_back_to_its_place",
         "test_kcat_comes_back_to_its_place_as_a_static_member",
     ),
+    "share group: accepted, released, rejected": (
+        "records_of_a_share_group_are_accepted_released_and_rejected",
+        "test_accepted_released_and_rejected",
+    ),
     "admin: topics and partitions": ("topics_are_listed", "test_kcat_lists_the_broker"),
     "admin: settings": (
         "configs_are_described_and_altered",
@@ -74,6 +80,8 @@ _MODULES: Final = {
     "test_confluent_kafka_releases.py": "confluent-kafka",
     "test_java_client.py": "Java kafka-clients",
 }
+# Its consumers are those of one release.
+_SHARES: Final = "test_share_groups.py"
 _COLUMNS: Final = (
     "confluent-kafka",
     "kafka-python",
@@ -106,6 +114,8 @@ def place(nodeid: str, kcat: str) -> tuple[Column, str] | None:
     if "kcat" in test:
         return Column("kcat", kcat), test
     _, _, words = test.partition("[")
+    if module == _SHARES:
+        return Column("Java kafka-clients", NEWEST), test
     found = re.search(r"(?:^|-)(\d+\.\d+\.\d+)(?:-|$)", words.rstrip("]"))
     if found is None or "our_client" in test:
         return None
@@ -165,7 +175,8 @@ def page(outcomes: Mapping[str, str], *, kcat: str, commit: str, date: str, comm
             "oldest and the newest supported ones. *yes*: every step of that row passed; –: the",
             "client has it not (kcat makes no transactions, kafka-python 2.0 has no idempotence,",
             "KafkaJS no static members; its snappy, lz4 and zstd are plug-ins and left out, as",
-            "is the zstd of @platformatic/kafka, which wants Node 22).",
+            "is the zstd of @platformatic/kafka, which wants Node 22), or its own tests of it are",
+            "run, as franz-go's of share groups.",
             "",
             "Every run of the tests does the newest and the oldest release of the Python clients,",
             "the newest kafka-clients and kcat; the columns between, Go and Node are for",

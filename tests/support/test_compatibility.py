@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 from .compatibility import Column, place, table
+from .java import NEWEST
 from .scenario import ROOT
 
 SYSTEM = "tests/system/"
@@ -54,6 +55,12 @@ def test_tests_of_our_own_are_no_column() -> None:
     assert place(f"{module}::test_our_client_reads_what_it_wrote[3.0.12-gzip]", "1") is None
     newest = f"{module}::test_kafka_python[3.0.12-configs]"
     assert place(newest, "1") == (Column("kafka-python", "3.0.12"), "configs")
+
+
+def test_share_consumers_are_those_of_the_newest_java() -> None:
+    shared = "tests/system/test_share_groups.py::test_accepted_released_and_rejected"
+    expected = Column("Java kafka-clients", NEWEST), "test_accepted_released_and_rejected"
+    assert place(shared, "1") == expected
 
 
 def without_releases(table: dict[str, list[str]]) -> dict[str, list[str]]:

@@ -198,5 +198,55 @@ def topics_are_listed_grown_described_altered_and_deleted(scene: Scene) -> None:
     check_becomes("deleted", lambda: topic in admin.list_topics(timeout=TIMEOUT_S).topics, False)
 
 
+@STEPS.step(since=(2, 16))
+def records_of_a_share_group_are_accepted_released_and_rejected(scene: Scene) -> None:
+    from confluent_kafka import AcknowledgeType, ShareConsumer
+
+    topic = scene.topic("shared")
+    create(scene, topic)
+    producer = Producer({"bootstrap.servers": scene.bootstrap})
+    consumer = ShareConsumer(
+        {
+            "bootstrap.servers": scene.bootstrap,
+            "group.id": topic,
+            "share.acknowledgement.mode": "explicit",
+        }
+    )
+    consumer.subscribe([topic])
+    deadline_s = time.monotonic() + TIMEOUT_S
+    seen: list[tuple[bytes, int]] = []
+
+    def work(until: tuple[bytes, int], again: bytes | None = None) -> None:
+        """Accept what comes, if its value does not say otherwise; `again` is sent meanwhile."""
+        while until not in seen:
+            assert time.monotonic() < deadline_s, seen
+            if again is not None:
+                producer.produce(topic, again)
+                check_equal("undelivered", producer.flush(TIMEOUT_S), 0)
+            for message in consumer.poll(0.2):
+                if message.error() is not None:
+                    raise KafkaException(message.error())
+                seen.append((message.value() or b"", message.delivery_count() or 0))
+                kind = AcknowledgeType.ACCEPT
+                if message.value() == b"rejected":
+                    kind = AcknowledgeType.REJECT
+                elif message.value() == b"released" and message.delivery_count() == 1:
+                    kind = AcknowledgeType.RELEASE
+                consumer.acknowledge(message, kind)
+            errors = [error for error in consumer.commit_sync(TIMEOUT_S).values() if error]
+            check_equal("not acknowledged", errors, [])
+
+    work((b"begin", 1), again=b"begin")  # a group begins with what comes after it
+    values = [b"released", b"rejected", b"accepted", b"last"]
+    for text in values:
+        producer.produce(topic, text)
+    check_equal("undelivered", producer.flush(TIMEOUT_S), 0)
+    work((b"last", 1))
+    work((b"released", 2))
+    consumer.close()
+    told = sorted(row for row in seen if row[0] != b"begin")
+    check_equal("records", told, sorted([(b"released", 2), *((text, 1) for text in values)]))
+
+
 if __name__ == "__main__":
     STEPS.main(version("confluent-kafka"))
