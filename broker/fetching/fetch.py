@@ -62,12 +62,15 @@ class FetchSlot:
     __slots__ = (
         "_by_partition",
         "_core",
+        "_least",
         "_peer",
         "_reply",
         "_request",
         "_rules",
+        "_sizes",
         "_targets",
         "_timed",
+        "_total",
         "done",
     )
 
@@ -88,6 +91,10 @@ class FetchSlot:
         self._request = request
         self._targets = targets
         self._timed = False
+        self._least = request.min_bytes
+        # What was to read from each of them at its last look; empty where one record is enough.
+        self._sizes: dict[Partition | None, int] = {}
+        self._total = 0
         # By which it was allowed.
         self._rules = None if core.authorizer is None else core.authorizer.rules
         self._by_partition: dict[Partition | None, FetchTarget] | None = None
@@ -120,15 +127,13 @@ class FetchSlot:
     def wake(self, partition: Partition) -> None:
         if self.done:
             return
-        if self._request.min_bytes <= 1:
-            # Enough is one record in this partition: the others need not be asked again.
-            if self._by_partition is None:
-                self._by_partition = {target.partition: target for target in self._targets}
-            if not self._by_partition[partition].look():
-                return
-        elif not self._is_ready():
-            return
-        self._finish()
+        # Only this partition is asked again, or a turn in which all of a thousand have moved would
+        # ask each of them a thousand times.
+        if self._by_partition is None:
+            self._by_partition = {target.partition: target for target in self._targets}
+        target = self._by_partition[partition]
+        if target.look() and (self._least <= 1 or self._is_enough_with(target)):
+            self._finish()
 
     def complete(self) -> None:
         if not self.done:
@@ -160,19 +165,23 @@ class FetchSlot:
 
     def _is_ready(self) -> bool:
         """Whether there is an error or enough to read."""
-        least = self._request.min_bytes
         looks = [target for target in self._targets if target.look()]
         if not looks:
             return not self._targets
-        if least <= 1 or any(target.code for target in looks):
+        if self._least <= 1 or any(target.code for target in looks):
             return True
-        available = 0
-        for target in looks:
-            size = self._available(target)
-            if size is None:
-                return True
-            available += size
-        return available >= min(least, self._reply.bytes_max)
+        return any(self._is_enough_with(target) for target in looks)
+
+    def _is_enough_with(self, target: FetchTarget) -> bool:
+        """Whether there is an error, or enough to read, now that this partition has been asked."""
+        if target.code:
+            return True
+        size = self._available(target)
+        if size is None:
+            return True
+        self._total += size - self._sizes.get(target.partition, 0)
+        self._sizes[target.partition] = size
+        return self._total >= min(self._least, self._reply.bytes_max)
 
     def _available(self, target: FetchTarget) -> int | None:
         """Bytes to read from a partition; None for an error."""

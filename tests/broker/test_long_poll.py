@@ -67,6 +67,29 @@ async def test_fewer_than_min_bytes_wait_on() -> None:
         assert values(reply.responses[0].partitions[0]) == [b"one", b"two"]
 
 
+async def test_min_bytes_may_come_from_several_partitions() -> None:
+    async with serving() as broker, connect(broker.address) as a, connect(broker.address) as b:
+        await a.create("t", partitions=3)
+        request = fetch_request("t", 0, wait_ms=600_000, min_bytes=3 * len(batch(b"v")))
+        first = request.topics[0].partitions[0]
+        request.topics[0].partitions = [
+            FetchRequestPartition(
+                partition=index, fetch_offset=0, partition_max_bytes=first.partition_max_bytes
+            )
+            for index in range(3)
+        ]
+        await a.send(request, 12)
+        while len(broker.core.deadlines) < 1:
+            await trio.lowlevel.checkpoint()
+        for index in (2, 0, 2):  # two of one, and one of another
+            assert len(broker.core.deadlines) == 1
+            await b.produce("t", b"v", partition=index)
+        with trio.fail_after(60):
+            _, reply = await a.receive(FetchResponse, 12)
+        rows = {row.partition_index: values(row) for row in reply.responses[0].partitions}
+        assert rows == {0: [b"v"], 1: [], 2: [b"v", b"v"]}
+
+
 @pytest.mark.parametrize(
     ("offset", "code"),
     [(1, ErrorCode.OFFSET_OUT_OF_RANGE), (-1, ErrorCode.OFFSET_OUT_OF_RANGE)],
