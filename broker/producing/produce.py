@@ -234,6 +234,7 @@ def _append_all(
     if request.acks:
         peer.outbox.push(slot)
     now = core.now_ms()
+    refused: AcksZeroRefused | None = None
     for topic in request.topic_data:
         rows = slot.add_topic(topic)
         for asked in topic.partition_data:
@@ -272,10 +273,12 @@ def _append_all(
                 else:
                     partition.wait_durable(last_offset, size, None, 0)
             slot.add_row(rows, row)
-            if row.error_code and not request.acks:
+            if row.error_code and not request.acks and refused is None:
                 code = ErrorCode.of(row.error_code)
-                raise AcksZeroRefused(topic.name, asked.index, code, row.error_message)
+                refused = AcksZeroRefused(topic.name, asked.index, code, row.error_message)
             yield
+    if refused is not None:  # the connection is closed, behind the rows that could be appended
+        raise refused
     if request.acks:
         slot.begin(request.timeout_ms)
 

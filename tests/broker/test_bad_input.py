@@ -252,6 +252,22 @@ async def test_a_refused_produce_without_reply_closes_the_connection(events: Eve
         await assert_others_are_served(broker)
 
 
+async def test_a_produce_without_reply_stores_what_is_not_refused() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=2)
+        request = produce_request("t", GOOD, acks=0)
+        (topic,) = request.topic_data
+        wrong = ProduceRequestPartition(index=7, records=GOOD)
+        more = ProduceRequestPartition(index=1, records=GOOD)
+        topic.partition_data = [*topic.partition_data, wrong, more]
+        await client.send(request, 9)
+        with trio.fail_after(60):
+            assert await client.is_closed()
+        async with connect(broker.address) as other:
+            rows = [await other.fetch("t", 0, partition=index) for index in (0, 1)]
+            assert [len(values(row)) for row in rows] == [1, 1]
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ä", "x" * 201, "../../etc"])
 async def test_an_illegal_topic_name_is_refused_and_creates_nothing(name: str) -> None:
     async with serving() as broker, connect(broker.address) as client:
