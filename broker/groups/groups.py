@@ -51,6 +51,8 @@ from .share_groups import ShareGroups
 log = structlog.get_logger()
 
 _DROP_INTERVAL_MS: Final = 1_000
+FAILED_REST_MS: Final = 1_000
+"""A group in which a mistake of ours ended what was due is looked at again after that."""
 """Between two looks for groups without members where there are `groups_max`: each looks at all."""
 _ENDS: Final = OSError(errno.ESHUTDOWN, "the broker ends")
 
@@ -345,6 +347,7 @@ class Groups(GroupUpkeep):
             group.tick(monotonic_ms())
         except Exception:
             log.exception("group_failed", group=group.group_id)
+            group.due_ms = monotonic_ms() + FAILED_REST_MS
         self.changed(group)
 
     def close(self) -> None:

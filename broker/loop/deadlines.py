@@ -7,6 +7,9 @@
 A cancel scope or a timer task per request would cost more than the request.  Times are those of
 trio's clock, in seconds, so that a test's clock moves them.
 
+A round takes what was there when it began: what an expiry adds, even for a time that is past,
+comes with the next one, behind everybody else's turn.
+
 Invariant: the task's scope expires at or before the nearest live deadline.
 """
 
@@ -16,7 +19,10 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final, Protocol
 
+import structlog
 import trio
+
+log = structlog.get_logger()
 
 # A rebuild below this size would cost more than the dead entries do.
 _REBUILD_LEAST: Final = 64
@@ -28,7 +34,10 @@ class Timed(Protocol):
     done: bool
 
     def expire(self) -> None:
-        """The deadline has passed first: become done and call `forget`. Must not raise."""
+        """The deadline has passed first: become done and call `forget`.
+
+        What it raises is logged: it is a bug, and the other deadlines are kept.
+        """
 
 
 class Deadlines:
@@ -76,10 +85,21 @@ class Deadlines:
             self._expire(trio.current_time())
 
     def _expire(self, now: float) -> None:
+        begun = next(self._ordinal)
+        added: list[tuple[float, int, Timed]] = []
         while self._heap and self._heap[0][0] <= now:
-            timed = heapq.heappop(self._heap)[2]
+            entry = heapq.heappop(self._heap)
+            _, ordinal, timed = entry
+            if ordinal > begun:
+                added.append(entry)
+                continue
             # Dead, or about to be counted as dead by its own `forget`: gone from the heap.
             self._dead -= 1
             if not timed.done:
-                timed.expire()
+                try:
+                    timed.expire()
+                except Exception:  # a bug: the task of all deadlines goes on
+                    log.exception("deadline_failed")
+        for entry in added:
+            heapq.heappush(self._heap, entry)
         self._on_expired()

@@ -258,7 +258,10 @@ class Outbox:
         self._head.clear()
         self._slots = _NO_SLOTS
         for slot in slots:
-            slot.abandon()
+            try:
+                slot.abandon()
+            except Exception:  # a bug: the others give back what they hold all the same
+                log.exception("slot_not_abandoned", slot=type(slot).__name__)
         if self._room is not None:
             self._room.set()
             self._room = None
@@ -343,5 +346,8 @@ class Outbox:
     def _release(self) -> None:
         self._unsent = _NO_BYTES
         for slot in self._head:
-            slot.sent()
+            try:
+                slot.sent()
+            except Exception:  # a bug, or a file that could not be closed: its reply has left
+                log.exception("slot_not_released", slot=type(slot).__name__)
         self._head.clear()

@@ -56,6 +56,42 @@ async def test_what_was_done_before_does_not_expire(autojump_clock: MockClock) -
     assert len(deadlines) == 0
 
 
+async def test_what_fails_when_its_time_has_come_costs_the_others_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    class Broken(Waiting):
+        def expire(self) -> None:
+            raise ValueError("a bug")
+
+    deadlines = Deadlines(lambda: None)
+    start = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(deadlines.run)
+        beside, later = Waiting(deadlines), Waiting(deadlines)
+        deadlines.add(start + 1, Broken(deadlines))
+        deadlines.add(start + 1, beside)
+        deadlines.add(start + 2, later)
+        await trio.sleep(3)
+        nursery.cancel_scope.cancel()
+    assert (beside.expired_at, later.expired_at) == (start + 1, start + 2)
+
+
+async def test_one_that_is_due_again_at_once_lets_others_run() -> None:
+    class Again(Waiting):
+        def expire(self) -> None:
+            super().expire()
+            deadlines.add(0.0, Again(deadlines))
+
+    deadlines = Deadlines(lambda: None)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(deadlines.run)
+        deadlines.add(0.0, Again(deadlines))
+        for _ in range(10):
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    assert len(deadlines) == 1
+
+
 async def test_done_slots_do_not_pile_up_until_their_deadline() -> None:
     deadlines = Deadlines(lambda: None)
     for _ in range(10_000):

@@ -80,6 +80,21 @@ async def test_what_fails_to_wake_does_not_stop_the_others() -> None:
     assert partition.count == 1
 
 
+async def test_a_connection_that_fails_to_flush_does_not_stop_the_others() -> None:
+    flushed: list[str] = []
+
+    def broken() -> None:
+        raise ValueError("a bug")
+
+    turn = Turn()
+    turn.flush(broken)
+    turn.flush(lambda: flushed.append("the same turn"))
+    turn.end()
+    turn.flush(lambda: flushed.append("the next"))
+    turn.end()
+    assert flushed == ["the same turn", "the next"]
+
+
 async def test_all_that_one_pass_appended_to_a_partition_rides_one_sync() -> None:
     turn = Turn()
     partition = Woken()

@@ -37,7 +37,17 @@ WAIT: Final = frozenset(
     {ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT}
 )
 UNFORESEEN: Final = frozenset(
-    {"request_failed", "group_failed", "reply_failed", "lane_read_failed", "broker_failed"}
+    {
+        "request_failed",
+        "group_failed",
+        "reply_failed",
+        "lane_read_failed",
+        "broker_failed",
+        "deadline_failed",
+        "flush_failed",
+        "slot_not_abandoned",
+        "slot_not_released",
+    }
 )
 ANSWER_TIMEOUT_S: Final = 20.0
 PATIENCE_S: Final = 0.02

@@ -62,6 +62,10 @@ from .world import World
 BUGS = frozenset(
     {
         "callback_failed",
+        "deadline_failed",
+        "flush_failed",
+        "slot_not_abandoned",
+        "slot_not_released",
         "turn_failed",
         "task_failed",
         "request_failed",
