@@ -40,6 +40,9 @@ from .group_members import Joined, Member, Members, Synced
 
 NEVER_MS: Final = 1 << 62
 
+_SEATING_MS: Final = 100
+"""A rebalance that is out of time while a place is being recorded looks again after that."""
+
 OnRecorded: TypeAlias = Callable[[int, ErrorCode], None]
 """Told the time, and why it is not durable: at once or later, in the order of the recording."""
 Record: TypeAlias = Callable[[Generation, OnRecorded], None]
@@ -312,10 +315,12 @@ class Rounds:
             elif member.session_ends_ms <= now_ms and member.member_id in self.members:
                 self._drop(now_ms, member)
         if self.state is State.PREPARING:
-            if self._rebalance_ends_ms <= now_ms:
-                self._complete(now_ms)
-            else:
+            if self._rebalance_ends_ms > now_ms:
                 self._complete_if_all(now_ms)
+            elif self._seating:
+                self._rebalance_ends_ms = now_ms + _SEATING_MS
+            else:
+                self._complete(now_ms)
         elif self.state is State.COMPLETING and self._rebalance_ends_ms <= now_ms:
             for member in [m for m in self.members.values() if m.on_synced is None]:
                 if member.member_id in self.members and self.state is State.COMPLETING:

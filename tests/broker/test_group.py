@@ -475,6 +475,23 @@ def test_a_place_taken_in_a_rebalance_that_cannot_be_recorded_is_told_to_nobody(
     assert disk.durable.members[0].member_id == again.member_id
 
 
+def test_a_rebalance_that_is_out_of_time_waits_for_a_place_that_is_being_recorded() -> None:
+    disk = Disk()
+    shared = group(record=disk.record)
+    one, two = Client(shared, "i1"), Client(shared)
+    one.join(0)
+    one.sync(0, {one.member_id: b"all"})
+    disk.settle(0)
+    two.join(1)
+    again = Client(shared, "i1")
+    again.join(10)
+    shared.tick(2 * REBALANCE_MS)
+    assert not again.joined, "a crash would not know its id"
+    assert shared.due_ms > 2 * REBALANCE_MS
+    disk.settle(2 * REBALANCE_MS + 1)
+    assert [client.joined[-1].generation for client in (again, two)] == [2, 2]
+
+
 def test_a_place_that_is_taken_twice_is_the_last_ones() -> None:
     disk = Disk()
     one = Client(group(record=disk.record), "i1")
