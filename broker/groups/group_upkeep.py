@@ -152,7 +152,9 @@ class GroupUpkeep(GroupOffsets):
             self._looks_into_groups = now - self._looked_into_ms >= LOOK_INTO_MS
             self._looked_into_ms = now if self._looks_into_groups else self._looked_into_ms
             written = (self._kept.names(), self._consumers.names(), self._ends.names())
-            self._visits = sorted({*self.names(), *chain(*written)})
+            # In no order, but not in that of a set: a run of the simulation can be repeated.
+            groups = (self._groups, self._manager.committed, *written)
+            self._visits = list(dict.fromkeys(chain(*groups)))
         most = LOOKS_INTO_MAX if self._looks_into_groups else VISITS_MAX
         until = self._looked_at + OFFSETS_MAX
         while self._visits and most and self._looked_at < until:
