@@ -109,6 +109,10 @@ def reset_on_close(sock: socket.socket | TlsSocket) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
 
 
+class _HandlerFailed(Exception):
+    """The OSError of a handler, its cause: a bug of ours, and nothing that the peer did."""
+
+
 class Connection:
     """The task of one connection and what the watchdog needs to know of it."""
 
@@ -193,6 +197,8 @@ class Connection:
                 pass  # the peer is gone; its slots are given up below
             except OSError as exc:
                 self.refused("connection_broken", error=str(exc))
+            except _HandlerFailed as exc:
+                self._failed(exc.__cause__)
             except RemoteProtocolError as exc:
                 self.refused("malformed_request", error=str(exc))
             except (Unserved, TooManyPartitions) as exc:
@@ -209,11 +215,15 @@ class Connection:
                 self.refused("produce_without_reply_refused", error=str(exc))
             except Refused as exc:  # of groups nothing can be said any more: the broker ends
                 self.refused("request_not_answered", error=str(exc))
-            except Exception:
-                self.core.counters.connections_failed += 1
-                log.exception("request_failed", **self.name())
+            except Exception as exc:
+                self._failed(exc)
             finally:
                 self._close()
+
+    def _failed(self, exc: BaseException | None) -> None:
+        """A bug in a handler."""
+        self.core.counters.connections_failed += 1
+        log.error("request_failed", exc_info=exc, **self.name())
 
     def drain(self) -> None:
         """Read nothing further, answer what is in flight, then close."""
@@ -309,10 +319,14 @@ class Connection:
                         return
                     self.greeted = True
                     began = 0.0 if core.quotas is None else clock()
-                    if (pending := handle(core, peer, frame)) is not None:
-                        peer.waiting = reader.waiting_frames
-                        core.turn.end()
-                        await (timed(pending, self._worked) if began else pending)
+                    try:
+                        if (pending := handle(core, peer, frame)) is not None:
+                            peer.waiting = reader.waiting_frames
+                            core.turn.end()
+                            await (timed(pending, self._worked) if began else pending)
+                    except OSError as exc:
+                        raise _HandlerFailed from exc
+                    if pending is not None:
                         peer.waiting = tuple  # an idle connection holds no buffer
                         if peer.sasl is not None and peer.sasl.refusal is not None:
                             raise peer.sasl.refusal

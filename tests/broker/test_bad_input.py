@@ -277,11 +277,12 @@ async def test_an_illegal_topic_name_is_refused_and_creates_nothing(name: str) -
         assert dict(broker.core.topics.all) == {}
 
 
+@pytest.mark.parametrize("planted", [ZeroDivisionError, ConnectionError, OSError])
 async def test_a_bug_in_a_handler_costs_its_connection_only(
-    events: Events, monkeypatch: pytest.MonkeyPatch
+    events: Events, monkeypatch: pytest.MonkeyPatch, planted: type[Exception]
 ) -> None:
     def broken(*_: object) -> object:
-        raise ZeroDivisionError("planted")
+        raise planted("planted")
 
     monkeypatch.setitem(requests.ANSWERS, 60, broken)
     async with serving() as broker, connect(broker.address) as client:
@@ -291,6 +292,7 @@ async def test_a_bug_in_a_handler_costs_its_connection_only(
         (line,) = events.named("request_failed")
         assert line["level"] == "error"
         assert line["client_id"] == "test"
+        assert isinstance(line["exc_info"], planted)
         await assert_others_are_served(broker)
 
 
