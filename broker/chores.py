@@ -69,7 +69,7 @@ async def keep_house(core: Core) -> None:
             await core.lanes.run(core.topics.manager.housekeeping, now_ms, monotonic_ms)
             age_ms = now_ms if core.topics.manager.believes_clock else None
         # Each by itself: a transaction that is open for too long ends also on a disk that fails.
-        for keep in (core.groups.keep_house, core.upkeep.keep_house):
+        for keep in (core.groups.keep_house, core.transaction_upkeep.keep_house):
             with _told("housekeeping_failed"):
                 keep(age_ms)
         with _told("housekeeping_failed"):

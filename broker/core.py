@@ -61,7 +61,7 @@ class Core:
     shares: Shares
     transactions: Coordinator
     authentication: Authentication
-    upkeep: TransactionUpkeep
+    transaction_upkeep: TransactionUpkeep
     lanes: Lanes
     pool: BufferPool
     ingest: Ingest

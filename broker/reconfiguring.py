@@ -37,7 +37,7 @@ def reconfigure(
     core.config = after
     core.topics.config = after
     core.transactions.config = after
-    core.upkeep.config = after
+    core.transaction_upkeep.config = after
     core.groups.reconfigure(after)
     limits.reconfigure(
         most=after.connections_per_ip_max,

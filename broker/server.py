@@ -241,7 +241,7 @@ class Broker:
                     manager, topics, group_settings, deadlines, lanes, turn.end, self._now_ms
                 ),
                 transactions=coordinator,
-                upkeep=TransactionUpkeep(
+                transaction_upkeep=TransactionUpkeep(
                     coordinator, manager, config, markers, spawn, self._now_ms
                 ),
                 authentication=authentication,
@@ -267,12 +267,11 @@ class Broker:
                 all_quotas=quotas,
                 quotas=quotas if quotas.is_active else None,
             )
-            self._address = core.bound
             settings.on_change = partial(reconfigure, core, self._limits, self._half)
             if config != self.config:
                 settings.on_change(self.config, config)
-            core.upkeep.start()
-            topics.on_opened = core.upkeep.partition_opened
+            core.transaction_upkeep.start()
+            topics.on_opened = core.transaction_upkeep.partition_opened
             services.start_soon(core.deadlines.run)
             services.start_soon(turn.run)
             services.start_soon(end_passes, turn, manager.call_soon)

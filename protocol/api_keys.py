@@ -62,7 +62,6 @@ __all__ = [
     "response_header_version",
 ]
 
-VENDOR_SOFTWARE_NAME: Final = "segbroker"
 VENDOR_KEY_FIRST: Final = 10000
 
 
@@ -361,7 +360,7 @@ def api_versions_response(
 
     A version that is not served gets error 35 in version 0, with the list all the same: the
     client then asks again with one that is.  `vendor`: also segbroker's own keys (the client's
-    software name begins with VENDOR_SOFTWARE_NAME).  `levels`: those of FEATURES; one of level 0
+    software name begins with `segbroker`).  `levels`: those of FEATURES; one of level 0
     is not named, as in Kafka.
     """
     served = version in SERVED[ApiKey.API_VERSIONS]

@@ -63,6 +63,7 @@ class EmbeddedBroker:
             "lanes": LANES,
             "drain_timeout_ms": DRAIN_TIMEOUT_MS,
         }
+        # It checks the type of each by itself.
         self.config = BrokerConfig(**(defaults | settings))  # type: ignore[arg-type]
         self.clock = Clock()
         self._ready = threading.Event()

@@ -101,7 +101,7 @@ async def _aborted(
     code = ErrorCode.REQUEST_TIMED_OUT
     with trio.CancelScope(deadline=deadline):
         ending = Ending(marker.producer_id, marker.producer_epoch)
-        code = await core.upkeep.abort_in(partition, ending)
+        code = await core.transaction_upkeep.abort_in(partition, ending)
     return code
 
 
