@@ -4,7 +4,8 @@
 
 A record is accepted when it was printed and flushed, so a reader of our output that goes away gets
 nothing accepted that it may not have seen.  What this command has and did not print is free for the
-other members when it ends.
+other members when it ends.  What was accepted in vain, because the broker was restarted or the lock
+had ended, comes again, to this command or another member: that is said, and it goes on.
 """
 
 import sys
@@ -44,13 +45,20 @@ def consume_share(
     gap_line: what stands for a gap among the records; None: a line on standard error.
     on_gap: raise, print or skip.
     """
-    from segbroker.client import Gap, GapError, ShareConsumer
+    from segbroker.client import (
+        AcknowledgeFailed,
+        FailedAcknowledgement,
+        Gap,
+        GapError,
+        ShareConsumer,
+    )
     from segbroker.client.settings import OnGap
 
     words: dict[str, OnGap] = {"raise": "raise", "print": "yield", "skip": "skip"}
     left = sys.maxsize if count is None else count
     sink = sys.stdout.buffer
     printed = size = 0
+    in_vain: list[FailedAcknowledgement] = []
     with (
         ended_by_reader(),
         counter("received", sys.stdout, quiet=quiet) as update,
@@ -60,6 +68,7 @@ def consume_share(
             *topics,
             group=group,
             explicit=True,
+            on_failed=in_vain.extend,
             on_gap=words[on_gap],
             # Who wants a few records does not lock a batch.
             acquire="batches" if count is None else "records",
@@ -81,11 +90,17 @@ def consume_share(
                 data = formatter(item)
                 sink.write(data)
                 sink.flush()
-                consumer.accept(item)
+                try:
+                    consumer.accept(item)
+                except AcknowledgeFailed as exc:
+                    in_vain += exc.failed
                 left -= 1
                 printed += 1
                 size += len(data)
                 update(printed, size)
+            if in_vain:
+                note(f"Again: {AcknowledgeFailed(in_vain)}")
+                in_vain.clear()
         consumer.commit()
 
 

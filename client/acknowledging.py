@@ -24,7 +24,12 @@ from segbroker.protocol.messages_share_groups import (
     ShareFetchRequestAcknowledgementBatch,
 )
 
-from .errors import FailedAcknowledgement, InvalidRecordState, SegbrokerError
+from .errors import (
+    AcknowledgeFailed,
+    FailedAcknowledgement,
+    InvalidRecordState,
+    SegbrokerError,
+)
 from .records import RecordHeaders, TopicPartition
 
 LAPSED = "it is not locked for this member: the lock has ended, or it was acknowledged already"
@@ -247,6 +252,45 @@ class Acquired:
         self.held.clear()
         self.marked_since_ms = self.look_ms = None
         return failed(self.tp, said, error)
+
+
+class Failures:
+    """What does not hold and the caller has not heard of: a row for each partition, kind and error.
+
+    It holds each offset of a row once, and those were locked for this member: as many as it may
+    have, as no more are asked for before the caller comes back, and hears of these.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[
+            tuple[TopicPartition, str, type[SegbrokerError]],
+            tuple[dict[int, None], SegbrokerError],
+        ] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._rows)
+
+    def add(self, failed: Iterable[FailedAcknowledgement]) -> None:
+        for topic, partition, offsets, kind, error in failed:
+            key = TopicPartition(topic, partition), kind, type(error)
+            mine, _ = self._rows.setdefault(key, ({}, error))
+            mine.update(dict.fromkeys(offsets))
+
+    def take(self) -> list[FailedAcknowledgement]:
+        """What there is; afterwards it is told."""
+        rows, self._rows = self._rows, {}
+        return [
+            FailedAcknowledgement(*tp, tuple(sorted(offsets)), kind, error)
+            for (tp, kind, _), (offsets, error) in rows.items()
+        ]
+
+
+def told(failed: list[FailedAcknowledgement], exc: BaseException | None) -> None:
+    """At the end: raised, or said in a note on what ends it."""
+    error = AcknowledgeFailed(failed)
+    if exc is None:
+        raise error
+    exc.add_note(str(error))
 
 
 def failed(

@@ -17,7 +17,7 @@ from typing import Any, Generic, Literal, Never, Self, Unpack, overload
 import anyio
 import anyio.lowlevel
 
-from .acknowledging import Kind, ShareRecord
+from .acknowledging import Kind, ShareRecord, told
 from .async_consumer import GIVE_WAY_MS
 from .async_driver import AsyncDriver, wait_done
 from .clock import now_ms
@@ -101,19 +101,27 @@ class AsyncShareConsumer(Generic[Notice]):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        # A cancellation does not wait for a broker.
+        is_hurried = exc is not None and not isinstance(exc, Exception)
         try:
-            # A cancellation does not wait for a broker.
-            await self._say_goodbye(exc is not None and not isinstance(exc, Exception))
+            await self._say_goodbye(is_hurried)
         finally:
-            await self._driver.stop(exc_type, exc, traceback)
+            try:
+                await self._driver.stop(exc_type, exc, traceback)
+            finally:
+                if is_hurried and (failed := self._reading.take_last()):
+                    told(failed, exc)
+        if not is_hurried:
+            await self._tell_last(exc)
 
     async def aclose(self) -> None:
         """End: what was said is said, the rest is free for others, the group is left.  Again:
-        nothing."""
+        nothing.  Raises AcknowledgeFailed with what does not hold of what was said."""
         try:
             await self._say_goodbye(False)
         finally:
             await self._driver.stop()
+        await self._tell_last(None)
 
     async def _say_goodbye(self, is_hurried: bool) -> None:
         if not self._driver.is_open:
@@ -124,7 +132,15 @@ class AsyncShareConsumer(Generic[Notice]):
             return
         with suppress(SegbrokerError):
             await self._driver.call(goodbye, timeout_ms=GOODBYE_MS)
-        await self._tell_failed()
+
+    async def _tell_last(self, exc: BaseException | None) -> None:
+        listener, failed = self._reading.on_failed, self._reading.take_last()
+        if failed and listener is not None:
+            done = listener(failed)
+            if isawaitable(done):
+                await done
+        elif failed:
+            told(failed, exc)
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Work on these topics, instead of those before; what you have stays yours."""
@@ -201,9 +217,9 @@ class AsyncShareConsumer(Generic[Notice]):
     async def _tell_failed(self) -> None:
         listener = self._reading.on_failed
         if listener is not None and (failed := self._reading.take_told()):
-            told = listener(failed)
-            if isawaitable(told):
-                await told
+            done = listener(failed)
+            if isawaitable(done):
+                await done
 
     # What became of them.
 

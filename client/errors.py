@@ -195,8 +195,8 @@ class FailedAcknowledgement(NamedTuple):
 class AcknowledgeFailed(SegbrokerError):
     """What was said of records of a share group does not hold; `failed` has which, and why.
 
-    They are handed out again, to this member or another one.  After TimedOut and ConnectionLost
-    nobody knows whether it holds; any other error means that it does not.
+    They are handed out again, to this member or another one.  After TimedOut, ConnectionLost and
+    ClosedError nobody knows whether it holds; any other error means that it does not.
     """
 
     def __init__(self, failed: Sequence[FailedAcknowledgement]) -> None:

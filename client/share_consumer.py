@@ -25,7 +25,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, Literal, Never, Self, Unpack, overload
 
-from .acknowledging import Kind, ShareRecord
+from .acknowledging import Kind, ShareRecord, told
 from .clock import now_ms
 from .consumer import GOODBYE_MS, HURRIED_MS
 from .errors import SegbrokerError
@@ -139,16 +139,17 @@ class ShareConsumer(Generic[Notice]):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Ctrl-C does not wait for a broker.
-        self._close(is_hurried=exc is not None and not isinstance(exc, Exception))
+        self._close(exc)
 
     def close(self) -> None:
         """End: what was said is said, the rest is free for others, the group is left.  Again:
-        nothing."""
+        nothing.  Raises AcknowledgeFailed with what does not hold of what was said."""
         atexit.unregister(self.close)
-        self._close(is_hurried=False)
+        self._close(None)
 
-    def _close(self, *, is_hurried: bool) -> None:
+    def _close(self, exc: BaseException | None) -> None:
+        # Ctrl-C does not wait for a broker.
+        is_hurried = exc is not None and not isinstance(exc, Exception)
         try:
             if self._driver.is_open:
                 with suppress(SegbrokerError):
@@ -156,10 +157,13 @@ class ShareConsumer(Generic[Notice]):
                         self._reading.goodbye(patient=not is_hurried),
                         timeout_ms=HURRIED_MS if is_hurried else GOODBYE_MS,
                     )
-                if not is_hurried:
-                    self._tell_failed()
         finally:
             self._driver.stop()
+        failed = [] if self._driver.is_forked else self._reading.take_last()
+        if failed and self._reading.on_failed is not None and not is_hurried:
+            self._reading.on_failed(failed)
+        elif failed:
+            told(failed, exc)
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Work on these topics, instead of those before; what you have stays yours."""

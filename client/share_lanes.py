@@ -137,13 +137,14 @@ class ShareLanes:
     def next_wake_ms(self) -> int | None:
         wakes: list[int] = []
         for lane in self.lanes.values():
+            looks = [part.look_ms for part in lane.acquired.values() if part.look_ms is not None]
             if lane.is_asked:
+                wakes += looks
                 continue
             if lane.retry_at_ms > self._now_ms:
                 wakes.append(lane.retry_at_ms)
+            wakes += [max(look_ms, lane.retry_at_ms) for look_ms in looks]
             for part in lane.acquired.values():
-                if part.look_ms is not None:
-                    wakes.append(max(part.look_ms, lane.retry_at_ms))
                 if part.marked_since_ms is not None:
                     due_ms = part.marked_since_ms + self._settings.acknowledge_interval_ms
                     wakes.append(max(due_ms, lane.retry_at_ms))
@@ -199,6 +200,7 @@ class ShareLanes:
 
     def _serve(self, lane: Lane, now_ms: int) -> None:
         if lane.is_asked:
+            self._look_at_locks(lane, now_ms)
             return
         node = self._engine.cluster.node(lane.node_id, FETCH)
         connection = None if node is None else node.connection
@@ -230,6 +232,8 @@ class ShareLanes:
                 self.has_lost = self.has_lost or len(part.held) < held_count
                 if not self._reader.may_renew(now_ms):
                     part.look_again(now_ms)
+                elif lane.is_asked:  # renewals have to wait for the answer
+                    part.look_again(now_ms, in_ms=max(1, part.lock_ms // 8))
 
     def _question(self, lane: Lane, now_ms: int) -> Callable[[Lane, Node, int], None] | None:
         """What to ask next, if anything."""

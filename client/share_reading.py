@@ -24,7 +24,7 @@ from typing import Any
 from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.messages_share_groups import ShareFetchResponsePartition
 
-from .acknowledging import LAPSED, Acquired, Kind, ShareRecord
+from .acknowledging import LAPSED, Acquired, Failures, Kind, ShareRecord
 from .acquired_records import open_answer
 from .clock import now_ms
 from .cluster import LOOKS_MAX
@@ -38,6 +38,7 @@ from .errors import (
     InvalidRecordState,
     PeerError,
     SegbrokerError,
+    TimedOut,
     UnknownTopicOrPartition,
 )
 from .group_topics import GroupTopics
@@ -48,9 +49,8 @@ from .share_lane import Told
 from .share_lanes import Closing, ShareLanes
 from .share_membership import Given, ShareMembership, Stage
 from .share_settings import ShareOptions, share_settings
+from .spoken import Reply
 
-# What the caller has not looked at of failed acknowledgements: rows, one for each kind and answer.
-TOLD_COUNT_MAX = 10_000
 # A question that was wanted a moment ago is asked all the same: a poll that does not wait gets
 # what it brings the next time.
 ASK_MS = 100
@@ -90,7 +90,7 @@ class ShareReading:
         self.lost_counts: dict[TopicPartition, int] = {}
         self._waiting: deque[ShareRecord | Gap] = deque()
         self._errors: deque[SegbrokerError] = deque()
-        self._told: list[FailedAcknowledgement] = []
+        self._told = Failures()
         # Of what was shown that of which something was said.
         self._spoken_of: set[tuple[str, int, int]] = set()
         self._given: Given = ()
@@ -158,7 +158,7 @@ class ShareReading:
         """Of what was shown that of which nothing was said."""
         for item in self.shown:
             if isinstance(item, ShareRecord) and _place(item) not in self._spoken_of:
-                self._mark(item, Kind.ACCEPT, at_ms)
+                self._mark(item, Kind.ACCEPT, at_ms, self._told)
 
     def say(self, records: Sequence[ShareRecord], kind: Kind) -> None:
         """What became of records.  Raises AcknowledgeFailed for those that are not locked for this
@@ -169,19 +169,18 @@ class ShareReading:
                     f"a {type(record).__name__} is no ShareRecord; several are given one by one"
                 )
         self._seen_ms = at_ms = now_ms()
-        told, self._told = self._told, []
+        failures = Failures()
         for record in records:
-            self._mark(record, kind, at_ms)
-        failed, self._told = self._told, told
+            self._mark(record, kind, at_ms, failures)
         self._wake_by(at_ms + self.settings.acknowledge_interval_ms)
-        if failed:
-            raise AcknowledgeFailed(failed)
+        if failures:
+            raise AcknowledgeFailed(failures.take())
 
-    def _mark(self, record: ShareRecord, kind: Kind, at_ms: int) -> None:
+    def _mark(self, record: ShareRecord, kind: Kind, at_ms: int, failures: Failures) -> None:
         if not self.lanes.mark(record.topic, record.partition, record.offset, kind, at_ms):
             error = InvalidRecordState(LAPSED)
             topic, partition, offset = _place(record)
-            self.told([FailedAcknowledgement(topic, partition, (offset,), kind.word, error)])
+            failures.add([FailedAcknowledgement(topic, partition, (offset,), kind.word, error)])
         if kind is not Kind.RENEW and not self.settings.explicit:
             self._spoken_of.add(_place(record))
 
@@ -234,8 +233,11 @@ class ShareReading:
 
     def take_told(self) -> list[FailedAcknowledgement]:
         """What does not hold of what was said; afterwards it is told."""
-        told, self._told = self._told, []
-        return told
+        return self._told.take()
+
+    def take_last(self) -> list[FailedAcknowledgement]:
+        """The same at the end, when no lock is wanted for longer."""
+        return [each for each in self.take_told() if each.kind != Kind.RENEW.word]
 
     def want(self, until_ms: float | None) -> None:
         """Somebody waits for records, so long; None: until there are some."""
@@ -286,9 +288,13 @@ class ShareReading:
                 closing.append(last)
                 asks.append(Ask(last.request, to=lane.node_id, lane=FETCH))
         leave = self.membership.goodbye()
-        replies = yield AskAll([*asks, *([leave] if leave is not None else [])])
-        for last, reply in zip(closing, replies, strict=False):
-            last.take(reply, now_ms())
+        unknown: Reply = TimedOut("it was said at the end, and not answered in time")
+        replies = [unknown] * len(closing)
+        try:
+            replies = yield AskAll([*asks, *([leave] if leave is not None else [])])
+        finally:  # also when the time is over
+            for last, reply in zip(closing, replies, strict=False):
+                last.take(reply, now_ms())
 
     # The lanes' side.
 
@@ -332,8 +338,8 @@ class ShareReading:
         self._silent_since_ms = None
 
     def told(self, failed: Told) -> None:
-        if failed and len(self._told) < TOLD_COUNT_MAX:
-            self._told += failed
+        if failed:
+            self._told.add(failed)
             self.notify()
 
     def fail(self, error: SegbrokerError) -> None:

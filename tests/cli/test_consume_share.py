@@ -8,6 +8,8 @@ import pytest
 
 from segbroker.client import Admin, Producer
 
+from ..client.replaying import TOPIC, Replaying
+from ..client.scripted_shares import Script, batch
 from ..support.daemon import Daemon
 from .conftest import COMMAND, Run, environment
 
@@ -50,6 +52,15 @@ def test_it_waits_for_more_and_ends_by_ctrl_c(daemon: Daemon, topic: str) -> Non
         assert out.readline() == b"2\n"
         command.send_signal(signal.SIGINT)
         assert command.wait(60) == 130
+
+
+def test_what_was_accepted_in_vain_is_said_and_it_goes_on(run: Run) -> None:
+    script = Script((batch(0, 2), [(0, 1, 1)]), (b"", []), (batch(2, 1), [(2, 2, 1)]))
+    script.verdicts = [None]  # the connection ends, with the second question
+    with Replaying(script.answers) as broker:
+        done = run("consume", "--share", "g", "-n", "3", "-b", broker.address, TOPIC)
+    assert (done.returncode, done.stdout) == (0, b"0\n1\n2\n")
+    assert b"Again: what was said of 2 records do not hold" in done.stderr
 
 
 @pytest.mark.parametrize("words", [("-e",), ("-o", "end"), ("-p", "0"), ("--group", "g")])

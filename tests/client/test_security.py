@@ -3,6 +3,7 @@
 import ssl
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import anyio
@@ -14,11 +15,13 @@ from segbroker.client import (
     AsyncAdmin,
     AsyncConsumer,
     AsyncProducer,
+    AsyncShareConsumer,
     AuthenticationFailed,
     BrokerUnreachable,
     Consumer,
     Producer,
     Security,
+    ShareConsumer,
     TlsFailed,
 )
 from segbroker.testing.embedded import EmbeddedBroker
@@ -109,6 +112,37 @@ def test_records_go_there_and_back_on_an_event_loop(
             return [record.value async for record in consumer]
 
     assert anyio.run(scenario, backend=loop) == values
+
+
+@pytest.mark.parametrize("loop", [None, "trio", "asyncio"])
+def test_share_groups_work_by_tls_and_a_login(guarded: Guarded, loop: str | None) -> None:
+    security = guarded.security("SASL_SSL", "SCRAM-SHA-512")
+    address = guarded.address("SASL_SSL")
+    topic = f"shared-{loop}"
+    values = [b"%d" % n * 50_000 for n in range(4)]
+    with Admin(address, security=security) as admin:
+        admin.create_topic(topic, partitions=1)
+        admin.alter_share_offsets(topic, {(topic, 0): 0})
+        with Producer(address, security=security) as producer:
+            producer.send_many(topic, values).result(60)
+
+        async def scenario() -> list[bytes | None]:
+            async with AsyncShareConsumer(
+                address, topic, group=topic, security=security
+            ) as consumer:
+                items = aiter(consumer)
+                found = [(await anext(items)).value for _ in values]
+                await consumer.commit()
+                return found
+
+        if loop is None:
+            with ShareConsumer(address, topic, group=topic, security=security) as consumer:
+                assert [record.value for record in islice(consumer, len(values))] == values
+                consumer.commit()
+        else:
+            assert anyio.run(scenario, backend=loop) == values
+        (stands,) = admin.share_offsets(topic).values()
+        assert stands.offset == len(values)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
+import anyio
 import pytest
 
 from segbroker.client import (
     AcknowledgeFailed,
+    AsyncShareConsumer,
     BrokerUnreachable,
     BusyError,
     ConnectionLost,
@@ -22,6 +24,8 @@ from segbroker.client import (
     SegbrokerError,
     ShareConsumer,
     ShareRecord,
+    TimedOut,
+    share_consumer,
 )
 from segbroker.client.errors import (
     GroupAuthorizationFailed,
@@ -35,8 +39,19 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ApiVersionsResponse, MetadataResponseBroker
 from segbroker.protocol.record_batch import GapReason, gap_batches
 
+from ..support.waiting import until
 from .replaying import TOPIC, Replaying, Request, metadata, versions
-from .scripted_shares import SOON, TOPIC_ID, OfPartition, Script, batch, offsets, poll, working
+from .scripted_shares import (
+    ANSWER,
+    SOON,
+    TOPIC_ID,
+    OfPartition,
+    Script,
+    batch,
+    offsets,
+    poll,
+    working,
+)
 
 
 def test_only_what_is_locked_is_handed_out() -> None:
@@ -313,6 +328,90 @@ def test_the_end_says_what_was_said_and_gives_the_rest_back() -> None:
         list(islice(consumer, 3))
     assert script.acknowledged[-1] == (-1, {0: 1, 1: 1})
     assert script.beats[-1] == -1
+
+
+def test_what_is_refused_at_the_end_is_raised() -> None:
+    script = Script((batch(0, 3), [(0, 2, 1)]))
+    script.verdicts = [ErrorCode.INVALID_RECORD_STATE]
+    with pytest.raises(AcknowledgeFailed) as caught, working(script) as consumer:
+        list(islice(consumer, 3))
+    assert [(each.kind, each.offsets) for each in caught.value.failed] == [("accept", (0, 1))]
+
+
+def test_what_is_refused_at_the_end_is_told_or_noted_on_what_ends_it() -> None:
+    told: list[FailedAcknowledgement] = []
+    script = Script((batch(0, 2), [(0, 1, 1)]))
+    script.verdicts = [ErrorCode.INVALID_RECORD_STATE]
+    with working(script, on_failed=told.extend) as consumer:
+        list(islice(consumer, 2))
+    assert [(each.kind, each.offsets) for each in told] == [("accept", (0,))]
+    script = Script((batch(0, 2), [(0, 1, 1)]))
+    script.verdicts = [ErrorCode.INVALID_RECORD_STATE]
+    with pytest.raises(ZeroDivisionError) as caught, working(script) as consumer:  # noqa: PT012
+        consumer.reject(*poll(consumer))
+        raise ZeroDivisionError
+    assert "reject of clicks-0, 2 offsets from 0 to 1" in caught.value.__notes__[0]
+
+
+def test_what_is_not_answered_at_the_end_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share_consumer, "GOODBYE_MS", 200)
+    script = Script((batch(0, 2), [(0, 1, 1)]))
+    silent: Callable[[Request], bytes | None] = lambda request: None  # noqa: E731
+    script.answers[ApiKey.SHARE_ACKNOWLEDGE] = silent
+    with pytest.raises(AcknowledgeFailed) as caught, working(script) as consumer:
+        consumer.accept(*poll(consumer))
+    (failed,) = caught.value.failed
+    assert (failed.kind, failed.offsets) == ("accept", (0, 1))
+    assert isinstance(failed.error, TimedOut)
+
+
+@pytest.mark.parametrize("loop", ["trio", "asyncio"])
+def test_what_is_refused_at_the_end_is_raised_on_an_event_loop(loop: str) -> None:
+    script = Script((batch(0, 1), [(0, 0, 1)]))
+    script.verdicts = [ErrorCode.INVALID_RECORD_STATE]
+
+    async def scenario(address: str) -> None:
+        async with AsyncShareConsumer(address, TOPIC, group="g", **SOON) as consumer:
+            consumer.accept(await anext(aiter(consumer)))
+
+    with Replaying(script.answers) as server, pytest.raises(AcknowledgeFailed):
+        anyio.run(scenario, server.address, backend=loop)
+
+
+def test_all_that_does_not_hold_is_told_however_much_it_is() -> None:
+    count = 10_500
+    script = Script((batch(0, count), [(0, count - 1, 1)]))
+    with working(script, explicit=True, held_count=2 * count) as consumer:
+        records = consumer.poll(count)
+        consumer.accept(records[0])
+        script.verdicts = [None]
+        with pytest.raises(AcknowledgeFailed):
+            consumer.commit()
+        with pytest.raises(AcknowledgeFailed, match=f"of {count - 1} records") as caught:
+            consumer.release(*records[1:])
+    (failed,) = caught.value.failed
+    assert failed.offsets == tuple(range(1, count))
+
+
+def test_a_lock_that_ends_while_the_broker_is_silent_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(ANSWER, "acquisition_lock_timeout_ms", 500)
+    monkeypatch.setattr(share_consumer, "GOODBYE_MS", 100)
+    asked = threading.Event()
+    script = Script((batch(0, 2), [(0, 1, 1)]))
+    silent: Callable[[Request], bytes | None] = lambda request: asked.set()  # noqa: E731
+    script.answers[ApiKey.SHARE_ACKNOWLEDGE] = silent
+    told: list[FailedAcknowledgement] = []
+    patient = {"request_timeout_ms": 60_000, "acknowledge_interval_ms": 1}
+    with working(
+        script, explicit=True, max_hold_ms=0, on_failed=told.extend, **patient
+    ) as consumer:
+        (record,) = consumer.poll(1, timeout_ms=2_000)
+        consumer.accept(record)
+        assert asked.wait(30)
+        until(lambda: not consumer._reading.lanes.held_count, deadline_s=30)
+        assert consumer.poll(timeout_ms=0) == [], "the second one may be somebody else's"
 
 
 MADE_WRONGLY: dict[str, tuple[dict[str, Any], str]] = {
