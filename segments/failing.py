@@ -4,8 +4,9 @@
     recovery   the log opened again, through recovery, when it is time to: writable
 
 After a failed sync the kernel may have dropped the dirty pages, so what a read returns proves
-nothing: what is in doubt is copied to new files first (salvaging.py).  As long as a write or a sync
-fails the partition stays read-only; it is tried again, later each time.
+nothing: what is in doubt is copied to new files first (salvaging.py), also where a full disk was
+noticed before the sync failed.  As long as a write or a sync fails the partition stays read-only;
+it is tried again, later each time.
 
 The part of DiskHandler that knows nothing of appends: what goes on when the log is another one,
 the write-ahead log and what is visible, is for `_begin_anew` and `_advance`.
@@ -44,7 +45,6 @@ class FailingPartition(PartitionView, ABC):
         "_call_soon",
         "_reopen",
         "_retry",
-        "_sync_failed",
         "_wal_failed",
         "on_recovered",
         "wants_attention",
@@ -67,7 +67,6 @@ class FailingPartition(PartitionView, ABC):
         self._call_soon = call_soon
         self._reopen = reopen
         self._retry = Retry()
-        self._sync_failed = False
         self._wal_failed = False
 
     @abstractmethod
@@ -93,10 +92,10 @@ class FailingPartition(PartitionView, ABC):
     def _poison(self, cause: OSError) -> PartitionReadOnly:
         """Read-only from now on; the first error is kept and told to everybody once."""
         if self.read_only is None:
-            full = cause.errno in PASSING_ERRNOS and not self._sync_failed
+            full = cause.errno in PASSING_ERRNOS and not self._log.sync_failed
             error = (DiskFull if full else PartitionReadOnly)(self.topic, self.partition, cause)
+            self._log.failed = self._log.failed or cause  # first: no sync begins any more
             self.read_only = error
-            self._log.failed = self._log.failed or cause
             log.error(
                 "partition_read_only",
                 topic=self.topic,
@@ -124,18 +123,20 @@ class FailingPartition(PartitionView, ABC):
         if not self._is_poisoned or not self._retry.is_due(now_ms):
             return False
         old = self._log
-        passes = isinstance(self.read_only, DiskFull)
+        passes = False
         try:
-            with old.seal_lock, old.append_lock:
-                opened = self._open_again(old, now_ms, in_doubt=not passes)
-                opened.on_damage = self.mend
-                self._log = opened  # under the locks: who waits for one of them goes by this one
+            with old.seal_lock:
+                with old.sync_lock:  # one that goes on may fail yet, behind a full disk as well
+                    passes = isinstance(self.read_only, DiskFull) and not old.sync_failed
+                with old.append_lock:
+                    opened = self._open_again(old, now_ms, in_doubt=not passes)
+                    opened.on_damage = self.mend
+                    self._log = opened  # under the locks: who waits for one goes by this one
         except (OSError, StorageError) as exc:
             self._retry.failed(now_ms, passes=passes)
             log.warning("still_read_only", path=old.paths.folder, error=str(exc))
             return False
         self._retry.succeeded()
-        self._sync_failed = False
         # Reads go on throughout: plans made before the swap keep the old files pinned.
         close_log(old, clean=False)
         log.info("partition_writable_again", topic=self.topic, partition=self.partition)

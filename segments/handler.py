@@ -279,12 +279,12 @@ class DiskHandler(MendingPartition):
         """Make everything appended so far durable.  Blocking.  Raises PartitionReadOnly."""
         if self.read_only is not None:
             raise self.read_only
+        opened = self._log
         try:
-            end_offset = self._log.sync()
+            end_offset = opened.sync()
         except OSError as exc:
-            self._sync_failed = True
             raise self._poison(exc) from exc
-        self._vouch(self._log, end_offset)
+        self._vouch(opened, end_offset)
         self._call_soon(lambda: self._advance(end_offset))
 
     def flush_soon(self) -> None:
@@ -346,7 +346,6 @@ class DiskHandler(MendingPartition):
         try:
             end_offset = opened.sync()
         except OSError as exc:
-            self._sync_failed = self._sync_failed or opened.sync_failed
             self._poison(exc)
             return False
         self._vouch(opened, end_offset)
@@ -417,8 +416,6 @@ class DiskHandler(MendingPartition):
 
     def sealing_failed(self, cause: OSError) -> None:
         """Full segments could not be sealed."""
-        # An index or a row that could not be written for want of space passes; a sync does not.
-        self._sync_failed = self._sync_failed or self._log.sync_failed
         self._poison(cause)
 
     def cleaning_failed(self, cause: OSError) -> None:

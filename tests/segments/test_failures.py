@@ -45,6 +45,8 @@ class TreacherousStorage(MemoryStorage):
         self.lost: set[_Inode] = set()
         self.synced_again: list[str] = []
         self.opened: list[str] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+        """Called inside a sync that fails, when what it was to write is gone already."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
         if self.full and create and not self.exists(path):
@@ -73,6 +75,7 @@ class _TreacherousFile(MemoryFile):
             disk.lost.add(inode)
             if disk.forgets:
                 inode.content[:] = inode.synced
+            disk.meanwhile()
             raise OSError(disk.error, "planted", self.path)
         super().fdatasync()
 

@@ -141,10 +141,9 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_checkpoint_syncs_nothing",
         "handler",
-        "        try:\n            end_offset = opened.sync()\n        except OSError as exc:\n"
-        "            self._sync_failed = self._sync_failed or opened.sync_failed\n",
-        "        try:\n            return True\n        except OSError as exc:\n"
-        "            self._sync_failed = self._sync_failed or opened.sync_failed\n",
+        "            end_offset = opened.sync()\n        except OSError as exc:\n"
+        "            self._poison(exc)\n",
+        "            return True\n        except OSError as exc:\n            self._poison(exc)\n",
         "wal_files_fill_and_are_freed",
     ),
     Bug(

@@ -1,0 +1,96 @@
+"""A disk that fails twice at once: it is full while a sync goes on, and then that fails, too.
+
+Space comes back by itself, and a log that only lacked space is what memory has of it; behind a
+failed sync memory proves nothing.  Which of the two is noticed first must not count.
+"""
+
+import threading
+from types import TracebackType
+
+import pytest
+
+from segbroker.segments.errors import DiskFull
+from segbroker.segments.handler import DiskHandler
+
+from .test_failures import TreacherousStorage, manager_on, partition_on, readable, write
+
+
+def fill(disk: TreacherousStorage, handler: DiskHandler) -> None:
+    """An append finds the disk full; there is room again at once."""
+    disk.full = True
+    with pytest.raises(DiskFull):
+        write(handler, 3)
+    disk.full = False
+
+
+def check_acknowledged(disk: TreacherousStorage, handler: DiskHandler) -> None:
+    """Only the WAL has what was acknowledged: nothing may void its frames."""
+    assert handler.read_only is not None
+    for image in (disk.after_kill(), disk.after_power_cut()):
+        assert readable(manager_on(image).get_handler("t", 0)) == [0, 1, 2]
+
+
+def test_a_sync_that_fails_after_the_disk_was_found_full_is_not_forgotten() -> None:
+    disk = TreacherousStorage(forgets=True)
+    manager, handler = partition_on(disk)
+    for number in range(3):
+        write(handler, number)
+    assert handler.high_watermark == 3
+    disk.fails = ("segment_",)
+    disk.meanwhile = lambda: fill(disk, handler)
+    assert not handler.wal_checkpoint()
+    disk.fails = ()
+    assert isinstance(handler.read_only, DiskFull), "as it was noticed first"
+    for second in range(5, 100):
+        manager.housekeeping(second * 1_000)
+    check_acknowledged(disk, handler)
+
+
+class ToldLock:
+    """A lock that says when somebody else than its first owner wants it."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self._owner = threading.get_ident()
+        self.wanted = threading.Event()
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        if threading.get_ident() != self._owner:
+            self.wanted.set()
+        return self._lock.acquire(blocking, timeout)
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+def test_a_log_is_not_opened_again_before_the_sync_that_goes_on_has_ended() -> None:
+    disk = TreacherousStorage(forgets=True)
+    manager, handler = partition_on(disk)
+    for number in range(3):
+        write(handler, number)
+    told = ToldLock(handler._log.sync_lock)
+    handler._log.sync_lock = told  # type: ignore[assignment]  # a lock in all that is asked of it
+    ticking = threading.Thread(target=lambda: manager.housekeeping(5_000))
+
+    def meanwhile() -> None:
+        disk.fails = ()
+        fill(disk, handler)
+        ticking.start()
+        told.wanted.wait()
+
+    disk.fails = ("segment_",)
+    disk.meanwhile = meanwhile
+    assert not handler.wal_checkpoint()
+    ticking.join()
+    check_acknowledged(disk, handler)
