@@ -12,6 +12,10 @@ is neither in the WAL nor synced.
 |---|---|
 | wal_queued | the appender sets it, the shard's writer clears it |
 | `_direct_end` | the appender |
+| `_asks_flusher` | the appender |
+
+Who waits for a flusher hears from a flusher, also where a checkpoint has synced the log meanwhile:
+that tells nobody.
 
 Invariant: `wal_synced(mark)` is told only of a mark below which everything is in synced WAL files
 or in synced segments.
@@ -44,6 +48,7 @@ class Journaling:
     """The way of one partition to its WAL shard."""
 
     __slots__ = (
+        "_asks_flusher",
         "_direct_end",
         "_flushable",
         "_flushers",
@@ -84,6 +89,7 @@ class Journaling:
         self._limit = wal.config.batch_bytes_max
         self._pending = Pending(topic_id, partition, self._limit)
         self._direct_end = -1
+        self._asks_flusher = False
         self._used = False
         self._gave_up = False
 
@@ -100,6 +106,7 @@ class Journaling:
         self._used = True
         if size > self._limit or -1 < self._direct_end > log.recovery_point:
             self._direct_end = segment.next_offset
+            self._asks_flusher = True
             return
         self._pending.add(
             batch, segment.number, segment.size - size, base_offset, segment.next_offset, now_ms
@@ -118,7 +125,8 @@ class Journaling:
         """Have everything that was added made durable."""
         if self._pending.size:
             self._shard.submit(self)
-        if self._waits_for_flusher:
+        if self._asks_flusher or self._waits_for_flusher:
+            self._asks_flusher = False
             self._flushers.request(self._flushable)
 
     def flush_here(self, call_soon: CallSoon | None, acknowledge: Acknowledge | None) -> bool:
@@ -179,4 +187,5 @@ class Journaling:
         self._pending.take()  # never to be written
         self._gave_up = False
         self._direct_end = -1
+        self._asks_flusher = False
         self._wal.barrier(self._topic_id, self._partition)

@@ -370,3 +370,18 @@ def test_no_append_comes_between_class_fsync_and_the_sync_of_what_it_follows(
     monkeypatch.setattr(Journaling, "sync_first", noted)
     handler.reconfigure(PLAIN, None)
     assert is_held == [True], "the WAL would vouch for what lies behind an unsynced batch"
+
+
+def test_a_batch_for_a_flusher_is_acknowledged_where_a_checkpoint_synced_it_first() -> None:
+    disk = MemoryStorage()
+    wal = WalConfig(file_bytes=1 << 14, shard_bytes=1 << 16)
+    _, handler = begun(disk, wal=wal)
+    handler.flushes_on_append = False
+    append(handler, batch_of(bytes(1 << 15)))  # no frame holds it
+    assert handler.wal_checkpoint(), "in its own thread"
+    handler.flush_soon()
+    assert handler.high_watermark == 1, "nobody else would tell who waits"
+    append(handler, batch_of(b"1"))
+    handler.flush_soon()
+    assert handler.high_watermark == 2
+    assert everything(disk.after_power_cut()) == [0, 1]

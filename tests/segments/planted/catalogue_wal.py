@@ -139,6 +139,14 @@ WAL_BUGS: tuple[Bug, ...] = (
         "wal_files_fill_and_are_freed",
     ),
     Bug(
+        "what_a_checkpoint_synced_for_a_flusher_is_told_nobody",
+        "journaling",
+        "            self._asks_flusher = True\n",
+        "            pass\n",
+        "tests.segments.test_journaling:"
+        "test_a_batch_for_a_flusher_is_acknowledged_where_a_checkpoint_synced_it_first",
+    ),
+    Bug(
         "a_checkpoint_syncs_nothing",
         "handler",
         "            end_offset = opened.sync()\n        except OSError as exc:\n"
