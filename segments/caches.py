@@ -125,6 +125,12 @@ class FileCache:
 
     def drop(self, folder: str, numbers: range | None = None) -> None:
         """Forget files of a log, all or some; pinned ones are closed by their last reader."""
+        for file in self.take_out(folder, numbers):
+            file.close()
+
+    def take_out(self, folder: str, numbers: range | None = None) -> list[StorageFile]:
+        """As `drop`, for who holds a lock that somebody waits for: what is to be closed, which
+        takes long where the file has no name any more."""
         closing: list[StorageFile] = []
         with self._lock:
             for key in _keys_of(self._files, folder, numbers):
@@ -134,8 +140,7 @@ class FileCache:
                     self._dropped[id(entry.file)] = entry
                 else:
                     closing.append(entry.file)
-        for file in closing:
-            file.close()
+        return closing
 
     def _evict(self) -> list[StorageFile]:
         surplus: list[StorageFile] = []

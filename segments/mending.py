@@ -116,8 +116,10 @@ def mend(log: PartitionLog, number: int, now_ms: int, report: LogReport) -> Mend
         numbers = range(number, number + 1)
         with log.state_lock:
             log.sealed.replace(renewed)
-            log.files.drop(numbers)
+            closing = log.files.take_out(numbers)
             log.files.indexes.put((paths.folder, number), index)
+        for file in closing:  # not under the lock: its space is given back
+            file.close()
         if renewed != row:
             log.checkpointed = -1
             try:

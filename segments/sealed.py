@@ -168,9 +168,15 @@ class SealedFiles:
 
     def drop(self, numbers: range | None = None) -> None:
         """Forget files and indexes of segments, all or some, after the files were replaced."""
+        for file in self.take_out(numbers):
+            file.close()
+
+    def take_out(self, numbers: range | None = None) -> list[StorageFile]:
+        """As `drop`, under the log's state lock: what the caller closes behind that."""
         self._drops_count += 1  # first: what was opened before is not kept behind this
-        self.files.drop(self.paths.folder, numbers)
+        closing = self.files.take_out(self.paths.folder, numbers)
         self.indexes.drop(self.paths.folder, numbers)
+        return closing
 
     def unpin(self, number: int, file: StorageFile) -> None:
         """Give a pinned file back."""

@@ -199,9 +199,11 @@ def _put(log: PartitionLog, new: NewSegment, row: Row, index: BlockIndex) -> Non
         logger.warning("index_not_written", path=paths.index(row.number), error=str(exc))
     with log.state_lock:
         gone = log.sealed.splice(row)
-        log.files.drop(range(new.rows[0].number, row.number + 1))
+        closing = log.files.take_out(range(new.rows[0].number, row.number + 1))
         log.files.indexes.put((paths.folder, row.number), index)
     log.doomed += gone
+    for file in closing:  # not under the lock: their space is given back
+        file.close()
 
 
 def remove_strays(log: PartitionLog) -> None:

@@ -5,11 +5,12 @@ from collections.abc import Callable
 
 from segbroker.protocol.record_batch import GapReason
 from segbroker.segments.deleting import evict, unlink_doomed
+from segbroker.segments.errors import CorruptSegment
 from segbroker.segments.memory import MemoryFile, MemoryStorage
 
 from .compacted import Compacted
 from .test_damage import FOLDER, manager_on, readable
-from .tools import SMALL, append, batch_of, offsets_in
+from .tools import SMALL, append, batch_of, flip, offsets_in
 
 
 class MeddlingStorage(MemoryStorage):
@@ -111,3 +112,49 @@ def test_a_segment_that_a_reader_opened_right_before_it_was_unlinked_does_not_st
     assert offsets_in(buffer[: plan.read(buffer)]) == [0], "what was planned before"
     unlink_doomed(log.handler._log)
     assert not len(log.manager.files)
+
+
+class SlowStorage(MemoryStorage):
+    """To close a file may take long: its space is given back. `on_close` is told of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_close: Callable[[str], object] = lambda path: None
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        plain = super().open(path, create=create, read_only=read_only)
+        file = _SlowFile(path, plain._inode, self)
+        file.owner = self
+        return file
+
+
+class _SlowFile(MemoryFile):
+    owner: SlowStorage
+
+    def close(self) -> None:
+        self.owner.on_close(self.path)
+        super().close()
+
+
+def test_nobody_who_reads_waits_until_a_file_that_was_replaced_is_closed() -> None:
+    disk = SlowStorage()
+    log = Compacted(disk)
+    for number in range(12):
+        log.send((b"k%d" % (number % 5), b"%03d" % number + b"v" * 100))
+    log.seal()
+    path = f"{FOLDER}/t_partition_0_segment_3.log"
+    waits: dict[str, list[bool]] = {"cleaned": [], "repaired": []}
+
+    def note(what: str) -> Callable[[str], object]:
+        lock = log.handler._log.state_lock
+        return lambda closed: waits[what].append(lock.locked()) if closed == path else None
+
+    log.records()  # every file is open from now on
+    disk.on_close = note("cleaned")
+    log.clean_sealed()
+    log.records()
+    disk.on_close = note("repaired")
+    flip(disk, path, 70)
+    assert log.handler.mend(CorruptSegment(path, 0, "so it was found"))
+    assert all(waits.values()), "there were some to close"
+    assert not any(waits["cleaned"] + waits["repaired"])
