@@ -463,12 +463,22 @@ class DiskHandler(MendingPartition):
             return
         self._evicting.retain(age_ms)
         self._settle_ceiling(now_ms)
-        if len(self._log.producers) or self._log.producers.transactions.aborted:
-            with self._log.append_lock:
-                after_ms = self.producer_expiration_ms
-                is_idle = 0 < self.last_append_ms <= now_ms - after_ms
-                self._log.producers.expire(now_ms, after_ms, is_idle=is_idle)
-                self._log.producers.transactions.forget_before(self._log.log_start_offset)
+        self._forget_producers(now_ms)
+
+    def _forget_producers(self, now_ms: int) -> None:
+        """Forget those that did nothing for long, and transactions that the log begins behind."""
+        opened = self._log
+        producers, aborted = opened.producers, opened.producers.transactions.aborted
+        if not len(producers) and not aborted:
+            return
+        after_ms = self.producer_expiration_ms
+        is_idle = 0 < self.last_append_ms <= now_ms - after_ms
+        old = producers.stale(now_ms, after_ms, is_idle=is_idle)
+        start = opened.log_start_offset
+        if old or (aborted and aborted[0].last_offset < start):
+            with opened.append_lock:  # not over the look at all of them: appends wait for it
+                producers.forget(old)
+                producers.transactions.forget_before(start)
 
     def _roll_all(self, opened: PartitionLog, now_ms: int, age_ms: int | None) -> bool:
         """Roll a segment in which nothing is to be kept, so that it can go; whether it was."""

@@ -70,9 +70,8 @@ class PartitionView:
         return self._log.producers.rows()
 
     def producer(self, producer_id: int) -> Producer | None:
-        """What is known of one."""
-        with self._log.append_lock:
-            return self._log.producers.get(producer_id)
+        """What is known of one.  Without the append lock, as `producers`."""
+        return self._log.producers.get(producer_id)
 
     @property
     def last_stable_offset(self) -> int:

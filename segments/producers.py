@@ -60,6 +60,7 @@ of the table is a consistent copy.  Not thread-safe: the log's append lock prote
 """
 
 import struct
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -73,7 +74,7 @@ from .transaction_index import Aborted, TransactionIndex
 
 WINDOW: Final = 5
 AFTER_START_MS: Final = 3_600_000
-"""How long a producer whose records are old is known after a start; see `expire`."""
+"""How long a producer whose records are old is known after a start; see `stale`."""
 MAGIC: Final = b"SBPS"
 VERSION_PLAIN: Final = 1
 VERSION_TRANSACTIONS: Final = 2
@@ -182,7 +183,7 @@ class ProducerTable:
     ) -> None:
         self._producers = producers if producers is not None else {}
         self.transactions = transactions if transactions is not None else TransactionIndex()
-        # Producers whose records look too old, as they were then, and since when; see `expire`.
+        # Producers whose records look too old, as they were then, and since when; see `stale`.
         self._stale_since: dict[int, tuple[Producer, int]] = {}
         self._loaded: dict[int, Producer] = {}
 
@@ -257,8 +258,9 @@ class ProducerTable:
             known = Producer(header.producer_epoch, (), resumes=resumes)
         self._producers[header.producer_id] = known._replace(marked_ms=header.max_timestamp)
 
-    def expire(self, now_ms: int, after_ms: int, *, is_idle: bool) -> int:
-        """Forget producers that did nothing for so long, unless a transaction is open; how many.
+    def stale(self, now_ms: int, after_ms: int, *, is_idle: bool) -> list[tuple[int, Producer]]:
+        """The producers that did nothing for so long, unless a transaction is open, for `forget`.
+        One thread at a time, without the append lock: there may be very many.
 
         is_idle: nothing was appended for as long.  Otherwise what is known of a producer is the
         time of its records, which somebody who copies old ones takes from there: he is forgotten
@@ -269,8 +271,8 @@ class ProducerTable:
         opened, seen = self.transactions.open, self._stale_since
         loaded, self._loaded = self._loaded, {}
         stale: dict[int, tuple[Producer, int]] = {}
-        old = []
-        for producer_id, known in self._producers.items():
+        old: list[tuple[int, Producer]] = []
+        for producer_id, known in self._producers.copy().items():
             if known.last_ms >= now_ms - after_ms or producer_id in opened:
                 continue
             before, since_ms = seen.get(producer_id, (None, now_ms))
@@ -279,16 +281,20 @@ class ProducerTable:
                 if loaded.get(producer_id) is known:
                     since_ms -= max(0, after_ms - AFTER_START_MS)
             if is_idle or now_ms - since_ms >= after_ms:
-                old.append(producer_id)
+                old.append((producer_id, known))
             else:
                 stale[producer_id] = known, since_ms
         self._stale_since = stale
-        for producer_id in old:
-            del self._producers[producer_id]
-        return len(old)
+        return old
+
+    def forget(self, old: Iterable[tuple[int, Producer]]) -> None:
+        """Forget those of whom nothing came meanwhile."""
+        for producer_id, known in old:
+            if self._producers.get(producer_id) is known:  # else another tuple
+                del self._producers[producer_id]
 
     def loaded(self) -> None:
-        """What is known now was known before the log was opened; see `expire`."""
+        """What is known now was known before the log was opened; see `stale`."""
         self._loaded = self._producers.copy()
 
     def lose_tail(self) -> None:

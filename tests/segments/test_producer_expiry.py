@@ -1,5 +1,7 @@
 """How long a partition knows a producer: by what it does, not by how old its records are."""
 
+from types import TracebackType
+
 from segbroker.segments.handler import PRODUCER_EXPIRATION_MS, DiskHandler
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.producers import AFTER_START_MS
@@ -77,3 +79,45 @@ def test_an_idle_partition_forgets_all_at_once() -> None:
     assert known(handler) == [7, 8]
     manager.keep_house_now(NOW + DAY + 1)
     assert known(handler) == []
+
+
+class HeldLock:
+    """The append lock while somebody holds it over a disk that fails: who takes it waits."""
+
+    def __enter__(self) -> None:
+        raise AssertionError("it would wait")
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        raise AssertionError("never taken")
+
+
+def test_appends_do_not_wait_for_who_looks_at_producers_nor_the_other_way_round() -> None:
+    manager, handler = partition_on(MemoryStorage(), retention_ms=-1)
+    send(handler, NOW, 0)
+    send(handler, NOW, 0, who=8)
+    opened = handler._log
+    free = opened.append_lock
+    opened.append_lock = HeldLock()  # type: ignore[assignment]  # asked for nothing else
+    assert handler.producer(7) is not None
+    assert handler.producer(9) is None
+    manager.keep_house_now(NOW + 1_000)  # finds nobody to forget
+    opened.append_lock = free
+
+    class BusyLock(HeldLock):
+        """Somebody appends right before it is had."""
+
+        def __enter__(self) -> None:
+            opened.append_lock = free
+            send(handler, NOW + DAY + 1_000, 1)
+
+        def __exit__(self, *raised: object) -> None:
+            """Nothing was taken."""
+
+    opened.append_lock = BusyLock()  # type: ignore[assignment]  # asked for nothing else
+    manager.keep_house_now(NOW + DAY + 1_000)
+    assert known(handler) == [7], "of it something came meanwhile"
