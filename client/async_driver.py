@@ -306,5 +306,10 @@ async def wait_done(what: Waitable) -> None:
         await anyio.lowlevel.checkpoint()
         return
     event = anyio.Event()
-    what.on_done(event.set)
-    await event.wait()
+    wake = event.set
+    what.on_done(wake)
+    try:
+        await event.wait()
+    finally:
+        if not what.done:
+            what.forget(wake)

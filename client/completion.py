@@ -9,12 +9,15 @@ blocking shell leaves one that releases a lock, the async shell `anyio.Event.set
 
 Setter and waiter may be different threads.  No lock is needed: the waiter leaves its waker first
 and then looks, the setter sets `done` first and then takes the wakers; whichever order the two
-threads interleave in, a waker is called at least once.  So wakers must not mind a second call.
+threads interleave in, a waker is called at least once.  So wakers must not mind a second call.  Who
+gives up waiting takes its waker back: of an idle consumer one Completion is waited for again and
+again, for days.
 
 Invariant: a Completion is set once; `done` never goes back.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -28,6 +31,8 @@ class Waitable(Protocol):
     done: bool
 
     def on_done(self, waker: Waker) -> None: ...
+
+    def forget(self, waker: Waker) -> None: ...
 
 
 class Completion(Generic[T]):
@@ -52,7 +57,7 @@ class Completion(Generic[T]):
     def _finish(self) -> None:
         self.done = True
         wakers, self._wakers = self._wakers, []
-        for wake in wakers:
+        for wake in tuple(wakers):  # of which somebody may just take one back
             wake()
 
     def on_done(self, waker: Waker) -> None:
@@ -60,6 +65,11 @@ class Completion(Generic[T]):
         self._wakers.append(waker)
         if self.done:
             waker()
+
+    def forget(self, waker: Waker) -> None:
+        """Nobody waits by this one any more; when it is just being done it may be called yet."""
+        with suppress(ValueError):
+            self._wakers.remove(waker)
 
     def result(self) -> T:
         """The value, or the error raised.  Only when done."""

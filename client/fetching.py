@@ -122,7 +122,8 @@ class Fetching:
         """Read exactly these partitions, from `start`."""
         wanted = list(dict.fromkeys(partitions))
         self.subscribed = {}
-        self.drop(tp for tp in list(self.states) if tp not in set(wanted))
+        kept = set(wanted)
+        self.drop([tp for tp in self.states if tp not in kept])
         self.engine.cluster.want({tp.topic for tp in wanted})
         self._add(wanted, start)
 

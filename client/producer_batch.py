@@ -11,6 +11,7 @@ side).  A shell can wait for a batch as for a Completion.
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from uuid import UUID
 
 from segbroker.protocol.fields import ZERO_UUID
@@ -148,6 +149,11 @@ class ProducerBatch:
         if self.done:
             waker()
 
+    def forget(self, waker: Waker) -> None:
+        """As Completion.forget."""
+        with suppress(ValueError):
+            self._wakers.remove(waker)
+
     def hurry(self) -> None:
         """Somebody waits for this batch: it lingers no longer."""
         if not self.done and not self.urgent:
@@ -179,7 +185,7 @@ class ProducerBatch:
     def _wake(self) -> None:
         self.done = True
         wakers, self._wakers = self._wakers, []
-        for wake in wakers:
+        for wake in tuple(wakers):
             wake()
 
     def metadata(self, index: int) -> RecordMetadata:

@@ -421,14 +421,19 @@ def wait_done(what: Waitable, timeout_ms: float | None) -> bool:
             gate.release()
 
     what.on_done(wake)
-    left_s = math.inf if timeout_ms is None else max(0.0, timeout_ms / 1000)
-    if threading.current_thread() is threading.main_thread():
-        # Its signals: one that comes between the interpreter's last look and the wait ends no wait.
-        while left_s > LOOK_S:
-            if gate.acquire(timeout=LOOK_S):
-                return True
-            left_s -= LOOK_S
-    return gate.acquire(timeout=min(left_s, threading.TIMEOUT_MAX))
+    try:
+        left_s = math.inf if timeout_ms is None else max(0.0, timeout_ms / 1000)
+        if threading.current_thread() is threading.main_thread():
+            # Its signals: one that comes between the interpreter's last look and the wait ends no
+            # wait.
+            while left_s > LOOK_S:
+                if gate.acquire(timeout=LOOK_S):
+                    return True
+                left_s -= LOOK_S
+        return gate.acquire(timeout=min(left_s, threading.TIMEOUT_MAX))
+    finally:
+        if not what.done:
+            what.forget(wake)
 
 
 def wait_result(what: Waitable, timeout: float | None) -> None:

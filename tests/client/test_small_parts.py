@@ -1,5 +1,6 @@
 """Settings, back-off, completions, errors: the values that everything else stands on."""
 
+import gc
 import inspect
 import re
 import threading
@@ -8,6 +9,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+import anyio
 import pytest
 
 import segbroker.client
@@ -21,8 +23,9 @@ from segbroker.client import (
     Producer,
     ShareConsumer,
 )
+from segbroker.client.async_driver import wait_done as async_wait_done
 from segbroker.client.backoff import Backoff
-from segbroker.client.completion import Completion
+from segbroker.client.completion import Completion, Waitable
 from segbroker.client.errors import (
     BY_CODE,
     BrokerError,
@@ -32,6 +35,7 @@ from segbroker.client.errors import (
     UnknownServerError,
     broker_error,
 )
+from segbroker.client.producer_batch import PartitionQueue, ProducerBatch
 from segbroker.client.settings import (
     ClientSettings,
     ConsumerSettings,
@@ -41,6 +45,7 @@ from segbroker.client.settings import (
     parse_codec,
     producer_settings,
 )
+from segbroker.client.thread_driver import wait_done
 from segbroker.protocol.errors import ErrorCode
 
 
@@ -198,6 +203,37 @@ def test_no_waker_is_lost_between_two_threads() -> None:
         completion.on_done(event.set)
         assert event.wait(60)
         thread.join()
+
+
+def _waited(what: Waitable) -> None:
+    for _ in range(300):
+        assert not wait_done(what, 0.01)
+
+
+async def _waited_on_a_loop(what: Waitable) -> None:
+    for _ in range(300):
+        with anyio.move_on_after(0):
+            await async_wait_done(what)
+
+
+@pytest.mark.parametrize("loop", [None, "trio", "asyncio"])
+@pytest.mark.parametrize("what", ["a completion", "a batch"])
+def test_of_who_gave_up_waiting_nothing_is_left(loop: str | None, what: str) -> None:
+    # As an idle consumer is polled, for days.
+    waited: Waitable = Completion()
+    if what == "a batch":
+        waited = ProducerBatch(PartitionQueue("t", 0, lambda at_ms: None), 0, 0)
+    wait = (
+        partial(_waited, waited)
+        if loop is None
+        else partial(anyio.run, _waited_on_a_loop, waited, backend=loop)
+    )
+    wait()
+    gc.collect()
+    before = len(gc.get_objects())
+    wait()
+    gc.collect()
+    assert len(gc.get_objects()) < before + 100
 
 
 def test_each_code_has_its_class_and_says_with_what_it_was_met() -> None:
