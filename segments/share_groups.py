@@ -157,8 +157,13 @@ def all_of(content: Content, group: str) -> Iterator[tuple[str, UUID, int, Share
 
 
 def _state(row: Sequence[Any]) -> ShareState:
+    """As it is written down; what is done with from the start on, of which no event said so by its
+    start as others were on their way, is below it."""
     start, spans = row
-    return ShareState(start, tuple(Span(*span) for span in spans))
+    done = 0
+    while done < len(spans) and spans[done][0] == start and spans[done][2] != RecordState.AVAILABLE:
+        start, done = spans[done][1] + 1, done + 1
+    return ShareState(start, tuple(Span(*span) for span in spans[done:]))
 
 
 def overlaid(

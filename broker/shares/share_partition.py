@@ -86,14 +86,25 @@ class SharePartition:
         """Whether all that is known is what is written down."""
         return all(one.state is not ACQUIRED for one in self._pieces)
 
-    @property
-    def done_count(self) -> int:
-        """Records from the start on that are done with."""
-        return sum(one.count for one in self._pieces if one.state in (ACKNOWLEDGED, ARCHIVED))
-
     def pieces(self) -> list[tuple[int, int, RecordState, int, str]]:
         """First and last offset, state, deliveries and member of each piece."""
         return [(p.first, p.last, p.state, p.deliveries, p.member) for p in self._pieces]
+
+    def standing(self, offsets: Iterable[Span]) -> list[Span]:
+        """What is to be written down of these offsets: of those that are acquired how often they
+        were before, and nothing of those that are changing, as that is on its way."""
+        found = []
+        for one in offsets:
+            at, stop = max(one.first, self.start), min(one.last, self.end - 1)
+            while at <= stop:
+                piece = self._pieces[self._place(at)]
+                last = min(stop, piece.last)
+                if piece.state is not ACQUIRED:
+                    found.append(Span(at, last, int(piece.state), piece.deliveries))
+                elif piece.becomes is None:
+                    found.append(Span(at, last, int(AVAILABLE), piece.deliveries - 1))
+                at = last + 1
+        return found
 
     # Handing out
 
@@ -216,9 +227,12 @@ class SharePartition:
 
     def _archive(self, first: int, last: int) -> None:
         """No records are there: nobody is to get them."""
-        for piece in self._cut_all(first, min(last, self.end - 1)):
-            if piece.is_free:
-                piece.state = ARCHIVED
+        while first <= min(last, self.end - 1):
+            piece = self._pieces[self._place(first)]
+            stop = min(last, piece.last)
+            if piece.is_free:  # what is somebody's stays so: a cleaning took it away meanwhile
+                self._cut(first, stop).state = ARCHIVED
+            first = stop + 1
         if last >= self.end:
             self._append(Piece(self.end, last, ARCHIVED, 0))
 
@@ -250,7 +264,7 @@ class SharePartition:
             raise
         for piece in renewed:
             piece.until_ms = now_ms + limits.lock_ms
-        return Change(changing, self._start_after())
+        return Change(changing, self._start_after(changing))
 
     def _own(self, member: str, first: int, last: int) -> list[Piece]:
         if last >= self.end:
@@ -371,10 +385,13 @@ class SharePartition:
         self._pieces.insert(place + 1, other)
         return other
 
-    def _start_after(self) -> int:
-        """The start, if all goes well that was just said."""
+    def _start_after(self, changing: Iterable[Piece]) -> int:
+        """The start when these have changed, and of all others none: what is on its way with
+        another event may fail when this does not."""
+        own = set(changing)
         for piece in self._pieces:
-            if (piece.becomes or piece.state) not in (ACKNOWLEDGED, ARCHIVED):
+            state = piece.becomes if piece in own else piece.state
+            if state not in (ACKNOWLEDGED, ARCHIVED):
                 return piece.first
         return self.end
 

@@ -384,8 +384,8 @@ class Shares:
         live.wake()
 
     def _row(self, live: SharedPartition, spans: list[Span], start: int) -> ShareRow:
-        """With what could not be written before; what is said now lies over it."""
-        before, live.unwritten = live.unwritten, []
+        """With what could not be written before, as it is by now; what is said now lies over it."""
+        before, live.unwritten = live.part.standing(live.unwritten), []
         told = _laid(before, spans, start)
         return ShareRow(live.topic, live.key.topic_id, live.key.partition, start, told)
 
@@ -486,7 +486,9 @@ class Shares:
             if self._topics.by_id(live.key.topic_id) is None:
                 self._drop(live)
             elif live.unwritten and not live.writing:
-                self.taken_back(live, live.unwritten)
+                spans, live.unwritten = live.part.standing(live.unwritten), []
+                self.taken_back(live, spans)
+                self._forget_if_idle(live)
 
 
 def _laid(before: Sequence[Span], spans: Sequence[Span], start: int) -> list[Span]:

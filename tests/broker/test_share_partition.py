@@ -291,7 +291,7 @@ def test_records_that_were_never_written_down_are_there_again_between_those_that
         (7, 8, ACKNOWLEDGED, 1, ""),
         (9, 9, AVAILABLE, 3, ""),
     ]
-    assert (part.next_offset, part.end, part.done_count) == (5, 10, 2)
+    assert (part.next_offset, part.end) == (5, 10)
 
 
 def test_what_was_released_while_others_were_read_is_not_taken_for_a_hole() -> None:
@@ -331,3 +331,14 @@ def test_records_come_apart_by_a_half_a_quarter_and_one_of_what_they_first_came_
     assert [taken() for _ in range(5)] == [(0, 255), (0, 127), (0, 63), (0, 31), (0, 0)]
     assert [taken() for _ in range(31)] == [(n, n) for n in range(1, 32)]
     assert [taken() for _ in range(3)] == [(32, 63), (32, 32), (33, 33)]
+
+
+def test_what_a_cleaning_took_away_is_left_to_whom_it_was_given() -> None:
+    part = SharePartition(ShareState(0))
+    args = {"records_max": 10, "batch_size": 10, "is_strict": False}
+    part.acquire("a", [Batch(0, 9, True)], LIMITS, 0, offset=0, **args)  # type: ignore[arg-type]
+    part.done(part.acknowledge("a", [Acknowledgement(0, 0, [RELEASE])], LIMITS, 0))
+    change = part.acknowledge("a", [Acknowledgement(1, 9, [ACCEPT])], LIMITS, 0)
+    assert part.acquire("b", [Batch(5, 9, True)], LIMITS, 0, offset=0, **args) == []  # type: ignore[arg-type]
+    part.done(change)
+    assert (part.pieces(), part.start) == ([], 10)

@@ -72,8 +72,15 @@ def test_spans_laid_over_others_are_as_offset_by_offset(
 
 def test_of_two_acknowledgements_that_were_under_way_the_farther_start_stands() -> None:
     first = states(None, states_fields("g", [ShareRow("t", ID, 0, 9)]))
-    second = states(first, states_fields("g", [ShareRow("t", ID, 0, 5, [Span(5, 10, 2, 1)])]))
-    assert state_of(second, "g", "t", ID, 0) == ShareState(9, (Span(9, 10, 2, 1),))
+    second = states(first, states_fields("g", [ShareRow("t", ID, 0, 5, [Span(5, 8, 2, 1)])]))
+    assert state_of(second, "g", "t", ID, 0) == ShareState(9)
+
+
+def test_the_start_moves_over_what_was_done_behind_it() -> None:
+    first = states(None, states_fields("g", [ShareRow("t", ID, 0, 5, [Span(7, 8, 2, 1)])]))
+    rows = [ShareRow("t", ID, 0, 5, [Span(5, 6, 2, 1), Span(9, 9, 4, 3), Span(11, 11, 2, 1)])]
+    second = states(first, states_fields("g", rows))
+    assert state_of(second, "g", "t", ID, 0) == ShareState(10, (Span(11, 11, 2, 1),))
 
 
 def test_what_is_laid_over_leaves_what_it_was_laid_over_as_it_was() -> None:
@@ -92,10 +99,10 @@ def test_events_to_a_section_and_back() -> None:
     assert list(all_of(first, "g")) == [("t", ID, 3, ShareState(5, (Span(7, 9, 2, 1),)))]
     assert state_of(first, "g", "t", OTHER, 3) is None, "another topic of that name"
 
-    rows = [ShareRow("t", ID, 3, 8, [Span(10, 10, RecordState.AVAILABLE, 2)])]
+    rows = [ShareRow("t", ID, 3, 6, [Span(10, 10, RecordState.AVAILABLE, 2)])]
     second = states(first, states_fields("g", rows))
     assert state_of(second, "g", "t", ID, 3) == ShareState(
-        8, (Span(8, 9, 2, 1), Span(10, 10, 0, 2))
+        6, (Span(7, 9, 2, 1), Span(10, 10, 0, 2))
     )
     assert state_of(first, "g", "t", ID, 3) == ShareState(5, (Span(7, 9, 2, 1),)), "it stays"
 

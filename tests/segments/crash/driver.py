@@ -31,6 +31,7 @@ from segbroker.segments.share_groups import (
 from segbroker.segments.share_groups import (
     OFFSETS_SET,
     STATES,
+    RecordState,
     ShareRow,
     Span,
     offsets_set_fields,
@@ -517,11 +518,16 @@ class Driver:
     def share(self, group: str, topic: str, start: int, *spans: tuple[int, int, int, int]) -> None:
         """A share group is done with all below `start` of partition 0, and these have a fate."""
         row = self._share_row(topic, start, spans)
-        fates = {at: fate for at, fate in self._shared(group, row).items() if at >= start}
+        begin = max(start, self.share_start(group, topic))
+        fates = {at: fate for at, fate in self._shared(group, row).items() if at >= begin}
         for first, last, *fate in spans:
-            fates |= dict.fromkeys(range(first, last + 1), tuple(fate))
+            fates |= dict.fromkeys(range(max(first, begin), last + 1), tuple(fate))
+        while fates.get(begin, (RecordState.AVAILABLE,))[0] != RecordState.AVAILABLE:
+            del fates[begin]
+            begin += 1
         self.record(STATES, **states_fields(group, [row]))
         assert self._shared(group, row) == fates, "I1: what stands of others stays"
+        assert self.share_start(group, topic) == begin, "I1: what it is done with it is done with"
 
     def share_start(self, group: str, topic: str) -> int:
         """Where a share group stands in partition 0; 0: nowhere."""

@@ -43,6 +43,13 @@ SHARE_BUGS: Final = (
         HERE + "of_two_acknowledgements_that_were_under_way_the_farther_start_stands",
     ),
     Bug(
+        "the_start_stays_where_all_behind_it_is_done",
+        "share_groups",
+        "start, done = spans[done][1] + 1, done + 1",
+        "done += 1",
+        HERE + "the_start_moves_over_what_was_done_behind_it",
+    ),
+    Bug(
         "a_span_that_reaches_below_the_start_stays_so",
         "share_groups",
         "    if left and left[0][0] < start:\n",
