@@ -39,7 +39,7 @@ from ..groups.group_keys import SHARE_HEARTBEAT
 from ..groups.group_rounds import State
 from ..groups.groups import monotonic_ms
 from ..groups.share_assignor import SIMPLE
-from ..groups.share_group import ShareGroup, ShareMember
+from ..groups.share_group import FIRST_EPOCH, ShareGroup, ShareMember
 from ..loop.pace import Pace
 from ..refused import Refused
 from .group_apis import GROUP_OPERATIONS
@@ -190,6 +190,7 @@ def _described(core: Core, name: str) -> ShareGroupDescribeResponseGroup:
     """A share group; one that nobody was in since the start begins to count its epochs anew."""
     row = _row(name)
     row.group_state, row.assignor_name = State.EMPTY.value, SIMPLE
+    row.group_epoch = FIRST_EPOCH
     if (group := core.groups.share_groups.get(name)) is not None:
         row.group_state = group.state
         row.group_epoch, row.assignment_epoch = group.epoch, group.assignment_epoch

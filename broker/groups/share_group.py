@@ -39,6 +39,8 @@ from .group_rounds import NEVER_MS, State
 from .server_assignors import Assignment, Partition, Subscriber, TopicId
 from .share_assignor import simple
 
+FIRST_EPOCH: Final = 1
+"""Of a group that nobody was in yet, as in Kafka."""
 _NOTHING: Final[tuple[Partition, ...]] = ()
 
 
@@ -64,7 +66,7 @@ class ShareGroup:
     group_id: str
     session_timeout_ms: int
     size_max: int
-    epoch: int = 0
+    epoch: int = FIRST_EPOCH
     assignment_epoch: int = 0
     members: dict[str, ShareMember] = field(default_factory=dict)
     empty_since_ms: int = 0

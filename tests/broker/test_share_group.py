@@ -64,9 +64,9 @@ def refused(some: ShareGroup, said: Beat) -> int:
 def test_a_member_joins_and_is_told_what_it_reads_once() -> None:
     some = group()
     assert some.state == "Empty"
-    assert join(some, "m") == Told("m", 1, parts("a", 0, 1, 2))
+    assert join(some, "m") == Told("m", 2, parts("a", 0, 1, 2))
     assert some.state == "Stable"
-    assert beat(some, "m", 1) == Told("m", 1, None)
+    assert beat(some, "m", 2) == Told("m", 2, None)
 
 
 def test_a_member_learns_of_the_others_with_its_next_heartbeat() -> None:
@@ -74,12 +74,12 @@ def test_a_member_learns_of_the_others_with_its_next_heartbeat() -> None:
     join(some, "m")
     other = join(some, "n")
     assert other.assignment is not None
-    assert (other.epoch, len(other.assignment)) == (2, 1)
-    told = beat(some, "m", 1)
+    assert (other.epoch, len(other.assignment)) == (3, 1)
+    told = beat(some, "m", 2)
     assert told.assignment is not None
-    assert (told.epoch, len(told.assignment)) == (2, 2)
+    assert (told.epoch, len(told.assignment)) == (3, 2)
     assert sorted(told.assignment + other.assignment) == [*parts("a", 0, 1, 2)]
-    assert beat(some, "n", 2) == Told("n", 2, None)
+    assert beat(some, "n", 3) == Told("n", 3, None)
 
 
 def test_members_share_partitions_where_there_are_more_of_them() -> None:
@@ -87,7 +87,7 @@ def test_members_share_partitions_where_there_are_more_of_them() -> None:
     for name in "klmno":
         join(some, name, "b")
     told = [beat(some, name, member.epoch) for name, member in some.members.items()]
-    assert {one.epoch for one in told} == {5}
+    assert {one.epoch for one in told} == {6}
     read = Counter(p for one in some.members.values() for p in one.assigned)
     assert set(read) == {*parts("b", 0, 1)}
     assert all(count <= 3 for count in read.values())
@@ -98,48 +98,48 @@ def test_who_joins_again_keeps_its_place_and_is_told_everything() -> None:
     some = group()
     first = join(some, "m")
     assert join(some, "m") == first
-    assert (len(some.members), some.epoch) == (1, 1)
+    assert (len(some.members), some.epoch) == (1, 2)
 
 
 def test_a_lost_answer_is_given_again() -> None:
     some = group()
     join(some, "m")
     join(some, "n")
-    lost = beat(some, "m", 1)
+    lost = beat(some, "m", 2)
     assert lost.assignment is not None
-    assert beat(some, "m", 1) == lost
+    assert beat(some, "m", 2) == lost
 
 
 def test_who_says_what_it_is_subscribed_to_is_told_everything() -> None:
     some = group()
     first = join(some, "m")
-    again = some.heartbeat(0, Beat("m", 1, names=frozenset({"a"})), TOPICS)
+    again = some.heartbeat(0, Beat("m", 2, names=frozenset({"a"})), TOPICS)
     assert again == first
 
 
 def test_another_subscription_is_another_epoch() -> None:
     some = group()
     join(some, "m")
-    told = some.heartbeat(0, Beat("m", 1, names=frozenset({"b"})), TOPICS)
-    assert told == Told("m", 2, parts("b", 0, 1))
-    assert some.heartbeat(0, Beat("m", 2, names=frozenset()), TOPICS) == Told("m", 3, ())
+    told = some.heartbeat(0, Beat("m", 2, names=frozenset({"b"})), TOPICS)
+    assert told == Told("m", 3, parts("b", 0, 1))
+    assert some.heartbeat(0, Beat("m", 3, names=frozenset()), TOPICS) == Told("m", 4, ())
 
 
 def test_topics_that_come_grow_and_go_change_what_is_read() -> None:
     some = group()
     told = some.heartbeat(0, joining("m", "a", "n"), TOPICS)
     assert told.assignment == parts("a", 0, 1, 2)
-    told = some.heartbeat(0, Beat("m", 1), topics_of(a=3, n=1))
-    assert told == Told("m", 2, (*parts("a", 0, 1, 2), *parts("n", 0)))
-    assert some.heartbeat(0, Beat("m", 2), topics_of(a=4)) == Told("m", 3, parts("a", 0, 1, 2, 3))
-    assert some.heartbeat(0, Beat("m", 3), {}) == Told("m", 4, ())
+    told = some.heartbeat(0, Beat("m", 2), topics_of(a=3, n=1))
+    assert told == Told("m", 3, (*parts("a", 0, 1, 2), *parts("n", 0)))
+    assert some.heartbeat(0, Beat("m", 3), topics_of(a=4)) == Told("m", 4, parts("a", 0, 1, 2, 3))
+    assert some.heartbeat(0, Beat("m", 4), {}) == Told("m", 5, ())
 
 
 def test_topics_that_nobody_reads_change_nothing() -> None:
     some = group()
     join(some, "m")
-    assert some.heartbeat(0, Beat("m", 1), topics_of(a=3, b=9, c=1)) == Told("m", 1, None)
-    assert some.epoch == 1
+    assert some.heartbeat(0, Beat("m", 2), topics_of(a=3, b=9, c=1)) == Told("m", 2, None)
+    assert some.epoch == 2
 
 
 def test_who_is_at_another_epoch_is_fenced() -> None:
@@ -147,15 +147,15 @@ def test_who_is_at_another_epoch_is_fenced() -> None:
     join(some, "m")
     for name in "nop":
         join(some, name)
-    assert beat(some, "m", 1).epoch == 4
-    assert refused(some, Beat("m", 2)) == ErrorCode.FENCED_MEMBER_EPOCH
-    assert refused(some, Beat("m", 5)) == ErrorCode.FENCED_MEMBER_EPOCH
-    assert beat(some, "m", 1).epoch == 4
+    assert beat(some, "m", 2).epoch == 5
+    assert refused(some, Beat("m", 3)) == ErrorCode.FENCED_MEMBER_EPOCH
+    assert refused(some, Beat("m", 6)) == ErrorCode.FENCED_MEMBER_EPOCH
+    assert beat(some, "m", 2).epoch == 5
 
 
 def test_who_is_no_member_is_told_so() -> None:
     some = group()
-    assert refused(some, Beat("m", 1)) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert refused(some, Beat("m", 2)) == ErrorCode.UNKNOWN_MEMBER_ID
     assert refused(some, Beat("m", LEAVE)) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -163,7 +163,7 @@ def test_one_too_many_is_refused_and_those_who_are_in_stay() -> None:
     some = group(size_max=1)
     join(some, "m")
     assert refused(some, joining("n")) == ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert join(some, "m").epoch == 1
+    assert join(some, "m").epoch == 2
 
 
 def test_who_leaves_leaves_its_partitions_to_the_others() -> None:
@@ -171,11 +171,11 @@ def test_who_leaves_leaves_its_partitions_to_the_others() -> None:
     join(some, "m")
     join(some, "n", "a", "b")
     assert some.heartbeat(7, Beat("m", LEAVE), TOPICS) == Told("m", LEAVE, None)
-    told = beat(some, "n", 2)
-    assert told == Told("n", 3, (*parts("a", 0, 1, 2), *parts("b", 0, 1)))
+    told = beat(some, "n", 3)
+    assert told == Told("n", 4, (*parts("a", 0, 1, 2), *parts("b", 0, 1)))
     some.heartbeat(9, Beat("n", LEAVE), TOPICS)
     assert (some.state, some.is_idle, some.empty_since_ms) == ("Empty", True, 9)
-    assert join(some, "m").epoch == 5
+    assert join(some, "m").epoch == 6
 
 
 def test_a_topic_of_a_member_that_left_is_no_epoch_of_its_own() -> None:
@@ -183,7 +183,7 @@ def test_a_topic_of_a_member_that_left_is_no_epoch_of_its_own() -> None:
     join(some, "m")
     join(some, "n", "b")
     some.heartbeat(0, Beat("n", LEAVE), TOPICS)
-    assert beat(some, "m", 1).epoch == some.epoch == 3
+    assert beat(some, "m", 2).epoch == some.epoch == 4
 
 
 def test_who_is_not_heard_of_for_a_session_is_dropped() -> None:
@@ -191,7 +191,7 @@ def test_who_is_not_heard_of_for_a_session_is_dropped() -> None:
     join(some, "m", now_ms=0)
     join(some, "n", now_ms=10)
     assert some.due_ms == SESSION_MS
-    beat(some, "m", 1, now_ms=20)
+    beat(some, "m", 2, now_ms=20)
     some.tick(SESSION_MS)
     assert set(some.members) == {"m", "n"}
     assert some.due_ms == SESSION_MS + 10

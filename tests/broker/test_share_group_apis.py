@@ -98,17 +98,17 @@ async def test_a_member_joins_reads_and_is_described() -> None:
         topic_id = broker.core.topics.all["t"].topic_id
         reply = await beat(client, sharing(rack_id="r"))
         assert (reply.error_code, reply.member_id) == (0, "m")
-        assert (reply.member_epoch, reply.heartbeat_interval_ms) == (1, 5_000)
+        assert (reply.member_epoch, reply.heartbeat_interval_ms) == (2, 5_000)
         assert reply.assignment is not None
         (one,) = reply.assignment.topic_partitions
         assert (one.topic_id, one.partitions) == (topic_id, [0, 1])
-        again = await beat(client, sharing(epoch=1))
+        again = await beat(client, sharing(epoch=2))
         assert (again.error_code, again.assignment) == (0, None)
         row = await describe(client)
         assert (row.error_code, row.group_state, row.assignor_name) == (0, "Stable", "simple")
-        assert (row.group_epoch, row.assignment_epoch) == (1, 1)
+        assert (row.group_epoch, row.assignment_epoch) == (2, 2)
         (member,) = row.members
-        assert (member.member_id, member.rack_id, member.member_epoch) == ("m", "r", 1)
+        assert (member.member_id, member.rack_id, member.member_epoch) == ("m", "r", 2)
         assert (member.client_host, member.subscribed_topic_names) == ("/127.0.0.1", ["t"])
         (has,) = member.assignment.topic_partitions
         assert (has.topic_id, has.topic_name, has.partitions) == (topic_id, "t", [0, 1])
@@ -131,18 +131,18 @@ async def test_a_topic_that_comes_grows_and_goes_is_told_with_the_next_heartbeat
         assert first.assignment is not None
         assert first.assignment.topic_partitions == []
         await client.create("t", partitions=1)
-        reply = await beat(client, sharing(epoch=1))
+        reply = await beat(client, sharing(epoch=2))
         assert reply.assignment is not None
         assert [one.partitions for one in reply.assignment.topic_partitions] == [[0]]
         topics = broker.core.topics
         await topics.create_partitions("t", 2)
-        reply = await beat(client, sharing(epoch=2))
+        reply = await beat(client, sharing(epoch=3))
         assert reply.assignment is not None
         assert [one.partitions for one in reply.assignment.topic_partitions] == [[0, 1]]
         await topics.delete_all(["t"])
-        reply = await beat(client, sharing(epoch=3))
+        reply = await beat(client, sharing(epoch=4))
         assert reply.assignment is not None
-        assert (reply.member_epoch, reply.assignment.topic_partitions) == (4, [])
+        assert (reply.member_epoch, reply.assignment.topic_partitions) == (5, [])
 
 
 @pytest.mark.parametrize(
@@ -172,13 +172,13 @@ async def test_a_request_that_contradicts_itself_is_refused(changes: dict[str, o
 
 async def test_who_is_no_member_or_at_another_epoch_joins_again() -> None:
     async with serving() as broker, connect(broker.address) as client:
-        for epoch in (1, -1):
+        for epoch in (2, -1):
             reply = await beat(client, sharing(epoch=epoch))
             assert reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID
         await beat(client, sharing())
-        reply = await beat(client, sharing(epoch=2))
+        reply = await beat(client, sharing(epoch=3))
         assert reply.error_code == ErrorCode.FENCED_MEMBER_EPOCH
-        assert (await beat(client, sharing("n", epoch=1))).error_code == (
+        assert (await beat(client, sharing("n", epoch=2))).error_code == (
             ErrorCode.UNKNOWN_MEMBER_ID
         )
         assert (await beat(client, sharing())).error_code == 0
@@ -195,10 +195,10 @@ async def test_after_a_restart_members_join_again_and_what_the_group_did_is_know
         assert await listed(client) == [("g", "share", "Empty", "share")]
         row = await describe(client)
         assert (row.error_code, row.group_state, row.members) == (0, "Empty", [])
-        reply = await beat(client, sharing(epoch=1))
+        reply = await beat(client, sharing(epoch=2))
         assert reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID
         reply = await beat(client, sharing())
-        assert (reply.error_code, reply.member_epoch) == (0, 1)
+        assert (reply.error_code, reply.member_epoch) == (0, 2)
         assert await listed(client) == [("g", "share", "Stable", "share")]
 
 
@@ -220,7 +220,7 @@ async def test_a_group_goes_by_its_own_session_and_interval() -> None:
         await beat(client, sharing())
         values = {"share.session.timeout.ms": "50000", "share.heartbeat.interval.ms": "700"}
         assert await alter_all(client, "g", values, kind=GROUP) == (0, None)
-        assert (await beat(client, sharing(epoch=1))).heartbeat_interval_ms == 700
+        assert (await beat(client, sharing(epoch=2))).heartbeat_interval_ms == 700
         group = broker.core.groups.share_groups.get("g")
         assert group is not None
         assert group.session_timeout_ms == 50_000
@@ -253,7 +253,7 @@ async def test_limits_refuse_those_who_come_and_keep_those_who_are_there() -> No
         assert (await beat(client, sharing(group_id="third"))).error_code == 0
         assert (await beat(client, sharing(group_id="fourth"))).error_code == full
         assert (await consumer_beat(client, joining(group_id="fourth"))).error_code == full
-        assert (await beat(client, sharing(group_id="third", epoch=1))).error_code == 0
+        assert (await beat(client, sharing(group_id="third", epoch=2))).error_code == 0
 
 
 async def test_a_share_group_is_no_other_group() -> None:
