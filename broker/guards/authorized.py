@@ -36,7 +36,6 @@ from . import (
     guards_cluster,
     guards_groups,
     guards_share_groups,
-    guards_shares,
     guards_topics,
     guards_transactions,
 )
@@ -57,7 +56,6 @@ OPEN: Final = frozenset(
 GUARDS: Final[dict[int, Guard]] = {
     **guards_topics.GUARDS,
     **guards_groups.GUARDS,
-    **guards_shares.GUARDS,
     **guards_share_groups.GUARDS,
     **guards_transactions.GUARDS,
     **guards_cluster.GUARDS,

@@ -1,5 +1,4 @@
-"""Guards of requests about share groups, but for their records (guards_shares.py): see
-authorized.py.
+"""Guards of requests about share groups: see authorized.py.
 
 | api | needs | else |
 |---|---|---|
@@ -8,8 +7,10 @@ authorized.py.
 | DescribeShareGroupOffsets | DESCRIBE group, DESCRIBE topic | 30, 29 (left out of "all") |
 | AlterShareGroupOffsets | READ group, READ topic | 30, 29 for the topic's partitions |
 | DeleteShareGroupOffsets | DELETE group, READ topic | 30, 29 |
+| ShareFetch, ShareAcknowledge | READ group | 30 |
+| ... of each topic, while it is read or acknowledged | READ topic | 29 (sharing/) |
 
-Without share groups (group_protocols) the handlers say so, to everybody.
+Without share groups (group_protocols) the handlers of all but the last two say so, to everybody.
 """
 
 from collections.abc import Callable
@@ -32,6 +33,10 @@ from segbroker.protocol.messages_share_groups import (
     DescribeShareGroupOffsetsResponseGroup,
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
     ShareGroupDescribeResponseGroup,
@@ -229,10 +234,39 @@ def _adding(rows: list[Any]) -> Amend:
     return amend
 
 
+def _share_fetch(
+    core: Core, authorizer: Authorizer, call: Call[ShareFetchRequest]
+) -> Message | None:
+    if authorizer.allows(call.peer, READ, GROUP, call.request.group_id or ""):
+        return None
+    return ShareFetchResponse(
+        error_code=GROUP_REFUSED,
+        error_message=GROUP_REFUSED.description,
+        acquisition_lock_timeout_ms=0,
+        responses=[],
+        node_endpoints=[],
+    )
+
+
+def _share_acknowledge(
+    core: Core, authorizer: Authorizer, call: Call[ShareAcknowledgeRequest]
+) -> Message | None:
+    if authorizer.allows(call.peer, READ, GROUP, call.request.group_id or ""):
+        return None
+    return ShareAcknowledgeResponse(
+        error_code=GROUP_REFUSED,
+        error_message=GROUP_REFUSED.description,
+        responses=[],
+        node_endpoints=[],
+    )
+
+
 GUARDS: Final[dict[int, Guard]] = {
     ApiKey.SHARE_GROUP_HEARTBEAT: _where_taken(_heartbeat),
     ApiKey.SHARE_GROUP_DESCRIBE: _where_taken(_describe),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: _where_taken(_describe_offsets),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: _where_taken(_alter_offsets),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: _where_taken(_delete_offsets),
+    ApiKey.SHARE_FETCH: _share_fetch,
+    ApiKey.SHARE_ACKNOWLEDGE: _share_acknowledge,
 }
