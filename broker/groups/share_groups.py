@@ -27,6 +27,8 @@ from .share_group import ShareGroup
 log = structlog.get_logger()
 
 _NONE: Final[frozenset[str]] = frozenset()
+_FAILED_AGAIN_MS: Final = 1_000
+"""When a group is looked at again in which something went wrong."""
 
 
 class ShareGroups:
@@ -102,6 +104,7 @@ class ShareGroups:
             group.tick(now_ms)
         except Exception:
             log.exception("group_failed", group=group.group_id)
+            group.due_ms = now_ms + _FAILED_AGAIN_MS
         if group.is_idle and self._ends_ms(group) <= now_ms:
             self.remove(group.group_id)
         self.changed(group)

@@ -9,5 +9,6 @@ A module imports only what stands above it:
     share_events       what is kept, in events of limited size
     replies            how many bytes are on their way to readers
     share_session      which partitions a member fetches from, over requests
+    shared_partition   one group in one partition: who works on it, who waits
     shares             all of them: kept as control events, locks that end, who waits
 """

@@ -10,15 +10,14 @@ A restart knows what was written down: what was acquired then is available again
 as it was when that was last written.  Kafka has the reset again at a restart where nothing was
 acknowledged yet; here no record is left out by that.
 
-Limits: `PARTITIONS_MAX` of them in memory (COORDINATOR_NOT_AVAILABLE); bytes of
-records on their way to readers (replies.py).  Where
-the metadata of the broker is full a group begins no partition that it has not (POLICY_VIOLATION),
-and goes on with few records at a time.
+Limits: `PARTITIONS_MAX` of them in memory (COORDINATOR_NOT_AVAILABLE); bytes of records on their
+way to readers (replies.py).  Where all of them have OFFSETS_MAX offsets that somebody works on, or
+works behind, each goes on with few records at a time.  So it does where the metadata of the broker
+is full, and a group begins no partition then that it has not (POLICY_VIOLATION).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 from uuid import UUID
 
 import structlog
@@ -55,70 +54,19 @@ from .replies import Replies
 from .share_events import record_forgotten, record_offsets, record_states
 from .share_partition import SharePartition
 from .share_session import Place, ShareSession, ShareSessions
+from .shared_partition import Alarm, Key, SharedPartition, ShareWaiter
 
 log = structlog.get_logger()
 
 PARTITIONS_MAX: Final = 200_000
+VISITS_MAX: Final = 5_000
+"""In one look of keep_house: the loop does not stall."""
+OFFSETS_MAX: Final = 2_000_000
+"""From the start to the end of all partitions in memory: each may become a piece of its own, of
+some 180 bytes."""
 LOCKS_WHERE_FULL: Final = 16
-"""Offsets from the start to the end of a partition, where the metadata of the broker is full: each
-may become a range of its own there."""
-
-
-class ShareWaiter(Protocol):
-    """Who waits for records of a share group."""
-
-    def wake_share(self) -> None:
-        """There may be more to acquire than before."""
-
-
-class _Key(NamedTuple):
-    group_id: str
-    topic_id: UUID
-    partition: int
-
-
-@dataclass(slots=True, eq=False)
-class SharedPartition:
-    """One group in one partition, in memory."""
-
-    key: _Key
-    topic: str
-    partition: Partition
-    part: SharePartition
-    sessions: set[ShareSession] = field(default_factory=set)
-    """Those whose members may have records of it."""
-    waiters: dict[ShareWaiter, None] = field(default_factory=dict)
-    is_read: bool = False
-    """Whether somebody reads what is to be handed out next."""
-    was_skipped: bool = False
-    """Whether somebody would have, too."""
-    unwritten: list[Span] = field(default_factory=list)
-    """What could not be written down; it goes with the next that is."""
-    writing: int = 0
-    """Events under way."""
-    is_gone: bool = False
-    """Whether it was dropped: nothing is to be written of it any more."""
-    alarm: "_Alarm | None" = None
-
-    def wake(self) -> None:
-        """Let those who wait look again."""
-        for waiter in tuple(self.waiters):
-            waiter.wake_share()
-
-
-class _Alarm:
-    """A lock that ends, in the heap of deadlines."""
-
-    __slots__ = ("_rings", "at_ms", "done")
-
-    def __init__(self, at_ms: int, rings: Callable[[], None]) -> None:
-        self.at_ms = at_ms
-        self.done = False
-        self._rings = rings
-
-    def expire(self) -> None:
-        self.done = True
-        self._rings()
+"""Offsets from the start to the end of a partition, where there are so many of all, or the metadata
+of the broker is full: each may become a range of its own there."""
 
 
 class Shares:
@@ -142,10 +90,15 @@ class Shares:
         self._lanes = lanes
         self._end_turn = end_turn
         self._now_ms = now_ms
-        self._live: dict[_Key, SharedPartition] = {}
+        self._live: dict[Key, SharedPartition] = {}
         # What a session has fetched from.
         self._held: dict[ShareSession, set[SharedPartition]] = {}
-        self._opening: dict[_Key, trio.Event] = {}
+        # From the start to the end of all of them; whether it was told that this is too much.
+        self._offsets = 0
+        self._is_told_full = False
+        # Those that keep_house has yet to look at.
+        self._visits: list[SharedPartition] = []
+        self._opening: dict[Key, trio.Event] = {}
         # The last change of where a group stands, while it is on its way to the disk.
         self._moving: dict[str, trio.Event] = {}
         self.replies = Replies()
@@ -190,7 +143,7 @@ class Shares:
         return max(0, served.handler.high_watermark - start - done)
 
     def _standing(self, group_id: str, topic_id: UUID, partition: int) -> ShareState | None:
-        live = self._live.get(_Key(group_id, topic_id, partition))
+        live = self._live.get(Key(group_id, topic_id, partition))
         if live is not None:
             spans = [
                 Span(first, last, int(state), deliveries)
@@ -207,7 +160,7 @@ class Shares:
     def set_offsets(self, group_id: str, rows: Sequence[ShareRow], done: Done) -> None:
         """Have a group go on from other offsets; `done` when that is durable, or is not."""
         for row in rows:
-            self._drop(self._live.get(_Key(group_id, row.topic_id, row.partition)))
+            self._drop(self._live.get(Key(group_id, row.topic_id, row.partition)))
         record_offsets(self._manager, group_id, rows, self._moved(group_id, done))
 
     def forget(self, group_id: str, topics: Sequence[str] | None, done: Done) -> None:
@@ -236,7 +189,7 @@ class Shares:
         """What holds for a group now."""
         said = self._settings.in_force
         locks = said(group_id, SHARE_RECORD_LOCKS)
-        if self._manager.is_metadata_full:
+        if self.is_full:
             locks = min(locks, LOCKS_WHERE_FULL)
         return Limits(
             locks,
@@ -244,17 +197,22 @@ class Shares:
             said(group_id, SHARE_RECORD_LOCK),
         )
 
+    @property
+    def is_full(self) -> bool:
+        """Whether records are handed out few at a time, whatever batch they are in."""
+        return self._offsets >= OFFSETS_MAX or self._manager.is_metadata_full
+
     def may_renew(self, group_id: str) -> bool:
         """Whether members of a group may renew the locks of what they have."""
         return self._settings.text_in_force(group_id, SHARE_RENEW) == "true"
 
     def find(self, group_id: str, place: Place) -> SharedPartition | None:
         """A group's partition, if somebody fetches from it."""
-        return self._live.get(_Key(group_id, *place))
+        return self._live.get(Key(group_id, *place))
 
     async def open(self, session: ShareSession, place: Place) -> SharedPartition:
         """A group's partition, brought into memory if need be.  Raises Refused."""
-        key = _Key(session.group_id, *place)
+        key = Key(session.group_id, *place)
         while True:
             meta = self._topics.by_id(place.topic_id)
             if meta is None:
@@ -285,7 +243,7 @@ class Shares:
         return partition
 
     async def _made(
-        self, key: _Key, meta: TopicMeta, partition: Partition
+        self, key: Key, meta: TopicMeta, partition: Partition
     ) -> SharedPartition | None:
         """As it is written down; None: it was about to be, look again."""
         under_way = self._moving.get(key.group_id, self._opening.get(key))
@@ -307,10 +265,13 @@ class Shares:
                 del self._opening[key]
                 done.set()
             return None
-        live = self._live[key] = SharedPartition(key, meta.name, partition, SharePartition(kept))
+        live = self._live[key] = SharedPartition(
+            key, Place(key.topic_id, key.partition), meta.name, partition, SharePartition(kept)
+        )
+        self._count(live)
         return live
 
-    async def _begin(self, key: _Key, meta: TopicMeta, partition: Partition) -> None:
+    async def _begin(self, key: Key, meta: TopicMeta, partition: Partition) -> None:
         """Write down where a group begins that is new to a partition."""
         if self._manager.is_metadata_full:
             raise Refused(
@@ -381,7 +342,6 @@ class Shares:
             self._forget_if_idle(live)
 
         self._record(live.key.group_id, [live], [row], written)
-        live.wake()
 
     def _row(self, live: SharedPartition, spans: list[Span], start: int) -> ShareRow:
         """With what could not be written before, as it is by now; what is said now lies over it."""
@@ -414,10 +374,33 @@ class Shares:
     # Locks, sessions, and the end
 
     def _looked_at(self, live: SharedPartition) -> None:
-        """Something was done with it: who waits looks, and the next lock has its alarm."""
-        live.wake()
+        """Something was done with it: who waits looks where there is something to be had, and the
+        next lock has its alarm."""
+        self._count(live)
+        if live.waiters and self._has_work(live):
+            live.wake()
         self.set_alarm(live)
         self._forget_if_idle(live)
+
+    def _has_work(self, live: SharedPartition) -> bool:
+        """Whether there may be records that nobody has."""
+        part = live.part
+        is_there = part.next_offset < live.partition.handler.high_watermark
+        return is_there and part.has_room(self.limits(live.key.group_id))
+
+    def looked_into(self, live: SharedPartition) -> None:
+        """Records of it were handed out, if there were any."""
+        self._count(live)
+        self.set_alarm(live)
+
+    def _count(self, live: SharedPartition) -> None:
+        offsets = 0 if live.is_gone else live.part.end - live.part.start
+        self._offsets += offsets - live.counted
+        live.counted = offsets
+        if self._offsets >= OFFSETS_MAX and not self._is_told_full:
+            log.warning("share_groups_full", offsets=self._offsets, limit=OFFSETS_MAX)
+        is_near = self._offsets >= OFFSETS_MAX // 2  # it is told once while they go up and down
+        self._is_told_full = self._offsets >= OFFSETS_MAX or (self._is_told_full and is_near)
 
     def set_alarm(self, live: SharedPartition) -> None:
         """Have its next lock end in time."""
@@ -426,7 +409,7 @@ class Shares:
         if live.is_gone or due_ms == NEVER_MS or (alarm is not None and alarm.at_ms <= due_ms):
             return
         self._silence(live)
-        live.alarm = _Alarm(due_ms, lambda: self._rings(live))
+        live.alarm = Alarm(due_ms, lambda: self._rings(live))
         self._deadlines.add(due_ms / 1000, live.alarm)
 
     def _silence(self, live: SharedPartition) -> None:
@@ -464,11 +447,19 @@ class Shares:
             live.sessions.discard(session)
             spans = live.part.release(session.member_id, self.limits(session.group_id))
             self.taken_back(live, spans)
+            live.wake()  # its own request, too: nobody takes that answer
             self._looked_at(live)
+
+    def left(self, live: SharedPartition, waiter: ShareWaiter) -> None:
+        """Somebody waits no longer."""
+        live.waiters.pop(waiter, None)
+        self._forget_if_idle(live)
 
     def _forget_if_idle(self, live: SharedPartition) -> None:
         """Nobody fetches from it and nothing is under way: it is as it is written down."""
-        if live.sessions or live.waiters or live.writing or live.unwritten or live.is_read:
+        if any(live.place in one.places for one in live.sessions):
+            return
+        if live.waiters or live.writing or live.unwritten or live.is_read:
             return
         if live.part.is_idle:
             self._drop(live)
@@ -477,17 +468,25 @@ class Shares:
         if live is not None and not live.is_gone:
             live.is_gone = True
             self._silence(live)
+            self._count(live)
             del self._live[live.key]
+            for session in live.sessions:
+                self._held[session].discard(live)
             live.wake()
 
     def keep_house(self) -> None:
-        """Write down what could not be, and let go of what belongs to topics that are gone."""
-        for live in tuple(self._live.values()):
+        """Write down what could not be, and let go of what belongs to topics that are gone, or is
+        in no session any more: in VISITS_MAX partitions per call, the others in the next."""
+        if not self._visits:
+            self._visits = list(self._live.values())
+        visits, self._visits = self._visits[:VISITS_MAX], self._visits[VISITS_MAX:]
+        for live in visits:
             if self._topics.by_id(live.key.topic_id) is None:
                 self._drop(live)
-            elif live.unwritten and not live.writing:
+            elif live.unwritten and not live.writing and not live.is_gone:
                 spans, live.unwritten = live.part.standing(live.unwritten), []
                 self.taken_back(live, spans)
+            else:
                 self._forget_if_idle(live)
 
 

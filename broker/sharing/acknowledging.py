@@ -24,7 +24,7 @@ from ..groups.groups import monotonic_ms
 from ..refused import Refused
 from ..shares.pieces import GAP, REJECT, RENEW, Acknowledgement, Change
 from ..shares.share_session import Place
-from ..shares.shares import SharedPartition
+from ..shares.shared_partition import SharedPartition
 
 RENEWS_SINCE: Final = 2
 
@@ -118,9 +118,8 @@ class Acknowledging:
 
     def _failed(self, lives: Iterable[SharedPartition], error: OSError) -> None:
         for live in lives:
-            place = Place(live.key.topic_id, live.key.partition)
             message = f"it is not durable: {error}"
-            self.outcomes[place] = Outcome(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
+            self.outcomes[live.place] = Outcome(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
 
     def _checked(self, place: Place, batches: Sequence[Acknowledgement]) -> SharedPartition:
         core, call = self._core, self._call

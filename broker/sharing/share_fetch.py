@@ -3,6 +3,7 @@
     arrive    the session takes what changed, and the acknowledgements are looked at
     look      which partitions of the session have records to hand out: enough, or no wait wanted?
               else wait for records, for a lock that ends, for what others let go of; look again
+              where that was
     read      whole batches, from the first record that is available on
     acquire   what of it is available is the member's; the reply has the batches and says which
     answer    when the acknowledgements are durable, too
@@ -14,6 +15,7 @@ Limits: a reply has `fetch_bytes_max` bytes of records, but for a first batch th
 replies, and those to one address, as in shares.py.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -48,7 +50,7 @@ from ..refused import Refused
 from ..shares.fetched import Fetched
 from ..shares.replies import Replies
 from ..shares.share_session import FINAL_EPOCH, FIRST_EPOCH, Place, ShareSession
-from ..shares.shares import SharedPartition
+from ..shares.shared_partition import SharedPartition
 from .acknowledging import Acknowledging, Member, Outcome, member_of, said_in
 
 log = structlog.get_logger()
@@ -142,19 +144,11 @@ class _Planned:
         replies.add(host, plan.size_max)
         live.is_read = True
 
-    @property
-    def place(self) -> Place:
-        return Place(self.live.key.topic_id, self.live.key.partition)
-
     def release(self) -> None:
         """Done with it: others may read."""
         self.plan.release()
         self._replies.left(self._host, self.plan.size_max)
-        live = self.live
-        live.is_read = False
-        if live.was_skipped:
-            live.was_skipped = False
-            live.wake()
+        self.live.was_read()
 
 
 class _ShareFetching:
@@ -179,8 +173,11 @@ class _ShareFetching:
         self._bytes = 0
         self._woken = trio.Event()
         self._is_over = False
-        self._partitions: dict[Partition, None] = {}
+        self._partitions: dict[Partition, SharedPartition] = {}
         self._lives: dict[SharedPartition, None] = {}
+        self._is_first = True
+        # Where there may be something since the last look, or that one did not come to.
+        self._news: dict[Place, None] = {}
 
     async def run(self) -> None:
         """Answer, whatever happens."""
@@ -205,15 +202,16 @@ class _ShareFetching:
 
     def wake(self, partition: Partition) -> None:
         """There are more records in a partition."""
-        self._woken.set()
+        self.wake_share(self._partitions[partition])
 
     def complete(self) -> None:
         """Answer with what there is: the topic goes, or the broker."""
         self._is_over = True
         self._woken.set()
 
-    def wake_share(self) -> None:
-        """There may be more to acquire."""
+    def wake_share(self, live: SharedPartition) -> None:
+        """There may be more to acquire in a partition."""
+        self._news[live.place] = None
         self._woken.set()
 
     async def _collect(self) -> None:
@@ -238,13 +236,13 @@ class _ShareFetching:
         for partition in self._partitions:
             partition.fetches.pop(self, None)
         for live in self._lives:
-            live.waiters.pop(self, None)
+            self._core.shares.left(live, self)
 
     def _waits_for(self, live: SharedPartition) -> None:
         if live not in self._lives:
             self._lives[live] = live.waiters[self] = None
-        if live.partition not in self._partitions:
-            self._partitions[live.partition] = live.partition.fetches[self] = None
+        self._partitions[live.partition] = live
+        live.partition.fetches[self] = None
 
     # Looking
 
@@ -264,6 +262,8 @@ class _ShareFetching:
             self._session.had_records(
                 place for place, row in self._rows.items() if row.acquired_records
             )
+            if self._news:
+                self._woken.set()  # no records were there, and not all was looked at
         finally:
             for one in planned:
                 one.release()
@@ -283,14 +283,17 @@ class _ShareFetching:
             room = min(room, core.quotas.fetch_limit(self._call.peer))
         planned: list[_Planned] = []
         pace = Pace()
+        places, isolation = self._to_be_looked_at(), self._isolation
         try:
-            for place in tuple(self._session.places):
+            for n, place in enumerate(places):
                 if room <= 0:
+                    self._news |= dict.fromkeys(places[n:])
                     break
                 await pace.step()
                 try:
                     live = await self._opened(place)
-                    one = self._planned(live, max(_READ_LEAST, room), is_first=not planned)
+                    size = max(_READ_LEAST, room)
+                    one = self._planned(live, size, isolation, is_first=not planned)
                 except Refused as exc:
                     self._rows[place] = _row(place.partition, exc.code, exc.message)
                     continue
@@ -303,23 +306,47 @@ class _ShareFetching:
             raise
         return planned
 
+    def _to_be_looked_at(self) -> Sequence[Place]:
+        """All partitions of the session, and then those where something happened; all each time
+        where it is not enough that one has something."""
+        places, news = self._session.places, self._news
+        is_first, self._is_first, self._news = self._is_first, False, {}
+        if is_first or self._request.min_bytes > 1:
+            return tuple(places)
+        return [place for place in news if place in places]
+
     async def _opened(self, place: Place) -> SharedPartition:
-        core, call = self._core, self._call
-        meta = core.topics.by_id(place.topic_id)
+        authorizer = self._core.authorizer
+        meta = None if authorizer is None else self._core.topics.by_id(place.topic_id)
         if (
             meta is not None
-            and core.authorizer is not None
-            and not core.authorizer.allows(call.peer, READ, TOPIC, meta.name)
+            and authorizer is not None
+            and not authorizer.allows(self._call.peer, READ, TOPIC, meta.name)
         ):
             raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{meta.name} may not be read")
-        live = await core.shares.open(self._session, place)
+        live = await self._brought(place)
         self._waits_for(live)
         return live
 
-    def _planned(self, live: SharedPartition, size: int, *, is_first: bool) -> _Planned | None:
+    async def _brought(self, place: Place) -> SharedPartition:
+        """Into memory.  While nothing is written down of a group, no other one gets its name."""
+        core, session = self._core, self._session
+        if core.shares.has(session.group_id):
+            return await core.shares.open(session, place)
+        group = core.groups.obtain_share(session.group_id)
+        group.moving += 1
+        try:
+            return await core.shares.open(session, place)
+        finally:
+            group.moving -= 1
+            core.groups.share_groups.changed(group)
+
+    def _planned(
+        self, live: SharedPartition, size: int, isolation: int, *, is_first: bool
+    ) -> _Planned | None:
         """What to read of a partition; None: there is nothing to hand out.  Raises Refused."""
         if live.is_read:
-            live.was_skipped = True
+            live.skipped[self] = None
             return None
         handler, part = live.partition.handler, live.part
         if lost := part.begin_at(handler.log_start_offset):
@@ -331,11 +358,10 @@ class _ShareFetching:
                 offset=handler.log_start_offset,
                 offsets=lost,
             )
-        if live.is_gone or not part.has_room(self._core.shares.limits(live.key.group_id)):
+        offset, end = part.next_offset, visible_end(handler, isolation)
+        if live.is_gone or offset >= end:  # as most are
             return None
-        offset = part.next_offset
-        end = visible_end(handler, self._isolation)
-        if offset >= end:
+        if not part.has_room(self._core.shares.limits(live.key.group_id)):
             return None
         try:
             plan = handler.plan_read(offset, size, up_to=end)
@@ -345,6 +371,7 @@ class _ShareFetching:
             return None
         if not is_first and plan.size_max > size:
             plan.release()
+            self._news[live.place] = None
             return None
         core, host = self._core, self._call.peer.address[0]
         return _Planned(live, offset, plan, core.shares.replies, host)
@@ -369,12 +396,12 @@ class _ShareFetching:
                 self._core.counters.lane_reads += 1
                 count = await self._core.lanes.run(one.plan.read, buffer)
         except SegmentReplaced:
-            live.was_skipped = True  # look again at once
+            live.skipped[self] = None  # look again at once
             return
         except STORAGE_FAILURES as exc:
             code, message = wire_error(exc)
             log.error("read_failed", topic=live.topic, partition=live.key.partition, error=str(exc))
-            self._rows[one.place] = _row(live.key.partition, code, message)
+            self._rows[live.place] = _row(live.key.partition, code, message)
             return
         if self._is_gone or live.is_gone:
             return
@@ -388,19 +415,19 @@ class _ShareFetching:
             offset=one.offset,
             records_max=self._records_left,
             batch_size=max(1, self._request.batch_size),
-            is_strict=self._request.share_acquire_mode == _STRICT,
+            is_strict=self._request.share_acquire_mode == _STRICT or self._core.shares.is_full,
         )
+        self._core.shares.looked_into(live)
         if not acquired:
             if live.part.next_offset != one.offset:
-                live.was_skipped = True  # nothing of it holds records: go on behind it
+                live.skipped[self] = None  # nothing of it holds records: go on behind it
             return
-        self._core.shares.set_alarm(live)
         self._records_left -= sum(row.last - row.first + 1 for row in acquired)
         records: Buffer = found.with_records(acquired)
         if len(records) * 2 < len(buffer):
             records = bytes(records)  # or the whole buffer would stay
         self._keep(len(buffer) if isinstance(records, memoryview) else len(records))
-        self._rows[one.place] = ShareFetchResponsePartition(
+        self._rows[live.place] = ShareFetchResponsePartition(
             partition_index=live.key.partition,
             current_leader=ShareFetchResponseLeader(leader_id=0, leader_epoch=0),
             records=records,
@@ -411,8 +438,6 @@ class _ShareFetching:
                 for row in acquired
             ],
         )
-        if live.part.has_room(limits):
-            live.was_skipped = True  # others may want the rest
 
     def _keep(self, size: int) -> None:
         """So many bytes stay until the reply is sent."""

@@ -7,7 +7,9 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from segbroker.broker.shares import shares as shares_module
 from segbroker.broker.shares.share_session import Place
+from segbroker.broker.shares.shares import LOCKS_WHERE_FULL
 from segbroker.protocol.acls import Operation, ResourceType
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import (
@@ -389,6 +391,72 @@ async def test_a_topic_that_is_deleted_ends_what_was_done_with_it() -> None:
         two = Sharing(other, GROUP, await topic_id(other, "t"))
         assert [g.value for g in await two.fetch(0)] == [b"b"]
         assert broker.core.shares.find(GROUP, Place(one.topic, 0)) is None, "it left memory"
+
+
+async def test_what_nobody_reads_any_more_leaves_memory() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", 2)
+        await client.produce("t", b"a", partition=1)
+        one = await sharing(client)
+        shares, places = broker.core.shares, [Place(one.topic, 0), Place(one.topic, 1)]
+        async with connect(broker.address) as other:
+            two = Sharing(other, GROUP, one.topic)
+            assert offsets(await two.fetch(0, 1)) == [0]
+            assert await two.fetch(forgotten=[0, 1]) == []
+            shares.keep_house()
+            assert [shares.find(GROUP, place) is None for place in places] == [True, False]
+            assert (await two.say({1: [(0, 0, [ACCEPT])]}))[1] == {1: ErrorCode.NONE}
+            await two.fetch(0, 1)
+            await two.begin(wait_ms=30_000)
+            await wait_all_tasks_blocked(0.05)
+            assert all(shares.find(GROUP, place) for place in places)
+        with trio.fail_after(60):  # it is cut off while it waits
+            while any(shares.find(GROUP, place) for place in places):
+                await trio.lowlevel.checkpoint()
+
+
+async def test_behind_what_nobody_gets_the_other_partitions_are_looked_at() -> None:
+    """The first answer has room for the records of one partition, which were aborted."""
+    async with (
+        serving() as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as other,
+    ):
+        await client.create("t", 3)
+        tx = Tx(client, "x", V2)
+        await tx.init()
+        assert not await tx.send("t", b"aborted" * 100)
+        assert not await tx.end(commit=False)
+        for partition in (1, 2):
+            await client.produce("t", b"b" * 100, partition=partition)
+        one = await sharing(client, share_isolation_level="read_committed")
+        asked = {"max_bytes": 300, "max_records": 1, "wait_ms": WAIT}
+        assert [g.partition for g in await one.fetch(0, 1, 2, **asked)] == [1]
+        assert [g.partition for g in await one.fetch(**asked)] == [2]
+        await one.begin(**asked)
+        await wait_all_tasks_blocked(0.05)
+        await other.produce("t", b"later", partition=2)
+        assert [g.value for g in await one.end()] == [b"later"]
+
+
+async def test_all_groups_together_work_on_so_many_records_and_each_goes_on_with_a_few(
+    events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares_module, "OFFSETS_MAX", 60)
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", 3)
+        for partition in range(3):
+            await client.produce("t", *(b"%d" % n for n in range(40)), partition=partition)
+        one = await sharing(client)
+        counts = [len(await one.fetch(n)) for n in range(3)]
+        assert counts == [40, 40, LOCKS_WHERE_FULL]
+        assert await one.fetch() == []
+        assert len(events.named("share_groups_full")) == 1
+        await one.say({2: [(0, 9, [ACCEPT])]})
+        assert len(await one.fetch()) == 10
+        await one.say({0: [(0, 39, [ACCEPT])]})
+        assert len(await one.fetch()) == 14, "all that are left"
+        assert len(events.named("share_groups_full")) == 1
 
 
 async def test_a_broker_that_ends_answers_who_waits() -> None:

@@ -120,6 +120,25 @@ async def test_no_other_group_gets_the_name_of_one_that_is_put_somewhere() -> No
         assert GROUP not in broker.core.topics.manager.committed
 
 
+async def test_no_other_group_gets_the_name_of_one_that_begins() -> None:
+    """Nobody has joined it: a name for which there is nothing yet."""
+    disk = GatedStorage()
+    async with broker_on(disk, 2) as (broker, (client, other)):
+        member = await begun(client)
+        committing = commit_of(0)
+        committing.group_id = GROUP
+        disk.syncs.clear()
+        await member.begin(0, wait_ms=WAIT_MS)
+        await wait_all_tasks_blocked(0.05)
+        await other.send(committing, 8)
+        await wait_all_tasks_blocked(0.05)
+        disk.syncs.set()
+        _, reply = await other.receive(OffsetCommitResponse, 8)
+        assert reply.topics[0].partitions[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert len(await member.end()) == COUNT
+        assert GROUP not in broker.core.topics.manager.committed
+
+
 async def test_a_group_that_is_put_nowhere_is_none() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")
