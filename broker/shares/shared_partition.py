@@ -30,7 +30,6 @@ class SharedPartition:
     """One group in one partition, in memory."""
 
     key: Key
-    place: Place
     topic: str
     partition: Partition
     part: SharePartition
@@ -50,6 +49,10 @@ class SharedPartition:
     alarm: "Alarm | None" = None
     counted: int = 0
     """Offsets from its start to its end, as the sum of all has them."""
+    place: Place = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.place = Place(self.key.topic_id, self.key.partition)
 
     def wake(self) -> None:
         """Let those who wait look again."""

@@ -265,9 +265,7 @@ class Shares:
                 del self._opening[key]
                 done.set()
             return None
-        live = self._live[key] = SharedPartition(
-            key, Place(key.topic_id, key.partition), meta.name, partition, SharePartition(kept)
-        )
+        live = self._live[key] = SharedPartition(key, meta.name, partition, SharePartition(kept))
         self._count(live)
         return live
 

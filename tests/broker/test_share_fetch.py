@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 import trio
@@ -430,7 +431,7 @@ async def test_behind_what_nobody_gets_the_other_partitions_are_looked_at() -> N
         for partition in (1, 2):
             await client.produce("t", b"b" * 100, partition=partition)
         one = await sharing(client, share_isolation_level="read_committed")
-        asked = {"max_bytes": 300, "max_records": 1, "wait_ms": WAIT}
+        asked: dict[str, Any] = {"max_bytes": 300, "max_records": 1, "wait_ms": WAIT}
         assert [g.partition for g in await one.fetch(0, 1, 2, **asked)] == [1]
         assert [g.partition for g in await one.fetch(**asked)] == [2]
         await one.begin(**asked)

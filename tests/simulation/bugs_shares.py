@@ -9,7 +9,8 @@ from unittest.mock import patch
 from segbroker.broker.shares.offset_reset import first_offset
 from segbroker.broker.shares.pieces import ACQUIRED, AVAILABLE, Change
 from segbroker.broker.shares.share_partition import SharePartition
-from segbroker.broker.shares.shares import SharedPartition, Shares
+from segbroker.broker.shares.shared_partition import SharedPartition
+from segbroker.broker.shares.shares import Shares
 from segbroker.client.share_lanes import ShareLanes
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.share_groups import ShareState, Span
@@ -52,7 +53,7 @@ async def _begins_in_memory(self: Shares, key: Any, meta: Any, partition: Any) -
     self._live[key] = SharedPartition(key, meta.name, partition, kept)
 
 
-def _start_over_acquired(self: SharePartition) -> int:
+def _start_over_acquired(self: SharePartition, changing: object) -> int:
     for piece in self._pieces:
         if (piece.becomes or piece.state) is AVAILABLE:
             return piece.first
