@@ -23,6 +23,7 @@ STORAGE_ERRORS: Final[dict[type[Exception], ErrorCode]] = {
     storage.InvalidConfig: ErrorCode.INVALID_CONFIG,
     storage.InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
     storage.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
+    storage.TopicCollides: ErrorCode.INVALID_TOPIC_EXCEPTION,
     storage.UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     storage.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     storage.InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,

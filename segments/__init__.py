@@ -23,6 +23,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     manifest_file    ... and who writes them
     partition_map    topic and partition -> something, immutable
     name_map         name -> something, immutable
+    alike            which names differ in . and _ only
     committed        where consumer groups stand
     emptied          since when nobody is in them
     generations      who is in them and has what

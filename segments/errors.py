@@ -96,6 +96,14 @@ class TopicExists(StorageError):
         self.name = name
 
 
+class TopicCollides(StorageError):
+    """A topic is there whose name differs from this one in `.` and `_` only."""
+
+    def __init__(self, name: str, existing: str) -> None:
+        super().__init__(f"Topic '{name}' collides with existing topic: {existing}")
+        self.name, self.existing = name, existing
+
+
 class UnknownTopic(StorageError):
     """There is no such topic, or it has no such partition."""
 

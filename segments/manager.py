@@ -324,7 +324,7 @@ class DiskManager:
     def create_topic(self, name: str, partitions: int, config: TopicConfig) -> TopicMeta:
         """Make a topic; durable when this returns.  Blocking.
 
-        Raises InvalidTopicName, InvalidPartitions, TopicExists, StorageError.
+        Raises InvalidTopicName, InvalidPartitions, TopicExists, TopicCollides, StorageError.
         """
         (outcome,) = self.create_topics([NewTopic(name, partitions, config)])
         if isinstance(outcome, StorageError):

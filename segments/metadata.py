@@ -35,8 +35,9 @@ from segbroker.protocol.checksums import xxh3_64
 from segbroker.protocol.errors import RemoteProtocolError
 from segbroker.protocol.vendor import pack, unpack
 
+from .alike import AlikeNames, with_names, without_names
 from .errors import CorruptSegment, UnsupportedFormat
-from .name_map import plain
+from .name_map import NameMap, plain
 from .partition_map import PartitionMap
 from .sections import check_sections
 from .topic_config import TopicConfig
@@ -91,6 +92,8 @@ class Metadata:
     ceilings: PartitionMap[Ceiling] = field(default_factory=PartitionMap)
     epochs: PartitionMap[int] = field(default_factory=PartitionMap)
     sections: Mapping[str, Any] = field(default_factory=dict)
+    alike: AlikeNames = field(default_factory=NameMap, repr=False, compare=False)
+    """Made of the names of `topics`, and not stored."""
 
     # What it says
 
@@ -133,6 +136,7 @@ class Metadata:
             self,
             topics=topics,
             retired=retired,
+            alike=with_names(self.alike, [meta.name for meta in metas]),
             ceilings=self.ceilings.with_topics(ids),
             epochs=self.epochs.with_topics(ids),
         )
@@ -154,6 +158,7 @@ class Metadata:
             topics=topics,
             retired=retired,
             epoch_floor=floor,
+            alike=without_names(self.alike, names),
             ceilings=self.ceilings.without_topics(ids),
             epochs=self.epochs.without_topics(ids),
         )
@@ -269,6 +274,7 @@ def decode_metadata(data: bytes, path: str) -> Metadata:
             fields["retired"],
             ceilings=PartitionMap.of_topics(meta.topic_id for meta in topics),
             epochs=PartitionMap.of_topics(meta.topic_id for meta in topics),
+            alike=with_names(NameMap(), (meta.name for meta in topics)),
         )
         known = known if version == 1 else _with_version_2(known, fields)
     except (RemoteProtocolError, KeyError, TypeError, ValueError) as exc:

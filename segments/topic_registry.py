@@ -21,8 +21,9 @@ from uuid import UUID
 
 import structlog
 
+from .alike import first_alike, folded
 from .ceilings import PartitionCeiling
-from .errors import InvalidPartitions, StorageError, TopicExists
+from .errors import InvalidPartitions, StorageError, TopicCollides, TopicExists
 from .handler import DiskHandler
 from .metadata import SETTLED, Ceiling, Metadata, PartitionKey, TopicMeta, encode_topic
 from .metadata_log import MetadataLog
@@ -94,23 +95,28 @@ class TopicRegistry:
             raise InvalidPartitions(name, partitions, f"outside [1, {PARTITIONS_MAX}]")
         if name in self._known().topics:
             raise TopicExists(name)
+        if (existing := first_alike(self._known().alike, name)) is not None:
+            raise TopicCollides(name, existing)
 
     def create_topics(self, wanted: Sequence[NewTopic]) -> list[Outcome]:
         """Make topics; those that were made are durable when this returns.  Blocking.
 
-        Of each, in their order: InvalidTopicName, InvalidPartitions, TopicExists, StorageError,
-        or what it is.
+        Of each, in their order: InvalidTopicName, InvalidPartitions, TopicExists, TopicCollides,
+        StorageError, or what it is.
         """
         outcomes: dict[int, Outcome] = {}
         with self.admin_lock:
             made: dict[int, TopicMeta] = {}
-            names: set[str] = set()
+            names: dict[str, str] = {}  # by what those that are alike have in common
             for place, new in enumerate(wanted):
                 try:
-                    if new.name in names:
+                    existing = names.get(folded(new.name))
+                    if existing == new.name:
                         raise TopicExists(new.name)
+                    if existing is not None:
+                        raise TopicCollides(new.name, existing)
                     made[place] = self._make_topic(new)
-                    names.add(new.name)
+                    names[folded(new.name)] = new.name
                 except StorageError as exc:
                     outcomes[place] = exc
                 except OSError as exc:

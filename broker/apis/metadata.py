@@ -10,6 +10,9 @@
 Asking for one of Kafka's own topics (__consumer_offsets) creates none: INVALID_TOPIC_EXCEPTION,
 which a consumer says at once, for what it would wait for is not kept in a topic here.
 
+Asking for x_y where there is an x.y creates none either (segments/alike.py), with the same code:
+its creation is refused for as long as there is the other, and who waits would wait in vain.
+
 Who owes something of its quota of changes (quotas.py) creates none: the topic is unknown to it.
 
 With an authorizer (authorized.py) a topic that may not be described is left out of "all" and is

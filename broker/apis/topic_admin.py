@@ -9,11 +9,14 @@
 | an unknown key or a bad value             | 40 INVALID_CONFIG                  |
 | an illegal name                           | 17 INVALID_TOPIC_EXCEPTION         |
 | a name that exists                        | 36 TOPIC_ALREADY_EXISTS            |
+| one that differs from it in . and _ only  | 17 INVALID_TOPIC_EXCEPTION         |
 | more partitions than PARTITIONS_ASKED_MAX | 44 POLICY_VIOLATION, each of them  |
 | a quota of changes is used up (quotas.py) | 89 THROTTLING_QUOTA_EXCEEDED       |
 
 89 is told by CreateTopics 6, DeleteTopics 5 and CreatePartitions 3 on; in older versions it is done
 all the same, and the client is not read until its quota is paid.
+
+Names that differ in . and _ only, both new in one request: the first is made (Kafka makes both).
 
 `validate_only` does all of this and creates nothing.  -1 partitions: the broker's default.
 DeleteRecords of a topic that is compacted and no more: 44 POLICY_VIOLATION, as in Kafka.
@@ -44,7 +47,8 @@ from segbroker.protocol.messages_admin import (
     DeleteTopicsResponse,
     DeleteTopicsResponseTopic,
 )
-from segbroker.segments.errors import StorageError, UnknownTopic
+from segbroker.segments.alike import folded
+from segbroker.segments.errors import StorageError, TopicCollides, UnknownTopic
 from segbroker.segments.manager import NewTopic, Outcome
 from segbroker.segments.topic_config import TopicConfig
 
@@ -75,6 +79,7 @@ async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTo
     counts = Counter(topic.name for topic in request.topics)
     rows: dict[str, CreateTopicsResponseTopic] = {}
     wanted: list[NewTopic] = []
+    alike: dict[str, str] = {}
     pace = Pace()
     count = 0
     for asked in request.topics:
@@ -97,6 +102,9 @@ async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTo
                 told = f"Creation of internal topic {_OF_KRAFT} is prohibited."
                 raise Refused(ErrorCode.INVALID_REQUEST, told)
             new = _new_topic(core, asked)
+            first = alike.setdefault(folded(new.name), new.name)
+            if first != new.name:
+                raise TopicCollides(new.name, first)
             _charge(core, call, new.partitions, _CREATE_STRICT_SINCE)
             wanted.append(new)
         except Refused as exc:

@@ -211,7 +211,7 @@ class Topics:
     async def create(self, name: str, partitions: int, config: TopicConfig) -> TopicMeta:
         """Create a topic, together with those that others want meanwhile.
 
-        Raises TopicExists, InvalidTopicName, StorageError.
+        Raises TopicExists, TopicCollides, InvalidTopicName, StorageError.
         """
         outcome = await self._creating.call(NewTopic(name, partitions, config))
         if isinstance(outcome, StorageError):
@@ -243,7 +243,7 @@ class Topics:
         """The topic, created with defaults when there is none; None: it is being deleted.
 
         Raises:
-            InvalidTopicName, StorageError.
+            InvalidTopicName, TopicCollides, StorageError.
         """
         try:
             return self.get(name) or await self.create(
@@ -322,7 +322,8 @@ class Topics:
         log.info("topic_altered", topic=name, overrides=overrides)
 
     def check_new(self, name: str, partitions: int) -> None:
-        """Raise what creating would raise: InvalidTopicName, InvalidPartitions, TopicExists."""
+        """Raise what creating would raise: InvalidTopicName, InvalidPartitions, TopicExists,
+        TopicCollides."""
         self.manager.check_new_topic(name, partitions)
 
     def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:

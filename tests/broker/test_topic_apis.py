@@ -23,6 +23,9 @@ from segbroker.protocol.messages_admin import (
 )
 from segbroker.protocol.messages_core import (
     FetchResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
 )
 from segbroker.segments.errors import TopicExists
 from segbroker.segments.manager import NewTopic, Outcome
@@ -330,6 +333,32 @@ async def test_a_topic_may_grow_but_not_shrink() -> None:
             ("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ]
         assert (await client.produce("t", b"v", partition=4)).error_code == 0
+
+
+async def test_no_topic_is_made_whose_name_differs_from_one_in_dots_and_underscores_only() -> None:
+    refused = ErrorCode.INVALID_TOPIC_EXCEPTION
+    async with serving() as broker, connect(broker.address) as client:
+        assert await create(client, creation("x.y")) == [("x.y", 0)]
+        for is_tried in (True, False):
+            alike = await create(client, creation("x_y"), creation("xy"), validate_only=is_tried)
+            assert alike == [("x_y", refused), ("xy", 0)]
+        asked = CreateTopicsRequest(topics=[creation("x_y"), creation("x.y")])
+        reply = await client.ask(asked, CreateTopicsResponse, 7)
+        assert [row.error_message for row in reply.topics] == [
+            "Topic 'x_y' collides with existing topic: x.y",
+            "Topic 'x.y' already exists.",
+        ]
+        for is_tried in (True, False):
+            both = (creation("a_b.c"), creation("a.b_c"))
+            assert await create(client, *both, validate_only=is_tried) == [
+                ("a_b.c", 0),
+                ("a.b_c", refused),
+            ]
+        wanted = MetadataRequest(topics=[MetadataRequestTopic(name="x_y")])
+        told = await client.ask(wanted, MetadataResponse, 9)
+        assert told.topics[0].error_code == refused
+        await broker.core.topics.delete_all(["x.y"])
+        assert await create(client, creation("x_y")) == [("x_y", 0)]
 
 
 async def test_topics_that_are_asked_for_while_one_is_made_are_made_together() -> None:

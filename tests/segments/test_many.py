@@ -1,11 +1,13 @@
 """Many topics and partitions: what is new is synced together, and with its first records."""
 
 import errno
+from uuid import UUID
 
 from segbroker.segments.errors import (
     InvalidPartitions,
     InvalidTopicName,
     StorageError,
+    TopicCollides,
     TopicExists,
     UnknownTopic,
 )
@@ -13,6 +15,7 @@ from segbroker.segments.findings import Level
 from segbroker.segments.log_check import LogChecker
 from segbroker.segments.manager import DiskManager, NewTopic, TopicMeta
 from segbroker.segments.memory import MemoryFile, MemoryStorage
+from segbroker.segments.metadata import encode_topic
 from segbroker.segments.names import partition_paths
 from segbroker.segments.survey import Circumstances
 from segbroker.segments.topic_config import TopicConfig
@@ -104,6 +107,26 @@ def test_each_of_them_has_an_outcome_of_its_own() -> None:
         "a": 1,
         "b": 2,
     }
+
+
+def test_topics_of_names_that_are_alike_go_on_where_they_are_there() -> None:
+    disk = MemoryStorage()
+    manager = managed(disk)
+    older = TopicMeta("x_y", UUID(int=7), 1, TopicConfig({"durability": "ephemeral"}), 0)
+    manager.create_topic("x.y", 1, FSYNC)
+    manager.record_now("topic_created", **encode_topic(older))  # as earlier versions did
+    for _ in ("as they were recorded", "as they are in the snapshot"):
+        manager.close()
+        manager = managed(disk)
+        assert set(manager.topics) == {"x.y", "x_y"}
+        assert manager.get_handler("x.y", 0).log_end_offset == 0
+        assert manager.get_handler("x_y", 0).log_end_offset == 0
+    manager.delete_topic("x.y")
+    asked = [NewTopic(name, 1, FSYNC) for name in ("x.y", "a.b", "a_b", "a.b")]
+    kinds = [type(outcome) for outcome in manager.create_topics(asked)]
+    assert kinds == [TopicCollides, TopicMeta, TopicCollides, TopicExists]
+    manager.delete_topic("x_y")
+    manager.create_topic("x.y", 1, FSYNC)
 
 
 def test_where_their_directories_cannot_be_synced_none_of_them_was_made() -> None:
