@@ -6,8 +6,9 @@ second tier, files that Kafka would make differently, or asks for what is done a
 is checked as Kafka checks it, kept, and shown by DescribeConfigs with its reason.
 
 Not here, and refused: settings by which somebody would rely on what does not exist
-(min.insync.replicas above 1, remote.storage.enable=true; flush.messages and flush.ms of a class
-that does not sync so often: topic_config.py).
+(remote.storage.enable=true; flush.messages and flush.ms of a class that does not sync so often:
+topic_config.py).  min.insync.replicas above 1 is none: Kafka, too, asks for no more replicas than a
+partition has.
 """
 
 from collections.abc import Callable
@@ -76,7 +77,7 @@ INERT: Final[dict[str, Inert]] = {
     "leader.replication.throttled.replicas": Inert("list", "", _replicas, _REPLICAS),
     "local.retention.bytes": Inert("long", "-2", whole(-2), _TIERS),
     "local.retention.ms": Inert("long", "-2", whole(-2), _TIERS),
-    "min.insync.replicas": Inert("int", "1", whole(1, 1), _REPLICAS),
+    "min.insync.replicas": Inert("int", "1", whole(1, 2**31 - 1), _REPLICAS),
     "preallocate": Inert(
         "boolean", "false", _truth, "the next segment is made ahead of need in any case"
     ),

@@ -211,7 +211,7 @@ async def test_settings_without_a_meaning_here_are_taken_checked_and_shown() -> 
         shown = {one.name: one.value for one in answer.results[0].configs}
         assert (shown["delete.retention.ms"], shown["compression.type"]) == ("900", "lz4")
         assert (shown["min.insync.replicas"], shown["preallocate"]) == ("1", "false")
-        for name, value in (("min.insync.replicas", "2"), ("preallocate", "perhaps")):
+        for name, value in (("min.insync.replicas", "0"), ("preallocate", "perhaps")):
             wanted = {"name": "u", "num_partitions": 1, "replication_factor": 1}
             wanted["configs"] = [{"name": name, "value": value}]
             refused = await s.quietly(ApiKey.CREATE_TOPICS, 5, topics=[wanted], timeout_ms=1000)

@@ -138,7 +138,8 @@ async def test_the_time_of_arrival_is_never_out_of_bounds() -> None:
         ({"leader_replication_throttled_replicas": "*"}, 0),
         ({"follower_replication_throttled_replicas": "0:1,1:1"}, 0),
         ({"follower_replication_throttled_replicas": "all"}, ErrorCode.INVALID_CONFIG),
-        ({"min_insync_replicas": "2"}, ErrorCode.INVALID_CONFIG),
+        ({"min_insync_replicas": "2"}, 0),
+        ({"min_insync_replicas": "0"}, ErrorCode.INVALID_CONFIG),
     ],
 )
 async def test_what_asks_for_less_than_is_done_is_taken_and_what_asks_for_more_is_refused(
