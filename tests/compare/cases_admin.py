@@ -50,7 +50,6 @@ async def topics_created(stage: Stage) -> None:
     )
     await ask("alike", wanted(f"{name}_8"))
     await ask("tried and alike", wanted(f"{name}_8"), validate_only=True)
-    await ask("alike and both new", wanted(f"{name}.9"), wanted(f"{name}_9"))
     await ask("none")
     if stage.version >= 4:
         await ask("defaults", wanted(f"{name}-7", num_partitions=-1, replication_factor=-1))
