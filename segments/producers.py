@@ -372,5 +372,6 @@ def decode_producers(data: Buffer) -> tuple[ProducerTable, int] | None:
             producers[producer_id] = Producer(
                 epoch, window, marked_ms, bool(flags & RESUMES), bool(flags & LACKS_FIRST)
             )
+    opened = dict(sorted(opened.items(), key=lambda one: one[1]))
     aborted = map(Aborted._make, ABORTED.iter_unpack(content[rows_end:-8]))
     return ProducerTable(producers, TransactionIndex(opened, aborted)), end_offset

@@ -17,11 +17,12 @@ transaction, ends it with an abort (broker/transactions/markers.py).
 Rows of aborted ranges go when the log begins behind them, or when a cleaning took their marker.
 Their number is bounded by the log: one per abort marker in it.
 
-Invariants: `first_open_offset` is the least of `open`; `aborted` is sorted by `last_offset`, whose
-values are those of the markers and differ.  Not thread-safe for writers: the log's append lock
-protects it.  A reader without the lock sees the state before or after a batch, or a forgetting:
-`open` is replaced, and the ranges with their markers' offsets are appended to or replaced together;
-a transaction is in `aborted` before it leaves `open`.
+Invariants: `open` is sorted by offset, as transactions begin; `first_open_offset` is the first of
+it; `aborted` is sorted by `last_offset`, whose values are those of the markers and differ.  Not
+thread-safe for writers: the log's append lock protects it.  A reader without the lock looks single
+ones up in `open`, or copies it at once: it is changed in place, because thousands may be open.  It
+sees the state before or after a batch, or a forgetting: the ranges with their markers' offsets are
+appended to or replaced together; a transaction is in `aborted` before it leaves `open`.
 """
 
 from bisect import bisect_left
@@ -86,10 +87,11 @@ class TransactionIndex:
     def __init__(
         self, opened: dict[int, int] | None = None, aborted: Iterable[Aborted] = ()
     ) -> None:
+        """opened: sorted by offset."""
         self.open: dict[int, int] = opened if opened is not None else {}
         self._rows = _Rows.of(list(aborted))
         self._span_max = max(map(_span, self.aborted), default=0)
-        self.first_open_offset = min(self.open.values(), default=NONE_OPEN)
+        self.first_open_offset = next(iter(self.open.values()), NONE_OPEN)
 
     @property
     def aborted(self) -> list[Aborted]:
@@ -99,7 +101,7 @@ class TransactionIndex:
     def began(self, producer_id: int, base_offset: int) -> None:
         """A batch of a transaction was appended."""
         if producer_id not in self.open:
-            self.open = {**self.open, producer_id: base_offset}
+            self.open[producer_id] = base_offset
             self.first_open_offset = min(self.first_open_offset, base_offset)
 
     def ended(self, producer_id: int, outcome: Outcome, marker_offset: int) -> None:
@@ -112,8 +114,9 @@ class TransactionIndex:
             self._span_max = max(self._span_max, _span(row))
             self._rows.aborted.append(row)
             self._rows.lasts.append(marker_offset)
-        self.open = {one: first for one, first in self.open.items() if one != producer_id}
-        self.first_open_offset = min(self.open.values(), default=NONE_OPEN)
+        del self.open[producer_id]
+        if first_offset == self.first_open_offset:
+            self.first_open_offset = next(iter(self.open.values()), NONE_OPEN)
 
     def apply(self, header: BatchHeader, base_offset: int, batch: Buffer) -> bool:
         """Take note of a transactional batch at `base_offset`; whether it was a marker."""

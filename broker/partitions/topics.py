@@ -110,7 +110,9 @@ class Topics:
         """The topic with this id.  From any thread: large requests are looked at in a lane."""
         topics = self.manager.topics
         indexed, names = self._by_id
-        if indexed is not topics:
+        meta = topics.get(names.get(topic_id, ""))
+        if indexed is not topics and (meta is None or meta.topic_id != topic_id):
+            # Not for every change of a topic: only when one is asked for that is new, or gone.
             names = {meta.topic_id: meta.name for meta in topics.values()}
             self._by_id = topics, names  # at once: never one with the other's
         meta = self.get(names.get(topic_id, ""))

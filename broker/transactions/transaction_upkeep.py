@@ -107,7 +107,7 @@ class TransactionUpkeep:
 
     def partition_opened(self, partition: Partition) -> None:
         """End what is open in it and nowhere else."""
-        for producer_id, first_offset in partition.handler.transactions.open.items():
+        for producer_id, first_offset in list(partition.handler.transactions.open.items()):
             table = self._coordinator.table
             if not table.takes_part(producer_id, partition.topic, partition.index):
                 log.warning(

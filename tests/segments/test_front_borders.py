@@ -8,7 +8,7 @@ from segbroker.segments.columns import SealedSegments
 from segbroker.segments.errors import PartitionFull, PartitionReadOnly, StorageError
 from segbroker.segments.manifest import Row, RowKind
 from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.producers import ProducerTable, decode_producers
+from segbroker.segments.producers import KnownBatch, Producer, ProducerTable, decode_producers
 from segbroker.segments.salvaging import FIRST_RETRY_MS, Retry
 from segbroker.segments.transaction_index import NONE_OPEN, Aborted, TransactionIndex
 
@@ -181,6 +181,25 @@ def test_a_transaction_whose_producer_is_not_known_stays_open_in_the_snapshot() 
     assert table.transactions.open == {9: 20, 7: 25}
     assert table.transactions.aborted == made.transactions.aborted
     assert table.transactions.first_open_offset == 20
+
+
+def test_the_first_of_the_open_transactions_is_known_behind_a_snapshot_as_well() -> None:
+    # 9 began before 7, and is known since later.
+    known = {
+        number: Producer(0, (KnownBatch(0, 0, offset, NOW),))
+        for number, offset in ((7, 25), (9, 20))
+    }
+    decoded = decode_producers(ProducerTable(known, index()).encode(99))
+    assert decoded is not None
+    transactions = decoded[0].transactions
+    assert transactions.first_open_offset == 20
+    transactions.began(8, 99)
+    transactions.ended(9, Outcome.COMMIT, 100)
+    assert transactions.first_open_offset == 25
+    transactions.ended(8, Outcome.COMMIT, 101)
+    assert transactions.first_open_offset == 25
+    transactions.ended(7, Outcome.COMMIT, 102)
+    assert transactions.first_open_offset == NONE_OPEN
 
 
 def test_after_a_recovery_the_next_one_is_tried_at_once() -> None:
