@@ -116,7 +116,7 @@ def records(
     prefix: tuple[object, ...],
     part: range,
 ) -> list[AnyRecord]:
-    out: list[AnyRecord] = [None] * len(part)  # type: ignore[list-item]
+    out: list[AnyRecord] = [None] * len(part)  # type: ignore[list-item]  # filled by the kernel
     private = None if headers is None else list(headers)
     code = lib.sb_records(
         id(out),

@@ -342,7 +342,8 @@ def records(
         [()] * len(part) if headers is None else headers,
         strict=True,
     )
-    return [record_type._make(fields) for fields in columns]  # type: ignore[attr-defined]
+    make = record_type._make  # type: ignore[attr-defined]  # they are named ones
+    return [make(fields) for fields in columns]
 
 
 def index_headers(data: bytes, records: RecordIndex) -> HeaderIndex:

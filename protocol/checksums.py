@@ -17,7 +17,7 @@ import xxhash
 try:
     from ._kernel import ffi, lib
 except ImportError:  # built without a C compiler
-    lib = None  # type: ignore[assignment]
+    lib = None  # type: ignore[assignment]  # a module where there is one
 else:
     _U8 = ffi.typeof("uint8_t[]")
 

@@ -387,30 +387,3 @@ class DeleteGroupsResponse(Message, key=42, versions=(0, 2), flexible=2):
 
     throttle_time_ms: Int32 = 0
     results: list[DeleteGroupsResponseGroup]
-
-
-class ConsumerProtocolSubscriptionTopicPartition(Message):
-    topic: Str
-    partitions: list[Int32]
-
-
-class ConsumerProtocolSubscription(Message, versions=(0, 3)):
-    """A member's metadata in JoinGroup."""
-
-    topics: list[Str]
-    user_data: Bytes | None = None
-    owned_partitions: Annotated[list[ConsumerProtocolSubscriptionTopicPartition], since(1)] = []
-    generation_id: Annotated[Int32, since(2)] = -1
-    rack_id: Annotated[Str | None, since(3)] = None
-
-
-class ConsumerProtocolAssignmentTopicPartition(Message):
-    topic: Str
-    partitions: list[Int32]
-
-
-class ConsumerProtocolAssignment(Message, versions=(0, 3)):
-    """A member's assignment in SyncGroup."""
-
-    assigned_partitions: list[ConsumerProtocolAssignmentTopicPartition]
-    user_data: Bytes | None = None

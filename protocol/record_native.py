@@ -24,7 +24,8 @@ def _make(cls: Any, fields: Any) -> Any:  # noqa: ANN401 - as of a named tuple
 def _reduce(record: Any) -> Any:  # noqa: ANN401 - as of a named tuple
     """What copy and pickle make it anew of, by every protocol."""
     state = getattr(record, "__dict__", None)  # of a derived class
-    return copyreg.__newobj__, (type(record), *record), state  # type: ignore[attr-defined]
+    new = copyreg.__newobj__  # type: ignore[attr-defined]  # which typeshed leaves out
+    return new, (type(record), *record), state
 
 
 def quick(record: _Class) -> _Class:

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 FORMATS = ("parquet", "json", "csv")
-IMPORT_FORMATS = (*FORMATS, "text")
 # What the SQL of a replay selects from.
 RECORDS = "records"
 # Left alone, Spark takes blanks off what it writes to CSV, ends a record at a line end inside of
