@@ -21,6 +21,7 @@ from segbroker.broker.shares.pieces import (
     RELEASE,
     RENEW,
     Acknowledgement,
+    Acquired,
     Batch,
     Change,
     Limits,
@@ -112,6 +113,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         )
         count = 0
         for one in found:
+            assert one.first <= one.last
             for at in range(one.first, one.last + 1):
                 record = self.fate(at)
                 assert self.has_records(at), "nothing to hand out"
@@ -259,6 +261,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         for one, after in pairwise(pieces):
             assert one[1] + 1 == after[0]
         for first, last, state, deliveries, member in pieces:
+            assert first <= last
             for offset in range(first, last + 1):
                 record = self.fate(offset)
                 assert (record.state, record.deliveries, record.member) == (
@@ -342,3 +345,30 @@ def test_what_a_cleaning_took_away_is_left_to_whom_it_was_given() -> None:
     assert part.acquire("b", [Batch(5, 9, True)], LIMITS, 0, offset=0, **args) == []  # type: ignore[arg-type]
     part.done(change)
     assert (part.pieces(), part.start) == ([], 10)
+
+
+def test_who_was_delivered_often_does_not_come_behind_others() -> None:
+    part = SharePartition(ShareState(0))
+    read = [Batch(0, 4, True), Batch(5, 9, True)]
+    args = {"records_max": 10, "batch_size": 10, "is_strict": False}
+    for offset in (0, 5):
+        given = part.acquire("a", read[offset // 5 :], LIMITS, 0, offset=offset, **args)  # type: ignore[arg-type]
+        assert [(one.first, one.last) for one in given] == [(offset, 9)]
+        said = [Acknowledgement(5, 9, [RELEASE])]
+        part.done(part.acknowledge("a", said, LIMITS, 0))
+    part.release("a", LIMITS)
+    assert part.pieces() == [(0, 4, AVAILABLE, 1, ""), (5, 9, AVAILABLE, LIMITS.apart, "")]
+    given = part.acquire("b", read, LIMITS, 0, offset=0, **args)  # type: ignore[arg-type]
+    assert [(one.first, one.last) for one in given] == [(0, 4)]
+
+
+def test_behind_what_was_read_nothing_is_handed_out() -> None:
+    part = SharePartition(ShareState(0))
+    read = [Batch(n, n + 4, True) for n in (0, 5, 10)]
+    args = {"records_max": 15, "batch_size": 15, "is_strict": False}
+    part.acquire("a", read, LIMITS, 0, offset=0, **args)  # type: ignore[arg-type]
+    said = [Acknowledgement(n, n + 4, [RELEASE]) for n in (0, 10)]
+    part.done(part.acknowledge("a", said, LIMITS, 0))
+    given = part.acquire("b", read[:2], LIMITS, 0, offset=0, **args)  # type: ignore[arg-type]
+    assert given == [Acquired(0, 4, 2)], "no more than was read"
+    assert [piece[:2] for piece in part.pieces()] == [(0, 4), (5, 9), (10, 14)]

@@ -4,6 +4,7 @@ that are believed cost."""
 import pytest
 
 from segbroker.protocol.record_batch import gap_reason, iter_batches, read_header
+from segbroker.segments.epochs import epochs_of
 from segbroker.segments.handler import DiskHandler
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.manifest import HEADER_SIZE as MANIFEST_HEADER_SIZE
@@ -119,6 +120,15 @@ def test_without_a_manifest_a_flipped_epoch_costs_its_batch_and_no_other(
     assert records_of(before) - records_of(found) <= {before[place][0]}
     assert [epoch for _, epoch, _ in found] == sorted(epoch for _, epoch, _ in found)
     assert seen(disk) == found
+
+
+def test_what_lies_in_an_epoch_that_is_known_speaks_against_a_flipped_one() -> None:
+    whole = read_file(two_epochs(100_000), f"{FOLDER}/t_partition_0_segment_0.log")
+    batches = list(iter_batches(memoryview(whole)))[:3]
+    data = bytearray(b"".join(batches))
+    assert epochs_of([(0, 0)], [memoryview(data)]) == [(0, 0)]
+    data[len(batches[0]) + EPOCH_POSITION + 3] ^= 64
+    assert epochs_of([(0, 0)], [memoryview(data)]) == [(0, 0)]
 
 
 def test_rows_of_epochs_are_in_front_of_what_they_speak_of() -> None:

@@ -65,6 +65,7 @@ def test_spans_laid_over_others_are_as_offset_by_offset(
     found = [Span(*row) for row in overlaid(known, above, start)]
     expected = {o: f for o, f in (by_offset(before) | by_offset(above)).items() if o >= start}
     assert by_offset(found) == expected
+    assert all(one.first <= one.last for one in found)
     for one, after in pairwise(found):
         assert one.last < after.first
         assert one.last + 1 < after.first or one[2:] != after[2:], "neighbours with one fate"

@@ -116,5 +116,25 @@ EQUIVALENT: Final[dict[Key, str]] = {
     ("producer_snapshot", "save_producers", "log.producers_saved = taken.end_offset", "pass", 0): (
         "cost: a snapshot that says nothing new"
     ),
+    (
+        "share_groups",
+        "pieces",
+        "size_max - _EVENT_OVERHEAD",
+        "(size_max - _EVENT_OVERHEAD + 1)",
+        0,
+    ): ("second line: what a row takes is estimated from above"),
+    ("share_groups", "_laid_over", "cover[1] > last", "(cover[1] >= last)", 0): (
+        "cost: the next span passes over it"
+    ),
+    ("share_groups", "_Changed.rows", "known_id != topic_id", "(known_id == topic_id)", 0): (
+        "cost: the rows are copied for each of the event's"
+    ),
+    (
+        "epochs",
+        "_runs",
+        "first is not None and header.leader_epoch != first.leader_epoch",
+        "(first is not None)",
+        0,
+    ): ("cost: runs of one batch each count as much"),
 }
 """Why, by what it is."""
