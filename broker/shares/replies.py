@@ -5,6 +5,7 @@ of other fetches can.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 REPLIES_BYTES_MAX: Final = 64 << 20
@@ -17,6 +18,7 @@ class Replies:
     def __init__(self) -> None:
         self._all = 0
         self._by_host: Counter[str] = Counter()
+        self._waiting: dict[object, Callable[[], None]] = {}
 
     def has_room(self, host: str) -> bool:
         """Whether another reply may be read for an address."""
@@ -32,3 +34,13 @@ class Replies:
         self._by_host[host] -= size
         if not self._by_host[host]:
             del self._by_host[host]
+        waiting, self._waiting = self._waiting, {}
+        for look in waiting.values():
+            look()
+
+    def wait(self, who: object, look: Callable[[], None]) -> None:
+        """Call `look`, once, when some have left: there may be room then."""
+        self._waiting[who] = look
+
+    def wait_no_longer(self, who: object) -> None:
+        self._waiting.pop(who, None)

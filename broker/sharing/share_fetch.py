@@ -233,6 +233,7 @@ class _ShareFetching:
         return self._slot.done or not self._session.is_open
 
     def _leave(self) -> None:
+        self._core.shares.replies.wait_no_longer(self)
         for partition in self._partitions:
             partition.fetches.pop(self, None)
         for live in self._lives:
@@ -272,6 +273,7 @@ class _ShareFetching:
         """Whether its client, or its address, has had as much as it may for now."""
         core, peer = self._core, self._call.peer
         if not core.shares.replies.has_room(peer.address[0]):
+            core.shares.replies.wait(self, lambda: self._woken.set())
             return True
         return core.quotas is not None and not core.quotas.fetch_limit(peer)
 
