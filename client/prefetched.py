@@ -11,6 +11,9 @@ What becomes of a gap when its turn comes is `on_gap`:
 and in each case `lost_counts` has it.  A range that was deleted on purpose is no gap and never gets
 here: for it the position only moves.
 
+What goes wrong is tried again and goes wrong again, also while the caller is busy for hours, so of
+each partition one error waits: the last.
+
 Invariant: buffered_bytes is the sum over all partitions of their buffered_bytes, which is the sum
 of the sizes of what is ready and not stale.
 """
@@ -25,6 +28,9 @@ from .errors import GapError, SegbrokerError, TopicRecreated
 from .records import Gap, TopicPartition
 from .settings import ConsumerSettings
 
+# Errors that are of no partition, as long as nobody has asked for those there are.
+ERRORS_COUNT_MAX = 100
+
 
 class Prefetched:
     """See the module."""
@@ -32,8 +38,9 @@ class Prefetched:
     def __init__(self, settings: ConsumerSettings, on_room: Callable[[], object]) -> None:
         """`on_room` is called when taking made room for another fetch."""
         self.ready: deque[Fetched] = deque()
-        # What went wrong, with the partition whose position it is about.
-        self.errors: deque[tuple[PartitionState | None, SegbrokerError]] = deque()
+        # What went wrong, by the partition whose position it is about; of none by a number.
+        self.errors: dict[PartitionState | int, SegbrokerError] = {}
+        self._number = 0
         self.buffered_bytes = 0
         # How many offsets were lost, at most, of each partition that lost any.
         self.lost_counts: dict[TopicPartition, int] = {}
@@ -87,7 +94,12 @@ class Prefetched:
         state.fetch_offset = next_offset
 
     def fail(self, error: SegbrokerError, state: PartitionState | None = None) -> None:
-        self.errors.append((state, error))
+        """Tell the caller; of a partition the last thing only, where it does not ask for long."""
+        if state is not None:
+            self.errors[state] = error
+        elif len(self.errors) < ERRORS_COUNT_MAX:
+            self._number += 1
+            self.errors[self._number] = error
 
     def take(self, *, batch_only: bool = False) -> Fetched | None:
         """The next batch with records, or gap, or None; moves the position behind it.
@@ -144,12 +156,12 @@ class Prefetched:
 
     def raise_error(self) -> None:
         """Raise what went wrong since, once; nothing if nothing did."""
-        if self.errors:
-            raise self.errors.popleft()[1]
+        for key in self.errors:
+            raise self.errors.pop(key)
 
     def discard(self, state: PartitionState) -> None:
         """Forget what is ready of a partition, and what went wrong at the position it leaves."""
-        self.errors = deque(entry for entry in self.errors if entry[0] is not state)
+        self.errors.pop(state, None)
         self.ready = deque(fetched for fetched in self.ready if fetched.state is not state)
         self.buffered_bytes -= state.buffered_bytes
         state.buffered_bytes = 0

@@ -188,6 +188,8 @@ class Cluster:
         self.next_producer_id = 1000
         # What the next answers call the first partition of each topic.
         self.false_indexes: list[int] = []
+        # Partitions that nobody may read.
+        self.forbidden: set[tuple[str, int]] = set()
 
     def create(self, name: str, partitions: int = 1) -> list[Partition]:
         numbers = list(self.brokers)
@@ -476,6 +478,8 @@ class Broker:
         code = ErrorCode.NONE
         if partition.leader != self.number:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif (topic, row.partition) in self.cluster.forbidden:
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif 0 <= row.current_leader_epoch < partition.leader_epoch:
             code = ErrorCode.FENCED_LEADER_EPOCH
         elif not partition.log_start <= row.fetch_offset <= partition.log_end:

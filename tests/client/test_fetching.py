@@ -11,6 +11,7 @@ from segbroker.client.errors import (
     BrokerUnreachable,
     CorruptBatch,
     OffsetOutOfRange,
+    TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 from segbroker.client.fetch_lanes import SHORT_WAIT_MS
@@ -545,3 +546,17 @@ def is_of_the_first_alone(request: Message) -> TypeGuard[FetchRequest]:
     if request.session_epoch > 0:
         return [gone.partitions for gone in request.forgotten_topics_data] == [[1]]
     return [row.partition for row in request.topics[0].partitions] == [0]
+
+
+def test_what_went_wrong_again_and_again_is_told_once_of_each_partition() -> None:
+    world = World(create_topics=False)
+    filled(world, partitions=3, batches=1)
+    world.cluster.forbidden = {("a", 0), ("a", 1)}
+    reader = Reader(world)
+    reader.fetching.subscribe(["a"], "start")
+    long_ms = world.now_ms + 10_000
+    world.run(lambda: world.now_ms >= long_ms)
+    for _ in range(2):
+        with pytest.raises(TopicAuthorizationFailed):
+            reader.fetching.prefetched.take()
+    assert {r.partition for r in reader.read(10)} == {2}
