@@ -37,7 +37,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn, TextIO
 
+from segbroker.segments import posix
+
 REQUEST_BYTES_MAX = 1 << 16
+BOOT_ID = "TESTS_BOOT_ID"
+"""Variable with the file that a child takes for that with the id of the machine's boot."""
 # Rooms whose modules daemons and commands import; Spark's need a package that may not be there.
 ROOMS = ("protocol", "segments", "broker", "client", "cli")
 
@@ -268,6 +272,8 @@ def _child(
         os.environ.clear()
         os.environ.update(environment)
         sys.argv = ["segbroker", *arguments]
+        if BOOT_ID in environment:
+            posix.BOOT_ID = environment[BOOT_ID]
         try:
             import_module("segbroker.cli.main").main()
             code = 0

@@ -15,21 +15,17 @@ from segbroker.client import Consumer, Gap, Producer
 from segbroker.protocol.record_batch import iter_batches
 
 from ..support.daemon import Daemon, start
+from ..support.forks import BOOT_ID
 from ..support.tools import require
 
 BLOCK = 1 << 20
-BOOT = """
-import segbroker.segments.posix
-segbroker.segments.posix.BOOT_ID = {path!r}
-"""
 
 
 @pytest.fixture
 def boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Sets the boot id of the daemons that are started from then on."""
     path = tmp_path / "boot_id"
-    (tmp_path / "sitecustomize.py").write_text(BOOT.format(path=str(path)))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv(BOOT_ID, str(path))
     path.write_text("first\n")
     return lambda boot_id: (path.write_text(boot_id + "\n"), None)[1]
 
@@ -42,7 +38,7 @@ def daemons(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
     def restart(*flags: str) -> Daemon:
         if running:
             running[-1].stop(signal.SIGKILL)
-        running.append(start(tmp_path / "data", *flags, forked=False))
+        running.append(start(tmp_path / "data", *flags))
         return running[-1]
 
     yield restart
