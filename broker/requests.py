@@ -160,7 +160,6 @@ ANSWERS: Final[dict[int, Answer]] = {
     ApiKey.LIST_CONFIG_RESOURCES: list_config_resources,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments,
     ApiKey.DESCRIBE_TRANSACTIONS: describe_transactions,
-    ApiKey.LIST_TRANSACTIONS: list_transactions,
 }
 
 SLOW_ANSWERS: Final[dict[int, SlowAnswer]] = {
@@ -186,6 +185,7 @@ SLOW_ANSWERS: Final[dict[int, SlowAnswer]] = {
     ApiKey.END_TXN: end_txn,
     ApiKey.WRITE_TXN_MARKERS: write_txn_markers,
     ApiKey.DESCRIBE_PRODUCERS: describe_producers,
+    ApiKey.LIST_TRANSACTIONS: list_transactions,
     ApiKey.OFFSET_FETCH: offset_fetch,
     ApiKey.HEARTBEAT: heartbeat,
     ApiKey.LEAVE_GROUP: leave_group,

@@ -197,7 +197,7 @@ SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ApiVersionRange(0, 0),
     ApiKey.DESCRIBE_PRODUCERS: ApiVersionRange(0, 0),
     ApiKey.DESCRIBE_TRANSACTIONS: ApiVersionRange(0, 0),
-    ApiKey.LIST_TRANSACTIONS: ApiVersionRange(0, 1),
+    ApiKey.LIST_TRANSACTIONS: ApiVersionRange(0, 2),
     ApiKey.SHARE_FETCH: ApiVersionRange(1, 2),
     ApiKey.SHARE_ACKNOWLEDGE: ApiVersionRange(1, 2),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: ApiVersionRange(0, 1),

@@ -252,12 +252,13 @@ class DescribeTransactionsResponse(Message, key=65, versions=(0, 0), flexible=0)
     transaction_states: list[DescribeTransactionsResponseTransaction]
 
 
-class ListTransactionsRequest(Message, key=66, versions=(0, 1), flexible=0):
+class ListTransactionsRequest(Message, key=66, versions=(0, 2), flexible=0):
     """All transactions, by state and producer."""
 
     state_filters: list[Str]
     producer_id_filters: list[Int64]
     duration_filter: Annotated[Int64, since(1)] = -1
+    transactional_id_pattern: Annotated[Str | None, since(2)] = None
 
 
 class ListTransactionsResponseTransaction(Message):
@@ -266,7 +267,7 @@ class ListTransactionsResponseTransaction(Message):
     transaction_state: Str
 
 
-class ListTransactionsResponse(Message, key=66, versions=(0, 1), flexible=0):
+class ListTransactionsResponse(Message, key=66, versions=(0, 2), flexible=0):
     """All transactions that match."""
 
     throttle_time_ms: Int32 = 0

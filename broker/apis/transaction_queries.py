@@ -27,7 +27,9 @@ from segbroker.segments.transactions import State, Transaction
 
 from ..call import Call
 from ..core import Core
+from ..groups.topic_regex import InvalidRegex
 from ..loop.pace import Pace
+from ..transactions.id_pattern import matching
 
 _NAMES: Final = {
     State.EMPTY: "Empty",
@@ -79,9 +81,21 @@ def _described(core: Core, name: str) -> DescribeTransactionsResponseTransaction
     )
 
 
-def list_transactions(core: Core, call: Call[ListTransactionsRequest]) -> ListTransactionsResponse:
+async def list_transactions(
+    core: Core, call: Call[ListTransactionsRequest]
+) -> ListTransactionsResponse:
     """Every transactional id that passes all filters that are set."""
-    request = call.request
+    request, named = call.request, None
+    if pattern := request.transactional_id_pattern:
+        ids = [known.transactional_id for known in core.transactions.table.all()]
+        try:
+            named = await core.lanes.run(matching, pattern, ids)
+        except InvalidRegex:
+            return ListTransactionsResponse(
+                error_code=ErrorCode.INVALID_REGULAR_EXPRESSION,
+                unknown_state_filters=[],
+                transaction_states=[],
+            )
     names = frozenset(_NAMES.values())
     wanted = set(request.state_filters)
     producers = frozenset(request.producer_id_filters)
@@ -91,6 +105,8 @@ def list_transactions(core: Core, call: Call[ListTransactionsRequest]) -> ListTr
         if wanted and _NAMES[known.state] not in wanted:
             return False
         if producers and known.producer_id not in producers:
+            return False
+        if named is not None and known.transactional_id not in named:
             return False
         if request.duration_filter < 0:
             return True

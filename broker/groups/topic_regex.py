@@ -8,6 +8,8 @@ expression: RE2's way, and RE2's language as far as names need it.
     literals  \\. and so on   .   [a-z] [^a-z]   \\d \\w \\s \\D \\W \\S
     ( ) (?: )   |   * + ? {n} {n,} {n,m}, also lazy   ^ $   (?i) at the beginning
 
+Names of topics have the characters of ALPHABET; who matches other names says which they have.
+
 Anything else (back references, look-around) is refused, as RE2 does.  The whole name has to match.
 
 Limits: PATTERN_SIZE_MAX characters, STATES_MAX states after counted repetitions are written out,
@@ -33,14 +35,8 @@ _WORD: Final = _DIGITS | _LETTERS | {"_"}
 ALPHABET: Final = _WORD | {".", "-"}
 """What a topic name is made of."""
 _NOTHING: Final[frozenset[str]] = frozenset()
-_CLASSES: Final = {
-    "d": _DIGITS,
-    "w": _WORD,
-    "s": _NOTHING,
-    "D": ALPHABET - _DIGITS,
-    "W": ALPHABET - _WORD,
-    "S": ALPHABET,
-}
+_CLASSES: Final = {"d": _DIGITS, "w": _WORD, "s": frozenset(" \t\n\f\r")}
+"""And in capitals: whatever else is in the alphabet."""
 _REPEATS: Final = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _CHARACTERS, _SPLIT, _START, _END, _FOUND = range(5)
 
@@ -60,8 +56,9 @@ class InvalidRegex(Exception):
 class _Parser:
     """From text to a tree of (kind, content)."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, alphabet: frozenset[str]) -> None:
         self.text = text
+        self.alphabet = alphabet
         self.at = 0
         self.depth = 0
         self.folds = text.startswith("(?i)")
@@ -131,7 +128,7 @@ class _Parser:
             case "[":
                 return ("set", self.bracket())
             case ".":
-                return ("set", ALPHABET)
+                return ("set", self.alphabet - {"\n"})
             case "^":
                 return ("start", None)
             case "$":
@@ -164,8 +161,8 @@ class _Parser:
         return ("set", self.escaped(character))
 
     def escaped(self, character: str) -> frozenset[str]:
-        if character in _CLASSES:
-            return _CLASSES[character]
+        if (named := _CLASSES.get(character.lower())) is not None:
+            return self.alphabet & named if character.islower() else self.alphabet - named
         if character.isalnum():
             raise InvalidRegex(f"\\{character} is not taken")
         return frozenset({character})
@@ -190,11 +187,11 @@ class _Parser:
                 (low,) = self.one(chosen)
                 if high < low:
                     raise InvalidRegex(f"{low}-{high} is no range")
-                chosen = frozenset(c for c in ALPHABET if low <= c <= high)
+                chosen = frozenset(c for c in self.alphabet if low <= c <= high)
             found |= chosen
         self.take()
         folded = self.fold(found)
-        return ALPHABET - folded if negated else folded
+        return self.alphabet - folded if negated else folded
 
     def one(self, characters: frozenset[str]) -> frozenset[str]:
         if len(characters) != 1:
@@ -210,15 +207,15 @@ class _Parser:
 class TopicRegex:
     """A compiled expression."""
 
-    def __init__(self, pattern: str) -> None:
-        """Raises InvalidRegex."""
+    def __init__(self, pattern: str, alphabet: frozenset[str] = ALPHABET) -> None:
+        """`alphabet`: what names are made of.  Raises InvalidRegex."""
         if len(pattern) > PATTERN_SIZE_MAX:
             raise InvalidRegex(f"{len(pattern)} characters, at most {PATTERN_SIZE_MAX}")
         self.pattern = pattern
         self.cost = 0
         """What matching has cost so far: characters looked at, states visited for new sets."""
         self._states: list[_State] = [(_FOUND, _NOTHING, 0, 0)]
-        entry = self._compile(_Parser(pattern).parse(), 0)
+        entry = self._compile(_Parser(pattern, alphabet).parse(), 0)
         self._begin = self._closure({entry}, at_start=True)
         self._table: dict[_States, tuple[_States, dict[str, _States]]] = {}
         self._cached_count = 0

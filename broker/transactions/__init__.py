@@ -6,6 +6,7 @@ A module imports only what stands above it:
     producer_ids        each given once
     markers             the end of a transaction in its partitions
     transaction_table   the transactional ids in memory
+    id_pattern          which of them an expression matches
     coordinator         makes durable what the rules say, one id at a time
     transaction_upkeep  transactions that nobody ends, ids that nobody uses
 """

@@ -290,6 +290,34 @@ async def test_transactions_are_listed_by_state_producer_and_age() -> None:
         assert await listed([], [], 500) == []
 
 
+async def test_transactions_are_listed_by_an_expression_for_their_ids(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        for name in ("sink-1-0", "sink-1-12", "Sink-2", "größe 1", "x" * 1_001):
+            assert await Tx(client, name).init() == 0
+
+        async def listed(pattern: str | None) -> tuple[int, set[str]]:
+            request = ListTransactionsRequest(
+                state_filters=[], producer_id_filters=[], transactional_id_pattern=pattern
+            )
+            reply = await client.ask(request, ListTransactionsResponse, 2)
+            return reply.error_code, {row.transactional_id for row in reply.transaction_states}
+
+        everything = {"sink-1-0", "sink-1-12", "Sink-2", "größe 1", "x" * 1_001}
+        assert await listed(None) == await listed("") == (0, everything)
+        # The whole id has to match.
+        assert await listed("sink") == (0, set())
+        assert await listed(r"sink-\d-\d+") == (0, {"sink-1-0", "sink-1-12"})
+        assert await listed("(?i)sink.*") == (0, {"sink-1-0", "sink-1-12", "Sink-2"})
+        assert await listed(r"gr[^a-z]\We\s1") == (0, {"größe 1"})
+        assert await listed(".*") == (0, everything - {"x" * 1_001})
+        for wrong in ("(", "größe.*"):
+            assert await listed(wrong) == (ErrorCode.INVALID_REGULAR_EXPRESSION, set())
+        monkeypatch.setattr("segbroker.broker.transactions.id_pattern.MATCH_COST_MAX", 20)
+        assert await listed(".*") == (ErrorCode.INVALID_REGULAR_EXPRESSION, set())
+
+
 # A commit that cannot be finished yet
 
 

@@ -195,12 +195,13 @@ async def transactions_listed(stage: Stage) -> None:
     me = await begun(stage)
     await added(stage, me, topic)
 
-    async def ask(label: str, states: list[str], producers: list[int]) -> None:
+    async def ask(label: str, states: list[str], producers: list[int], **more: Any) -> None:
         answer = await stage.quietly(
             ApiKey.LIST_TRANSACTIONS,
             stage.version,
             state_filters=states,
             producer_id_filters=producers,
+            **more,
         )
         answer.transaction_states = [
             one for one in answer.transaction_states if one.transactional_id == stage.name
@@ -213,6 +214,18 @@ async def transactions_listed(stage: Stage) -> None:
     await ask("a state that is not there", ["Nonsense"], [])
     await ask("its producer", [], [me["producer_id"]])
     await ask("another producer", [], [me["producer_id"] + 9])
+    if stage.version >= 2:
+        for pattern in (
+            "",
+            stage.name,
+            f"{stage.name[:4]}.*",
+            "c.*",
+            "[^c].*",
+            stage.name[:4],
+            "(",
+        ):
+            label = pattern.replace(stage.name, "~")
+            await ask(f"matching {label!r}", [], [], transactional_id_pattern=pattern)
 
 
 @case(ApiKey.DESCRIBE_PRODUCERS)
