@@ -8,10 +8,12 @@ import shutil
 import socket
 from pathlib import Path
 
+import pytest
+
 from segbroker.cli.exit_codes import ExitCode
 from segbroker.client import Admin, Consumer, Producer
 
-from ..support.daemon import Daemon, launch, ready, running
+from ..support.daemon import Daemon, launch, ready, running, start
 from .conftest import Run, segbroker
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
@@ -34,9 +36,11 @@ def test_systemd_hears_when_the_broker_is_ready_and_when_it_stops(tmp_path: Path
         assert manager.recv(100) == b"STOPPING=1"
 
 
-def test_a_service_manager_that_is_not_there_is_said_and_no_hindrance(tmp_path: Path) -> None:
-    under = ("env", f"NOTIFY_SOCKET={tmp_path / 'nobody'}")
-    daemon = ready(launch(tmp_path / "data", under=under), tmp_path / "data")
+def test_a_service_manager_that_is_not_there_is_said_and_no_hindrance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
+    daemon = start(tmp_path / "data")
     assert daemon.stop() == 0
     assert f"NOTIFY_SOCKET={tmp_path / 'nobody'}: No such file" in daemon.log.read_text()
 
