@@ -58,7 +58,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     lookup           offsets by time and by epoch
     accounting       offsets that are no records, and why
     retention        what goes by age, bytes, records; when a log is full
-    keyed            what a compacted topic asks of a batch
+    append_checks    what only some topics ask of a batch: keys, room, timestamps
     producer_snapshot  what is remembered of producers, saved
     deleting         a log that begins later
     salvaging        new files for those whose sync has failed
@@ -81,7 +81,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     framing          where the values of a byte stream begin and end
     streaming        ... appended as they come, wholly or not at all
     background       the threads: flushers, house keepers
-    together         work that is made of syncs, several at a time
+    parallel         work that is made of syncs, several at a time
     wal              the write-ahead log: a package, with a list of its own
     restoring        frames of the WAL put back into sealed segments that have lost them
     replaying        ... into all segments they came from
@@ -93,7 +93,6 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     partition_view   what a partition shows of itself
     failing          ... what its failed writes and syncs do, and the way back
     mending_partition  ... damage that is found in it while it is in use
-    wanted           what only some topics ask of a batch
     handler          one topic-partition, and what an acknowledgement means: DiskHandler
     age_clock        the clock that ages are measured by
     unopened         retention and cleaning of partitions that nobody has opened

@@ -24,6 +24,7 @@ import structlog
 
 from segbroker.protocol.record_batch import BatchHeader
 
+from .append_checks import check_wanted, is_choosy
 from .background import Flushers, FlushState, Housekeeper
 from .ceilings import IDLE_MS, PartitionCeiling
 from .compacting import Compacting
@@ -48,7 +49,6 @@ from .segment import ActiveSegment
 from .topic_config import Durability, OnCorruption, TimestampType, TopicConfig
 from .wal.group import Acknowledge
 from .wal.journal import Wal
-from .wanted import check_wanted, is_choosy
 
 __all__ = ["AppendResult", "DiskHandler", "ReadPlan"]
 

@@ -39,13 +39,13 @@ from .memory import MemoryStorage
 from .metadata import SETTLED, Ceiling, Metadata, TopicMeta
 from .metadata_log import Done, MetadataLog
 from .opened_partitions import Caches, OpenedPartitions, Threads
+from .parallel import one_by_one, overlapping
 from .posix import PosixStorage
 from .putting_back import PuttingBack
 from .report import RecoveryReport
 from .resuming import CeilingRow, Resuming
 from .starting import Starting
 from .storage import Storage, StorageLock, make_dirs
-from .together import one_by_one, overlapping
 from .topic_config import TopicConfig
 from .topic_registry import NewTopic, Outcome, TopicRegistry
 from .unopened import Unopened

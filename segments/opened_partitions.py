@@ -29,13 +29,13 @@ from .memory import MemoryStorage
 from .metadata import Metadata, TopicMeta
 from .names import LogPaths, owner_of, partition_paths
 from .opening import open_log
+from .parallel import Each
 from .partition_log import PartitionLog
 from .putting_back import PuttingBack
 from .report import LogReport, RecoveryReport
 from .resuming import Found, Resuming
 from .sealing import close_log
 from .storage import Storage
-from .together import Each
 from .topic_config import Durability, TopicConfig
 from .unopened import log_size
 from .wal.journal import Wal

@@ -25,10 +25,10 @@ import structlog
 from .errors import StorageError
 from .metadata import TopicMeta
 from .names import owner_of, partition_paths
+from .parallel import Each, one_by_one
 from .replaying import put_back
 from .report import LogReport, RecoveryReport, ReportRow
 from .storage import Storage, make_dirs, write_temporary
-from .together import Each, one_by_one
 from .wal.frames import Frame, FrameType
 from .wal.replay import Replay
 

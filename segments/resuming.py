@@ -24,9 +24,9 @@ from .control import ROWS_MAX
 from .lost_tail import write_lost_tail
 from .metadata import SETTLED, Ceiling, PartitionKey, TopicMeta
 from .metadata_log import MetadataLog
+from .parallel import Each, one_by_one
 from .partition_log import PartitionLog
 from .report import LogReport, RecoveryReport
-from .together import Each, one_by_one
 from .topic_config import Durability
 from .wal.replay import shard_number
 

@@ -17,7 +17,7 @@ A module imports only what stands above it:
     files            made ahead, named, recycled
     replay           what the files of all shards say at a start
     group            what is written and synced together, and who is told
-    quickness        whether its syncs are so quick that who waits may do one himself
+    inline_sync      how much of the time who waits may sync himself: a token bucket
     supply           the next file, ready before it is needed
     shard            the one writer of a shard, its files, its failure
     journal          all shards: Wal

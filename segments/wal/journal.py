@@ -34,8 +34,8 @@ from ..storage import Storage, make_dirs
 from .files import ShardFiles, discard_used, unlink_free
 from .frames import FILE_SIZE_MIN, FRAMES_BEGIN, OVERHEAD, Frame, FrameType, frames_end
 from .group import CallSoon, Done, Source
+from .inline_sync import ROW, Clock, InlineSyncBudget
 from .kept import SHARD_OF_STARTS, remove_markers, write_kept
-from .quickness import ROW, Clock, Quickness
 from .replay import Replay, replay, shard_folder, shard_folders, shard_number
 from .shard import Shard
 
@@ -161,7 +161,7 @@ class Wal:
                 call_soon=self._call_soon,
                 maker=self._maker,
                 checkpoint_soon=self._checkpoint_soon,
-                quickness=Quickness(self._clock, config.quick_after),
+                inline_budget=InlineSyncBudget(self._clock, config.quick_after),
                 next_lsn=self._replayed.next_lsn,
                 next_sequence=self._replayed.next_sequence,
                 name=f"wal-{number}",

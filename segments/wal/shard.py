@@ -16,19 +16,20 @@ ones are there and earlier ones are not, which looks like damage to what was ack
 MARK is written and synced behind such a group before anybody is told of it: without one, it is
 known that nobody was.
 
-A lone source whose shard is quick (quickness.py) may be written by its own thread, `commit_here`:
-the same group, by the same code, under the writer's lock.  That is refused, and nothing done, while
-anything else is queued or being written, after a failure, and where another file would be needed:
-whoever waits for room, a checkpoint or a slow disk is the thread.
+A lone source whose shard is quick (inline_sync.py) may be written by its own thread
+(`commit_here`): the same group, by the same code, under the writer's lock.  That is refused, and
+nothing done, while anything else is queued or being written, after a failure, and where another
+file would be needed: whoever waits for room, a checkpoint or a slow disk is the thread.
 
 After a failed write or sync: everybody in the group and in the queue is told, nothing more is
 written, that descriptor is never synced again.  `revive` goes on in another file, whose sync can
 be believed, and says there first which frames were given up (GIVEN_UP): what the failure left of
 them is neither applied nor missed.  That is synced before anything is written behind it, so a torn
 group never stands there without it.  Every partition that failed writes a BARRIER before it goes
-on, so earlier ones cannot come back over newer ones.  Control events that were given up, in a
-failure or for want of a file, are in a snapshot before the next one is written, so that the numbers
-they had are not missed, either.
+on, so earlier ones cannot come back over newer ones.
+
+A start counts missing event numbers as damage.  Therefore control events that were given up, in a
+failure or for want of a file, are in a snapshot before the next one is written.
 
 With `threaded` False the caller of `submit` and `put` is the writer.
 
@@ -69,7 +70,7 @@ from .group import (
     Source,
     crosses_a_page,
 )
-from .quickness import Quickness
+from .inline_sync import InlineSyncBudget
 from .supply import Supply
 
 log = structlog.get_logger()
@@ -121,7 +122,7 @@ class Shard:
         call_soon: CallSoon,
         maker: Housekeeper,
         checkpoint_soon: Callable[[], None],
-        quickness: Quickness,
+        inline_budget: InlineSyncBudget,
         next_lsn: int,
         next_sequence: int,
         name: str,
@@ -152,7 +153,7 @@ class Shard:
         self._files_max = files_max
         self._call_soon = call_soon
         self._checkpoint_soon = checkpoint_soon
-        self._quickness = quickness
+        self._inline_budget = inline_budget
         self._next_lsn = next_lsn
         self._riders: dict[tuple[bytes, int], Frame] = {}
         """What rides with the next group; changed under `_counting`."""
@@ -202,7 +203,7 @@ class Shard:
         if (
             size > HERE_BYTES_MAX
             or self._asked != self._settled
-            or not self._quickness.is_quick
+            or not self._inline_budget.is_quick
             or not self._writing.acquire(blocking=False)
         ):
             return False
@@ -476,11 +477,11 @@ class Shard:
                 place += 1
                 end = following
             self._next_lsn = lsn
-            began = self._quickness.now()
+            began = self._inline_budget.now()
             try:
                 write_all(active.file, b"".join(parts), active.end)
                 active.file.fdatasync()
-                self._quickness.took(began)
+                self._inline_budget.took(began)
             except OSError as exc:
                 self.failure = exc
                 log.error("wal_failed", path=active.path, error=str(exc))

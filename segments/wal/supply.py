@@ -87,10 +87,17 @@ class Supply:
         self.prepare_soon()
 
     def nothing_to_free(self) -> None:
-        """A checkpoint found no full file; the maker, which found no room, may have asked for it
-        before an earlier one made room: then nobody else would wake the writer.
+        """A checkpoint found no full file: if the writer waits for one, wake it by the maker.
 
-        There is room then: of what counts against the bound only the active file is left.
+        | writer | maker | checkpoint |
+        |---|---|---|
+        | rolls into the last file | is to make the next: none is free | begins |
+        | rolls again: waits | | frees all full files; the maker is at work, so it is not asked |
+        | waits | gives up, asks for a checkpoint | |
+        | waits | | the next begins, no file is full: here |
+
+        Nobody else would ask the maker again.  It has room now: of what counts against the bound
+        only the active file is left.
         """
         with self._room:
             starves = self._starves

@@ -15,16 +15,16 @@ from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.storage import StorageFile
 from segbroker.segments.topic_config import TopicConfig
-from segbroker.segments.wal.journal import WalConfig
-from segbroker.segments.wal.quickness import (
+from segbroker.segments.wal.inline_sync import (
+    BUDGET_DIVISOR,
+    BURST_S,
     FRESH_S,
     MEAN_S,
-    PAUSES,
     ROW,
     SLOW_S,
-    SPARE_S,
-    Quickness,
+    InlineSyncBudget,
 )
+from segbroker.segments.wal.journal import WalConfig
 
 from ..support.gated_storage import GatedStorage
 from .wal_writing import until
@@ -142,7 +142,7 @@ def test_a_disk_that_was_slow_once_is_left_to_the_thread() -> None:
         disk.syncs.wait = real  # type: ignore[method-assign]
         for _ in range(20):
             assert not writer.write(), "as long as it may stand still again"
-        now[0] += 0.5 * PAUSES
+        now[0] += 0.5 * BUDGET_DIVISOR
         assert not writer.write(), "what was known is old"
         assert writer.write()
 
@@ -228,40 +228,40 @@ def test_several_threads_that_write_and_a_lone_one_each_find_what_they_were_told
 
 def test_quick_is_what_was_quick_for_long_enough_and_lately() -> None:
     now = [100.0]
-    quickness = Quickness(lambda: now[0])
+    budget = InlineSyncBudget(lambda: now[0])
 
     def sync(seconds: float) -> None:
-        began = quickness.now()
+        began = budget.now()
         now[0] += seconds
-        quickness.took(began)
+        budget.took(began)
 
     def is_quick_after(*each: float) -> bool:
         for seconds in each:
             sync(seconds)
-        return quickness.is_quick
+        return budget.is_quick
 
     assert not is_quick_after(*[0.0001] * (ROW - 1))
     assert is_quick_after(0.0001)
     now[0] += FRESH_S * 0.5
-    assert quickness.is_quick
+    assert budget.is_quick
     now[0] += FRESH_S * 0.51
-    assert not quickness.is_quick, "who knows what it does now"
+    assert not budget.is_quick, "who knows what it does now"
     assert is_quick_after(0.0001)
     assert not is_quick_after(*[MEAN_S * 1.2] * 100), "one by one not slow, but not worth it"
     assert is_quick_after(*[0.0001] * 100)
-    assert not Quickness(None).is_quick
+    assert not InlineSyncBudget(None).is_quick
 
 
 def test_slow_syncs_are_borne_for_a_part_of_the_time() -> None:
     now = [100.0]
-    quickness = Quickness(lambda: now[0])
+    budget = InlineSyncBudget(lambda: now[0])
 
     def is_quick_after(seconds: float, times: int = 1) -> bool:
         for _ in range(times):
-            began = quickness.now()
+            began = budget.now()
             now[0] += seconds
-            quickness.took(began)
-        return quickness.is_quick
+            budget.took(began)
+        return budget.is_quick
 
     def rest(seconds: float) -> None:
         """Time passes in quick syncs."""
@@ -272,21 +272,21 @@ def test_slow_syncs_are_borne_for_a_part_of_the_time() -> None:
     assert not is_quick_after(slow), "nothing was spared before it"
     assert not is_quick_after(0.0001, ROW - 1), "not before so many that are quick"
     assert not is_quick_after(0.0001), "nor before the time has come back"
-    rest(slow * PAUSES)
-    assert quickness.is_quick
-    rest(slow * PAUSES)
+    rest(slow * BUDGET_DIVISOR)
+    assert budget.is_quick
+    rest(slow * BUDGET_DIVISOR)
     assert is_quick_after(slow), "it was spared meanwhile"
-    rest(slow * PAUSES)
-    rest(10 * SPARE_S * PAUSES)
-    assert is_quick_after(SPARE_S * 0.9)
-    assert not is_quick_after(SPARE_S * 0.2), "no more than this is ever spare"
-    rest(SPARE_S * PAUSES * 1.2)
-    assert quickness.is_quick
+    rest(slow * BUDGET_DIVISOR)
+    rest(10 * BURST_S * BUDGET_DIVISOR)
+    assert is_quick_after(BURST_S * 0.9)
+    assert not is_quick_after(BURST_S * 0.2), "no more than this is ever spare"
+    rest(BURST_S * BUDGET_DIVISOR * 1.2)
+    assert budget.is_quick
     assert not is_quick_after(1.0), "a disk that hangs"
-    rest(PAUSES * 0.9)
-    assert not quickness.is_quick
-    rest(PAUSES * 0.1)
-    assert quickness.is_quick
+    rest(BUDGET_DIVISOR * 0.9)
+    assert not budget.is_quick
+    rest(BUDGET_DIVISOR * 0.1)
+    assert budget.is_quick
 
 
 def test_who_wrote_alone_is_answered_behind_the_sync_and_before_the_watermark_moves() -> None:

@@ -14,8 +14,8 @@ from segbroker.segments.memory import MemoryFile, MemoryStorage
 from segbroker.segments.storage import Buffer, Storage
 from segbroker.segments.wal.files import ShardFiles, WalFile
 from segbroker.segments.wal.frames import Frame, FrameType, Header, header_blocks
+from segbroker.segments.wal.inline_sync import InlineSyncBudget
 from segbroker.segments.wal.journal import Wal, WalConfig
-from segbroker.segments.wal.quickness import Quickness
 from segbroker.segments.wal.shard import Shard
 from segbroker.segments.wal.supply import Supply
 
@@ -169,7 +169,7 @@ def test_room_that_was_made_while_the_maker_looked_is_found(*, is_early: bool) -
         call_soon=at_once,
         maker=Housekeeper(threaded=False),
         checkpoint_soon=checkpoint_soon,
-        quickness=Quickness(None),
+        inline_budget=InlineSyncBudget(None),
         next_lsn=0,
         next_sequence=0,
         name="wal-test",

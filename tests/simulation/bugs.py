@@ -139,7 +139,7 @@ def _tells_success(tell: Callable[..., Any]) -> Callable[..., Any]:
 
 def _never_syncs(commit: Callable[..., Any]) -> Callable[..., Any]:
     def committed(self: Shard, source: Any, size: int, call_soon: Any) -> bool:  # noqa: ANN401
-        if not self._quickness.is_quick:
+        if not self._inline_budget.is_quick:
             return bool(commit(self, source, size, call_soon))
         source.wal_synced(source.take_frames()[1])
         return True

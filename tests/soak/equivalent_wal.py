@@ -292,8 +292,8 @@ WAL: Final[dict[tuple[str, str, str, str, int], str]] = {
         "wal.shard",
         "Shard.commit_here",
         "size > HERE_BYTES_MAX or self._asked != self._settled or not "
-        "self._quickness.is_quick or not self._writing.acquire(blocking=False)",
-        "(size > HERE_BYTES_MAX or not self._quickness.is_quick or (not "
+        "self._inline_budget.is_quick or not self._writing.acquire(blocking=False)",
+        "(size > HERE_BYTES_MAX or not self._inline_budget.is_quick or (not "
         "self._writing.acquire(blocking=False)))",
         0,
     ): ("second line: it is looked at again under the lock"),

@@ -62,7 +62,7 @@ MODULES = (
     *("lost_tail", "metadata_log", "metadata", "control", "manifest", "manifest_file"),
     *("wal.replay", "wal.files", "wal.frames", "wal.group", "wal.journal", "wal.pending"),
     *("wal.scanning", "wal.kept", "wal.supply"),
-    *("wal.quickness", "wal.shard", "wal.trailers", "swapping", "unfinished", "compacting"),
+    *("wal.inline_sync", "wal.shard", "wal.trailers", "swapping", "unfinished", "compacting"),
     *("cleaning", "clean_points", "deleting", "evicting", "mending", "salvaging", "rolling"),
     *("ceilings", "retention", "producers", "transaction_index", "columns", "age_clock"),
     *("transactions", "committed", "first_stamps", "dirtiness", "identity", "journaling"),

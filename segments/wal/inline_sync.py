@@ -1,16 +1,16 @@
-"""Whether a shard's syncs are so quick that who waits for one may do it in its own thread.
+"""A token bucket: how much of the loop's time syncs of its own thread may take (InlineSyncBudget).
 
     80 us, 95 us, 90 us ... ROW of them, the last one just now    quick
     3 ms now and then                                             quick
-    3 ms again and again: a part in PAUSES of the time            not until it is less than that,
+    3 ms again and again: a part in BUDGET_DIVISOR of the time    not until it is less than that,
     300 ms                                                        and not before ROW more of them
 
 To hand a lone write to the writer's thread and to be woken by it costs as much as a quick disk
-takes for the sync.  But a loop that syncs stands still meanwhile.  So syncs that are slow use up
-time, of which a part in PAUSES of all time comes back and SPARE_S are kept at most; where they have
-used more the disk is left to the thread until it has come back.  So the loop stands still in slow
-syncs for a part in PAUSES of the time and SPARE_S more at most, and for what the last one took
-beyond that, however slow the disk is.
+takes for the sync.  But a loop that syncs stands still meanwhile.  So slow syncs draw on a budget
+of time: the bucket fills by one second in BUDGET_DIVISOR and holds BURST_S at most.  Where they
+have drawn more than it had, the disk is left to the thread until that has come back.  So the loop
+stands still in slow syncs for a part in BUDGET_DIVISOR of the time and BURST_S more at most, and
+for what the last one took beyond that, however slow the disk is.
 
 All syncs of a shard are looked at, whoever does them, and nothing else is: not who waits for the
 interpreter.  Without a clock nothing is ever quick.
@@ -28,19 +28,20 @@ SLOW_S: Final = 0.001
 """One that takes longer is slow."""
 MEAN_S: Final = 0.0005
 """So long they may take on average, a slow one counted as SLOW_S."""
-SPARE_S: Final = 0.02
-"""What slow ones may take together before it matters, if none was slow for PAUSES times that."""
+BURST_S: Final = 0.02
+"""What slow ones may take together before it matters: a full bucket, which it is when none was slow
+for BUDGET_DIVISOR times that."""
 FRESH_S: Final = 1.0
 """What is known of a disk that was asked for nothing for longer is old."""
 ROW: Final = 32
-PAUSES: Final = 20
+BUDGET_DIVISOR: Final = 20
 _WEIGHT: Final = 1 / 16
 
 
-class Quickness:
-    """How long the last syncs took."""
+class InlineSyncBudget:
+    """The bucket, and how long the last syncs took."""
 
-    __slots__ = ("_clock", "_last", "_mean", "_paid", "_row", "row_min")
+    __slots__ = ("_clock", "_last", "_mean", "_repaid", "_row", "row_min")
 
     def __init__(self, clock: Clock | None, row_min: int = ROW) -> None:
         """row_min: so many that were not slow come before the first that counts as quick."""
@@ -48,8 +49,9 @@ class Quickness:
         self._clock = clock
         self._row = 0
         self._mean = 0.0
-        self._last = self._paid = 0.0 if clock is None else clock()
-        """`_paid`: when what slow syncs took will have come back; in the past, as much is spare."""
+        self._last = self._repaid = 0.0 if clock is None else clock()
+        """`_repaid`: when what was overdrawn has come back; where that was some time ago, a
+        BUDGET_DIVISOR-th of this time is in the bucket."""
 
     def now(self) -> float:
         """The time before a write and its sync, for `took`."""
@@ -63,8 +65,9 @@ class Quickness:
         seconds = now - began
         self._mean += (min(seconds, SLOW_S) - self._mean) * _WEIGHT
         if seconds > SLOW_S:
-            self._paid = max(self._paid, now - PAUSES * SPARE_S) + PAUSES * seconds
-            if self._paid > now:
+            full = now - BUDGET_DIVISOR * BURST_S
+            self._repaid = max(self._repaid, full) + BUDGET_DIVISOR * seconds
+            if self._repaid > now:
                 self._row = 0
         else:
             self._row += 1
@@ -75,4 +78,4 @@ class Quickness:
         if self._clock is None or self._row < self.row_min or self._mean > MEAN_S:
             return False
         now = self._clock()
-        return now >= self._paid and now - self._last <= FRESH_S
+        return now >= self._repaid and now - self._last <= FRESH_S

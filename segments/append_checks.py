@@ -1,17 +1,25 @@
 """What only some topics ask of a batch: keys, room, timestamps.
 
 Most topics ask for nothing of that, and whoever appends looks once, not at every batch: what is
-added here belongs into both functions.
+added here belongs into `is_choosy` and `check_wanted`.
+
+In a compacted topic every record has a key.  A compressed batch has to be opened for it, in bounds
+and in the thread that appends: one that opens to more than KEYED_SIZE_MAX is refused as too large,
+which makes the producers split it.
 """
 
-from segbroker.protocol.record_batch import BatchHeader
+from typing import Final
 
-from .errors import PartitionFull
-from .keyed import check_keys
+from segbroker.protocol.record_batch import BatchHeader, decode_batch
+
+from .errors import KeylessRecords, PartitionFull
 from .partition_log import PartitionLog
 from .retention import is_capped, lacks_room
 from .timestamp_bounds import check_timestamps
 from .topic_config import TopicConfig
+
+KEYED_SIZE_MAX: Final = 16 << 20
+"""Bytes of records, opened: some 10 ms of the loop."""
 
 
 def is_choosy(config: TopicConfig) -> bool:
@@ -30,8 +38,15 @@ def check_wanted(
     """Raises KeylessRecords, PartitionFull, TimestampOutOfBounds, InvalidBatch."""
     config = opened.config
     if config.compacts:
-        check_keys(topic, partition, batch)
+        _check_keys(topic, partition, batch)
     if is_capped(config) and (why := lacks_room(opened, header)):
         raise PartitionFull(topic, partition, why)
     if config.bounds_timestamps:
         check_timestamps(config, batch, header, now_ms)
+
+
+def _check_keys(topic: str, partition: int, batch: memoryview) -> None:
+    """Raises KeylessRecords, InvalidBatch (it cannot be opened, or is too large then)."""
+    keyless = decode_batch(batch, size_max=KEYED_SIZE_MAX).keyless()
+    if keyless:
+        raise KeylessRecords(topic, partition, keyless)
