@@ -308,7 +308,10 @@ def test_what_was_released_while_others_were_read_is_not_taken_for_a_hole() -> N
     assert part.pieces() == [(0, 4, AVAILABLE, 1, ""), (5, 9, ACQUIRED, 1, "b")]
 
 
-def test_records_come_apart_by_a_half_a_quarter_and_one_of_what_they_first_came_with() -> None:
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_records_come_apart_by_a_half_a_quarter_and_one_of_what_they_first_came_with(
+    is_strict: bool,
+) -> None:
     part = SharePartition(ShareState(0))
     limits = LIMITS._replace(locks=1_000, deliveries=10)
     read = [Batch(0, 0, True), *(Batch(n, n + 72, True) for n in range(1, 512, 73))]
@@ -324,7 +327,7 @@ def test_records_come_apart_by_a_half_a_quarter_and_one_of_what_they_first_came_
             offset=offset,
             records_max=512,
             batch_size=512,
-            is_strict=False,
+            is_strict=is_strict,
         )
         released = Acknowledgement(one.first, one.last, [RELEASE])
         part.done(part.acknowledge("a", [released], limits, 0))
