@@ -71,6 +71,8 @@ class Fetching:
         self.stop_at_end = stop_at_end
         self.states: dict[TopicPartition, PartitionState] = {}
         self.subscribed: dict[str, Start] = {}
+        # The view may have partitions of these that are not read yet.
+        self._is_view_new = False
         self.prefetched = Prefetched(settings, lambda: wake_by(0))
         self.is_closed = False
         self._changes = LogChanges(
@@ -132,6 +134,7 @@ class Fetching:
         self.subscribed = {topic: self.subscribed.get(topic, start) for topic in topics}
         self.drop(tp for tp in list(self.states) if tp.topic not in self.subscribed)
         self.engine.cluster.want(topics)
+        self._is_view_new = False
         self._take_in_partitions()
 
     def seek(self, tp: TopicPartition, start: Start) -> None:
@@ -228,7 +231,9 @@ class Fetching:
     def step(self, now_ms: int) -> None:
         self._now_ms = now_ms
         if self.subscribed:
-            self._take_in_partitions()
+            if self._is_view_new:
+                self._is_view_new = False
+                self._take_in_partitions()
             self._notice_unknown(now_ms)
         if not self.states:
             return
@@ -341,6 +346,7 @@ class Fetching:
                 self._add(new, start if is_first else "start")
 
     def _cluster_updated(self, asked: Collection[str]) -> None:
+        self._is_view_new = True
         for topic in {tp.topic for tp in self.states} | self.subscribed.keys():
             view = self.engine.cluster.topics.get(topic)
             if view is not None and view.is_settled and not view.partition_count:
