@@ -54,10 +54,12 @@ def share_groups_of_topics_that_are_deleted(driver: Driver) -> None:
 
 @scenario(durability="fsync")
 def share_groups_and_a_wal_that_is_recycled(driver: Driver) -> None:
-    for offset in range(10):
-        driver.append("t", size=300)
-        gaps = [(offset + at, offset + at, DONE, 1) for at in range(2, 26, 2)]
+    # What fills the files is said of the group: the log stays small, and every disk quick to judge.
+    driver.append("t", size=300)
+    for offset in range(4):
+        gaps = [(offset + at, offset + at, DONE, 1) for at in range(2, 240, 2)]
         driver.share("g", "t", offset, *gaps)
+    driver.append("t", size=300)
     driver.running.wal.checkpoint()
     driver.share("g", "t", 40)
 
