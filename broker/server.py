@@ -18,6 +18,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Final
 
 import structlog
 import trio
@@ -67,6 +68,9 @@ from .transactions.producer_ids import ProducerIds
 from .transactions.transaction_upkeep import TransactionUpkeep
 
 log = structlog.get_logger()
+
+RESERVE_BYTES: Final = 1 << 20
+"""Room kept on the volume of the data directory, for a start on a full disk."""
 
 
 class Broker:
@@ -173,6 +177,7 @@ class Broker:
             open_files_max=self.config.open_files_max,
             retention_interval_ms=self.config.retention_interval_ms,
             now_ms=self._now_ms(),
+            reserve_bytes=RESERVE_BYTES,
         )
         manager.partitions.producer_expiration_ms = self.config.producer_id_expiration_ms
         await lanes.run(manager.open)

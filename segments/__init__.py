@@ -94,11 +94,13 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     failing          ... what its failed writes and syncs do, and the way back
     mending_partition  ... damage that is found in it while it is in use
     handler          one topic-partition, and what an acknowledgement means: DiskHandler
+    reserve          room that is kept for a start on a full disk
     age_clock        the clock that ages are measured by
     unopened         retention and cleaning of partitions that nobody has opened
     upkeep           who is looked after as time goes by, and how many at once
     opened_partitions  which partitions are open: opened once, by whoever asks first
     topic_registry   which topics there are: made, grown, altered, deleted
+    start_room       how much room a start needs
     starting         what a data directory says before it is served
     manager          the data directory: DiskManager
     scrubbing        sealed segments read again and again, slowly

@@ -34,6 +34,8 @@ from .manager import DiskManager
 from .metadata import Metadata, decode_metadata
 from .names import LogPaths, partition_paths
 from .orphans import Orphan, find_orphans
+from .reserve import RESERVE
+from .start_room import room_given_back, room_to_start
 from .storage import Storage, StorageLock, read_file
 from .survey import Circumstances
 from .topic_config import Durability
@@ -43,7 +45,7 @@ from .wal.replay import Replay, replay, shard_folders
 log = structlog.get_logger()
 
 _SNAPSHOT: Final = re.compile(r"snapshot-(\d{1,18})\.msgpack")
-_OWN: Final = frozenset({"LOCK", "clock", "meta", "topics", "wal", "quarantine"})
+_OWN: Final = frozenset({"LOCK", "clock", "meta", "topics", "wal", "quarantine", RESERVE})
 
 
 def lock_directory(storage: Storage, root: str) -> StorageLock | None:
@@ -95,6 +97,7 @@ class DirectoryChecker:
             yield from self._wal(wal)
         metadata = yield from self._metadata(wal)
         if metadata is not None:
+            yield from self._room(metadata, wal)
             yield from self._topics(metadata, wal)
 
     def _wal(self, found: Replay) -> Iterator[Finding]:
@@ -169,6 +172,21 @@ class DirectoryChecker:
             yield damage(path, f"an event of the metadata is damaged: {exc}", "it does not start")
             return None
         return state
+
+    def _room(self, metadata: Metadata, wal: Replay) -> Iterator[Finding]:
+        """What a start lacks on this volume."""
+        space = self._storage.space(self._root)
+        if space is None:
+            return
+        room = room_to_start(self._storage, self._root, wal, metadata)
+        given = room_given_back(self._storage, self._root, wal)
+        if room > space.usable + given:
+            yield note(
+                self._root,
+                f"a start needs about {room} bytes of room, the volume has {space.usable},"
+                f" and the start gives {given} back",
+                "it may fail until the volume has more; nothing is lost by trying",
+            )
 
     def _topics(self, metadata: Metadata, wal: Replay) -> Iterator[Finding]:
         folder = f"{self._root}/topics"

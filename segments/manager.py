@@ -43,6 +43,7 @@ from .parallel import one_by_one, overlapping
 from .posix import PosixStorage
 from .putting_back import PuttingBack
 from .report import RecoveryReport
+from .reserve import Reserve
 from .resuming import CeilingRow, Resuming
 from .starting import Starting
 from .storage import Storage, StorageLock, make_dirs
@@ -98,6 +99,7 @@ class DiskManager:
         retention_interval_ms: int = RETENTION_INTERVAL_MS,
         now_ms: int = 0,
         repairing: bool = False,
+        reserve_bytes: int = 0,
     ) -> None:
         """call_soon: how handlers' callbacks reach the loop; None runs them where they arise.
 
@@ -105,6 +107,7 @@ class DiskManager:
         flushers: threads that sync; 0 for no threads at all (tests, tools).
         wal: sizes of the write-ahead log; small ones by default where there are no threads.
         repairing: every log is opened as with on.corruption=gap: an operator has looked.
+        reserve_bytes: room that is kept for a start on a full disk (reserve.py).
         open_files_max: sealed segments kept open.  open_logs_max: partitions that keep their active
         segment open; a busy one holds a few descriptors more for segments made ahead.
         retention_interval_ms: between two rounds that look at ages, the first after as much; 0:
@@ -137,6 +140,7 @@ class DiskManager:
         )
         each = overlapping if flushers else one_by_one
         self._putting_back = PuttingBack(self.storage, self.root, self.report, each)
+        self.reserve = Reserve(self.storage, self.root, reserve_bytes)
         self._starting = Starting(
             self.storage,
             self.root,
@@ -145,6 +149,7 @@ class DiskManager:
             self._resuming,
             self._putting_back,
             self.report,
+            self.reserve,
         )
         self.partitions = OpenedPartitions(
             self.storage,
@@ -226,6 +231,7 @@ class DiskManager:
         self.partitions.begin(self._threads)
         self.partitions.recover_tails()
         self.partitions.open_replayed(started.replayed)
+        self.reserve.keep()
 
     def _give_up(self) -> None:
         """Opening failed: leave the directory as a kill would, and nothing of it open."""

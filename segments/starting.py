@@ -20,7 +20,9 @@ from .metadata_log import MetadataLog
 from .orphans import find_orphans, put_aside, remove_orphan
 from .putting_back import Place, PuttingBack
 from .report import RecoveryReport, ReportRow
+from .reserve import Reserve
 from .resuming import Resuming
+from .start_room import ROOM_FOR_SMALL_FILES, room_to_start
 from .storage import Storage
 from .wal.journal import Wal
 from .wal.replay import Replay
@@ -51,8 +53,10 @@ class Starting:
         resuming: Resuming,
         putting_back: PuttingBack,
         report: RecoveryReport,
+        reserve: Reserve,
     ) -> None:
         self._storage = storage
+        self._reserve = reserve
         self._root = root
         self._wal = wal
         self._metadata = metadata
@@ -60,6 +64,7 @@ class Starting:
         self._putting_back = putting_back
         self._report = report
         self._events_lost = 0
+        self._is_loaded = False
 
     def start(self) -> Started:
         """Do all of it; blocking.
@@ -67,15 +72,17 @@ class Starting:
         Raises CorruptMetadata, UnsupportedFormat (nothing was changed then), StorageError (what the
         WAL holds could not be put back).
         """
+        found = Replay()
         try:
             found = self._wal.open()
             is_new_boot = self._with_ballast(lambda: self._load_metadata(found))
-            self._remove_orphans()
+            self._with_ballast(self._remove_orphans)
             replayed = self._with_ballast(lambda: self._put_back(found))
             self._wal.absorbed(self._putting_back.waiting)
         except OSError as exc:
+            hint = self._what_to_do(found) if exc.errno == errno.ENOSPC else ""
             raise StorageError(
-                f"what {self._root}/wal holds could not be put back, it stays there: {exc}"
+                f"what {self._root}/wal holds could not be put back, it stays there: {exc}{hint}"
             ) from exc
         self._metadata.attach(self._wal)
         return Started(replayed, is_new_boot)
@@ -86,6 +93,7 @@ class Starting:
         Whether this is another boot.  Raises CorruptMetadata, UnsupportedFormat, OSError.
         """
         if self._metadata.load():
+            self._is_loaded = True
             lost = self._events_lost = self._metadata.replay(found.control) + found.control_lost
             if lost:
                 self._resuming.widen(lost)
@@ -113,14 +121,36 @@ class Starting:
         return self._putting_back.put_back(found, topics, events_lost=self._events_lost > 0)
 
     def _with_ballast(self, work: Callable[[], T]) -> T:
-        """`work`, once more without the spare files of the WAL where the disk is full."""
+        """`work`, once more without the spare files of the WAL where the disk is full, and then
+        without the reserve."""
+        while True:
+            try:
+                return work()
+            except OSError as exc:
+                if exc.errno != errno.ENOSPC:
+                    raise
+                if self._wal.give_space_back():
+                    log.warning("wal_spare_files_given_up", error=str(exc))
+                elif self._reserve.give_back():
+                    log.warning("reserve_given_up", error=str(exc))
+                else:
+                    raise
+
+    def _what_to_do(self, found: Replay) -> str:
+        """For who reads that there is no room: how much is missing, and what makes some."""
+        missing = ROOM_FOR_SMALL_FILES
         try:
-            return work()
-        except OSError as exc:
-            if exc.errno != errno.ENOSPC or not self._wal.give_space_back():
-                raise
-            log.warning("wal_spare_files_given_up", error=str(exc))
-            return work()
+            if self._is_loaded:
+                missing = room_to_start(self._storage, self._root, found, self._metadata.state)
+            space = self._storage.space(self._root)
+            if space is not None:
+                missing = max(missing - space.usable, ROOM_FOR_SMALL_FILES)
+        except (OSError, StorageError) as exc:
+            log.warning("room_not_known", error=str(exc))
+        return (
+            f"; the start needs about {-(-missing // 1024)} KiB more on this volume: grow it, or "
+            f"move files away that are not {self._root}'s; delete nothing below {self._root}/wal"
+        )
 
     def _remove_orphans(self) -> None:
         for orphan in list(find_orphans(self._storage, self._root, self._metadata.state)):

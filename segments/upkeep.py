@@ -31,6 +31,7 @@ from .errors import PASSING_ERRNOS, StorageError
 from .handler import DiskHandler
 from .metadata import TopicMeta
 from .metadata_log import MetadataLog
+from .reserve import Reserve
 from .salvaging import Retry
 from .topic_config import SYNC_TICK_MS, Durability
 from .unopened import Unopened
@@ -52,6 +53,7 @@ class Directory(Protocol):
     handlers: dict[tuple[str, int], DiskHandler]
     open_logs: OpenLogs
     wal: Wal
+    reserve: Reserve
 
     def get_handler(self, topic: str, partition: int) -> DiskHandler: ...
 
@@ -159,6 +161,8 @@ class Upkeep:
             except OSError as exc:
                 log.warning("snapshot_not_saved", error=str(exc))
             self._say_wal()
+            self._directory.wal.relieve()
+            self._directory.reserve.keep()
 
     def _say_wal(self) -> None:
         """The numbers of the WAL, once a minute as long as they change."""

@@ -16,12 +16,15 @@ Invariants: under a `wal-` name there is always a synced header with a salt of i
 files that exist after a crash are the newest ones without a hole, for a BARRIER must not vanish
 before what it makes void.
 
+Where the volume has hardly any room a file that is used up is unlinked, but for one: the next.
+
 One thread makes (`prepare`) while another recycles.
 """
 
 import re
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import Final
 
@@ -36,12 +39,14 @@ log = structlog.get_logger()
 _NAME = re.compile(r"(wal|free|kept|spent)-(0|[1-9][0-9]{0,18})\.log")
 _INTERRUPTED: Final = re.compile(r"kept-(0|[1-9][0-9]{0,18})\.log\.tmp")
 ZEROS_SIZE: Final = 1 << 20
+SPARE_FILES: Final = 2
+"""Free files per shard that a closed WAL keeps, and one on a volume that has no room for more."""
 
 
 class WalFile:
     """A file that is open for writing.  `end` is where the next frame goes."""
 
-    __slots__ = ("end", "file", "is_gone", "path", "salt", "sequence")
+    __slots__ = ("end", "file", "is_gone", "is_spare", "path", "salt", "sequence")
 
     def __init__(self, path: str, file: StorageFile, sequence: int, salt: int) -> None:
         self.path = path
@@ -51,6 +56,8 @@ class WalFile:
         self.end = FRAMES_BEGIN
         self.is_gone = False
         """Whether `recycle` has taken its name; that may not be durable yet."""
+        self.is_spare = False
+        """Whether it has got the name of a free one then."""
 
 
 def list_files(storage: Storage, folder: str) -> dict[str, list[int]]:
@@ -168,13 +175,17 @@ class ShardFiles:
         copy_out(self._storage, self.folder, content, header, used.end, keys)
 
     def recycle(self, used: WalFile, *, trusted: bool = True) -> None:
-        """A used file, the oldest, becomes a free one; durable when this returns.
+        """A used file, the oldest, becomes a free one, or goes where there is one and the volume is
+        short of room; durable when this returns.
 
         trusted False: a write or a sync of it failed, it is unlinked and another made instead.
         """
         used.file.close()
         if not used.is_gone:  # else its directory could not be synced: only that is tried again
-            if trusted:
+            used.is_spare = trusted and not (
+                self._free and is_short(self._storage, self.folder, self.file_bytes)
+            )
+            if used.is_spare:
                 path = self._path("free", next(self._numbers))
                 self._storage.rename(used.path, path)
                 used.path = path
@@ -182,10 +193,25 @@ class ShardFiles:
                 self._storage.unlink(used.path)
             used.is_gone = True
         self._storage.fsync_dir(self.folder)
-        if trusted:
+        if used.is_spare:
             self._free.append(used.path)
         else:
             self._add(-1)
+
+    def shrink(self) -> None:
+        """Unlink the free files, but for one.  Raises OSError."""
+        with suppress(IndexError):  # somebody took one meanwhile
+            while len(self._free) > 1:
+                path = self._free.pop()
+                self._add(-1)
+                self._storage.unlink(path)
+
+
+def is_short(storage: Storage, folder: str, file_bytes: int) -> bool:
+    """Whether the volume has no room for the spare files of a shard: then it needs what others have
+    more of.  Raises OSError."""
+    space = storage.space(folder)
+    return space is not None and space.usable < SPARE_FILES * file_bytes
 
 
 def discard_used(storage: Storage, folder: str, *, keep: int, kept: int = -1) -> None:
@@ -222,12 +248,13 @@ def _remove_interrupted(storage: Storage, folder: str) -> bool:
     return bool(interrupted)
 
 
-def unlink_free(storage: Storage, folder: str) -> bool:
-    """Remove the files that are not in use; whether there were any."""
-    free = list_files(storage, folder)["free"]
-    for number in free:
-        storage.unlink(f"{folder}/free-{number}.log")
-    is_given = _remove_interrupted(storage, folder) or bool(free)
+def unlink_free(storage: Storage, folder: str, unused: Sequence[str] = ()) -> bool:
+    """Remove the files that are not in use, and these, newest first; whether there were any."""
+    paths = [f"{folder}/free-{number}.log" for number in list_files(storage, folder)["free"]]
+    paths += [path for path in unused if storage.exists(path)]
+    for path in paths:
+        storage.unlink(path)
+    is_given = _remove_interrupted(storage, folder) or bool(paths)
     if is_given:
         storage.fsync_dir(folder)
     return is_given

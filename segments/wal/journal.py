@@ -31,7 +31,7 @@ import structlog
 
 from ..background import Housekeeper
 from ..storage import Storage, make_dirs
-from .files import ShardFiles, discard_used, unlink_free
+from .files import SPARE_FILES, ShardFiles, discard_used, is_short, unlink_free
 from .frames import FILE_SIZE_MIN, FRAMES_BEGIN, OVERHEAD, Frame, FrameType, frames_end
 from .group import CallSoon, Done, Source
 from .inline_sync import ROW, Clock, InlineSyncBudget
@@ -42,8 +42,6 @@ from .shard import Shard
 log = structlog.get_logger()
 
 NOTHING: Final[Mapping[tuple[bytes, int], Sequence[Frame]]] = MappingProxyType({})
-SPARE_FILES: Final = 2
-"""Free files that a closed WAL keeps, per shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +142,8 @@ class Wal:
             self._replayed.next_sequence += 1
             folder = shard_folder(self._root, SHARD_OF_STARTS)
             write_kept(self._storage, folder, number_kept, chain.from_iterable(kept.values()))
-        self._discard(keep=config.files_max, kept=number_kept)
+        short = is_short(self._storage, self._root, config.file_bytes)
+        self._discard(keep=SPARE_FILES if short else config.files_max, kept=number_kept)
         for number, folder in shard_folders(self._storage, self._root).items():
             if number >= config.shards:
                 self._remove(folder)
@@ -173,11 +172,12 @@ class Wal:
         self._replayed = Replay()
 
     def give_space_back(self) -> bool:
-        """Before `absorbed`, on a full disk: remove the files that are not in use; whether there
-        were any.  Raises OSError."""
+        """Before `absorbed`, on a full disk: remove the files that are not in use, and those that
+        were made ready and say nothing; whether there were any.  Raises OSError."""
         given = False
-        for folder in shard_folders(self._storage, self._root).values():
-            given = unlink_free(self._storage, folder) or given
+        for shard, folder in shard_folders(self._storage, self._root).items():
+            unused = self._replayed.unused.get(shard, ())
+            given = unlink_free(self._storage, folder, unused) or given
         return given
 
     def _discard(self, *, keep: int, kept: int = -1) -> None:
@@ -259,6 +259,18 @@ class Wal:
                         )
                 else:
                     shard.supply.nothing_to_free()
+
+    def relieve(self) -> None:
+        """Where the volume is short of room: unlink spare files, and have full ones freed before
+        there are as many as it takes.  What fails is logged.  Does not wait for a sync."""
+        for shard in self._shards:
+            try:
+                if is_short(self._storage, self._root, self.config.file_bytes):
+                    shard.shrink()
+                    if shard.full:
+                        self._checkpoint_soon()
+            except OSError as exc:
+                log.warning("wal_not_relieved", error=str(exc))
 
     def _free_files(self, shard: Shard) -> None:
         full = list(shard.full)

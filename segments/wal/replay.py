@@ -32,6 +32,7 @@ of a later group is there; else that frame's own group may have begun there, tor
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 import structlog
@@ -120,6 +121,9 @@ class Replay:
     """Shards that lost frames of which nobody can say whose they were."""
     torn: set[int] = field(default_factory=set)
     """Shards whose last group has a hole: nobody was told of it, or it is damaged."""
+    unused: dict[int, list[str]] = field(default_factory=dict)
+    """The newest files of a shard, newest first, in which no frame was written: whether they are
+    there or not, the WAL says the same."""
     shards: int = 0
     """Shards that were in use."""
     next_lsn: int = 0
@@ -191,7 +195,10 @@ def _replay_shard(storage: Storage, shard: int, folder: str, found: Replay) -> N
     # A number that one was put back by says so of no other.
     found.next_sequence = max([found.next_sequence, *(number + 1 for number in files["spent"])])
     known = len(found.missing)
-    scanned = without_given_up(_scan_files(storage, shard, folder, files["wal"], found))
+    in_files = _scan_files(storage, shard, folder, files["wal"], found)
+    if len(in_files) == len(files["wal"]):
+        found.unused[shard] = _unused(in_files)
+    scanned = without_given_up(in_files)
     frames = [(path, frame) for path, one in scanned for frame in one.frames]
     for path, one in scanned:
         if one.cut is not None:
@@ -238,6 +245,17 @@ def _scan_files(
             events = _events_in(read_file(storage, path), max(lsns, default=-1))
             found.control_lost += 1 + events
     return files
+
+
+def _unused(files: Sequence[tuple[str, Scanned]]) -> list[str]:
+    """The newest files in which is no frame, nor a trace of one; newest first."""
+    return [
+        path
+        for path, _ in takewhile(
+            lambda file: file[1].first is None and not file[1].suspects and file[1].cut is None,
+            reversed(files),
+        )
+    ]
 
 
 def _look_for_holes(

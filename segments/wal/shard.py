@@ -281,6 +281,10 @@ class Shard:
         """Files that exist, used or free."""
         return self._files.count
 
+    def shrink(self) -> None:
+        """Unlink the free files, but for one.  Raises OSError."""
+        self._files.shrink()
+
     def free_oldest(self, failed: Collection[Source] = ()) -> None:
         """The oldest full file is not needed any more, but for what it has of the `failed`: that is
         copied.  Blocking.  Raises OSError."""

@@ -1,0 +1,187 @@
+"""A start on a disk without any room: it gives back what is free, or says what it lacks."""
+
+import errno
+
+import pytest
+
+from segbroker.protocol.record_batch import check_batch, encode_batch
+from segbroker.segments.directory_check import DirectoryChecker
+from segbroker.segments.errors import StorageError
+from segbroker.segments.manager import DiskManager
+from segbroker.segments.memory import MemoryFile, MemoryStorage
+from segbroker.segments.storage import Buffer, Space
+from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.wal.journal import Wal
+from segbroker.segments.wal.replay import Replay
+
+from .crash.observing import see_handler
+from .wal_writing import ROOT, SMALL, Writer, begun, content, replayed
+
+DATA = "/data"
+WAL = f"{DATA}/wal/shard-00"
+RESERVE_BYTES = 1_000
+
+
+class SmallDisk(MemoryStorage):
+    """Has `capacity` bytes, once that is not None."""
+
+    capacity: int | None = None
+
+    @classmethod
+    def over(cls, disk: MemoryStorage, room: int) -> "SmallDisk":
+        """What `disk` holds, and this much room."""
+        small = cls()
+        small._root, small._boot = disk._root, disk._boot
+        small.capacity = small.used() + room
+        return small
+
+    def used(self, path: str = "/data") -> int:
+        try:
+            names = self.listdir(path)
+        except NotADirectoryError:
+            return super().open(path).size()
+        return sum(self.used(f"{path}/{name}") for name in names)
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        plain = super().open(path, create=create, read_only=read_only)
+        return SmallFile(path, plain._inode, self)
+
+    def space(self, path: str) -> Space | None:
+        if self.capacity is None:
+            return None
+        return Space(self.capacity, max(self.capacity - self.used(), 0))
+
+
+class SmallFile(MemoryFile):
+    def pwrite(self, data: Buffer, position: int) -> int:
+        assert isinstance(self._disk, SmallDisk)
+        space = self._disk.space(self.path)
+        if space is not None and position + len(data) - self.size() > space.usable:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().pwrite(data, position)
+
+
+def manager_on(disk: MemoryStorage) -> DiskManager:
+    return DiskManager(DATA, storage=disk, flushers=0, now_ms=1_000, reserve_bytes=RESERVE_BYTES)
+
+
+def append(manager: DiskManager, value: bytes) -> None:
+    batch = memoryview(bytearray(encode_batch([value], timestamps_ms=1_000)))
+    manager.get_handler("t", 0).append(batch, check_batch(batch), 1_000)
+
+
+def killed(*lacking: str) -> SmallDisk:
+    """Full to the last byte, without the files of whose names one of these is a part."""
+    disk = MemoryStorage()
+    manager = manager_on(disk)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig({"durability": "fsync"}))
+    for number in range(3):
+        append(manager, b"%d" % number)
+    image = disk.after_kill()
+    for folder in (DATA, WAL):
+        for name in image.listdir(folder):
+            if any(part in name for part in lacking):
+                image.unlink(f"{folder}/{name}")
+    return SmallDisk.over(image, 0)
+
+
+def check_serves(disk: MemoryStorage) -> None:
+    manager = manager_on(disk)
+    manager.open()
+    assert see_handler(manager.get_handler("t", 0)).end == 3
+    append(manager, b"there is room again")
+    manager.close()
+
+
+@pytest.mark.parametrize("lacking", [("reserve",), ("wal-1", "free-")], ids=["ready", "reserve"])
+def test_a_start_on_a_full_disk_gives_back_what_is_free(lacking: tuple[str, ...]) -> None:
+    disk = killed(*lacking)
+    check_serves(disk)
+    assert disk.exists(f"{DATA}/reserve") == ("reserve" in lacking), (
+        "made again where there is room"
+    )
+
+
+def test_a_start_that_lacks_room_says_how_much_and_loses_nothing() -> None:
+    disk = killed("reserve", "wal-1", "free-")
+    before = disk.listdir(WAL)
+    with pytest.raises(StorageError, match=r"No space left.* needs about \d+ KiB more .*grow it"):
+        manager_on(disk).open()
+    assert disk.listdir(WAL) == before
+    texts = [one.text for one in DirectoryChecker(disk, DATA, 1_000).check()]
+    assert any("a start needs about" in text for text in texts)
+    check_serves(SmallDisk.over(disk, 100_000))
+
+
+def test_where_a_start_has_room_nothing_is_said_of_it() -> None:
+    disk = SmallDisk.over(killed(), 100_000)
+    assert not [one for one in DirectoryChecker(disk, DATA, 1_000).check() if "room" in one.text]
+
+
+def test_the_reserve_is_not_made_of_the_last_room() -> None:
+    disk = killed("reserve")
+    disk.capacity = disk.used() + 100_000
+    manager = manager_on(disk)
+    manager.open()
+    assert manager.reserve.give_back()
+    disk.capacity = disk.used() + 2 * RESERVE_BYTES - 1
+    manager.reserve.keep()
+    assert not disk.exists(f"{DATA}/reserve")
+    disk.capacity += 1
+    manager.reserve.keep()
+    assert disk.open(f"{DATA}/reserve").size() == RESERVE_BYTES
+    manager.close()
+
+
+def test_a_ready_file_that_was_given_back_is_not_missed_by_the_next_start() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    Writer(wal).append(b"one")
+    names = disk.listdir(f"{ROOT}/shard-00")
+    assert names == ["wal-0.log", "wal-1.log"], "one in use, one made ready"
+    image = disk.after_kill()
+    again, _ = wal_of(image)
+    assert again.give_space_back()
+    found = replayed(image.after_power_cut())
+    assert (content(found), found.missing) == (b"one", [])
+    assert image.listdir(f"{ROOT}/shard-00") == ["wal-0.log"]
+
+
+def wal_of(disk: MemoryStorage) -> tuple[Wal, Replay]:
+    wal = Wal(disk, ROOT, SMALL, threaded=False, call_soon=lambda task: task())
+    return wal, wal.open()
+
+
+def test_on_a_short_volume_full_files_are_freed_early_and_spare_ones_go() -> None:
+    disk = SmallDisk()
+    wal, _ = begun(disk)
+    writer = Writer(wal)
+    while not wal.statistics().files_full:
+        writer.append(bytes(1_000))
+    wal.relieve()
+    assert wal.statistics().files_full == 1, "there is room"
+    while writer.checkpoints < 1:
+        writer.append(bytes(1_000))
+    disk.capacity = disk.used()
+    before = wal.statistics().files
+    wal.relieve()
+    assert wal.statistics().files_full == 0
+    assert wal.statistics().files == 3 < before
+    assert len(disk.listdir(f"{ROOT}/shard-00")) == 3, "one is written, one ready, one free"
+    disk.capacity = None
+    for _ in range(40):
+        writer.append(bytes(1_000))
+    assert writer.durable == writer.end
+
+
+def test_a_start_on_a_short_volume_keeps_two_files_of_its_wal() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    writer = Writer(wal)
+    while len(disk.listdir(f"{ROOT}/shard-00")) < 4:
+        writer.can_checkpoint = False
+        writer.append(bytes(1_000))
+    small = SmallDisk.over(disk.after_kill(), 0)
+    begun(small)
+    assert len(small.listdir(f"{ROOT}/shard-00")) == 2
