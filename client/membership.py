@@ -336,7 +336,8 @@ class Membership:
                 return None
             if reply.error_code == ErrorCode.MEMBER_ID_REQUIRED and reply.member_id:
                 self.member_id = reply.member_id
-                yield Pause(self._pause_ms())
+                # The group keeps the name for a session: it is to be there before that.
+                yield Pause(min(self._pause_ms(), settings.session_timeout_ms // 2))
                 continue
             self._check(reply.error_code)
             return reply
