@@ -33,6 +33,7 @@ from .engine import Engine
 from .group_administration import GroupDescription, GroupListing
 from .group_offsets import CommittedOffset
 from .group_settings import GroupSetting
+from .partition_statistics import stored_records
 from .quota_administration import Quota
 from .records import ByPartition, OffsetAndTimestamp, TopicPartition
 from .security import Security
@@ -171,6 +172,11 @@ class Admin:
     def cleanings(self, topic: str) -> dict[TopicPartition, Cleaning]:
         """How far the partitions of a compacted topic are cleaned; segbroker's own question."""
         return self._driver.call(cleanings(self._engine, topic))
+
+    def stored_records(self, topic: str) -> dict[TopicPartition, int]:
+        """How many records each partition holds, markers of transactions among them; a question of
+        segbroker's own: nothing of another broker."""
+        return self._driver.call(stored_records(self._engine, topic))
 
     def describe_cluster(self) -> ClusterDescription:
         """The brokers and which of them is the controller."""
