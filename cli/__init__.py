@@ -24,6 +24,7 @@ What is where; a module imports only what stands above it:
     stop_signal      Ctrl-C for produce: first what was read is delivered
     progress         a counter on standard error, on a terminal only
     durability       what each durability class can lose, in words
+    batch_limit      what to say of a topic that refuses usual batches
     retention        what is kept, in words
     dump_report      what a file says, for people and as JSON
     log_dump         a segment's log -> report

@@ -16,6 +16,7 @@ from segbroker.segments.inert_settings import INERT
 from segbroker.segments.units import expected, units_of, whole_with_unit
 
 from .asking import ask, require_terminal, yes_option
+from .batch_limit import LIMITS, small_batches
 from .command import (
     ACCEPT_TIMEOUT_MS,
     API_TIMEOUT_MS,
@@ -148,10 +149,13 @@ def create(
                 raise
             note(f"topic {name} is there already")
             return
-        count = partitions
+        count, warning = partitions, None
         with suppress(SegbrokerError):  # it is created, whoever may look at it
-            count = count or len(admin.describe_topic(name).partitions)
+            found = admin.describe_topic(name)
+            count, warning = len(found.partitions), small_batches(found.config)
     note(f"created topic {name}" + (f" with {plural(count, 'partition')}" if count else ""))
+    if warning is not None:
+        note(warning)
 
 
 @topic.command("list")
@@ -264,6 +268,8 @@ def alter(
       segbroker topic alter flights -c segment.bytes=4194304
       segbroker topic alter flights --partitions 8
     """
+    from segbroker.client.errors import SegbrokerError
+
     changes: dict[str, str | None] = {**settings, **dict.fromkeys(unset)}
     if not changes and partitions is None:
         raise click.UsageError("nothing to change; give -c, --unset or --partitions")
@@ -273,6 +279,11 @@ def alter(
         if changes:
             admin.alter_topic_config(name, changes)
             note(f"changed {', '.join(changes)} of topic {name}")
+            with suppress(SegbrokerError):  # it is changed, whoever may look at it
+                if changes.keys() & LIMITS and (
+                    warning := small_batches(admin.describe_topic(name).config)
+                ):
+                    note(warning)
         if partitions is not None:
             admin.create_partitions(name, partitions)
             note(f"topic {name} now has {plural(partitions, 'partition')}")
@@ -356,6 +367,7 @@ def facts_of(admin: "Admin", name: str) -> Facts:
     """What `describe --json` prints: plain values only."""
     description = admin.describe_topic(name)
     starts, ends = admin.offsets(name, "start"), admin.offsets(name, "end")
+    stored = {tp.partition: count for tp, count in admin.stored_records(name).items()}
     start = {tp.partition: found.offset for tp, found in starts.items()}
     end = {tp.partition: found.offset for tp, found in ends.items()}
     return {
@@ -367,7 +379,7 @@ def facts_of(admin: "Admin", name: str) -> Facts:
                 "leader_epoch": row.leader_epoch,
                 "start": start[row.partition],
                 "end": end[row.partition],
-                "records": end[row.partition] - start[row.partition],
+                "records": stored.get(row.partition, end[row.partition] - start[row.partition]),
             }
             for row in description.partitions
         ],
@@ -408,7 +420,7 @@ def _is_idle(facts: Facts, row: Mapping[str, Any]) -> bool:
 
 
 def count_records(facts: Facts) -> int:
-    """Offsets between start and end; gaps are among them."""
+    """Records that are stored; of a broker that does not say, offsets between start and end."""
     return sum(row["records"] for row in facts["partitions"])
 
 

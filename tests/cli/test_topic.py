@@ -7,14 +7,17 @@ import pytest
 from segbroker.cli.durability import PROMISES
 from segbroker.cli.exit_codes import ExitCode
 from segbroker.cli.retention import cleaning_lines, retention_lines
+from segbroker.client import Producer
 from segbroker.client.cleaning import Cleaning
 from segbroker.segments.topic_config import Durability, TopicConfig
+from segbroker.testing.embedded import EmbeddedBroker
 
-from .conftest import Run
+from ..support.waiting import until
+from .conftest import Run, in_process
 
 
 def test_a_topic_is_created_listed_described_altered_and_deleted(run: Run, topic: str) -> None:
-    created = run("topic", "create", topic, "--partitions", "3", "-c", "segment.bytes=65536")
+    created = run("topic", "create", topic, "--partitions", "3", "-c", "segment.bytes=2MiB")
     assert (created.returncode, created.stdout) == (0, b"")
     assert created.stderr == f"created topic {topic} with 3 partitions\n".encode()
     assert topic in run("topic", "list").stdout.decode().splitlines()
@@ -28,7 +31,7 @@ def test_a_topic_is_created_listed_described_altered_and_deleted(run: Run, topic
         (2, 0),
     ]
     config = {row["key"]: (row["value"], row["is_default"]) for row in facts["config"]}
-    assert config["segment.bytes"] == ("65536", False)
+    assert config["segment.bytes"] == ("2097152", False)
     assert config["durability"] == ("fsync", True)
 
     altered = run("topic", "alter", topic, "--unset", "segment.bytes", "--partitions", "4")
@@ -135,6 +138,44 @@ def test_describe_verbose_says_what_each_setting_means(run: Run, topic: str) -> 
     text = run("topic", "describe", topic, "-v").stdout.decode()
     (line,) = (line for line in text.splitlines() if line.startswith("segment.bytes "))
     assert "segment" in line.partition("default")[2]
+
+
+def test_who_makes_a_topic_that_refuses_usual_batches_is_told(run: Run, topic: str) -> None:
+    told = run("topic", "create", topic, "--partitions", "1", "-c", "segment.bytes=64KiB")
+    assert (told.returncode, told.stdout) == (0, b"")
+    made, warning = told.stderr.decode().splitlines()
+    assert made == f"created topic {topic} with 1 partition"
+    assert warning == (
+        "it refuses batches above 65,536 bytes, and many producers make larger ones (librdkafka up"
+        " to 1,000,000): set segment.bytes to 1MiB or more, or their batch.size to less"
+    )
+    told = run("topic", "alter", topic, "-c", "max.message.bytes=60000")
+    assert "above 60,000 bytes" in told.stderr.decode()
+    assert "set max.message.bytes and segment.bytes to 1MiB" in told.stderr.decode()
+    told = run("topic", "alter", topic, "-c", "retention.ms=1000")
+    assert told.stderr.decode() == f"changed retention.ms of topic {topic}\n"
+    told = run("topic", "alter", topic, "--unset", "segment.bytes", "--unset", "max.message.bytes")
+    assert len(told.stderr.decode().splitlines()) == 1
+
+
+def test_of_a_compacted_topic_the_records_that_are_left_are_counted() -> None:
+    config = {"cleanup.policy": "compact", "segment.bytes": "512"}
+    config["min.cleanable.dirty.ratio"] = "0.01"
+    with EmbeddedBroker(cleaner_backoff_ms=100) as broker:
+        broker.create_topic("kept", config=config)
+
+        def described() -> int:
+            words = ("topic", "describe", "kept", "--json", "-b", broker.address)
+            (row,) = json.loads(in_process(*words).stdout)["partitions"]
+            assert row["end"] - row["start"] == 60
+            return int(row["records"])
+
+        with Producer(broker.address) as producer:
+            for number in range(60):
+                producer.send("kept", b"v", key=b"%d" % (number % 3)).result(60)
+        until(lambda: described() == len(broker.records("kept")) < 60)
+        listed = in_process("topic", "list", "--long", "-b", broker.address).stdout.decode()
+        assert listed.splitlines()[1].split()[:2] == ["kept", "1"]
 
 
 def test_the_long_list_has_records_and_durability(run: Run, topic: str) -> None:
