@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from .broker_status import status_lines
+from .broker_status import concerns, status_lines
 from .command import Group, bootstrap_option, note
+from .exit_codes import ExitCode
 from .topic import check_known, echo_table, json_option, open_admin, settings_option
 
 if TYPE_CHECKING:
@@ -32,9 +33,11 @@ def broker() -> None:
 
 
 @broker.command()
+@click.option("--check", is_flag=True, help="Exit with 11 when something needs a look.")
 @json_option
 @bootstrap_option
-def status(as_json: bool, bootstrap: str) -> None:
+@click.pass_context
+def status(ctx: click.Context, check: bool, as_json: bool, bootstrap: str) -> None:
     """Show how a broker is doing: what needs a look, then its numbers.
 
     With --json everything that the broker tells of itself, times in milliseconds.
@@ -43,14 +46,17 @@ def status(as_json: bool, bootstrap: str) -> None:
     Examples:
       segbroker broker status
       segbroker broker status --json | jq .scrub
+      segbroker broker status --check > /dev/null || echo look
     """
     with open_admin(bootstrap) as admin:
         info = admin.broker_status()
     if as_json:
         click.echo(json.dumps(info, indent=2))
-        return
-    for line in status_lines(info):
-        click.echo(line)
+    else:
+        for line in status_lines(info):
+            click.echo(line)
+    if check and any(concerns(info)):
+        ctx.exit(ExitCode.ATTENTION)
 
 
 every_option = click.option(

@@ -21,15 +21,16 @@ def status_lines(info: Info) -> Iterator[str]:
         f"broker {info['broker_id']} at {info['address']}, cluster {info['cluster_id']},"
         f" up {age(info['uptime_ms'])}"
     )
-    concerns = list(_concerns(info))
-    yield "needs a look:" if concerns else "nothing needs a look"
-    yield from (f"  {line}" for line in concerns)
+    found = list(concerns(info))
+    yield "needs a look:" if found else "nothing needs a look"
+    yield from (f"  {line}" for line in found)
     first, *others = _numbers(info)
     yield from table_lines(first, others)
     yield from _recovered(info["recovery"])
 
 
-def _concerns(info: Info) -> Iterator[str]:
+def concerns(info: Info) -> Iterator[str]:
+    """What an operator has to look at, one line each."""
     storage, wal, scrub, cleaner = (info[key] for key in ("storage", "wal", "scrub", "cleaner"))
     for row in sorted(info.get("read_only", ()), key=_where)[:ROWS_SHOWN]:
         yield str(row["why"])

@@ -1,7 +1,7 @@
 """What the exit code of `segbroker` says.  docs/cli.md repeats this table; a test compares them.
 
 Scripts tell three things apart by it: mine to mend (2, 3), try again later (4), look at the data
-(5 to 8, 10).  A code, once released, keeps its meaning.
+(5 to 8, 10, 11).  A code, once released, keeps its meaning.
 """
 
 from enum import IntEnum
@@ -21,6 +21,7 @@ class ExitCode(IntEnum):
     DAMAGED = 8
     SYSTEM = 9
     LOST = 10
+    ATTENTION = 11
     INTERRUPTED = 130
     TERMINATED = 143
 
@@ -37,6 +38,7 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.DAMAGED: "Damaged bytes were found, in a file or in what was fetched.",
     ExitCode.SYSTEM: "The system refused: port in use, directory locked, disk full, no permission.",
     ExitCode.LOST: "`consume`: records were lost (`--on-gap raise`); which and why is said.",
+    ExitCode.ATTENTION: "`broker status --check`: something needs a look; what is said.",
     ExitCode.INTERRUPTED: "Ended by Ctrl-C, or by a no to a question. `serve`: by a second Ctrl-C.",
     ExitCode.TERMINATED: "Ended by SIGTERM. `serve`: by a second one; the first drains.",
 }

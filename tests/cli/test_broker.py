@@ -92,6 +92,8 @@ def test_the_state_of_a_broker_begins_with_what_needs_a_look(tmp_path: Path) -> 
         said = in_process("broker", "status", "-b", daemon.address).stdout.decode().splitlines()
         assert f"at {daemon.address}, cluster" in said[0]
         assert said[1] == "nothing needs a look"
+        checked = in_process("broker", "status", "--check", "-b", daemon.address)
+        assert checked.returncode == ExitCode.OK
         assert said[-1] == "recovery: nothing to repair since the start"
         words = ["topic", "create", "t", "--partitions", "1", "-c", "segment.records=1"]
         assert in_process(*words, "-b", daemon.address).returncode == 0
@@ -107,6 +109,10 @@ def test_the_state_of_a_broker_begins_with_what_needs_a_look(tmp_path: Path) -> 
         assert ["gap", "t-0", "1..1", "corruption"] in [line.split() for line in said]
         told = json.loads(in_process("broker", "status", "--json", "-b", daemon.address).stdout)
         assert told["recovery"]["counts"]["offsets_lost"] == 1
+        for words in (["--check"], ["--check", "--json"]):
+            checked = in_process("broker", "status", *words, "-b", daemon.address)
+            assert checked.returncode == ExitCode.ATTENTION
+            assert checked.stdout, "it is said as without"
         assert told["topics"] == told["partitions"] == told["partitions_open"] == 1
         assert told["wal"]["shards_failed"] == 0
         assert "performance" not in told

@@ -38,6 +38,7 @@ def test_a_released_code_keeps_its_number() -> None:
         "DAMAGED": 8,
         "SYSTEM": 9,
         "LOST": 10,
+        "ATTENTION": 11,
         "INTERRUPTED": 130,
         "TERMINATED": 143,
     }
