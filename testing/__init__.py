@@ -1,6 +1,7 @@
 """A broker inside your tests.
 
     clock      the time that an embedded broker believes in
+    quiet      what it logs where nobody has configured structlog
     embedded   EmbeddedBroker: a whole broker on in-memory storage, in a thread of its own
     plugin     the pytest fixtures `segbroker` and `segbroker_session`
 

@@ -8,9 +8,11 @@
                  <----- joined -----------
 
 It is the broker that `segbroker serve` runs, minus the disk: nothing is written anywhere, and
-nothing outlives `stop`.  `fsync` topics are acknowledged as soon as memory has the bytes.
+nothing outlives `stop`.  `fsync` topics are acknowledged as soon as memory has the bytes.  It logs
+warnings and errors (quiet.py); `log_level`, or SEGBROKER_LOG_LEVEL in the environment, more.
 """
 
+import os
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -27,12 +29,14 @@ from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.wal.journal import WalConfig
 
 from .clock import Clock
+from .quiet import show_from, show_no_more
 
 START_TIMEOUT_S = 10
 STOP_TIMEOUT_S = 20
 # Clients that a test forgot to close are cut off after this.
 DRAIN_TIMEOUT_MS = 200
 LANES = 2
+LOG_LEVEL_VARIABLE = "SEGBROKER_LOG_LEVEL"
 
 
 class _Ready:
@@ -62,6 +66,7 @@ class EmbeddedBroker:
             "data": "memory",
             "lanes": LANES,
             "drain_timeout_ms": DRAIN_TIMEOUT_MS,
+            "log_level": os.environ.get(LOG_LEVEL_VARIABLE, "warning"),
         }
         # It checks the type of each by itself.
         self.config = BrokerConfig(**(defaults | settings))  # type: ignore[arg-type]
@@ -123,11 +128,14 @@ class EmbeddedBroker:
         self.stop()
 
     def _main(self) -> None:
+        level = self.config.log_level
+        show_from(level)
         try:
             trio.run(self._serve)
         except BaseException as exc:
             self._failure = exc
         finally:
+            show_no_more(level)
             self._ready.set()
 
     async def _serve(self) -> None:

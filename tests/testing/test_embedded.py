@@ -2,8 +2,10 @@
 
 import socket
 import threading
+from collections.abc import Iterator
 
 import pytest
+import structlog
 
 from segbroker.broker.configuration.config import InvalidConfig
 from segbroker.client import Admin, Producer, TopicAlreadyExists
@@ -102,3 +104,38 @@ def test_a_segment_rolls_when_its_age_has_passed_and_the_house_was_kept(
     segbroker.send(topic, [b"new"], partition=0)
     assert segbroker.segments_count(topic) == 2
     assert [record.value for record in segbroker.records(topic)] == [b"old", b"new"]
+
+
+@pytest.fixture
+def unconfigured() -> Iterator[None]:
+    """structlog as in a program that says nothing of it."""
+    before = structlog.get_config() if structlog.is_configured() else None
+    structlog.reset_defaults()
+    yield
+    structlog.reset_defaults()
+    if before is not None:
+        structlog.configure(**before)
+
+
+@pytest.mark.usefixtures("unconfigured")
+def test_where_nobody_has_configured_the_log_it_has_what_is_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def used(broker: EmbeddedBroker) -> str:
+        with broker:
+            broker.create_topic("t")
+            structlog.get_logger().info("the program's own line")
+        return capsys.readouterr().out
+
+    monkeypatch.delenv("SEGBROKER_LOG_LEVEL", raising=False)
+    (line,) = used(EmbeddedBroker()).splitlines()
+    assert "the program's own line" in line
+    loud = used(EmbeddedBroker(log_level="debug"))
+    assert all(event in loud for event in ("connection_closed", "topic_created", "own line"))
+    assert "topic_created" not in used(EmbeddedBroker())
+    monkeypatch.setenv("SEGBROKER_LOG_LEVEL", "info")
+    told = used(EmbeddedBroker())
+    assert "topic_created" in told
+    assert "connection_closed" not in told
+    structlog.configure(processors=[structlog.processors.KeyValueRenderer()])
+    assert "event='connection_closed'" in used(EmbeddedBroker())
