@@ -12,6 +12,7 @@ The bytes that the volume has in all and left are told where they are known, els
 that are not open stay so; their files are looked at.
 """
 
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Final
@@ -149,12 +150,17 @@ async def describe_log_dirs(
         if rows:
             topics.append(DescribeLogDirsResponseTopic(name=name, partitions=rows))
     root = core.topics.manager.root
-    directory = DescribeLogDirsResponseDirectory(log_dir=root, topics=topics)
+    directory = DescribeLogDirsResponseDirectory(log_dir=log_dir(core), topics=topics)
     with suppress(OSError):  # then it is as unknown as where there is no disk
         space = await core.lanes.run(core.topics.manager.storage.space, root)
         if space is not None:
             directory.total_bytes, directory.usable_bytes = space
     return DescribeLogDirsResponse(results=[directory])
+
+
+def log_dir(core: Core) -> str:
+    """The data directory as Kafka's tools are told it: from the root on."""
+    return os.path.abspath(core.topics.manager.root)
 
 
 def list_config_resources(

@@ -46,6 +46,7 @@ from segbroker.protocol.messages_placement import (
 from ..call import Call
 from ..core import Core
 from ..loop.pace import Pace
+from .inventory import log_dir
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 
@@ -129,6 +130,7 @@ async def alter_replica_log_dirs(
 ) -> AlterReplicaLogDirsResponse:
     """To the directory in which it lies: done.  There is no other."""
     found: dict[str, AlterReplicaLogDirsResponseTopic] = {}
+    here = log_dir(core)
     pace = Pace()
     for directory in call.request.dirs:
         for topic in directory.topics:
@@ -138,7 +140,7 @@ async def alter_replica_log_dirs(
             )
             for index in topic.partitions:
                 code = ErrorCode.NONE
-                if directory.path != core.topics.manager.root:
+                if directory.path != here:
                     code = ErrorCode.LOG_DIR_NOT_FOUND
                 elif not core.topics.exists(topic.name, index):
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

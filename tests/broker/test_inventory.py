@@ -1,5 +1,7 @@
 """What there is and where it lies: pages of topics, sizes, configurable things, elections."""
 
+from pathlib import Path
+
 import pytest
 
 from segbroker.protocol.errors import ErrorCode
@@ -49,6 +51,7 @@ from segbroker.protocol.messages_placement import (
 )
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.storage import Space
+from segbroker.testing.embedded import EmbeddedBroker
 
 from ..support.wire_client import WireClient, batch, connect
 from .conftest import ROOT, serving
@@ -248,6 +251,18 @@ async def test_a_partition_moves_to_where_it_is_and_nowhere_else() -> None:
         listed = ListPartitionReassignmentsRequest(topics=None)
         moving = await client.ask(listed, ListPartitionReassignmentsResponse, 0)
         assert (moving.error_code, moving.topics) == (0, [])
+
+
+_HERE = str(Path("here").absolute())
+
+
+async def test_the_directory_is_told_from_the_root_on() -> None:
+    with EmbeddedBroker(data="here") as broker:
+        host, _, port = broker.address.rpartition(":")
+        async with connect((host, int(port))) as client:
+            every = DescribeLogDirsRequest(topics=None)
+            (told,) = (await client.ask(every, DescribeLogDirsResponse, 4)).results
+        assert told.log_dir == _HERE
 
 
 @pytest.mark.parametrize("version", [1, 2])
