@@ -157,7 +157,6 @@ class GroupKeys:
         "or after the start. Until then its next generation counts on, by which workers of Kafka "
         "Connect tell new from old after all of them were away.",
         most=DAY_MS,
-        kafka="offsets.retention.check.interval.ms",
         dynamic=True,
     )
     offsets_retention_minutes: int = key(

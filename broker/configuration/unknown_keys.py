@@ -28,9 +28,12 @@ _SERVICE_LINK: Final = re.compile(
 # What Kafka's file has that is called quite otherwise here; topics' settings are in log.*, too.
 _KAFKAS_OTHERS: Final = {
     "log.dirs": "data",
-    "log.retention.hours": "log_retention_ms",
-    "log.retention.minutes": "log_retention_ms",
-    "log.roll.hours": "log_roll_ms",
+}
+# What it has in other units as well: our key, Kafka's name of it, and its milliseconds in one.
+_IN_OTHER_UNITS: Final = {
+    "log.retention.hours": ("log_retention_ms", "log.retention.ms", 3_600_000),
+    "log.retention.minutes": ("log_retention_ms", "log.retention.ms", 60_000),
+    "log.roll.hours": ("log_roll_ms", "log.roll.ms", 3_600_000),
 }
 # How like a key must be to one of ours before that one is advised.
 _NEAR: Final = 0.8
@@ -64,6 +67,8 @@ def what_was_meant(name: str, value: object, keys: Mapping[str, str | None]) -> 
         if given.startswith("listener.name."):
             return ": what one listener has of its own is listener_name_<name>_<key> here"
         dotted = given.replace("_", ".")  # as in the environment, and in TOML without quotes
+        if dotted in _IN_OTHER_UNITS:
+            return _in_milliseconds(dotted, _innermost(value))
         if dotted in ours:
             return f": what Kafka calls {dotted} is {ours[dotted]} here"
         setting = dotted.removeprefix("log.")
@@ -73,6 +78,24 @@ def what_was_meant(name: str, value: object, keys: Mapping[str, str | None]) -> 
         return ": keys stand at the top level, not in a table"
     near = get_close_matches(name, keys, n=1, cutoff=_NEAR)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def _in_milliseconds(kafkas: str, value: object) -> str:
+    """What to write instead of a number of hours or minutes."""
+    ours, theirs, unit_ms = _IN_OTHER_UNITS[kafkas]
+    text = f": what Kafka calls {kafkas} is {ours} here, Kafka's {theirs}, in milliseconds"
+    try:
+        count = int(str(value))
+    except ValueError:
+        return text
+    return f"{text}: {count * unit_ms if count > 0 else count}"
+
+
+def _innermost(value: object) -> object:
+    """What `_dotted` names: of a = {b = {c = 1}} the 1."""
+    while isinstance(value, dict) and len(value) == 1:
+        (value,) = value.values()
+    return value
 
 
 def _dotted(name: str, value: object) -> list[str]:

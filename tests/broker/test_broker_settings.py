@@ -217,8 +217,10 @@ async def test_a_connection_is_closed_by_a_limit_that_came_after_it() -> None:
         (
             {"log__retention__hours": "3"},
             "there is no broker setting 'log.retention.hours': what Kafka calls"
-            " log.retention.hours is log_retention_ms here",
+            " log.retention.hours is log_retention_ms here, Kafka's log.retention.ms,"
+            " in milliseconds: 10800000",
         ),
+        ({"log__roll__hours": "24"}, "Kafka's log.roll.ms, in milliseconds: 86400000"),
         ({"retention__ms": "3"}, "segbroker topic alter NAME -c retention.ms=..."),
         ({"log__retention__ms": "-2"}, "log_retention_ms = -2 is outside [-1, "),
         ({"log__cleanup__policy": "hope"}, "log_cleanup_policy = 'hope' is none of"),
