@@ -298,7 +298,12 @@ class LogChecker:
             if path == paths.quarantine:
                 copies = [one for one in storage.listdir(path) if not one.endswith(".tmp")]
                 if copies:
-                    yield note(path, f"damaged originals are kept here: {len(copies)}", "nothing")
+                    yield note(
+                        path,
+                        f"files are kept here as they were before a repair: {len(copies)}; of a"
+                        " write that did not end (a kill, a full disk), or of damage",
+                        "nothing: nobody reads them, and they may be deleted",
+                    )
                 continue
             if paths.segment_number(name) is not None or name.endswith(".cleaned"):
                 continue

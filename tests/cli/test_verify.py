@@ -329,6 +329,20 @@ def test_a_copy_of_a_topic_is_told_as_what_it_is_and_kept_aside(data: Path) -> N
     assert digest(copy) == before
 
 
+def test_what_repairs_have_kept_aside_is_told_as_that(data: Path) -> None:
+    kept = folder(data) / "quarantine"
+    kept.mkdir()
+    (kept / "t_partition_0_segment_1.log.0").write_bytes(b"x")
+    code, result = verify(data)
+    (found,) = result["findings"]
+    assert (code, found["text"]) == (
+        0,
+        "files are kept here as they were before a repair: 1; of a write that did not end"
+        " (a kill, a full disk), or of damage",
+    )
+    assert found["action"] == "nothing: nobody reads them, and they may be deleted"
+
+
 @pytest.mark.parametrize("kind", LEFTOVERS)
 def test_what_a_crash_leaves_is_a_note_and_no_damage(kind: str, torn: Path) -> None:
     do, text = LEFTOVERS[kind]
