@@ -8,7 +8,7 @@ ROOMS = protocol segments broker client cli testing spark pyspark_segbroker
 RECIPE = setup.cfg setup.py pyproject.toml $(wildcard protocol/native/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help install spark jar dist demo test proof matrix peers compare lint types check bench soak asan clean
+.PHONY: help install spark jar dist wheel demo test proof matrix peers compare lint types check bench soak asan clean
 
 help:            ## This list
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -41,6 +41,12 @@ dist: jar        ## The sdist and the wheel, with the jar, into dist/
 	    { echo "make dist: $(JAR) is not there or older than its sources; a JDK's javac makes it" >&2; exit 1; }
 	rm -rf dist build/lib* build/bdist* build/temp*
 	$(BIN)/python -m build -q
+
+wheel: install   ## The wheel without that jar, which needs neither Spark nor a JDK, into dist/
+	@test -z "$$(find $(JAR_SOURCES) -newer $(JAR) 2>/dev/null)" || \
+	    { echo "make wheel: $(JAR) would come along and is older than its sources; remove it" >&2; exit 1; }
+	rm -rf dist build/lib* build/bdist* build/temp*
+	$(BIN)/python -m build -q --wheel
 
 $(SPARK_STAMP): setup.cfg | $(STAMP)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[spark]'
