@@ -9,10 +9,9 @@
 
 It is the broker that `segbroker serve` runs, minus the disk: nothing is written anywhere, and
 nothing outlives `stop`.  `fsync` topics are acknowledged as soon as memory has the bytes.  It logs
-warnings and errors (quiet.py); `log_level`, or SEGBROKER_LOG_LEVEL in the environment, more.
+warnings and errors (quiet.py), and more where the setting `log_level` says so.
 """
 
-import os
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -36,7 +35,7 @@ STOP_TIMEOUT_S = 20
 # Clients that a test forgot to close are cut off after this.
 DRAIN_TIMEOUT_MS = 200
 LANES = 2
-LOG_LEVEL_VARIABLE = "SEGBROKER_LOG_LEVEL"
+LOG_LEVEL = "warning"
 
 
 class _Ready:
@@ -66,7 +65,7 @@ class EmbeddedBroker:
             "data": "memory",
             "lanes": LANES,
             "drain_timeout_ms": DRAIN_TIMEOUT_MS,
-            "log_level": os.environ.get(LOG_LEVEL_VARIABLE, "warning"),
+            "log_level": LOG_LEVEL,
         }
         # It checks the type of each by itself.
         self.config = BrokerConfig(**(defaults | settings))  # type: ignore[arg-type]

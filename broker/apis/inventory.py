@@ -12,7 +12,6 @@ The bytes that the volume has in all and left are told where they are known, els
 that are not open stay so; their files are looked at.
 """
 
-import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Final
@@ -41,6 +40,7 @@ from ..core import Core
 from ..loop.pace import Pace
 from .config_admin import BROKER, BROKER_LOGGER, GROUP, TOPIC
 from .metadata import TOPIC_OPERATIONS
+from .placement import log_dir
 
 PARTITIONS_MAX: Final = 2_000
 """Partitions of one page (max.request.partition.size.limit)."""
@@ -156,11 +156,6 @@ async def describe_log_dirs(
         if space is not None:
             directory.total_bytes, directory.usable_bytes = space
     return DescribeLogDirsResponse(results=[directory])
-
-
-def log_dir(core: Core) -> str:
-    """The data directory as Kafka's tools are told it: from the root on."""
-    return os.path.abspath(core.topics.manager.root)
 
 
 def list_config_resources(

@@ -16,6 +16,7 @@ An unknown partition is 3 UNKNOWN_TOPIC_OR_PARTITION where something is to be do
 tools ask: Kafka's own describe a topic with the moves under way, and rebalance leaders by habit.
 """
 
+import os
 from typing import Final
 
 from segbroker.protocol.errors import ErrorCode
@@ -46,7 +47,6 @@ from segbroker.protocol.messages_placement import (
 from ..call import Call
 from ..core import Core
 from ..loop.pace import Pace
-from .inventory import log_dir
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 
@@ -123,6 +123,11 @@ def list_partition_reassignments(
 ) -> ListPartitionReassignmentsResponse:
     """None."""
     return ListPartitionReassignmentsResponse(topics=[])
+
+
+def log_dir(core: Core) -> str:
+    """The data directory as Kafka's tools are told it: from the root on."""
+    return os.path.abspath(core.topics.manager.root)
 
 
 async def alter_replica_log_dirs(

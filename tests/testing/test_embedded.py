@@ -119,7 +119,7 @@ def unconfigured() -> Iterator[None]:
 
 @pytest.mark.usefixtures("unconfigured")
 def test_where_nobody_has_configured_the_log_it_has_what_is_asked_for(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def used(broker: EmbeddedBroker) -> str:
         with broker:
@@ -127,14 +127,12 @@ def test_where_nobody_has_configured_the_log_it_has_what_is_asked_for(
             structlog.get_logger().info("the program's own line")
         return capsys.readouterr().out
 
-    monkeypatch.delenv("SEGBROKER_LOG_LEVEL", raising=False)
     (line,) = used(EmbeddedBroker()).splitlines()
     assert "the program's own line" in line
     loud = used(EmbeddedBroker(log_level="debug"))
     assert all(event in loud for event in ("connection_closed", "topic_created", "own line"))
     assert "topic_created" not in used(EmbeddedBroker())
-    monkeypatch.setenv("SEGBROKER_LOG_LEVEL", "info")
-    told = used(EmbeddedBroker())
+    told = used(EmbeddedBroker(log_level="info"))
     assert "topic_created" in told
     assert "connection_closed" not in told
     structlog.configure(processors=[structlog.processors.KeyValueRenderer()])

@@ -50,6 +50,17 @@ def test_each_test_gets_an_empty_broker_and_the_session_keeps_one(
     pytester.runpytest().assert_outcomes(passed=2)
 
 
+def test_what_the_brokers_of_a_run_log_is_an_option_of_it(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_it(segbroker, segbroker_session):
+            for broker in (segbroker, segbroker_session):
+                assert broker.config.log_level == "info"
+        """
+    )
+    pytester.runpytest("--segbroker-log-level", "info").assert_outcomes(passed=1)
+
+
 def test_a_run_that_uses_no_fixture_pays_for_no_import(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
