@@ -6,7 +6,7 @@ google-crc32c serves, which does the same in its wheel.  A Python loop would be 
 slower and is nowhere.
 
 XXH3-64 is the xxhash package's, which runs at memory speed already
-(docs/decisions/0008-xxh3-from-its-package.md).
+(docs/decisions/0008-xxh3-64-comes-from-the-xxhash-package.md).
 """
 
 from typing import TypeAlias
