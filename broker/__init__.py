@@ -21,7 +21,7 @@ own list:
     call            one request on its way through
     fetching        reads
     apis            the requests that are neither reads nor writes
-    sharing         reads and acknowledgements of share groups
+    share_fetching  reads and acknowledgements of share groups
     guards          what each request needs to be allowed
     producing       writes, and the express way of plain ones
     vendor_apis     segbroker's own requests

@@ -97,8 +97,8 @@ from .peers.peer import Peer
 from .peers.replies import Buffer
 from .producing.produce import produce, produce_paced
 from .producing.single_produce import produce_single
-from .sharing.share_acknowledge import share_acknowledge
-from .sharing.share_fetch import share_fetch
+from .share_fetching.share_acknowledge import share_acknowledge
+from .share_fetching.share_fetch import share_fetch
 from .vendor_apis import vendor_reply
 
 # As plain numbers: an enum member costs a look-up per request.

@@ -8,7 +8,7 @@
 | AlterShareGroupOffsets | READ group, READ topic | 30, 29 for the topic's partitions |
 | DeleteShareGroupOffsets | DELETE group, READ topic | 30, 29 |
 | ShareFetch, ShareAcknowledge | READ group | 30 |
-| ... of each topic, while it is read or acknowledged | READ topic | 29 (sharing/) |
+| ... of each topic, while it is read or acknowledged | READ topic | 29 (share_fetching/) |
 
 Without share groups (group_protocols) the handlers of all but the last two say so, to everybody.
 """

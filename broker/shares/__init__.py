@@ -7,8 +7,8 @@ A module imports only what stands above it:
     fetched            the batches of a read: which offsets hold records for a reader
     offset_reset       where a group begins that is new to a partition
     share_events       what is kept, in events of limited size
-    replies            how many bytes are on their way to readers
+    reply_budget       how many bytes are on their way to readers
     share_session      which partitions a member fetches from, over requests
-    shared_partition   one group in one partition: who works on it, who waits
+    live_partition     one group in one partition: who works on it, who waits
     shares             all of them: kept as control events, locks that end, who waits
 """

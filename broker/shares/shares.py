@@ -48,13 +48,13 @@ from ..partitions.partition import Partition
 from ..partitions.topics import Topics
 from ..recording import Done, recorded
 from ..refused import Refused
+from .live_partition import Alarm, Key, LivePartition, ShareWaiter
 from .offset_reset import first_offset
 from .pieces import NEVER_MS, Change, Limits
-from .replies import Replies
+from .reply_budget import ReplyBudget
 from .share_events import record_forgotten, record_offsets, record_states
 from .share_partition import SharePartition
 from .share_session import Place, ShareSession, ShareSessions
-from .shared_partition import Alarm, Key, SharedPartition, ShareWaiter
 
 log = structlog.get_logger()
 
@@ -90,18 +90,18 @@ class Shares:
         self._lanes = lanes
         self._end_turn = end_turn
         self._now_ms = now_ms
-        self._live: dict[Key, SharedPartition] = {}
+        self._live: dict[Key, LivePartition] = {}
         # What a session has fetched from.
-        self._held: dict[ShareSession, set[SharedPartition]] = {}
+        self._held: dict[ShareSession, set[LivePartition]] = {}
         # From the start to the end of all of them; whether it was told that this is too much.
         self._offsets = 0
         self._is_told_full = False
         # Those that keep_house has yet to look at.
-        self._visits: list[SharedPartition] = []
+        self._visits: list[LivePartition] = []
         self._opening: dict[Key, trio.Event] = {}
         # The last change of where a group stands, while it is on its way to the disk.
         self._moving: dict[str, trio.Event] = {}
-        self.replies = Replies()
+        self.replies = ReplyBudget()
         self.sessions = ShareSessions(
             lambda: settings.config.group_share_max_share_sessions,
             self._session_ended,
@@ -206,11 +206,11 @@ class Shares:
         """Whether members of a group may renew the locks of what they have."""
         return self._settings.text_in_force(group_id, SHARE_RENEW) == "true"
 
-    def find(self, group_id: str, place: Place) -> SharedPartition | None:
+    def find(self, group_id: str, place: Place) -> LivePartition | None:
         """A group's partition, if somebody fetches from it."""
         return self._live.get(Key(group_id, *place))
 
-    async def open(self, session: ShareSession, place: Place) -> SharedPartition:
+    async def open(self, session: ShareSession, place: Place) -> LivePartition:
         """A group's partition, brought into memory if need be.  Raises Refused."""
         key = Key(session.group_id, *place)
         while True:
@@ -242,9 +242,7 @@ class Shares:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {meta.name}-{index}")
         return partition
 
-    async def _made(
-        self, key: Key, meta: TopicMeta, partition: Partition
-    ) -> SharedPartition | None:
+    async def _made(self, key: Key, meta: TopicMeta, partition: Partition) -> LivePartition | None:
         """As it is written down; None: it was about to be, look again."""
         under_way = self._moving.get(key.group_id, self._opening.get(key))
         if under_way is not None:
@@ -265,7 +263,7 @@ class Shares:
                 del self._opening[key]
                 done.set()
             return None
-        live = self._live[key] = SharedPartition(key, meta.name, partition, SharePartition(kept))
+        live = self._live[key] = LivePartition(key, meta.name, partition, SharePartition(kept))
         self._count(live)
         return live
 
@@ -301,7 +299,7 @@ class Shares:
     # Writing down
 
     def write(
-        self, group_id: str, changes: Iterable[tuple[SharedPartition, Change]], done: Done
+        self, group_id: str, changes: Iterable[tuple[LivePartition, Change]], done: Done
     ) -> None:
         """Have what a member has said written down, and then done; `done` hears of it."""
         changed = [(live, change) for live, change in changes if not live.is_gone]
@@ -321,7 +319,7 @@ class Shares:
 
         self._record(group_id, [live for live, _ in changed], rows, written)
 
-    def taken_back(self, live: SharedPartition, spans: list[Span]) -> None:
+    def taken_back(self, live: LivePartition, spans: list[Span]) -> None:
         """Records are available again, or archived: that is so at once, and written down beside."""
         if not spans or live.is_gone:
             return
@@ -341,19 +339,19 @@ class Shares:
 
         self._record(live.key.group_id, [live], [row], written)
 
-    def _row(self, live: SharedPartition, spans: list[Span], start: int) -> ShareRow:
+    def _row(self, live: LivePartition, spans: list[Span], start: int) -> ShareRow:
         """With what could not be written before, as it is by now; what is said now lies over it."""
         before, live.unwritten = live.part.standing(live.unwritten), []
         told = _laid(before, spans, start)
         return ShareRow(live.topic, live.key.topic_id, live.key.partition, start, told)
 
     @staticmethod
-    def _not_written(live: SharedPartition, spans: Sequence[Span]) -> None:
+    def _not_written(live: LivePartition, spans: Sequence[Span]) -> None:
         """They go with the next that is written; what is unwritten since lies over them."""
         live.unwritten = _laid(spans, live.unwritten, live.part.start)
 
     def _record(
-        self, group_id: str, lives: list[SharedPartition], rows: list[ShareRow], done: Done
+        self, group_id: str, lives: list[LivePartition], rows: list[ShareRow], done: Done
     ) -> None:
         """Of what is being written nothing leaves memory."""
         if not rows:
@@ -371,7 +369,7 @@ class Shares:
 
     # Locks, sessions, and the end
 
-    def _looked_at(self, live: SharedPartition) -> None:
+    def _looked_at(self, live: LivePartition) -> None:
         """Something was done with it: who waits looks where there is something to be had, and the
         next lock has its alarm."""
         self._count(live)
@@ -380,18 +378,18 @@ class Shares:
         self.set_alarm(live)
         self._forget_if_idle(live)
 
-    def _has_work(self, live: SharedPartition) -> bool:
+    def _has_work(self, live: LivePartition) -> bool:
         """Whether there may be records that nobody has."""
         part = live.part
         is_there = part.next_offset < live.partition.handler.high_watermark
         return is_there and part.has_room(self.limits(live.key.group_id))
 
-    def looked_into(self, live: SharedPartition) -> None:
+    def looked_into(self, live: LivePartition) -> None:
         """Records of it were handed out, if there were any."""
         self._count(live)
         self.set_alarm(live)
 
-    def _count(self, live: SharedPartition) -> None:
+    def _count(self, live: LivePartition) -> None:
         offsets = 0 if live.is_gone else live.part.end - live.part.start
         self._offsets += offsets - live.counted
         live.counted = offsets
@@ -400,7 +398,7 @@ class Shares:
         is_near = self._offsets >= OFFSETS_MAX // 2  # it is told once while they go up and down
         self._is_told_full = self._offsets >= OFFSETS_MAX or (self._is_told_full and is_near)
 
-    def set_alarm(self, live: SharedPartition) -> None:
+    def set_alarm(self, live: LivePartition) -> None:
         """Have its next lock end in time."""
         due_ms = live.part.due_ms
         alarm = live.alarm
@@ -410,13 +408,13 @@ class Shares:
         live.alarm = Alarm(due_ms, lambda: self._rings(live))
         self._deadlines.add(due_ms / 1000, live.alarm)
 
-    def _silence(self, live: SharedPartition) -> None:
+    def _silence(self, live: LivePartition) -> None:
         alarm, live.alarm = live.alarm, None
         if alarm is not None:
             alarm.done = True
             self._deadlines.forget()
 
-    def _rings(self, live: SharedPartition) -> None:
+    def _rings(self, live: LivePartition) -> None:
         self._deadlines.forget()
         live.alarm = None
         spans = live.part.expire(monotonic_ms(), self.limits(live.key.group_id))
@@ -448,12 +446,12 @@ class Shares:
             live.wake()  # its own request, too: nobody takes that answer
             self._looked_at(live)
 
-    def left(self, live: SharedPartition, waiter: ShareWaiter) -> None:
+    def left(self, live: LivePartition, waiter: ShareWaiter) -> None:
         """Somebody waits no longer."""
         live.waiters.pop(waiter, None)
         self._forget_if_idle(live)
 
-    def _forget_if_idle(self, live: SharedPartition) -> None:
+    def _forget_if_idle(self, live: LivePartition) -> None:
         """Nobody fetches from it and nothing is under way: it is as it is written down."""
         if any(live.place in one.places for one in live.sessions):
             return
@@ -462,7 +460,7 @@ class Shares:
         if live.part.is_idle:
             self._drop(live)
 
-    def _drop(self, live: SharedPartition | None) -> None:
+    def _drop(self, live: LivePartition | None) -> None:
         if live is not None and not live.is_gone:
             live.is_gone = True
             self._silence(live)

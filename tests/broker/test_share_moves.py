@@ -7,7 +7,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from segbroker.broker.shares.replies import REPLIES_BYTES_MAX
+from segbroker.broker.shares.reply_budget import REPLIES_BYTES_MAX
 from segbroker.broker.shares.shares import LOCKS_WHERE_FULL
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import OffsetCommitResponse
@@ -230,7 +230,7 @@ async def test_where_the_metadata_is_full_groups_go_on_with_few_records_at_a_tim
 async def test_where_too_much_is_on_its_way_who_asks_waits_until_some_was_sent() -> None:
     async with serving() as broker, connect(broker.address) as client:
         member = await begun(client)
-        host, replies = client.stream.socket.getsockname()[0], broker.core.shares.replies
+        host, replies = client.stream.socket.getsockname()[0], broker.core.shares.reply_budget
         replies.add(host, REPLIES_BYTES_MAX // 2)
         assert await member.fetch(0) == []
         await member.begin(wait_ms=600_000)

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from segbroker.broker.shares.live_partition import LivePartition
 from segbroker.broker.shares.offset_reset import first_offset
 from segbroker.broker.shares.pieces import ACQUIRED, AVAILABLE, Change
 from segbroker.broker.shares.share_partition import SharePartition
-from segbroker.broker.shares.shared_partition import SharedPartition
 from segbroker.broker.shares.shares import Shares
 from segbroker.client.share_lanes import ShareLanes
 from segbroker.protocol.errors import ErrorCode
@@ -50,7 +50,7 @@ async def _begins_in_memory(self: Shares, key: Any, meta: Any, partition: Any) -
         self._settings, self._lanes, key.group_id, partition.handler, self._now_ms()
     )
     kept = SharePartition(ShareState(start))
-    self._live[key] = SharedPartition(key, meta.name, partition, kept)
+    self._live[key] = LivePartition(key, meta.name, partition, kept)
 
 
 def _start_over_acquired(self: SharePartition, changing: object) -> int:

@@ -15,7 +15,7 @@ from .share_session import Place, ShareSession
 class ShareWaiter(Protocol):
     """Who waits for records of a share group."""
 
-    def wake_share(self, live: "SharedPartition") -> None:
+    def wake_share(self, live: "LivePartition") -> None:
         """There may be more to acquire in this partition than before."""
 
 
@@ -26,7 +26,7 @@ class Key(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class SharedPartition:
+class LivePartition:
     """One group in one partition, in memory."""
 
     key: Key

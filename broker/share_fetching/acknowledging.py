@@ -22,9 +22,9 @@ from ..core import Core
 from ..groups.group_keys import SHARE_RENEW
 from ..groups.groups import monotonic_ms
 from ..refused import Refused
+from ..shares.live_partition import LivePartition
 from ..shares.pieces import GAP, REJECT, RENEW, Acknowledgement, Change
 from ..shares.share_session import Place
-from ..shares.shared_partition import SharedPartition
 
 RENEWS_SINCE: Final = 2
 
@@ -85,7 +85,7 @@ class Acknowledging:
     def begin(self, said: Iterable[tuple[Place, Sequence[Acknowledgement]]]) -> None:
         """Take them, of each partition those that belong together."""
         group_id, member_id = self._member
-        changes: list[tuple[SharedPartition, Change]] = []
+        changes: list[tuple[LivePartition, Change]] = []
         limits = self._core.shares.limits(group_id)
         now_ms = monotonic_ms()
         for place, batches in said:
@@ -116,12 +116,12 @@ class Acknowledging:
         if self._settled is not None:
             await self._settled.wait()
 
-    def _failed(self, lives: Iterable[SharedPartition], error: OSError) -> None:
+    def _failed(self, lives: Iterable[LivePartition], error: OSError) -> None:
         for live in lives:
             message = f"it is not durable: {error}"
             self.outcomes[live.place] = Outcome(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
 
-    def _checked(self, place: Place, batches: Sequence[Acknowledgement]) -> SharedPartition:
+    def _checked(self, place: Place, batches: Sequence[Acknowledgement]) -> LivePartition:
         core, call = self._core, self._call
         meta = core.topics.by_id(place.topic_id)
         if meta is None:

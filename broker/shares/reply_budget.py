@@ -12,7 +12,7 @@ REPLIES_BYTES_MAX: Final = 64 << 20
 """Of all of them, and half of it to one address."""
 
 
-class Replies:
+class ReplyBudget:
     """Bytes of records on their way to readers."""
 
     def __init__(self) -> None:

@@ -48,9 +48,9 @@ from ..partitions.partition import Partition
 from ..peers.replies import Buffer
 from ..refused import Refused
 from ..shares.fetched import Fetched
-from ..shares.replies import Replies
+from ..shares.live_partition import LivePartition
+from ..shares.reply_budget import ReplyBudget
 from ..shares.share_session import FINAL_EPOCH, FIRST_EPOCH, Place, ShareSession
-from ..shares.shared_partition import SharedPartition
 from .acknowledging import Acknowledging, Member, Outcome, member_of, said_in
 
 log = structlog.get_logger()
@@ -134,7 +134,7 @@ class _Planned:
     __slots__ = ("_host", "_replies", "live", "offset", "plan")
 
     def __init__(
-        self, live: SharedPartition, offset: int, plan: ReadPlan, replies: Replies, host: str
+        self, live: LivePartition, offset: int, plan: ReadPlan, replies: ReplyBudget, host: str
     ) -> None:
         self.live = live
         self.offset = offset
@@ -173,8 +173,8 @@ class _ShareFetching:
         self._bytes = 0
         self._woken = trio.Event()
         self._is_over = False
-        self._partitions: dict[Partition, SharedPartition] = {}
-        self._lives: dict[SharedPartition, None] = {}
+        self._partitions: dict[Partition, LivePartition] = {}
+        self._lives: dict[LivePartition, None] = {}
         self._is_first = True
         # Where there may be something since the last look, or that one did not come to.
         self._news: dict[Place, None] = {}
@@ -209,7 +209,7 @@ class _ShareFetching:
         self._is_over = True
         self._woken.set()
 
-    def wake_share(self, live: SharedPartition) -> None:
+    def wake_share(self, live: LivePartition) -> None:
         """There may be more to acquire in a partition."""
         self._news[live.place] = None
         self._woken.set()
@@ -233,13 +233,13 @@ class _ShareFetching:
         return self._slot.done or not self._session.is_open
 
     def _leave(self) -> None:
-        self._core.shares.replies.wait_no_longer(self)
+        self._core.shares.reply_budget.wait_no_longer(self)
         for partition in self._partitions:
             partition.fetches.pop(self, None)
         for live in self._lives:
             self._core.shares.left(live, self)
 
-    def _waits_for(self, live: SharedPartition) -> None:
+    def _waits_for(self, live: LivePartition) -> None:
         if live not in self._lives:
             self._lives[live] = live.waiters[self] = None
         self._partitions[live.partition] = live
@@ -272,8 +272,8 @@ class _ShareFetching:
     def _owes(self) -> bool:
         """Whether its client, or its address, has had as much as it may for now."""
         core, peer = self._core, self._call.peer
-        if not core.shares.replies.has_room(peer.address[0]):
-            core.shares.replies.wait(self, lambda: self._woken.set())
+        if not core.shares.reply_budget.has_room(peer.address[0]):
+            core.shares.reply_budget.wait(self, lambda: self._woken.set())
             return True
         return core.quotas is not None and not core.quotas.fetch_limit(peer)
 
@@ -317,7 +317,7 @@ class _ShareFetching:
             return tuple(places)
         return [place for place in news if place in places]
 
-    async def _opened(self, place: Place) -> SharedPartition:
+    async def _opened(self, place: Place) -> LivePartition:
         authorizer = self._core.authorizer
         meta = None if authorizer is None else self._core.topics.by_id(place.topic_id)
         if (
@@ -330,7 +330,7 @@ class _ShareFetching:
         self._waits_for(live)
         return live
 
-    async def _brought(self, place: Place) -> SharedPartition:
+    async def _brought(self, place: Place) -> LivePartition:
         """Into memory.  While nothing is written down of a group, no other one gets its name."""
         core, session = self._core, self._session
         if core.shares.has(session.group_id):
@@ -344,7 +344,7 @@ class _ShareFetching:
             core.groups.share_groups.changed(group)
 
     def _planned(
-        self, live: SharedPartition, size: int, isolation: int, *, is_first: bool
+        self, live: LivePartition, size: int, isolation: int, *, is_first: bool
     ) -> _Planned | None:
         """What to read of a partition; None: there is nothing to hand out.  Raises Refused."""
         if live.is_read:
@@ -376,7 +376,7 @@ class _ShareFetching:
             self._news[live.place] = None
             return None
         core, host = self._core, self._call.peer.address[0]
-        return _Planned(live, offset, plan, core.shares.replies, host)
+        return _Planned(live, offset, plan, core.shares.reply_budget, host)
 
     @property
     def _isolation(self) -> int:
@@ -444,7 +444,7 @@ class _ShareFetching:
     def _keep(self, size: int) -> None:
         """So many bytes stay until the reply is sent."""
         self._bytes += size
-        self._core.shares.replies.add(self._call.peer.address[0], size)
+        self._core.shares.reply_budget.add(self._call.peer.address[0], size)
 
     # Answering
 
@@ -476,7 +476,7 @@ class _ShareFetching:
 
     def _answer(self, answer: ShareFetchResponse) -> None:
         core, peer, slot = self._core, self._call.peer, self._slot
-        gone = partial(core.shares.replies.left, peer.address[0], self._bytes)
+        gone = partial(core.shares.reply_budget.left, peer.address[0], self._bytes)
         if slot.done:
             gone()
             return
