@@ -101,7 +101,7 @@ class Shares:
         self._opening: dict[Key, trio.Event] = {}
         # The last change of where a group stands, while it is on its way to the disk.
         self._moving: dict[str, trio.Event] = {}
-        self.replies = ReplyBudget()
+        self.reply_budget = ReplyBudget()
         self.sessions = ShareSessions(
             lambda: settings.config.group_share_max_share_sessions,
             self._session_ended,
