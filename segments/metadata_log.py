@@ -135,6 +135,9 @@ class MetadataLog:
             self._state = decode_metadata(data, path)
         except CorruptSegment as exc:
             raise CorruptMetadata(path, exc.reason) from exc
+        # Who was killed between its renaming and this has not made its name durable, and the files
+        # with the events that it absorbed are about to go.
+        self._storage.fsync_dir(self._folder)
         self._seq = self._saved_seq = self._state.seq
         self._saved_size = len(data)
         for name in names:  # older ones, and what is left of an interrupted `save`

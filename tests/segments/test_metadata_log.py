@@ -28,7 +28,7 @@ from segbroker.segments.topic_config import TopicConfig
 from segbroker.segments.wal.replay import replay
 
 from .classes import gaps_in
-from .crashing import CrashingStorage
+from .crashing import CrashingStorage, Killed
 from .tools import append, batch_of
 
 PLAIN = TopicConfig({})
@@ -318,6 +318,27 @@ def test_what_a_crash_left_of_a_snapshot_goes_at_the_next_start() -> None:
     names = disk.listdir("/data/meta")
     assert "notes.tmp" in names
     assert not set(left) & set(names)
+
+
+def test_a_snapshot_whose_name_a_kill_left_unsynced_survives_a_power_cut() -> None:
+    """The next start believes the name, and frees the events that the snapshot has absorbed."""
+    steps = 0
+    while True:
+        disk = CrashingStorage()
+        manager = manager_on(disk)
+        manager.create_topic("t", 1, PLAIN)
+        disk.dies_at = len(disk.operations) + steps
+        try:
+            manager.close()
+        except Killed:
+            disk.dies_at = -1
+            disk._locks.clear()  # the lock of a process that is gone
+        else:
+            break
+        manager_on(disk)  # of the same boot: what is not synced is there
+        assert "t" in manager_on(disk.after_power_cut()).topics
+        steps += 1
+    assert steps > 5
 
 
 def test_deleted_names_that_are_too_many_to_remember_leave_a_floor_for_every_epoch() -> None:

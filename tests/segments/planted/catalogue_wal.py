@@ -191,11 +191,12 @@ WAL_BUGS: tuple[Bug, ...] = (
         "the_wal_of_a_killed_process",
     ),
     Bug(
-        "a_manifest_that_a_start_writes_anew_is_not_named",
-        "opening",
-        "        has_names = is_kept and (",
-        "        has_names = is_told and (",
-        "made_safer_while_records_are_unsynced",
+        "the_name_of_a_snapshot_that_is_found_is_not_synced",
+        "metadata_log",
+        "        self._storage.fsync_dir(self._folder)\n        self._seq = self._saved_seq",
+        "        self._seq = self._saved_seq",
+        "tests.segments.test_metadata_log:"
+        "test_a_snapshot_whose_name_a_kill_left_unsynced_survives_a_power_cut",
     ),
     Bug(
         "what_stands_in_memory_is_not_written_again_by_replay",
