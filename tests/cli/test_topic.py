@@ -13,7 +13,7 @@ from segbroker.segments.topic_config import Durability, TopicConfig
 from segbroker.testing.embedded import EmbeddedBroker
 
 from ..support.waiting import until
-from .conftest import Run, in_process
+from .conftest import Run, segbroker
 
 
 def test_a_topic_is_created_listed_described_altered_and_deleted(run: Run, topic: str) -> None:
@@ -163,18 +163,19 @@ def test_of_a_compacted_topic_the_records_that_are_left_are_counted() -> None:
     config["min.cleanable.dirty.ratio"] = "0.01"
     with EmbeddedBroker(cleaner_backoff_ms=100) as broker:
         broker.create_topic("kept", config=config)
-
-        def described() -> int:
-            words = ("topic", "describe", "kept", "--json", "-b", broker.address)
-            (row,) = json.loads(in_process(*words).stdout)["partitions"]
-            assert row["end"] - row["start"] == 60
-            return int(row["records"])
-
         with Producer(broker.address) as producer:
             for number in range(60):
                 producer.send("kept", b"v", key=b"%d" % (number % 3)).result(60)
-        until(lambda: described() == len(broker.records("kept")) < 60)
-        listed = in_process("topic", "list", "--long", "-b", broker.address).stdout.decode()
+        until(lambda: len(broker.records("kept")) < 60)
+
+        def described() -> int:
+            words = ("topic", "describe", "kept", "--json", "-b", broker.address)
+            (row,) = json.loads(segbroker(*words).stdout)["partitions"]
+            assert row["end"] - row["start"] == 60
+            return int(row["records"])
+
+        until(lambda: described() == len(broker.records("kept")))
+        listed = segbroker("topic", "list", "--long", "-b", broker.address).stdout.decode()
         assert listed.splitlines()[1].split()[:2] == ["kept", "1"]
 
 
