@@ -10,6 +10,7 @@ from pathlib import Path
 from segbroker.protocol.record_batch import check_batch, encode_batch
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.manifest import Row, RowKind, encode_manifest
+from segbroker.segments.names import owner_of
 from segbroker.segments.producers import ProducerTable
 from segbroker.segments.topic_config import TopicConfig
 
@@ -40,7 +41,7 @@ def _fake(root: Path, topic: str, partitions: int, segments: int) -> None:
     A start reads manifests and the active segment only; 100,000 files of 1 MiB would be 100 GB.
     """
     with DiskManager(str(root), now_ms=1) as manager:
-        manager.create_topic(topic, partitions, TopicConfig())
+        made = manager.create_topic(topic, partitions, TopicConfig())
         for partition in range(partitions):
             manager.get_handler(topic, partition)
     rows = [Row(RowKind.EPOCH)]
@@ -49,10 +50,12 @@ def _fake(root: Path, topic: str, partitions: int, segments: int) -> None:
         for k in range(segments)
     ]
     rows.append(Row(RowKind.CHECKPOINT, number=segments, end_offset=segments * 1000))
-    manifest, producers = encode_manifest(1, rows), ProducerTable().encode(segments * 1000)
+    producers = ProducerTable().encode(segments * 1000)
     for partition in range(partitions):
         stem = f"{root}/topics/{topic}/partition_{partition}/{topic}_partition_{partition}"
-        Path(f"{stem}.manifest").write_bytes(manifest)
+        # As of no owner it would be written anew, and synced, when it is opened.
+        owner = owner_of(made.topic_id, partition)
+        Path(f"{stem}.manifest").write_bytes(encode_manifest(1, rows, owner))
         Path(f"{stem}.producers").write_bytes(producers)
         Path(f"{stem}_segment_{segments}.log").touch()
 

@@ -37,7 +37,7 @@ class Segbroker(Group):
         "produce": Leaf("produce", "produce", "Send lines from standard input to a topic."),
         "consume": Leaf("consume", "consume", "Print the records of a topic."),
         "topic": Leaf("trim", "topic", "Create, list, describe, alter, trim and delete topics."),
-        "group": Leaf("group", "group", "List, describe, move and delete consumer groups."),
+        "group": Leaf("group", "group", "List, describe, move and delete groups."),
         "user": Leaf("user", "user", "Create, list and remove users; set passwords."),
         "broker": Leaf(
             "broker", "broker", "See how a running broker is doing; change its settings."
