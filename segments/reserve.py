@@ -1,4 +1,4 @@
-"""A file that says nothing and takes room: what a start on a full disk gives back first of all.
+"""A file that says nothing and takes room: what a start on a full disk gives back.
 
     made      at a start, and once a minute where it is missing, while the volume has more than it
     removed   by a start that finds no room, and no file of the WAL that is not in use

@@ -1,5 +1,6 @@
 """What became of each record of one group in one partition, against a model offset by offset."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -287,6 +288,15 @@ TestSharePartitionMachine.settings = settings(
 )
 
 
+def usual(
+    part: SharePartition, member: str, read: Sequence[Batch], *, offset: int, most: int
+) -> list[Acquired]:
+    """Records of these batches are handed out, as to a member that takes whole batches."""
+    return part.acquire(
+        member, read, LIMITS, 0, offset=offset, records_max=most, batch_size=most, is_strict=False
+    )
+
+
 def test_records_that_were_never_written_down_are_there_again_between_those_that_were() -> None:
     part = SharePartition(ShareState(5, (Span(7, 8, 2, 1), Span(9, 9, 0, 3))))
     assert part.pieces() == [
@@ -300,11 +310,11 @@ def test_records_that_were_never_written_down_are_there_again_between_those_that
 def test_what_was_released_while_others_were_read_is_not_taken_for_a_hole() -> None:
     part = SharePartition(ShareState(0))
     read = [Batch(0, 4, True), Batch(5, 9, True)]
-    args = {"records_max": 5, "batch_size": 5, "is_strict": False}
-    part.acquire("a", read, LIMITS, 0, offset=0, **args)  # type: ignore[arg-type]
+    most = 5
+    usual(part, "a", read, offset=0, most=most)
     assert part.next_offset == 5  # ... and a read begins there
     part.release("a", LIMITS)
-    part.acquire("b", read[1:], LIMITS, 0, offset=5, **args)  # type: ignore[arg-type]
+    usual(part, "b", read[1:], offset=5, most=most)
     assert part.pieces() == [(0, 4, AVAILABLE, 1, ""), (5, 9, ACQUIRED, 1, "b")]
 
 
@@ -341,11 +351,11 @@ def test_records_come_apart_by_a_half_a_quarter_and_one_of_what_they_first_came_
 
 def test_what_a_cleaning_took_away_is_left_to_whom_it_was_given() -> None:
     part = SharePartition(ShareState(0))
-    args = {"records_max": 10, "batch_size": 10, "is_strict": False}
-    part.acquire("a", [Batch(0, 9, True)], LIMITS, 0, offset=0, **args)  # type: ignore[arg-type]
+    most = 10
+    usual(part, "a", [Batch(0, 9, True)], offset=0, most=most)
     part.done(part.acknowledge("a", [Acknowledgement(0, 0, [RELEASE])], LIMITS, 0))
     change = part.acknowledge("a", [Acknowledgement(1, 9, [ACCEPT])], LIMITS, 0)
-    assert part.acquire("b", [Batch(5, 9, True)], LIMITS, 0, offset=0, **args) == []  # type: ignore[arg-type]
+    assert usual(part, "b", [Batch(5, 9, True)], offset=0, most=most) == []
     part.done(change)
     assert (part.pieces(), part.start) == ([], 10)
 
@@ -353,25 +363,25 @@ def test_what_a_cleaning_took_away_is_left_to_whom_it_was_given() -> None:
 def test_who_was_delivered_often_does_not_come_behind_others() -> None:
     part = SharePartition(ShareState(0))
     read = [Batch(0, 4, True), Batch(5, 9, True)]
-    args = {"records_max": 10, "batch_size": 10, "is_strict": False}
+    most = 10
     for offset in (0, 5):
-        given = part.acquire("a", read[offset // 5 :], LIMITS, 0, offset=offset, **args)  # type: ignore[arg-type]
+        given = usual(part, "a", read[offset // 5 :], offset=offset, most=most)
         assert [(one.first, one.last) for one in given] == [(offset, 9)]
         said = [Acknowledgement(5, 9, [RELEASE])]
         part.done(part.acknowledge("a", said, LIMITS, 0))
     part.release("a", LIMITS)
     assert part.pieces() == [(0, 4, AVAILABLE, 1, ""), (5, 9, AVAILABLE, LIMITS.apart, "")]
-    given = part.acquire("b", read, LIMITS, 0, offset=0, **args)  # type: ignore[arg-type]
+    given = usual(part, "b", read, offset=0, most=most)
     assert [(one.first, one.last) for one in given] == [(0, 4)]
 
 
 def test_behind_what_was_read_nothing_is_handed_out() -> None:
     part = SharePartition(ShareState(0))
     read = [Batch(n, n + 4, True) for n in (0, 5, 10)]
-    args = {"records_max": 15, "batch_size": 15, "is_strict": False}
-    part.acquire("a", read, LIMITS, 0, offset=0, **args)  # type: ignore[arg-type]
+    most = 15
+    usual(part, "a", read, offset=0, most=most)
     said = [Acknowledgement(n, n + 4, [RELEASE]) for n in (0, 10)]
     part.done(part.acknowledge("a", said, LIMITS, 0))
-    given = part.acquire("b", read[:2], LIMITS, 0, offset=0, **args)  # type: ignore[arg-type]
+    given = usual(part, "b", read[:2], offset=0, most=most)
     assert given == [Acquired(0, 4, 2)], "no more than was read"
     assert [piece[:2] for piece in part.pieces()] == [(0, 4), (5, 9), (10, 14)]

@@ -61,7 +61,7 @@ def _start_over_acquired(self: SharePartition, changing: object) -> int:
 
 
 def _delivery_not_counted() -> AbstractContextManager[object]:
-    real = Change.spans.fget  # type: ignore[attr-defined]
+    real = Change.spans.fget  # type: ignore[attr-defined]  # it is a property
 
     def spans(self: Change) -> Iterable[Span]:
         return [

@@ -17,10 +17,11 @@ import trio
 from segbroker.client import AsyncConsumer
 from segbroker.client.errors import SegbrokerError
 
-from .clients import BOOTSTRAP, raise_others
+from .clients import BOOTSTRAP
 from .consumer_members import ConsumerMember
 from .history import History, Key
 from .ledger import Ledger
+from .lives import live_again
 from .network import Network
 from .plan import Group, Plan
 from .world import World
@@ -47,24 +48,13 @@ class Groups:
                     nursery.start_soon(self._member, group, f"{group.name}{number}", until)
 
     async def _member(self, group: Group, name: str, until: Callable[[], bool]) -> None:
-        """All lives of one member; the last goes on until `until`."""
-        await trio.sleep(self.random.uniform(0, self.plan.duration_s / 2))
-        life = 0
-        while not until():
-            life += 1
-            last = life >= group.lives
-            dies = not last and self.random.random() < 0.5
-            try:
-                with trio.CancelScope() as scope:
-                    if not last:
-                        scope.deadline = trio.current_time() + self.random.uniform(0.2, 3.0)
-                    await self._life(group, name, life).run(until, scope, dies=dies)
-            except SegbrokerError as exc:
-                self.world.trace("member_failed", name, type(exc).__name__, str(exc)[:60])
-            except BaseExceptionGroup as found:
-                raise_others(found)
-            self.world.trace("member_ended", name, life, dies)
-            await trio.sleep(0.05)
+        async def live(life: int, scope: trio.CancelScope, dies: bool) -> None:
+            await self._life(group, name, life).run(until, scope, dies=dies)
+
+        duration_s, count = self.plan.duration_s, group.lives
+        await live_again(
+            self.world, self.random, duration_s, name, count, until, live, word="member"
+        )
 
     def _life(self, group: Group, who: str, life: int) -> "_Life | ConsumerMember":
         name = f"{who}.{life}"

@@ -20,8 +20,9 @@ from segbroker.client import AsyncShareConsumer
 from segbroker.client.acknowledging import Kind, ShareRecord
 from segbroker.client.errors import AcknowledgeFailed, SegbrokerError
 
-from .clients import BOOTSTRAP, raise_others
+from .clients import BOOTSTRAP
 from .history import History
+from .lives import live_again
 from .plan import Plan, ShareGroup
 from .share_ledger import Place, ShareLedger
 from .world import World
@@ -55,24 +56,13 @@ class Shares:
                     nursery.start_soon(self._member, group, f"{group.name}{number}", until)
 
     async def _member(self, group: ShareGroup, name: str, until: Callable[[], bool]) -> None:
-        """All lives of one; the last goes on until `until`."""
-        await trio.sleep(self.random.uniform(0, self.plan.duration_s / 2))
-        life = 0
-        while not until():
-            life += 1
-            last = life >= group.lives
-            dies = not last and self.random.random() < 0.5
-            try:
-                with trio.CancelScope() as scope:
-                    if not last:
-                        scope.deadline = trio.current_time() + self.random.uniform(0.2, 3.0)
-                    await _Life(self, group, f"{name}.{life}").run(until, dies=dies)
-            except SegbrokerError as exc:
-                self.world.trace("sharer_failed", name, type(exc).__name__, str(exc)[:60])
-            except BaseExceptionGroup as found:
-                raise_others(found)
-            self.world.trace("sharer_ended", name, life, dies)
-            await trio.sleep(0.05)
+        async def live(life: int, _: trio.CancelScope, dies: bool) -> None:
+            await _Life(self, group, f"{name}.{life}").run(until, dies=dies)
+
+        duration_s, count = self.plan.duration_s, group.lives
+        await live_again(
+            self.world, self.random, duration_s, name, count, until, live, word="sharer"
+        )
 
     # In calm
 
@@ -140,7 +130,7 @@ class _Life:
             api_timeout_ms=20_000,
         )
         if dies:
-            consumer._say_goodbye = _silence  # type: ignore[method-assign]
+            consumer._say_goodbye = _silence  # type: ignore[method-assign]  # who dies says nothing
         async with consumer:
             while not until():
                 try:
