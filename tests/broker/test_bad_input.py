@@ -264,7 +264,8 @@ async def test_a_produce_without_reply_stores_what_is_not_refused() -> None:
         with trio.fail_after(60):
             assert await client.is_closed()
         async with connect(broker.address) as other:
-            rows = [await other.fetch("t", 0, partition=index) for index in (0, 1)]
+            # Stored is not yet synced, and only what is synced is shown: the fetch waits for it.
+            rows = [await other.fetch("t", 0, partition=index, wait_ms=30_000) for index in (0, 1)]
             assert [len(values(row)) for row in rows] == [1, 1]
 
 

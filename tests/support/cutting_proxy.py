@@ -4,6 +4,8 @@
 
 `cut_replies(n)`: the next connection passes n pieces of bytes from the broker on; the one
 after is swallowed and the connection reset: the request was done, the answer never came.
+`cut_reply_to(api key)`: the same for the reply to the next request of that kind, whichever
+connection it comes on.
 `cut_all()` resets what is open now.
 `swallow()`: what the broker says from now on is counted, and passed to nobody.  `go_away()` ends
 that, and resets what is open and who comes until `come_back()`.
@@ -41,6 +43,9 @@ class CuttingProxy:
         self._may_take = threading.Event()
         self._may_take.set()
         self._held_key: int | None = None
+        self._cut_key: int | None = None
+        self._doomed: set[socket.socket] = set()
+        """Connections to the broker whose next reply is not passed on."""
         self.is_held = threading.Event()
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
 
@@ -67,6 +72,9 @@ class CuttingProxy:
         """Each number is for one connection: after so many pieces from the broker it is reset."""
         with self._lock:
             self._replies_left.extend(pieces)
+
+    def cut_reply_to(self, api_key: int) -> None:
+        self._cut_key = api_key
 
     def swallow(self) -> None:
         self.swallowed = 0
@@ -128,12 +136,15 @@ class CuttingProxy:
                     continue
                 if limit is not None:
                     limit -= 1
-                    if limit < 0:
-                        self.cuts += 1
-                        break
+                if is_reply and (source in self._doomed or (limit is not None and limit < 0)):
+                    self.cuts += 1
+                    break
                 if is_reply and self.reply_delay_s:
                     time.sleep(self.reply_delay_s)
                 if not is_reply:
+                    if self._cut_key == int.from_bytes(data[4:6], "big"):
+                        self._cut_key = None
+                        self._doomed.add(sink)
                     if self._held_key == int.from_bytes(data[4:6], "big"):
                         self._held_key = None
                         self.hold()
@@ -143,6 +154,7 @@ class CuttingProxy:
             _reset(sock)
         with self._lock:
             self._sockets -= {source, sink}
+            self._doomed -= {source, sink}
 
 
 def _reset(sock: socket.socket) -> None:
