@@ -17,9 +17,9 @@ from pathlib import Path
 
 from segbroker.protocol.checksums import xxh3_64
 from segbroker.protocol.record_batch import encode_batch
-from segbroker.segments.log import SegmentedLog
-from segbroker.segments.posix import PosixStorage
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.disk.posix import PosixStorage
+from segbroker.segments.library.log import SegmentedLog
+from segbroker.segments.settings.topic_config import TopicConfig
 
 MIB = 1 << 20
 ROUNDS = 9

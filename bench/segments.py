@@ -19,9 +19,9 @@ import structlog
 
 from segbroker.protocol.checksums import xxh3_64
 from segbroker.protocol.record_batch import check_batch, encode_batch
-from segbroker.segments.handler import DiskHandler
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.partition.handler import DiskHandler
+from segbroker.segments.settings.topic_config import TopicConfig
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 from segbroker.protocol.record_batch import check_batch, encode_batch
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.manifest import Row, RowKind, encode_manifest
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.files.manifest import Row, RowKind, encode_manifest
+from segbroker.segments.log.producers import ProducerTable
 from segbroker.segments.names import owner_of
-from segbroker.segments.producers import ProducerTable
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from . import librdkafka
 from .machine import resident_mib

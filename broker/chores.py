@@ -2,7 +2,7 @@
 
 | chore | how often | what |
 |---|---|---|
-| keep_house | `housekeeping_interval_ms` | what is due by time: segments/upkeep.py, groups |
+| keep_house | `housekeeping_interval_ms` | what is due by time: the directory's upkeep.py, groups |
 | scrub | every second | reads sealed segments again, as much as its rate allows |
 | clean | every second; every 50 ms while a partition is cleaned | cleans compacted partitions |
 | watch_certificates | `ssl_reload_interval_ms`; 0: never | files that changed are read again |

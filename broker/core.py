@@ -4,8 +4,8 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from segbroker.segments.cleaner import Cleaner
-from segbroker.segments.scrubbing import Scrubber
+from segbroker.segments.directory.cleaner import Cleaner
+from segbroker.segments.directory.scrubbing import Scrubber
 
 from .access.authentication import Authentication
 from .access.authorizer import Authorizer

@@ -24,9 +24,9 @@ import structlog
 import trio
 
 from segbroker.protocol.kernel import KERNEL_IS_NATIVE
-from segbroker.segments.cleaner import Cleaner
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.scrubbing import Scrubber
+from segbroker.segments.directory.cleaner import Cleaner
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.directory.scrubbing import Scrubber
 from segbroker.segments.wal.journal import WalConfig
 
 from .access.address_limits import AddressLimits

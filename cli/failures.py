@@ -182,7 +182,7 @@ def _setting_hint(text: str) -> str:
 
 def topic_setting_hint(name: str) -> str:
     """What may be meant by a topic setting that there is not."""
-    from segbroker.segments.topic_config import KEYS
+    from segbroker.segments.settings.topic_config import KEYS
 
     near = get_close_matches(name, [key.name for key in KEYS], n=1)
     return f"did you mean {near[0]}? {_TOPIC_SETTINGS}" if near else _TOPIC_SETTINGS

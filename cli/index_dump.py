@@ -3,7 +3,7 @@
 A wrong index is damage of the index only: the broker rebuilds it from the log.
 """
 
-from segbroker.segments.index import (
+from segbroker.segments.files.index import (
     ENTRY,
     ENTRY_SIZE,
     HEADER,

@@ -4,7 +4,7 @@ Rows are hints written after the fact: a lost or torn one only means that its se
 at the next start.  A row whose checksum is wrong is damage.
 """
 
-from segbroker.segments.manifest import ROW_SIZE, Row, RowKind, Tier, decode_manifest
+from segbroker.segments.files.manifest import ROW_SIZE, Row, RowKind, Tier, decode_manifest
 
 from . import dump_report
 from .dump_report import Report

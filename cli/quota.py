@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from segbroker.segments.units import SIZES, split_unit
+from segbroker.segments.settings.units import SIZES, split_unit
 
 from .command import Group, bootstrap_option, note
 from .exit_codes import ExitCode

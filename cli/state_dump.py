@@ -5,14 +5,14 @@ snapshot-<n>.msgpack  topics, numbers of the whole broker, how many are in each 
                       where share groups stand
 """
 
-from segbroker.segments.consumer_groups import SECTION as CONSUMER_GROUPS
-from segbroker.segments.consumer_groups import groups_in
 from segbroker.segments.errors import CorruptSegment, UnsupportedFormat
-from segbroker.segments.generations import SECTION, generations_in
-from segbroker.segments.metadata import decode_metadata
-from segbroker.segments.producers import decode_producers
-from segbroker.segments.share_groups import SECTION as SHARE_GROUPS
-from segbroker.segments.share_groups import all_of
+from segbroker.segments.log.producers import decode_producers
+from segbroker.segments.metadata.consumer_groups import SECTION as CONSUMER_GROUPS
+from segbroker.segments.metadata.consumer_groups import groups_in
+from segbroker.segments.metadata.generations import SECTION, generations_in
+from segbroker.segments.metadata.metadata import decode_metadata
+from segbroker.segments.metadata.share_groups import SECTION as SHARE_GROUPS
+from segbroker.segments.metadata.share_groups import all_of
 
 from .dump_report import Report
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
-from segbroker.segments.inert_settings import INERT
-from segbroker.segments.units import expected, units_of, whole_with_unit
+from segbroker.segments.settings.inert_settings import INERT
+from segbroker.segments.settings.units import expected, units_of, whole_with_unit
 
 from .asking import ask, require_terminal, yes_option
 from .batch_limit import LIMITS, small_batches

@@ -26,7 +26,7 @@ from .standard_error import log_to_stderr
 from .topic import echo_table, json_option, open_admin
 
 if TYPE_CHECKING:
-    from segbroker.segments.manager import DiskManager
+    from segbroker.segments.directory.manager import DiskManager
 
 ITERATIONS_DEFAULT = 8_192
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
@@ -193,7 +193,7 @@ def remove(name: str, yes: bool, data_dir: Path | None, bootstrap: str) -> None:
         with open_admin(bootstrap) as admin:
             admin.delete_user(name)
     else:
-        from segbroker.segments.credentials import USER_UNSET
+        from segbroker.segments.metadata.credentials import USER_UNSET
 
         with _offline(data_dir) as manager:
             if name not in _stored(manager):
@@ -221,7 +221,7 @@ def _set(
         return
     from segbroker.broker.access.authentication import make_credentials
     from segbroker.protocol.sasl import check_user_name
-    from segbroker.segments.credentials import USER_SET, rows_of
+    from segbroker.segments.metadata.credentials import USER_SET, rows_of
 
     try:
         check_user_name(name)
@@ -254,7 +254,7 @@ def _offline(data_dir: Path, *, made: bool = False) -> "Iterator[DiskManager]":
 
     Raises StorageError, Failure.
     """
-    from segbroker.segments.manager import DiskManager
+    from segbroker.segments.directory.manager import DiskManager
 
     if not made and not (data_dir / "meta").exists():
         hint = "segbroker user add makes one, with its first user"
@@ -264,7 +264,7 @@ def _offline(data_dir: Path, *, made: bool = False) -> "Iterator[DiskManager]":
 
 
 def _stored(manager: "DiskManager") -> dict[str, dict[str, int]]:
-    from segbroker.segments.credentials import SECTION, credentials_of, names_of
+    from segbroker.segments.metadata.credentials import SECTION, credentials_of, names_of
 
     content = manager.section(SECTION) or {}
     return {

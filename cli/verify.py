@@ -27,7 +27,7 @@ from .standard_error import log_to_stderr
 from .words import plural
 
 if TYPE_CHECKING:
-    from segbroker.segments.findings import Finding, Progress
+    from segbroker.segments.checks.findings import Finding, Progress
     from segbroker.segments.report import RecoveryReport
 
 
@@ -62,8 +62,8 @@ def verify(ctx: click.Context, directory: Path, repair: bool, as_json: bool) -> 
 
 def _verified(directory: Path, repair: bool, as_json: bool) -> "Result":
     """Check, and repair when asked; told as it goes, but for JSON."""
-    from segbroker.segments.directory_check import lock_directory, repair_directory
-    from segbroker.segments.posix import PosixStorage
+    from segbroker.segments.checks.directory_check import lock_directory, repair_directory
+    from segbroker.segments.disk.posix import PosixStorage
 
     storage, root = PosixStorage(), str(directory)
     now_ms = time.time_ns() // 1_000_000
@@ -164,8 +164,8 @@ def _short(path: str, root: str) -> str:
 
 
 def _check(root: str, now_ms: int, *, quiet: bool) -> Check:
-    from segbroker.segments.directory_check import DirectoryChecker
-    from segbroker.segments.posix import PosixStorage
+    from segbroker.segments.checks.directory_check import DirectoryChecker
+    from segbroker.segments.disk.posix import PosixStorage
 
     with _counter(quiet=quiet) as progress:
         checker = DirectoryChecker(PosixStorage(), root, now_ms, progress)

@@ -17,8 +17,8 @@ from typing import Final
 from uuid import UUID
 
 from segbroker.protocol.record_batch import InvalidBatch, iter_batches, read_header
-from segbroker.segments.control import decode_event
 from segbroker.segments.errors import CorruptSegment
+from segbroker.segments.metadata.control import decode_event
 from segbroker.segments.wal.frames import (
     MAGIC,
     Frame,

@@ -21,8 +21,8 @@ from uuid import UUID
 from segbroker.protocol.checksums import xxh3_64
 from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
 
+from .disk.storage import TEMPORARY
 from .errors import InvalidTopicName
-from .storage import TEMPORARY
 
 _ALLOWED = re.compile(r"[A-Za-z0-9._-]+")
 _SEGMENT = re.compile(r"_segment_(0|[1-9][0-9]{0,18})\.(log|index|cleaned)")

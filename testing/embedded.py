@@ -23,8 +23,8 @@ import trio
 from segbroker.broker.configuration.config import BrokerConfig, join_address
 from segbroker.broker.server import Broker, call_soon_here
 from segbroker.client import Admin, Consumer, Producer, Record
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.wal.journal import WalConfig
 
 from .clock import Clock

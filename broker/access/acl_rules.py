@@ -25,7 +25,7 @@ from segbroker.protocol.acls import (
     Permission,
     ResourceType,
 )
-from segbroker.segments.acls import Acl
+from segbroker.segments.metadata.acls import Acl
 
 
 class Verdict(Enum):

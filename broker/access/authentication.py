@@ -30,7 +30,8 @@ from segbroker.protocol.scram import (
     is_password,
     make_credential,
 )
-from segbroker.segments.credentials import (
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata.credentials import (
     SECTION,
     USER_SET,
     USERS_SECRET,
@@ -39,7 +40,6 @@ from segbroker.segments.credentials import (
     rows_of,
     secret_of,
 )
-from segbroker.segments.manager import DiskManager
 
 from ..configuration.config import BrokerConfig, InvalidConfig
 from ..loop.lanes import Lanes

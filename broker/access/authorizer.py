@@ -6,8 +6,8 @@
         the rules (acl_rules.py)                                           -> yes or no
         no rule names the resource                  -> allow_everyone_if_no_acl_found, by default no
 
-Rules are control events (segments/acls.py): durable before their creation is answered, and in
-force from then on.  A change of a rule empties the cache of decisions as a whole.
+Rules are control events (segments/metadata/acls.py): durable before their creation is answered,
+and in force from then on.  A change of a rule empties the cache of decisions as a whole.
 
 Invariants: nobody is allowed anything that no rule, no super user and no setting says; a decision
 in the cache is one that the present rules would make.
@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from segbroker.protocol.acls import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceType
-from segbroker.segments.acls import CREATED, DELETED, SECTION, Acl, acls_of, packed
-from segbroker.segments.manager import DiskManager
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata.acls import CREATED, DELETED, SECTION, Acl, acls_of, packed
 
 from ..peers.peer import Peer
 from ..principal import Principal

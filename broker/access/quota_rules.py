@@ -14,7 +14,7 @@ by itself.  Addresses (`ip`) have a table of their own: this one, any.
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from segbroker.segments.quotas import Entity, entity_of
+from segbroker.segments.metadata.quotas import Entity, entity_of
 
 USER: Final = "user"
 CLIENT: Final = "client-id"

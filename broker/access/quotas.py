@@ -34,8 +34,8 @@ from typing import Final
 
 import trio
 
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.quotas import NAME_SIZE_MAX, SECTION, SET, Entity, quotas_of
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata.quotas import NAME_SIZE_MAX, SECTION, SET, Entity, quotas_of
 
 from ..peers.peer import Peer
 from .quota_rules import CONSUME, MUTATIONS, PRODUCE, REQUESTS, TIME, Found, find

@@ -44,7 +44,7 @@ from segbroker.protocol.messages_security import (
     DescribeAclsResponseAcl,
     DescribeAclsResponseResource,
 )
-from segbroker.segments.acls import ACLS_MAX, TEXT_SIZE_MAX, Acl, in_events
+from segbroker.segments.metadata.acls import ACLS_MAX, TEXT_SIZE_MAX, Acl, in_events
 
 from ..access.acl_rules import Rules
 from ..address import canonical_host

@@ -20,7 +20,7 @@ from segbroker.protocol.messages_admin import (
     DescribeConfigsResponseConfig,
     DescribeConfigsResponseSynonym,
 )
-from segbroker.segments.topic_config import Setting, TopicConfig
+from segbroker.segments.settings.topic_config import Setting, TopicConfig
 
 from ..configuration import kafka_settings
 from ..configuration.config import join_address, keys

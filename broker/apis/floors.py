@@ -19,7 +19,7 @@ from typing import Any, Final
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.record_batch import GapReason
 from segbroker.protocol.vendor import error_reply
-from segbroker.segments.accounting import Account
+from segbroker.segments.log.accounting import Account
 
 from ..core import Core
 from ..loop.pace import Pace

@@ -45,7 +45,7 @@ from segbroker.protocol.messages_groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from segbroker.segments.committed import ROWS_MAX
+from segbroker.segments.metadata.committed import ROWS_MAX
 
 from ..call import Call
 from ..core import Core

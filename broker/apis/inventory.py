@@ -33,7 +33,7 @@ from segbroker.protocol.messages_admin import (
     ListConfigResourcesResponseResource,
 )
 from segbroker.protocol.schema import ZERO_UUID
-from segbroker.segments.manager import TopicMeta
+from segbroker.segments.directory.manager import TopicMeta
 
 from ..call import Call
 from ..core import Core

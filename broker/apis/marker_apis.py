@@ -32,8 +32,8 @@ from segbroker.protocol.messages_transactions import (
     WriteTxnMarkersResponsePartition,
     WriteTxnMarkersResponseTopic,
 )
-from segbroker.segments.producers import Producer
-from segbroker.segments.transactions import Ending
+from segbroker.segments.log.producers import Producer
+from segbroker.segments.metadata.transactions import Ending
 
 from ..call import Call
 from ..core import Core

@@ -10,8 +10,8 @@
 Asking for one of Kafka's own topics (__consumer_offsets) creates none: INVALID_TOPIC_EXCEPTION,
 which a consumer says at once, for what it would wait for is not kept in a topic here.
 
-Asking for x_y where there is an x.y creates none either (segments/alike.py), with the same code:
-its creation is refused for as long as there is the other, and who waits would wait in vain.
+Asking for x_y where there is an x.y creates none either (segments/metadata/alike.py), with the same
+code: its creation is refused for as long as there is the other, and who waits would wait in vain.
 
 Who owes something of its quota of changes (quotas.py) creates none: the topic is unknown to it.
 
@@ -34,7 +34,7 @@ from segbroker.protocol.messages_core import (
     MetadataResponseTopic,
 )
 from segbroker.protocol.schema import ZERO_UUID
-from segbroker.segments.manager import TopicMeta
+from segbroker.segments.directory.manager import TopicMeta
 from segbroker.segments.names import is_topic_name
 
 from ..access.authorizer import CREATE, DESCRIBE, TOPIC

@@ -15,8 +15,8 @@ Versions 2 to 4 may say for how long an offset is kept (`retention_time_ms`): of
 An offset belongs to the topic that was meant: a deleted and recreated topic has none.  From
 version 10 on both name topics by id.
 
-Where the metadata of the broker is full (segments/metadata.py) what was never committed, or says
-more than it did, is refused with POLICY_VIOLATION; groups go on from where they are.
+Where the metadata of the broker is full (segments/metadata/metadata.py) what was never committed,
+or says more than it did, is refused with POLICY_VIOLATION; groups go on from where they are.
 
 Whoever asks for a partition twice is answered once; a group that a request asks about twice is
 refused the second time (42).  Large requests let others have their turn between their rows.
@@ -49,8 +49,8 @@ from segbroker.protocol.messages_transactions import (
     TxnOffsetCommitResponsePartition,
 )
 from segbroker.protocol.schema import ZERO_UUID
-from segbroker.segments.committed import ROWS_MAX, CommitRow, CommittedOffset, grows
-from segbroker.segments.metadata import TopicMeta
+from segbroker.segments.metadata.committed import ROWS_MAX, CommitRow, CommittedOffset, grows
+from segbroker.segments.metadata.metadata import TopicMeta
 
 from ..call import Call
 from ..core import Core

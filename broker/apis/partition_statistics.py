@@ -15,8 +15,8 @@ from typing import Any, Final, TypeAlias
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.vendor import error_reply
-from segbroker.segments.handler import DiskHandler
-from segbroker.segments.metadata import TopicMeta
+from segbroker.segments.metadata.metadata import TopicMeta
+from segbroker.segments.partition.handler import DiskHandler
 
 from ..core import Core
 from ..loop.pace import Pace

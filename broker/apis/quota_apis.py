@@ -36,7 +36,7 @@ from segbroker.protocol.messages_quotas import (
     DescribeClientQuotasResponseEntry,
     DescribeClientQuotasResponseValue,
 )
-from segbroker.segments.quotas import ENTITIES_MAX, NAME_SIZE_MAX, Entity, entity_of
+from segbroker.segments.metadata.quotas import ENTITIES_MAX, NAME_SIZE_MAX, Entity, entity_of
 
 from ..access.quota_rules import (
     ADDRESS,

@@ -41,8 +41,8 @@ from segbroker.protocol.messages_share_groups import (
     DescribeShareGroupOffsetsResponseTopic,
 )
 from segbroker.protocol.schema import ZERO_UUID
-from segbroker.segments.metadata import TopicMeta
-from segbroker.segments.share_groups import ROWS_MAX, SECTION, ShareRow, grows
+from segbroker.segments.metadata.metadata import TopicMeta
+from segbroker.segments.metadata.share_groups import ROWS_MAX, SECTION, ShareRow, grows
 
 from ..call import Call
 from ..core import Core

@@ -47,10 +47,10 @@ from segbroker.protocol.messages_admin import (
     DeleteTopicsResponse,
     DeleteTopicsResponseTopic,
 )
-from segbroker.segments.alike import folded
+from segbroker.segments.directory.manager import NewTopic, Outcome
 from segbroker.segments.errors import StorageError, TopicCollides, UnknownTopic
-from segbroker.segments.manager import NewTopic, Outcome
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.metadata.alike import folded
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from ..access.quota_rules import MUTATIONS
 from ..call import Call

@@ -23,7 +23,7 @@ from segbroker.protocol.messages_transactions import (
     ListTransactionsResponse,
     ListTransactionsResponseTransaction,
 )
-from segbroker.segments.transactions import State, Transaction
+from segbroker.segments.metadata.transactions import State, Transaction
 
 from ..call import Call
 from ..core import Core

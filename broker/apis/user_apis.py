@@ -41,7 +41,7 @@ from segbroker.protocol.scram import (
     ScramMechanism,
     credential_of,
 )
-from segbroker.segments.credentials import (
+from segbroker.segments.metadata.credentials import (
     USER_SET,
     USER_UNSET,
     USERS_MAX,

@@ -27,7 +27,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from segbroker.protocol.api_keys import FEATURES
 from segbroker.segments.errors import InvalidConfig as InvalidTopicConfig
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from ..address import InvalidConfig as InvalidConfig
 from ..address import join_address as join_address

@@ -16,7 +16,7 @@ from segbroker.protocol.messages_admin import (
     IncrementalAlterConfigsRequestConfig,
     IncrementalAlterConfigsRequestResource,
 )
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from ..refused import Refused
 

@@ -11,7 +11,7 @@ value.
 from dataclasses import MISSING, Field, field
 from typing import Any, Final, TypeAlias
 
-from segbroker.segments.units import expected, units_of, whole_with_unit
+from segbroker.segments.settings.units import expected, units_of, whole_with_unit
 
 from ..address import InvalidConfig
 

@@ -3,7 +3,7 @@
 Keys of the configuration; config.py puts them together.  Each stands below one topic setting
 (`topic` of its metadata), of all topics at once, those that there are among them: as in Kafka,
 whose names they have.  What of it does not go with the settings of a topic itself is left out for
-that topic (segments/topic_config.py).
+that topic (segments/settings/topic_config.py).
 """
 
 from dataclasses import dataclass

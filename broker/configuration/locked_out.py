@@ -11,8 +11,8 @@ Not refused: the first user, or rule, may come by another listener.
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from segbroker.segments import acls, credentials
-from segbroker.segments.manager import DiskManager
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata import acls, credentials
 
 from .config import BrokerConfig
 from .listener_spec import SecurityProtocol

@@ -2,9 +2,10 @@
 
     this broker, while it ran  >  every broker, so  >  flags, variables, file  >  default
 
-The first two are control events (segments/broker_settings.py), made by IncrementalAlterConfigs and
-AlterConfigs on a broker (its id, or "" for every one).  They outlive a restart, also one with other
-flags; unsetting them brings back what the nearest other place says.  `config` is the result.
+The first two are control events (segments/metadata/broker_settings.py), made by
+IncrementalAlterConfigs and AlterConfigs on a broker (its id, or "" for every one).  They outlive a
+restart, also one with other flags; unsetting them brings back what the nearest other place says.
+`config` is the result.
 
 | refused with INVALID_REQUEST | because |
 |---|---|
@@ -24,8 +25,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import structlog
 import trio
 
-from segbroker.segments.broker_settings import SECTION, SET, settings_of
-from segbroker.segments.manager import DiskManager
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata.broker_settings import SECTION, SET, settings_of
 
 from ..recording import recorded
 from .config import BrokerConfig, InvalidConfig

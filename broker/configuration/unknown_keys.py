@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Final
 
-from segbroker.segments.topic_config import KEYS as TOPIC_KEYS
+from segbroker.segments.settings.topic_config import KEYS as TOPIC_KEYS
 
 _TOPIC_SETTINGS: Final = frozenset(key.name for key in TOPIC_KEYS)
 _SERVICE_PORT: Final = re.compile(r"(SEGBROKER(?:_[A-Z0-9_]+)?)_PORT")

@@ -20,8 +20,8 @@ from segbroker.protocol.messages_core import (
     FetchResponseTopic,
 )
 from segbroker.segments.errors import OffsetOutOfRange
-from segbroker.segments.handler import ReadPlan
-from segbroker.segments.transaction_index import AbortedRanges
+from segbroker.segments.log.transaction_index import AbortedRanges
+from segbroker.segments.partition.handler import ReadPlan
 
 from ..access.quotas import UNLIMITED
 from ..core import Core

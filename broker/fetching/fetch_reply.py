@@ -25,7 +25,7 @@ from segbroker.protocol.messages_core import (
     FetchResponse,
 )
 from segbroker.segments.errors import SegmentReplaced
-from segbroker.segments.handler import ReadPlan
+from segbroker.segments.partition.handler import ReadPlan
 
 from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error

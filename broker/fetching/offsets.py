@@ -32,7 +32,7 @@ from segbroker.protocol.messages_core import (
     OffsetForLeaderEpochResponsePartition,
     OffsetForLeaderEpochResponseTopic,
 )
-from segbroker.segments.handler import DiskHandler
+from segbroker.segments.partition.handler import DiskHandler
 
 from ..call import Call
 from ..core import Core

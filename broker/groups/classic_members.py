@@ -30,7 +30,7 @@ from typing import Final
 
 from segbroker.protocol.consumer_protocol import decode_subscription, encode_assignment
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.consumer_groups import Classic
+from segbroker.segments.metadata.consumer_groups import Classic
 
 from ..refused import Refused
 from .consumer_group import JOIN, ConsumerGroup

@@ -40,7 +40,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.consumer_groups import KeptGroup
+from segbroker.segments.metadata.consumer_groups import KeptGroup
 
 from ..refused import Refused
 from .consumer_members import Beat, ConsumerMember, MaySee, Reconciled, Told

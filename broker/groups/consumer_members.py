@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
-from segbroker.segments.consumer_groups import Classic, Has, Says
+from segbroker.segments.metadata.consumer_groups import Classic, Has, Says
 
 from .server_assignors import Partition, Subscriber, TopicId
 

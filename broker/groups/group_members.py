@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 from uuid import uuid4
 
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.generations import KeptMember
+from segbroker.segments.metadata.generations import KeptMember
 
 _PREFIX_SIZE_MAX: Final = 1_000
 """Bytes of a client id or an instance id that a member id begins with."""

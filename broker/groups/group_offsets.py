@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from uuid import UUID
 
-from segbroker.segments.committed import (
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata.committed import (
     COMMITTED,
     FORGOTTEN,
     CommitRow,
@@ -12,7 +13,6 @@ from segbroker.segments.committed import (
     ForgetRow,
     offsets_of,
 )
-from segbroker.segments.manager import DiskManager
 
 from ..recording import Done
 from .offset_events import record_rows

@@ -33,7 +33,7 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.generations import Generation
+from segbroker.segments.metadata.generations import Generation
 
 from .assignor_choice import vote
 from .group_members import Joined, Member, Members, Synced

@@ -18,8 +18,8 @@ import structlog
 import trio
 
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.broker_settings import GROUP_SECTION, GROUP_SET, settings_of
-from segbroker.segments.manager import DiskManager
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata.broker_settings import GROUP_SECTION, GROUP_SET, settings_of
 
 from ..configuration.config import BrokerConfig, InvalidConfig
 from ..configuration.config_key import text_of

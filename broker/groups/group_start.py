@@ -16,8 +16,8 @@ from typing import TypeAlias
 
 import structlog
 
-from segbroker.segments.consumer_groups import KeptGroup
-from segbroker.segments.manager import DiskManager
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata.consumer_groups import KeptGroup
 
 from ..configuration.exposure import is_loopback
 from ..refused import Refused

@@ -26,8 +26,8 @@ from segbroker.protocol.consumer_protocol import (
     encode_assignment,
 )
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.consumer_groups import Classic, Has, KeptGroup, Says
-from segbroker.segments.generations import Generation, KeptMember
+from segbroker.segments.metadata.consumer_groups import Classic, Has, KeptGroup, Says
+from segbroker.segments.metadata.generations import Generation, KeptMember
 
 from ..configuration.config import BrokerConfig
 from ..refused import Refused

@@ -19,8 +19,8 @@ from typing import Final
 import structlog
 
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.committed import offsets_count
-from segbroker.segments.manager import DiskManager
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata.committed import offsets_count
 
 from ..configuration.config import BrokerConfig
 from ..recording import Done, ignored, logged

@@ -25,8 +25,8 @@ from typing import Final
 import structlog
 
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.generations import Generation
-from segbroker.segments.manager import DiskManager
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata.generations import Generation
 
 from ..configuration.config import BrokerConfig
 from ..loop.deadlines import Deadlines

@@ -29,7 +29,8 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from segbroker.protocol.vendor import pack
-from segbroker.segments.consumer_groups import (
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata.consumer_groups import (
     CONSUMER_GROUP,
     SECTION,
     Has,
@@ -39,7 +40,6 @@ from segbroker.segments.consumer_groups import (
     groups_in,
     has_members,
 )
-from segbroker.segments.manager import DiskManager
 
 from ..recording import Done, ignored, logged
 from .consumer_group import ConsumerGroup

@@ -19,9 +19,9 @@ it is again.  A kill between the two loses the time.
 from collections.abc import Callable
 from typing import Final
 
-from segbroker.segments.committed import last_commit_ms
-from segbroker.segments.emptied import EMPTIED, SECTION, emptied_ms
-from segbroker.segments.manager import DiskManager
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata.committed import last_commit_ms
+from segbroker.segments.metadata.emptied import EMPTIED, SECTION, emptied_ms
 
 from ..recording import logged
 

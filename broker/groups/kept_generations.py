@@ -22,7 +22,8 @@ from typing import Final
 import structlog
 
 from segbroker.protocol.vendor import pack
-from segbroker.segments.generations import (
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata.generations import (
     GENERATION,
     SECTION,
     Generation,
@@ -31,7 +32,6 @@ from segbroker.segments.generations import (
     number_of,
     protocol_type_of,
 )
-from segbroker.segments.manager import DiskManager
 
 from ..recording import Done, ignored, logged
 from .kept_sizes import KeptSizes

@@ -7,8 +7,8 @@ that had sent two requests.
 
 from collections.abc import Sequence
 
-from segbroker.segments.committed import CommitRow, ForgetRow, pieces
-from segbroker.segments.manager import DiskManager
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata.committed import CommitRow, ForgetRow, pieces
 
 from ..recording import Done
 

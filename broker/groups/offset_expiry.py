@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from segbroker.protocol.consumer_protocol import subscribed_topics
-from segbroker.segments.committed import CommittedOffset, Content, all_of
+from segbroker.segments.metadata.committed import CommittedOffset, Content, all_of
 
 from .consumer_group import ConsumerGroup
 from .group import Group

@@ -1,8 +1,8 @@
 """All share groups of a broker, as far as who is in them; what they did with records is in Shares.
 
 A name is that of one kind of group.  A share group is there while it has members, had some a moment
-ago (group_kept_empty_ms), or something is written down of it (segments/share_groups.py): this is
-for good, as in Kafka, until somebody deletes it.  Members and epochs are in memory alone.
+ago (group_kept_empty_ms), or something is written down of it (segments/metadata/share_groups.py):
+this is for good, as in Kafka, until somebody deletes it.  Members and epochs are in memory alone.
 
 Groups has them among its own, counts them together, and asks here whether a name is theirs.
 """
@@ -13,8 +13,8 @@ from typing import Final
 import structlog
 
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.share_groups import SECTION
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata.share_groups import SECTION
 
 from ..configuration.config import BrokerConfig
 from ..loop.deadlines import Deadlines

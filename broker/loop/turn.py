@@ -26,7 +26,7 @@ from typing import Final, Protocol
 import structlog
 import trio
 
-from segbroker.segments.failing import CallSoon
+from segbroker.segments.partition.failing import CallSoon
 
 log = structlog.get_logger()
 

@@ -14,8 +14,8 @@ from typing import Final
 
 from segbroker.protocol.messages_core import FetchResponseAbortedTransaction
 from segbroker.protocol.record_batch import iter_batches, read_header
-from segbroker.segments.handler import DiskHandler
-from segbroker.segments.transaction_index import AbortedRanges
+from segbroker.segments.log.transaction_index import AbortedRanges
+from segbroker.segments.partition.handler import DiskHandler
 
 READ_COMMITTED: Final = 1
 

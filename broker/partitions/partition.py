@@ -21,8 +21,8 @@ import structlog
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.record_batch import BatchHeader
 from segbroker.segments.errors import StorageError
-from segbroker.segments.failing import CallSoon
-from segbroker.segments.handler import AppendResult, DiskHandler
+from segbroker.segments.partition.failing import CallSoon
+from segbroker.segments.partition.handler import AppendResult, DiskHandler
 from segbroker.segments.wal.group import Acknowledge
 
 from ..error_map import wire_error

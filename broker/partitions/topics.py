@@ -25,10 +25,10 @@ import structlog
 import trio
 
 from segbroker.protocol.errors import ErrorCode
+from segbroker.segments.directory.manager import DiskManager, NewTopic, Outcome, TopicMeta
 from segbroker.segments.errors import StorageError, TopicExists, UnknownTopic
-from segbroker.segments.handler import DiskHandler
-from segbroker.segments.manager import DiskManager, NewTopic, Outcome, TopicMeta
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.partition.handler import DiskHandler
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from ..configuration.config import BrokerConfig
 from ..error_map import STORAGE_FAILURES, wire_error

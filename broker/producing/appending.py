@@ -25,8 +25,8 @@ from segbroker.protocol.compression import Codec
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.record_batch import BatchHeader, check_batch, read_header
 from segbroker.segments.errors import LogClosed, PartitionReadOnly
-from segbroker.segments.handler import AppendResult
-from segbroker.segments.topic_config import TimestampType
+from segbroker.segments.partition.handler import AppendResult
+from segbroker.segments.settings.topic_config import TimestampType
 
 from ..core import Core
 from ..partitions.partition import Partition

@@ -32,7 +32,7 @@ from segbroker.protocol.messages_share_groups import (
     ShareFetchResponseTopic,
 )
 from segbroker.segments.errors import SegmentReplaced
-from segbroker.segments.handler import ReadPlan
+from segbroker.segments.partition.handler import ReadPlan
 
 from ..access.authorizer import READ, TOPIC
 from ..apis.later_reply import LaterReply

@@ -7,7 +7,7 @@ aborted transactions.
 from collections.abc import Iterator, Sequence
 
 from segbroker.protocol.record_batch import BatchHeader, iter_batches, read_header
-from segbroker.segments.transaction_index import AbortedRanges
+from segbroker.segments.log.transaction_index import AbortedRanges
 
 from .pieces import Acquired, Batch
 

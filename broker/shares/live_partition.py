@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from segbroker.segments.share_groups import Span
+from segbroker.segments.metadata.share_groups import Span
 
 from ..partitions.partition import Partition
 from .share_partition import SharePartition

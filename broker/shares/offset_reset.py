@@ -1,6 +1,6 @@
 """The offset at which a share group begins in a partition that is new to it (share_reset.py)."""
 
-from segbroker.segments.handler import DiskHandler
+from segbroker.segments.partition.handler import DiskHandler
 
 from ..groups.group_keys import SHARE_RESET
 from ..groups.group_settings import GroupSettings

@@ -11,7 +11,7 @@ Change            what acknowledgements change, once that is durable
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from segbroker.segments.share_groups import RecordState, Span
+from segbroker.segments.metadata.share_groups import RecordState, Span
 
 AVAILABLE: Final = RecordState.AVAILABLE
 ACQUIRED: Final = RecordState.ACQUIRED

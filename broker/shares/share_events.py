@@ -1,16 +1,16 @@
 """Where share groups stand, written down: mostly one control event, of many rows several.
 
-An event is of limited size (segments/share_groups.py), and what it is about may be as much as a
-request holds.  The events of one call lie behind each other; after a kill in between the first of
-them are there, as after a client that had sent two requests.
+An event is of limited size (segments/metadata/share_groups.py), and what it is about may be as much
+as a request holds.  The events of one call lie behind each other; after a kill in between the first
+of them are there, as after a client that had sent two requests.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from segbroker.protocol.schema import ZERO_UUID
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.share_groups import (
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata.share_groups import (
     FORGOTTEN,
     OFFSETS_SET,
     STATES,

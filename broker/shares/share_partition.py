@@ -29,7 +29,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.share_groups import RecordState, ShareState, Span
+from segbroker.segments.metadata.share_groups import RecordState, ShareState, Span
 
 from ..refused import Refused
 from .pieces import (

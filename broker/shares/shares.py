@@ -24,9 +24,9 @@ import structlog
 import trio
 
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.metadata import TopicMeta
-from segbroker.segments.share_groups import (
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata.metadata import TopicMeta
+from segbroker.segments.metadata.share_groups import (
     SECTION,
     RecordState,
     ShareRow,

@@ -30,9 +30,9 @@ import trio
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.record_batch import BatchHeader
-from segbroker.segments.committed import CommitRow
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.transactions import (
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata.committed import CommitRow
+from segbroker.segments.metadata.transactions import (
     DECIDED,
     FORGOTTEN,
     SECTION,

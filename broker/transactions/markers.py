@@ -22,8 +22,8 @@ import trio
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.markers import MARKER_SIZE, Outcome, encode_marker
 from segbroker.protocol.record_batch import read_header
-from segbroker.segments.topic_config import Durability
-from segbroker.segments.transactions import Ending, Transaction
+from segbroker.segments.metadata.transactions import Ending, Transaction
+from segbroker.segments.settings.topic_config import Durability
 
 from ..error_map import STORAGE_FAILURES
 from ..loop.lanes import Lanes

@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from segbroker.segments.manager import DiskManager
+from segbroker.segments.directory.manager import DiskManager
 
 from ..loop.lanes import Lanes
 

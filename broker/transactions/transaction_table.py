@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from segbroker.segments.transactions import State, Transaction
+from segbroker.segments.metadata.transactions import State, Transaction
 
 from ..groups.groups import monotonic_ms
 

@@ -23,9 +23,8 @@ import structlog
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.markers import Outcome
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.topic_config import Durability
-from segbroker.segments.transactions import (
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata.transactions import (
     BOOT_UNKNOWN,
     SECTION,
     Ending,
@@ -33,6 +32,7 @@ from segbroker.segments.transactions import (
     Transaction,
     queries_before,
 )
+from segbroker.segments.settings.topic_config import Durability
 
 from ..configuration.config import BrokerConfig
 from ..groups.groups import monotonic_ms

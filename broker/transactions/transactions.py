@@ -35,8 +35,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.committed import CommitRow
-from segbroker.segments.transactions import EPOCH_LAST, Decision, State, Transaction
+from segbroker.segments.metadata.committed import CommitRow
+from segbroker.segments.metadata.transactions import EPOCH_LAST, Decision, State, Transaction
 
 PARTITIONS_MAX: Final = 10_000
 """Partitions and staged offsets of one transaction; more are refused (42)."""

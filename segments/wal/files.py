@@ -30,7 +30,7 @@ from typing import Final
 
 import structlog
 
-from ..storage import Storage, StorageFile, make_dirs, read_file, write_all
+from ..disk.storage import Storage, StorageFile, make_dirs, read_file, write_all
 from .frames import FRAMES_BEGIN, Header, frames_end, header_blocks
 from .kept import copy_out, kept_path, spent_path
 

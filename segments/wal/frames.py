@@ -56,7 +56,7 @@ from typing import Final, NamedTuple
 
 import xxhash
 
-from ..storage import Buffer
+from ..disk.storage import Buffer
 from .trailers import TRAILER_SIZE, encode_trailer, trailer_at
 
 MAGIC: Final = b"SBWL"

@@ -30,7 +30,7 @@ from typing import Final
 import structlog
 
 from ..background import Housekeeper
-from ..storage import Storage, make_dirs
+from ..disk.storage import Storage, make_dirs
 from .files import SPARE_FILES, ShardFiles, discard_used, is_short, unlink_free
 from .frames import FILE_SIZE_MIN, FRAMES_BEGIN, OVERHEAD, Frame, FrameType, frames_end
 from .group import CallSoon, Done, Source

@@ -26,7 +26,7 @@ from typing import Final
 
 import structlog
 
-from ..storage import Buffer, Storage, make_dirs, replace_file
+from ..disk.storage import Buffer, Storage, make_dirs, replace_file
 from .frames import (
     FRAMES_BEGIN,
     HEADER_AT_END,

@@ -12,7 +12,7 @@ Thread-safe: one thread appends, the shard's takes; the lock is held for a copy 
 import threading
 from typing import Final
 
-from ..storage import Buffer
+from ..disk.storage import Buffer
 from .frames import OVERHEAD, Frame, FrameType
 
 _BATCHES: Final = FrameType.BATCHES

@@ -39,8 +39,8 @@ import structlog
 
 from segbroker.protocol.checksums import xxh3_64
 
+from ..disk.storage import Buffer, Storage, read_file
 from ..errors import UnsupportedFormat
-from ..storage import Buffer, Storage, read_file
 from .files import list_files
 from .frames import (
     AFTER_FAILURE,

@@ -47,7 +47,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from ..background import Housekeeper
-from ..storage import Buffer, write_all
+from ..disk.storage import Buffer, write_all
 from .files import ShardFiles, WalFile
 from .frames import (
     AWAITS_MARK,

@@ -12,9 +12,9 @@ from structlog.typing import EventDict
 from segbroker.broker.configuration.config import merge
 from segbroker.broker.core import wall_ms
 from segbroker.broker.server import Broker, call_soon_here
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.storage import Storage
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import Storage
 from segbroker.segments.wal.journal import WalConfig
 
 ROOT = "/data"

@@ -13,9 +13,9 @@ from segbroker.protocol.messages_transactions import (
     WriteTxnMarkersResponse,
 )
 from segbroker.protocol.record_batch import check_batch, encode_batch
+from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import PartitionReadOnly
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.transactions import State
+from segbroker.segments.metadata.transactions import State
 
 from ..support.wire_client import WireClient, connect, values
 from ..support.wire_transactions import NOW_MS, V1, VERSIONS, Tx, aborted, read, some, stands, until

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from segbroker.broker.access.acl_rules import Rules, Verdict
 from segbroker.protocol.acls import Operation, PatternType, Permission, ResourceType
-from segbroker.segments.acls import Acl
+from segbroker.segments.metadata.acls import Acl
 
 PRINCIPALS = ["User:alice", "User:bob", "User:*"]
 HOSTS = ["10.0.0.1", "10.0.0.2", "*"]

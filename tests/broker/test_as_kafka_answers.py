@@ -10,7 +10,7 @@ import trio
 
 from segbroker.protocol.api_keys import SERVED, ApiKey
 from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryStorage
 
 from ..compare.cases_groups import joining, stood, synced
 from ..compare.stage import Stage

@@ -25,10 +25,10 @@ from segbroker.protocol.api_keys import SERVED, ApiKey, is_served
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.vendor import VendorKey
-from segbroker.segments.acls import Acl
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import StorageError
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.metadata.acls import Acl
 
 from ..support.wire_client import (
     Closed,

@@ -6,7 +6,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.vendor import VendorKey
-from segbroker.segments.age_clock import JUMP_MS
+from segbroker.segments.directory.age_clock import JUMP_MS
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect

@@ -11,8 +11,8 @@ from segbroker.broker.configuration.config import keys
 from segbroker.broker.configuration.kafka_settings import KAFKA_SETTINGS
 from segbroker.protocol import messages_admin as messages
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.broker_settings import SET
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.metadata.broker_settings import SET
 
 from ..support.wire_client import Closed, WireClient, connect
 from .conftest import Events, manager, serving

@@ -6,10 +6,10 @@ import pytest
 import trio
 
 from segbroker.broker import chores
-from segbroker.segments.cleaner import Cleaner
+from segbroker.segments.directory.cleaner import Cleaner
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.directory.scrubbing import Scrubber
 from segbroker.segments.errors import StorageError
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.scrubbing import Scrubber
 
 from ..support.wire_client import connect, values
 from ..support.wire_transactions import Tx, read, until

@@ -29,7 +29,7 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect
@@ -114,7 +114,7 @@ async def test_offsets_of_a_topic_with_a_long_name_are_deleted_however_many_they
     topic, partitions = "t" * 200, 300
     async with serving() as broker, connect(broker.address) as client:
         await client.create(topic, partitions)
-        monkeypatch.setattr("segbroker.segments.metadata_log.EVENT_SIZE_MAX", 20_000)
+        monkeypatch.setattr("segbroker.segments.metadata.metadata_log.EVENT_SIZE_MAX", 20_000)
         assert partitions * len(topic) > broker.core.topics.manager.event_size_max
         for partition in range(partitions):
             assert await commit(client, topic, 7, partition=partition) == 0

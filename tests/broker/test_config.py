@@ -20,8 +20,8 @@ from segbroker.broker.configuration.config import (
     split_address,
 )
 from segbroker.broker.configuration.logs import configure
-from segbroker.segments.inert_settings import INERT
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.settings.inert_settings import INERT
+from segbroker.segments.settings.topic_config import TopicConfig
 
 ROOT = Path(__file__).parent.parent.parent
 

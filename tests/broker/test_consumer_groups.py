@@ -42,7 +42,7 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
 )
-from segbroker.segments.acls import Acl
+from segbroker.segments.metadata.acls import Acl
 
 from ..support.wire_client import WireClient, connect
 from .conftest import serving

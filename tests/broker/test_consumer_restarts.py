@@ -28,9 +28,9 @@ from segbroker.protocol.messages_groups import (
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
-from segbroker.segments.generations import GENERATION, Generation, KeptMember
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.metadata.generations import GENERATION, Generation, KeptMember
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient

@@ -18,8 +18,8 @@ from segbroker.protocol.messages_consumer_groups import (
 )
 from segbroker.protocol.messages_core import FetchResponse
 from segbroker.protocol.messages_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from segbroker.segments.committed import CommitRow
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.metadata.committed import CommitRow
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import Closed, connect, fetch_request, values

@@ -24,7 +24,7 @@ from segbroker.protocol.messages_core import (
     OffsetForLeaderEpochResponse,
 )
 from segbroker.protocol.vendor import VendorKey
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.wire_client import WireClient, connect, fetch_request, values
 from .conftest import serving

@@ -18,8 +18,8 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
 from segbroker.protocol.messages_core import ProduceResponse
 from segbroker.protocol.record_batch import Codec, encode_batch
-from segbroker.segments.handler import DiskHandler
-from segbroker.segments.partition_log import PartitionLog
+from segbroker.segments.log.partition_log import PartitionLog
+from segbroker.segments.partition.handler import DiskHandler
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import (

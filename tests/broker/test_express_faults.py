@@ -24,8 +24,8 @@ from segbroker.broker.server import Broker
 from segbroker.protocol.messages_core import ProduceResponse
 from segbroker.protocol.record_batch import decode_batch, iter_batches, read_header
 from segbroker.protocol.schema import records_view
-from segbroker.segments.memory import MemoryFile, MemoryStorage
-from segbroker.segments.storage import Buffer
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.disk.storage import Buffer
 
 from ..support.wire_client import Closed, WireClient, batch, connect, produce_request
 from .conftest import serving

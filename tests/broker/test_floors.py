@@ -8,8 +8,8 @@ from segbroker.broker.apis.floors import PARTITIONS_MAX
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.record_batch import GapReason
 from segbroker.protocol.vendor import VendorKey
-from segbroker.segments.deleting import evict, unlink_doomed
-from segbroker.segments.sealing import seal
+from segbroker.segments.log.deleting import evict, unlink_doomed
+from segbroker.segments.log.sealing import seal
 
 from ..support.wire_client import WireClient, connect, values
 from .conftest import serving

@@ -5,7 +5,7 @@ import pytest
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import OffsetCommitResponse
 from segbroker.protocol.messages_transactions import InitProducerIdRequest, InitProducerIdResponse
-from segbroker.segments import metadata
+from segbroker.segments.metadata import metadata
 
 from ..support.wire_client import connect
 from ..support.wire_transactions import Tx

@@ -12,7 +12,7 @@ from segbroker.broker.groups.group import Group
 from segbroker.broker.groups.group_members import Joined, Joining, Synced
 from segbroker.broker.groups.group_rounds import OnRecorded, Record, State
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.generations import Generation, KeptMember
+from segbroker.segments.metadata.generations import Generation, KeptMember
 
 SESSION_MS = 10_000
 REBALANCE_MS = 30_000

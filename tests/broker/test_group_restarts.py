@@ -19,8 +19,8 @@ from segbroker.protocol.messages_groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.storage import Storage
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import Storage
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect

@@ -49,8 +49,8 @@ from segbroker.protocol.messages_placement import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.storage import Space
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import Space
 from segbroker.testing.embedded import EmbeddedBroker
 
 from ..support.wire_client import WireClient, batch, connect

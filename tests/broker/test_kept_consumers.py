@@ -18,8 +18,8 @@ from segbroker.broker.groups.offset_expiry import Expiry
 from segbroker.broker.groups.server_assignors import Partition
 from segbroker.broker.refused import Refused
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.consumer_groups import SECTION, Content, changed, groups_in
-from segbroker.segments.manager import DiskManager
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata.consumer_groups import SECTION, Content, changed, groups_in
 
 from .test_consumer_group import SESSION_MS, TOPICS, Client, Topic, group, part, settle, topics_of
 

@@ -23,7 +23,7 @@ from segbroker.protocol.messages_transactions import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.daemon import start
 from ..support.wire_client import connect

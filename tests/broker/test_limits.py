@@ -17,7 +17,7 @@ from segbroker.protocol.messages_core import (
     ProduceResponse,
 )
 from segbroker.protocol.messages_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.wire_client import Closed, batch, connect, fetch_request, produce_request, values
 from .classic_member import ClassicMember

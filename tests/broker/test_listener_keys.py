@@ -13,7 +13,7 @@ from segbroker.broker.configuration.config import BrokerConfig, InvalidConfig, k
 from segbroker.broker.peers.tls import CertificateUnusable
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.certificates import Authority
 from ..support.wire_client import connect

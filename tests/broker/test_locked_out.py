@@ -5,8 +5,8 @@ from typing import Any, Final
 import pytest
 
 from segbroker.protocol.acls import Operation, PatternType, Permission, ResourceType
-from segbroker.segments.acls import CREATED, Acl
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.metadata.acls import CREATED, Acl
 
 from .conftest import Events, serving
 

@@ -37,7 +37,7 @@ from segbroker.protocol.messages_security import (
 from segbroker.protocol.sasl import encode_plain
 from segbroker.protocol.schema import Message
 from segbroker.protocol.scram import ScramClient, ScramMechanism, salted_password
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.wire_client import Closed, WireClient, connect
 from .conftest import Events, serving

@@ -9,7 +9,7 @@ import trio
 from segbroker.broker.producing.produce_run import Run
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import FetchResponse, ProduceResponse
-from segbroker.segments.handler import DiskHandler
+from segbroker.segments.partition.handler import DiskHandler
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import batch, connect, fetch_request, produce_request, values

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from segbroker.broker.loop.long_lived import OPENED_MIN, Spared
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.wire_client import connect
 from .conftest import serving

@@ -8,7 +8,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient

@@ -21,7 +21,7 @@ from segbroker.protocol.consumer_protocol import (
     encode_subscription,
 )
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.generations import Generation
+from segbroker.segments.metadata.generations import Generation
 
 from .test_consumer_group import REBALANCE_MS, SESSION_MS, Client, group, topics_of
 

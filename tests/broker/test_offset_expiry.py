@@ -13,7 +13,7 @@ from segbroker.protocol.messages_groups import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.gated_storage import GatedStorage
 from ..support.waiting import DEADLINE_S

@@ -19,9 +19,9 @@ from segbroker.protocol.messages_core import (
     ListOffsetsResponse,
     ProduceResponse,
 )
+from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import StorageError
-from segbroker.segments.handler import DiskHandler
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.partition.handler import DiskHandler
 
 from ..segments.tools import flip
 from ..support.gated_storage import GatedStorage

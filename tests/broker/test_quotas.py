@@ -23,8 +23,8 @@ from segbroker.protocol.messages_core import (
     MetadataResponse,
     ProduceResponse,
 )
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.quotas import Entity, entity_of
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.metadata.quotas import Entity, entity_of
 
 from ..support.wire_client import (
     Closed,

@@ -12,7 +12,7 @@ from segbroker.protocol.messages_core import (
     ProduceResponse,
 )
 from segbroker.protocol.record_batch import GapReason
-from segbroker.segments.sealing import seal
+from segbroker.segments.log.sealing import seal
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, batch, connect, fetch_request, values

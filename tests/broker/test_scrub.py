@@ -5,7 +5,7 @@ from typing import Any
 import trio
 
 from segbroker.protocol.vendor import VendorKey
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryStorage
 
 from ..segments.tools import flip
 from ..support.wire_client import connect

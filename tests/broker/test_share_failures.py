@@ -10,8 +10,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.metadata_log import Done
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.metadata.metadata_log import Done
 from segbroker.segments.wal.journal import Wal
 
 from ..support.wire_client import WireClient

@@ -19,7 +19,7 @@ from segbroker.protocol.messages_admin import (
     DeleteRecordsRequestTopic,
     DeleteRecordsResponse,
 )
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.wire_client import WireClient, connect
 from ..support.wire_shares import (

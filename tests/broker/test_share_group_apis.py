@@ -33,8 +33,8 @@ from segbroker.protocol.messages_transactions import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.share_groups import STATES, ShareRow, states_fields
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.metadata.share_groups import STATES, ShareRow, states_fields
 
 from ..support.wire_client import WireClient, connect
 from .conftest import serving

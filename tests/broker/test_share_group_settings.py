@@ -6,7 +6,7 @@ from segbroker.broker.configuration.config import BrokerConfig, InvalidConfig
 from segbroker.broker.groups import group_keys
 from segbroker.broker.groups.share_reset import parse_reset
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.wire_client import connect
 from .conftest import serving

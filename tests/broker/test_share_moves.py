@@ -11,9 +11,9 @@ from segbroker.broker.shares.reply_budget import REPLIES_BYTES_MAX
 from segbroker.broker.shares.shares import LOCKS_WHERE_FULL
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import OffsetCommitResponse
-from segbroker.segments import metadata
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.metadata_log import MetadataLog
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata import metadata
+from segbroker.segments.metadata.metadata_log import MetadataLog
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect

@@ -27,9 +27,9 @@ from segbroker.protocol.messages_share_groups import (
     DescribeShareGroupOffsetsResponse,
 )
 from segbroker.protocol.schema import ZERO_UUID
-from segbroker.segments import metadata
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.share_groups import ROWS_MAX, STATES, ShareRow, Span, states_fields
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.metadata import metadata
+from segbroker.segments.metadata.share_groups import ROWS_MAX, STATES, ShareRow, Span, states_fields
 
 from ..support.share_members import JOIN, LEAVE, say
 from ..support.wire_client import WireClient, connect

@@ -29,7 +29,7 @@ from segbroker.broker.shares.pieces import (
 )
 from segbroker.broker.shares.share_partition import SharePartition
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.share_groups import RecordState, ShareState, Span, overlaid
+from segbroker.segments.metadata.share_groups import RecordState, ShareState, Span, overlaid
 
 LIMITS = Limits(locks=30, deliveries=4, lock_ms=100)
 MEMBERS = ("a", "b")

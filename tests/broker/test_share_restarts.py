@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.wire_client import connect
 from ..support.wire_shares import (

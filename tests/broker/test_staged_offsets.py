@@ -17,7 +17,7 @@ from segbroker.protocol.messages_groups import (
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.wire_client import WireClient, connect
 from ..support.wire_groups import GROUP, WireMember

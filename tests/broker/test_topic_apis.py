@@ -27,8 +27,8 @@ from segbroker.protocol.messages_core import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from segbroker.segments.directory.manager import NewTopic, Outcome
 from segbroker.segments.errors import TopicExists
-from segbroker.segments.manager import NewTopic, Outcome
 
 from ..support.waiting import DEADLINE_S
 from ..support.wire_client import (

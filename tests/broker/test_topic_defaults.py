@@ -4,7 +4,7 @@ from segbroker.protocol import messages_admin as messages
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ProduceResponse
 from segbroker.protocol.record_batch import encode_batch
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.wire_client import WireClient, connect, produce_request
 from .conftest import serving

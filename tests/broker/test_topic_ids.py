@@ -30,7 +30,7 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
 )
-from segbroker.segments.manager import TopicMeta
+from segbroker.segments.directory.manager import TopicMeta
 
 from ..support.wire_client import (
     WireClient,

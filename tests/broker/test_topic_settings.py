@@ -6,8 +6,8 @@ from segbroker.protocol.compression import Codec
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ProduceResponse, ProduceResponsePartition
 from segbroker.protocol.record_batch import encode_batch
-from segbroker.segments.inert_settings import INERT
-from segbroker.segments.topic_config import KEYS
+from segbroker.segments.settings.inert_settings import INERT
+from segbroker.segments.settings.topic_config import KEYS
 
 from ..support.wire_client import WireClient, connect, produce_request
 from .conftest import serving

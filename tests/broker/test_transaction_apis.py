@@ -14,8 +14,8 @@ from segbroker.protocol.messages_transactions import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
+from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import PartitionReadOnly
-from segbroker.segments.memory import MemoryStorage
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import connect, fetch_request, values

@@ -11,9 +11,9 @@ from segbroker.broker.groups.groups import monotonic_ms
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.record_batch import check_batch, encode_batch
+from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import PartitionReadOnly
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.transactions import DECIDED, TRANSACTION, State
+from segbroker.segments.metadata.transactions import DECIDED, TRANSACTION, State
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect, values

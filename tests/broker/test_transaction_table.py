@@ -6,7 +6,7 @@ import threading
 import trio
 
 from segbroker.broker.transactions.transaction_table import Entry, TransactionTable
-from segbroker.segments.transactions import Transaction
+from segbroker.segments.metadata.transactions import Transaction
 
 
 async def test_all_is_asked_by_a_lane_while_ids_are_added() -> None:

@@ -11,8 +11,8 @@ from segbroker.broker.transactions import transactions
 from segbroker.broker.transactions.transactions import Verdict
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.markers import Outcome
-from segbroker.segments.committed import CommitRow
-from segbroker.segments.transactions import (
+from segbroker.segments.metadata.committed import CommitRow
+from segbroker.segments.metadata.transactions import (
     EPOCH_LAST,
     Ending,
     State,

@@ -5,7 +5,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from segbroker.broker.loop.turn import FAN_OUT_MAX, Turn, end_passes
 from segbroker.broker.server import call_soon_here
-from segbroker.segments.failing import CallSoon
+from segbroker.segments.partition.failing import CallSoon
 
 
 class Woken:

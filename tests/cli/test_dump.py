@@ -10,10 +10,10 @@ from click.testing import CliRunner
 
 from segbroker.cli.main import segbroker as segbroker_command
 from segbroker.client import Admin, Producer
-from segbroker.segments.generations import GENERATION, Generation, KeptMember
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.share_groups import STATES, ShareRow, Span, states_fields
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata.generations import GENERATION, Generation, KeptMember
+from segbroker.segments.metadata.share_groups import STATES, ShareRow, Span, states_fields
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from ..support.daemon import start
 from .conftest import in_process as segbroker

@@ -9,7 +9,7 @@ from segbroker.cli.exit_codes import ExitCode
 from segbroker.cli.retention import cleaning_lines, retention_lines
 from segbroker.client import Producer
 from segbroker.client.cleaning import Cleaning
-from segbroker.segments.topic_config import Durability, TopicConfig
+from segbroker.segments.settings.topic_config import Durability, TopicConfig
 from segbroker.testing.embedded import EmbeddedBroker
 
 from ..support.waiting import until

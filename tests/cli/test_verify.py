@@ -15,9 +15,9 @@ import structlog
 from click.testing import CliRunner
 
 from segbroker.cli.main import segbroker as segbroker_command
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.manifest import RowKind, decode_manifest
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.files.manifest import RowKind, decode_manifest
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from ..segments.tools import append, batch_of
 from ..support.daemon import start

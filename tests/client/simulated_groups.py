@@ -59,7 +59,7 @@ from segbroker.protocol.messages_groups import (
 )
 from segbroker.protocol.record_batch import encode_batch, read_header
 from segbroker.protocol.schema import Message
-from segbroker.segments.generations import Generation
+from segbroker.segments.metadata.generations import Generation
 
 from .simulated import Cluster
 

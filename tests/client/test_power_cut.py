@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from segbroker.client import AsyncConsumer, Consumer, Gap, Record
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryStorage
 
 from ..broker.conftest import serving
 from ..support.ports import keep_port

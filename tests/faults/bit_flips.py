@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from random import Random
 
+from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import StorageError
-from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.wal.replay import Replay, replay
 
 from .damage import (

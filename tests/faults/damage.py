@@ -30,11 +30,11 @@ from segbroker.protocol.record_batch import (
     iter_batches,
     read_header,
 )
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage, _Directory, _Inode
 from segbroker.segments.errors import SegmentReplaced, StorageError
-from segbroker.segments.handler import DiskHandler
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage, _Directory, _Inode
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.partition.handler import DiskHandler
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from .history import Partition
 

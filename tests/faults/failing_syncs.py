@@ -17,9 +17,9 @@ from random import Random
 from typing import Final
 
 from segbroker.protocol.record_batch import check_batch, encode_batch
+from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.errors import PartitionReadOnly, StorageError, UnknownTopic
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.settings.topic_config import TopicConfig
 from tests.simulation.disk import Disk, Mount
 from tests.simulation.history import Key
 from tests.simulation.threads import Threads

@@ -20,10 +20,10 @@ from typing import Final
 import pytest
 
 from segbroker.protocol.record_batch import check_batch, encode_batch, iter_batches, read_header
+from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.errors import DiskFull, SegmentReplaced
-from segbroker.segments.handler import DiskHandler
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.partition.handler import DiskHandler
+from segbroker.segments.settings.topic_config import TopicConfig
 
 PAGE: Final = 4_096
 FRAME_BYTES: Final = 1_500

@@ -18,8 +18,8 @@ from typing import Any
 
 from trio.lowlevel import in_trio_run
 
-from segbroker.segments.posix import PosixFile
-from segbroker.segments.storage import Buffer
+from segbroker.segments.disk.posix import PosixFile
+from segbroker.segments.disk.storage import Buffer
 
 LATER_S = 3.0
 

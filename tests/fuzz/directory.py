@@ -16,10 +16,10 @@ from segbroker.protocol.record_batch import (
     encode_batch,
     iter_batches,
 )
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import SegmentReplaced
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.settings.topic_config import TopicConfig
 
 ROOT = "data"
 TOPIC = "fuzzed"

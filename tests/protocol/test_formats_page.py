@@ -13,7 +13,7 @@ from struct import Struct
 import pytest
 
 from segbroker.protocol.record_batch import GapReason, check_batch, gap_batches, gap_reason
-from segbroker.segments.control import KINDS
+from segbroker.segments.metadata.control import KINDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
 TYPES = {

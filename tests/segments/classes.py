@@ -1,10 +1,10 @@
 """What the tests of the durability classes share: a broker's disk with one topic, and its gaps."""
 
 from segbroker.protocol.record_batch import GapReason, gap_reason, iter_batches, read_header
-from segbroker.segments.handler import DiskHandler
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.partition.handler import DiskHandler
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from .tools import append, batch_of, read_from
 

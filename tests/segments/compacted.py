@@ -13,12 +13,12 @@ from segbroker.protocol.record_batch import (
     iter_batches,
     read_header,
 )
-from segbroker.segments.cleaner import Cleaner
-from segbroker.segments.handler import DiskHandler
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.sealing import seal
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.directory.cleaner import Cleaner
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.log.sealing import seal
+from segbroker.segments.partition.handler import DiskHandler
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from .tools import SMALL, append, read_from
 

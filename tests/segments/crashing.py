@@ -7,8 +7,8 @@ handler of ordinary failures takes it for one.
 
 import errno
 
-from segbroker.segments.memory import MemoryFile, MemoryStorage
-from segbroker.segments.storage import Buffer
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.disk.storage import Buffer
 
 
 class Killed(BaseException):

@@ -5,11 +5,11 @@ import random
 import pytest
 
 from segbroker.protocol.record_batch import encode_batch, read_header
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import PartitionReadOnly
-from segbroker.segments.handler import DiskHandler
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.partition.handler import DiskHandler
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from .test_journaling import SyncCounting
 from .tools import read_from

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryFile, MemoryStorage
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 
 from .tools import SMALL, append, batch_of, offsets_in, read_from
 

@@ -3,7 +3,9 @@
 import pytest
 
 from segbroker.protocol.record_batch import GapReason, read_header
-from segbroker.segments.ceilings import BLOCK, IDLE_MS
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import read_file, write_temporary
 from segbroker.segments.errors import (
     CorruptMetadata,
     InvalidConfig,
@@ -11,11 +13,9 @@ from segbroker.segments.errors import (
     OffsetOutOfRange,
     OutOfOrderSequence,
 )
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.producers import ProducerTable
-from segbroker.segments.storage import read_file, write_temporary
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.log.producers import ProducerTable
+from segbroker.segments.metadata.ceilings import BLOCK, IDLE_MS
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from .classes import gaps_in, manager_on, topic_with
 from .crashing import CrashingStorage, Killed

@@ -1,8 +1,8 @@
 """A wall clock that is set back, by an hour say: what is due every second goes on."""
 
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from .tools import append, batch_of
 

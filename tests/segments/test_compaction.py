@@ -7,10 +7,10 @@ import pytest
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.markers import Outcome
 from segbroker.protocol.record_batch import GapReason, gap_reason, read_header
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import read_file, replace_file
 from segbroker.segments.errors import KeylessRecords, SegmentReplaced
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.sealing import seal
-from segbroker.segments.storage import read_file, replace_file
+from segbroker.segments.log.sealing import seal
 
 from .compacted import DAY, Compacted
 from .tools import append, batch_of, flip

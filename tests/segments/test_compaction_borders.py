@@ -8,14 +8,13 @@ import pytest
 
 from segbroker.protocol.markers import Outcome
 from segbroker.protocol.record_batch import read_header
-from segbroker.segments.clean_points import NEVER_CLEANED, POINTS_MAX
+from segbroker.segments.compaction.swapping import NewSegment
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.disk.storage import read_file, replace_file
 from segbroker.segments.errors import CorruptSegment
-from segbroker.segments.index import ENTRY_SIZE, BlockBuilder
-from segbroker.segments.manifest import Row, RowKind
-from segbroker.segments.memory import MemoryFile, MemoryStorage
-from segbroker.segments.segment import OFFSET_SPAN_MAX
-from segbroker.segments.storage import read_file, replace_file
-from segbroker.segments.swapping import NewSegment
+from segbroker.segments.files.clean_points import NEVER_CLEANED, POINTS_MAX
+from segbroker.segments.files.index import ENTRY_SIZE, OFFSET_SPAN_MAX, BlockBuilder
+from segbroker.segments.files.manifest import Row, RowKind
 
 from .compacted import DAY, NOW, Compacted
 from .tools import flip

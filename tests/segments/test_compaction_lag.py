@@ -2,9 +2,9 @@
 
 import pytest
 
-from segbroker.segments.memory import MemoryFile, MemoryStorage
-from segbroker.segments.sealing import seal
-from segbroker.segments.unopened import Unopened
+from segbroker.segments.directory.unopened import Unopened
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.log.sealing import seal
 
 from .compacted import DAY, NOW, Compacted
 from .test_compaction_meanwhile import offsets_of, roll

@@ -10,14 +10,14 @@ from segbroker.protocol.batch_pure import write_varint
 from segbroker.protocol.checksums import crc32c
 from segbroker.protocol.markers import Outcome
 from segbroker.protocol.record_batch import GapReason, read_header
-from segbroker.segments import compacting, swapping
-from segbroker.segments.columns import SealedSegments
-from segbroker.segments.compacting import RETRY_MS
-from segbroker.segments.deleting import evict
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.sealing import seal
-from segbroker.segments.topic_config import TopicConfig
-from segbroker.segments.transaction_index import Aborted
+from segbroker.segments.compaction import compacting, swapping
+from segbroker.segments.compaction.compacting import RETRY_MS
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.log.columns import SealedSegments
+from segbroker.segments.log.deleting import evict
+from segbroker.segments.log.sealing import seal
+from segbroker.segments.log.transaction_index import Aborted
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from .compacted import Compacted
 from .tools import append

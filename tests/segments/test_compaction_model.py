@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.markers import Outcome
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.sealing import seal
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.log.sealing import seal
 
 from .compacted import DAY, Compacted
 

@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segbroker.protocol.vendor import unpack
-from segbroker.segments.consumer_groups import (
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.metadata.consumer_groups import (
     CONSUMER_GROUP,
     SECTION,
     Classic,
@@ -19,12 +21,10 @@ from segbroker.segments.consumer_groups import (
     groups_in,
     has_members,
 )
-from segbroker.segments.control import Event, apply, apply_all, decode_event
-from segbroker.segments.generations import GENERATION, Generation, KeptMember
-from segbroker.segments.generations import SECTION as GENERATIONS
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.metadata import Metadata, decode_metadata
+from segbroker.segments.metadata.control import Event, apply, apply_all, decode_event
+from segbroker.segments.metadata.generations import GENERATION, Generation, KeptMember
+from segbroker.segments.metadata.generations import SECTION as GENERATIONS
+from segbroker.segments.metadata.metadata import Metadata, decode_metadata
 
 text = st.text(st.characters(codec="utf-8"), max_size=5)
 partitions = st.sets(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.extent import share
 from .crash import alike

@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 
 from segbroker.protocol.record_batch import GapReason, gap_reason, iter_batches, read_header
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.disk.posix import PosixStorage
+from segbroker.segments.disk.storage import read_file, write_all
 from segbroker.segments.errors import (
     CorruptSegment,
     DiskFull,
@@ -16,12 +20,8 @@ from segbroker.segments.errors import (
     SegmentReplaced,
     StorageError,
 )
-from segbroker.segments.handler import DiskHandler
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryFile, MemoryStorage
-from segbroker.segments.posix import PosixStorage
-from segbroker.segments.storage import read_file, write_all
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.partition.handler import DiskHandler
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from .crash.recording import Fault, RecordingStorage
 from .crashing import CrashingFile, CrashingStorage, Killed

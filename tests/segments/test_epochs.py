@@ -4,14 +4,14 @@ that are believed cost."""
 import pytest
 
 from segbroker.protocol.record_batch import gap_reason, iter_batches, read_header
-from segbroker.segments.epochs import epochs_of
-from segbroker.segments.handler import DiskHandler
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.manifest import HEADER_SIZE as MANIFEST_HEADER_SIZE
-from segbroker.segments.manifest import ROW_SIZE, RowKind, decode_manifest
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.storage import read_file
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import read_file
+from segbroker.segments.files.manifest import HEADER_SIZE as MANIFEST_HEADER_SIZE
+from segbroker.segments.files.manifest import ROW_SIZE, RowKind, decode_manifest
+from segbroker.segments.partition.handler import DiskHandler
+from segbroker.segments.recovery.epochs import epochs_of
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from .tools import SMALL, append, batch_of, flip, read_from
 

@@ -12,16 +12,16 @@ from unittest.mock import patch
 import pytest
 
 from segbroker.protocol.record_batch import iter_batches, read_header
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.directory.upkeep import RECOVERIES_FAILED_MAX
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage, _Inode
+from segbroker.segments.disk.storage import Buffer
 from segbroker.segments.errors import DiskFull, PartitionReadOnly, StorageError
-from segbroker.segments.handler import DiskHandler
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryFile, MemoryStorage, _Inode
-from segbroker.segments.metadata import Metadata
-from segbroker.segments.partition_log import PartitionLog
+from segbroker.segments.log.partition_log import PartitionLog
+from segbroker.segments.metadata.metadata import Metadata
+from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.report import RecoveryReport, ReportRow
-from segbroker.segments.storage import Buffer
-from segbroker.segments.topic_config import TopicConfig
-from segbroker.segments.upkeep import RECOVERIES_FAILED_MAX
+from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.journal import WalConfig
 from segbroker.segments.wal.replay import shard_number
 

@@ -4,9 +4,9 @@ reader may finish with it, nobody else may get it."""
 from collections.abc import Callable
 
 from segbroker.protocol.record_batch import GapReason
-from segbroker.segments.deleting import evict, unlink_doomed
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.errors import CorruptSegment
-from segbroker.segments.memory import MemoryFile, MemoryStorage
+from segbroker.segments.log.deleting import evict, unlink_doomed
 
 from .compacted import Compacted
 from .test_damage import FOLDER, manager_on, readable

@@ -6,20 +6,20 @@ from collections.abc import Callable
 import pytest
 
 from segbroker.protocol.record_batch import GapReason
-from segbroker.segments.accounting import Missing, account
-from segbroker.segments.columns import SealedSegments
-from segbroker.segments.deleting import (
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import Storage, read_file
+from segbroker.segments.files.manifest import Row, RowKind
+from segbroker.segments.library.log import SegmentedLog
+from segbroker.segments.log.accounting import Missing, account
+from segbroker.segments.log.columns import SealedSegments
+from segbroker.segments.log.deleting import (
     compact_manifest,
     delete_records_before,
     evict,
     unlink_doomed,
 )
-from segbroker.segments.log import SegmentedLog
-from segbroker.segments.manifest import Row, RowKind
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.log.sealing import seal
 from segbroker.segments.names import LogPaths
-from segbroker.segments.sealing import seal
-from segbroker.segments.storage import Storage, read_file
 
 from .crashing import CrashingStorage
 from .tools import SMALL, flip, values_of

@@ -9,12 +9,12 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from segbroker.protocol.record_batch import check_batch, encode_batch
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import StorageFile
 from segbroker.segments.errors import PartitionReadOnly
-from segbroker.segments.handler import DiskHandler
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.storage import StorageFile
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.partition.handler import DiskHandler
+from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.inline_sync import (
     BUDGET_DIVISOR,
     BURST_S,

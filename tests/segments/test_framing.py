@@ -3,7 +3,7 @@
 import pytest
 
 from segbroker.segments.errors import BatchTooLarge, StreamCutShort
-from segbroker.segments.framing import FixedSize, Framing, Lines, WholeStream
+from segbroker.segments.library.framing import FixedSize, Framing, Lines, WholeStream
 
 
 def values_of(framing: Framing, pieces: list[bytes], size_max: int = 100) -> list[bytes]:

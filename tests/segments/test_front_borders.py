@@ -4,13 +4,13 @@ ages, caps."""
 import pytest
 
 from segbroker.protocol.markers import Outcome
-from segbroker.segments.columns import SealedSegments
+from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import PartitionFull, PartitionReadOnly, StorageError
-from segbroker.segments.manifest import Row, RowKind
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.producers import KnownBatch, Producer, ProducerTable, decode_producers
-from segbroker.segments.salvaging import FIRST_RETRY_MS, Retry
-from segbroker.segments.transaction_index import NONE_OPEN, Aborted, TransactionIndex
+from segbroker.segments.files.manifest import Row, RowKind
+from segbroker.segments.log.columns import SealedSegments
+from segbroker.segments.log.producers import KnownBatch, Producer, ProducerTable, decode_producers
+from segbroker.segments.log.salvaging import FIRST_RETRY_MS, Retry
+from segbroker.segments.log.transaction_index import NONE_OPEN, Aborted, TransactionIndex
 
 from .crash.recording import Fault, RecordingStorage
 from .test_retention import manager_on, partition_on

@@ -5,12 +5,12 @@ import errno
 import pytest
 
 from segbroker.protocol.record_batch import check_batch, encode_batch
-from segbroker.segments.directory_check import DirectoryChecker
+from segbroker.segments.checks.directory_check import DirectoryChecker
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.disk.storage import Buffer, Space
 from segbroker.segments.errors import StorageError
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryFile, MemoryStorage
-from segbroker.segments.storage import Buffer, Space
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.journal import Wal
 from segbroker.segments.wal.replay import Replay
 

@@ -4,8 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segbroker.protocol.vendor import unpack
-from segbroker.segments.control import Event, apply, decode_event
-from segbroker.segments.generations import (
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.metadata.control import Event, apply, decode_event
+from segbroker.segments.metadata.generations import (
     GENERATION,
     SECTION,
     Content,
@@ -16,9 +18,7 @@ from segbroker.segments.generations import (
     has_members,
     number_of,
 )
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.metadata import Metadata, decode_metadata
+from segbroker.segments.metadata.metadata import Metadata, decode_metadata
 
 text = st.text(st.characters(codec="utf-8"), max_size=5)
 members = st.builds(

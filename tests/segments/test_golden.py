@@ -9,13 +9,13 @@ from pathlib import Path
 from uuid import UUID
 
 from segbroker.protocol.record_batch import check_batch
-from segbroker.segments.committed import offsets_of
-from segbroker.segments.control import apply_all, decode_event
-from segbroker.segments.index import Block, decode_index
-from segbroker.segments.manifest import Row, RowKind, decode_manifest, encode_manifest
-from segbroker.segments.metadata import SETTLED, Ceiling, decode_metadata
-from segbroker.segments.producers import KnownBatch, decode_producers
-from segbroker.segments.recovery import scan
+from segbroker.segments.decisions import scan
+from segbroker.segments.files.index import Block, decode_index
+from segbroker.segments.files.manifest import Row, RowKind, decode_manifest, encode_manifest
+from segbroker.segments.log.producers import KnownBatch, decode_producers
+from segbroker.segments.metadata.committed import offsets_of
+from segbroker.segments.metadata.control import apply_all, decode_event
+from segbroker.segments.metadata.metadata import SETTLED, Ceiling, decode_metadata
 from segbroker.segments.wal.frames import (
     FRAMES_BEGIN,
     Frame,

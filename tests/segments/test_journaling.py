@@ -4,14 +4,14 @@ import errno
 
 import pytest
 
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.disk.storage import Buffer, read_file
 from segbroker.segments.errors import DiskFull, PartitionReadOnly
-from segbroker.segments.handler import DiskHandler
-from segbroker.segments.journaling import Journaling
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryFile, MemoryStorage
-from segbroker.segments.partition_log import PartitionLog
-from segbroker.segments.storage import Buffer, read_file
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.log.partition_log import PartitionLog
+from segbroker.segments.partition.handler import DiskHandler
+from segbroker.segments.partition.journaling import Journaling
+from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.frames import Frame
 from segbroker.segments.wal.journal import WalConfig
 from segbroker.segments.wal.replay import scan_wal_file

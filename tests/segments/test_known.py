@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from structlog.testing import capture_logs
 
-from segbroker.segments.memory import MemoryFile, MemoryStorage
-from segbroker.segments.topic_config import TopicConfig
-from segbroker.segments.unopened import Unopened
+from segbroker.segments.directory.unopened import Unopened
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from .classes import manager_on, topic_with
 from .tools import offsets_in, read_from

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from segbroker.protocol.record_batch import InvalidBatch, encode_batch, read_header
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.posix import PosixStorage
 from segbroker.segments.errors import BatchTooLarge, LogClosed, OffsetOutOfRange
-from segbroker.segments.log import SegmentedLog
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.posix import PosixStorage
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.library.log import SegmentedLog
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from .tools import SMALL, offsets_in, values_of
 

@@ -8,8 +8,8 @@ from segbroker.protocol.checksums import crc32c
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.markers import Outcome
 from segbroker.protocol.record_batch import encode_batch
-from segbroker.segments import lookup
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.log import lookup
 
 from .compacted import NOW, Compacted
 from .tools import append, flip, lose_wal

@@ -3,6 +3,11 @@
 import errno
 from uuid import UUID
 
+from segbroker.segments.checks.findings import Level
+from segbroker.segments.checks.log_check import LogChecker
+from segbroker.segments.directory.manager import DiskManager, NewTopic, TopicMeta
+from segbroker.segments.directory.topic_registry import REMOVED_AT_ONCE
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.errors import (
     InvalidPartitions,
     InvalidTopicName,
@@ -11,15 +16,10 @@ from segbroker.segments.errors import (
     TopicExists,
     UnknownTopic,
 )
-from segbroker.segments.findings import Level
-from segbroker.segments.log_check import LogChecker
-from segbroker.segments.manager import DiskManager, NewTopic, TopicMeta
-from segbroker.segments.memory import MemoryFile, MemoryStorage
-from segbroker.segments.metadata import encode_topic
+from segbroker.segments.metadata.metadata import encode_topic
 from segbroker.segments.names import partition_paths
-from segbroker.segments.survey import Circumstances
-from segbroker.segments.topic_config import TopicConfig
-from segbroker.segments.topic_registry import REMOVED_AT_ONCE
+from segbroker.segments.recovery.survey import Circumstances
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from .tools import append, batch_of, offsets_in, read_from
 

@@ -9,12 +9,12 @@ from uuid import UUID
 import pytest
 
 from segbroker.protocol import limits
-from segbroker.segments import control, metadata
-from segbroker.segments.control import Event, apply, decode_event, register
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import CorruptSegment, StorageError, UnsupportedFormat
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.metadata import (
+from segbroker.segments.metadata import control, metadata
+from segbroker.segments.metadata.control import Event, apply, decode_event, register
+from segbroker.segments.metadata.metadata import (
     RETIRED_MAX,
     VERSION,
     Ceiling,
@@ -23,8 +23,8 @@ from segbroker.segments.metadata import (
     decode_metadata,
     encode_topic,
 )
-from segbroker.segments.metadata_log import Done, MetadataLog
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.metadata.metadata_log import Done, MetadataLog
+from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.replay import replay
 
 from .classes import gaps_in

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from segbroker.protocol.record_batch import GapReason, decode_batch, iter_batches, read_header
-from segbroker.segments.deleting import evict, unlink_doomed
-from segbroker.segments.handler import DiskHandler
-from segbroker.segments.log import SegmentedLog
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.sealing import seal
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.library.log import SegmentedLog
+from segbroker.segments.log.deleting import evict, unlink_doomed
+from segbroker.segments.log.sealing import seal
+from segbroker.segments.partition.handler import DiskHandler
 
 from ..support.extent import share
 from .tools import SMALL, append, batch_of, read_from

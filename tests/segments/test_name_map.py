@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segbroker.segments.name_map import NameMap, plain
+from segbroker.segments.metadata.name_map import NameMap, plain
 
 NAMES = st.sampled_from([f"group-{number}" for number in range(8)] + ["", "ü", "x" * 300])
 CHANGES = st.lists(st.tuples(NAMES, st.none() | st.integers()))

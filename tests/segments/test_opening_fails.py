@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import pytest
 
+from segbroker.segments.directory.manager import SMALL_WAL, DiskManager
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.errors import CorruptMetadata, StorageError
-from segbroker.segments.manager import SMALL_WAL, DiskManager
-from segbroker.segments.memory import MemoryFile, MemoryStorage
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from .tools import append, batch_of, offsets_in, read_from
 

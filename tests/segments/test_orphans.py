@@ -1,7 +1,7 @@
 """Directories of no topic: what a start removes, and what it never does."""
 
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage, _Directory
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage, _Directory
 
 from .tools import SMALL, append, batch_of, offsets_in, read_from
 

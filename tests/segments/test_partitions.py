@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import read_file, replace_file
 from segbroker.segments.errors import (
     DataDirectoryLocked,
     DiskFull,
@@ -18,13 +21,10 @@ from segbroker.segments.errors import (
     TopicExists,
     UnknownTopic,
 )
-from segbroker.segments.handler import DiskHandler
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.manifest import decode_manifest, encode_manifest
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.files.manifest import decode_manifest, encode_manifest
 from segbroker.segments.names import owner_of, partition_paths
-from segbroker.segments.storage import read_file, replace_file
-from segbroker.segments.topic_config import Durability, TopicConfig
+from segbroker.segments.partition.handler import DiskHandler
+from segbroker.segments.settings.topic_config import Durability, TopicConfig
 
 from .crashing import CrashingStorage
 from .tools import SMALL, append, batch_of, flip, offsets_in, read_from

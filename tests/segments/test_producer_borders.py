@@ -13,13 +13,13 @@ from segbroker.protocol.record_batch import (
     gap_batches,
     iter_batches,
 )
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import read_file, replace_file, write_all
 from segbroker.segments.errors import InvalidProducerEpoch, OutOfOrderSequence
-from segbroker.segments.handler import PRODUCER_EXPIRATION_MS, DiskHandler
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.producers import WINDOW
-from segbroker.segments.storage import read_file, replace_file, write_all
-from segbroker.segments.transaction_index import Aborted
+from segbroker.segments.log.producers import WINDOW
+from segbroker.segments.log.transaction_index import Aborted
+from segbroker.segments.partition.handler import PRODUCER_EXPIRATION_MS, DiskHandler
 
 from .test_retention import manager_on, partition_on
 from .tools import append, batch_of, flip, lose_wal

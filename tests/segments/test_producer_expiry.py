@@ -2,9 +2,9 @@
 
 from types import TracebackType
 
-from segbroker.segments.handler import PRODUCER_EXPIRATION_MS, DiskHandler
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.producers import AFTER_START_MS
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.log.producers import AFTER_START_MS
+from segbroker.segments.partition.handler import PRODUCER_EXPIRATION_MS, DiskHandler
 
 from .test_retention import manager_on, partition_on
 from .tools import append, batch_of

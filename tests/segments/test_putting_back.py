@@ -3,11 +3,11 @@
 import pytest
 
 from segbroker.protocol.record_batch import check_batch, encode_batch, iter_batches
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import read_file
 from segbroker.segments.errors import StorageError
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.storage import read_file
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.frames import FRAMES_BEGIN, FrameType, header_of
 from segbroker.segments.wal.scanning import scan_file
 

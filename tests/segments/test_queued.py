@@ -8,6 +8,7 @@ import pytest
 
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.record_batch import read_header
+from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import (
     BatchTooLarge,
     LogClosed,
@@ -15,10 +16,9 @@ from segbroker.segments.errors import (
     PartitionReadOnly,
     QueueFull,
 )
-from segbroker.segments.log import SegmentedLog
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.queued import BATCH_OVERHEAD, RECORD_OVERHEAD, QueuedLog
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.library.log import SegmentedLog
+from segbroker.segments.library.queued import BATCH_OVERHEAD, RECORD_OVERHEAD, QueuedLog
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from ..support.gated_storage import GatedStorage
 from .crashing import CrashingStorage

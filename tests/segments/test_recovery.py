@@ -3,11 +3,11 @@
 import pytest
 
 from segbroker.protocol.record_batch import GapReason, gap_reason, iter_batches, read_header
-from segbroker.segments.log import SegmentedLog
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.recovery import Decision, Tail, decide
-from segbroker.segments.storage import read_file, write_all
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.decisions import Decision, Tail, decide
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import read_file, write_all
+from segbroker.segments.library.log import SegmentedLog
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from .crashing import CrashingStorage, Killed
 from .tools import SMALL, flip, values_of

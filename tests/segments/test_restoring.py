@@ -5,11 +5,11 @@ import errno
 import pytest
 
 from segbroker.protocol.record_batch import gap_reason, iter_batches, read_header
-from segbroker.segments.handler import DiskHandler
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryFile, MemoryStorage
-from segbroker.segments.storage import read_file, write_all
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.disk.storage import read_file, write_all
+from segbroker.segments.partition.handler import DiskHandler
+from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.journal import WalConfig
 
 from .tools import SMALL, append, batch_of, flip, read_from

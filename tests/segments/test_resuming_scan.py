@@ -4,8 +4,8 @@ import pytest
 
 from segbroker.protocol.batch_layout import HEADER_SIZE
 from segbroker.protocol.record_batch import emptied_batch, encode_batch, read_header
-from segbroker.segments.recovery import Scan, Tail, scan
-from segbroker.segments.segment import OFFSET_SPAN_MAX
+from segbroker.segments.decisions import Scan, Tail, scan
+from segbroker.segments.files.index import OFFSET_SPAN_MAX
 
 
 def batch(offset: int, value: bytes = b"value", producer_id: int = -1) -> bytes:

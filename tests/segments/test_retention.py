@@ -3,13 +3,13 @@
 import pytest
 
 from segbroker.protocol.record_batch import GapReason
-from segbroker.segments.age_clock import HOLD_MS, JUMP_MS, AgeClock, ClockFile
+from segbroker.segments.directory.age_clock import HOLD_MS, JUMP_MS, AgeClock, ClockFile
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.directory.unopened import OPENS_MAX, PEEKS_MAX, Unopened
+from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import DiskFull, PartitionFull
-from segbroker.segments.handler import DiskHandler
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.topic_config import TopicConfig
-from segbroker.segments.unopened import OPENS_MAX, PEEKS_MAX, Unopened
+from segbroker.segments.partition.handler import DiskHandler
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from .crashing import CrashingStorage
 from .tools import SMALL, append, batch_of, offsets_in, read_from

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryFile, MemoryStorage
-from segbroker.segments.posix import PosixFile, PosixStorage
-from segbroker.segments.scrubbing import Scrubber
-from segbroker.segments.storage import Advice, read_file, write_all
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.directory.scrubbing import Scrubber
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.disk.posix import PosixFile, PosixStorage
+from segbroker.segments.disk.storage import Advice, read_file, write_all
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from .tools import SMALL, append, batch_of, flip
 

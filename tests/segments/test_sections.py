@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from segbroker.segments import transactions
-from segbroker.segments.control import Event, apply_all
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import Storage, read_file, write_all
 from segbroker.segments.errors import StorageError, UnsupportedFormat
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.metadata import Metadata, decode_metadata
-from segbroker.segments.storage import Storage, read_file, write_all
+from segbroker.segments.metadata import transactions
+from segbroker.segments.metadata.control import Event, apply_all
+from segbroker.segments.metadata.metadata import Metadata, decode_metadata
 
 ID = bytes(15) + b"\1"
 FIELDS: tuple[tuple[str, dict[str, Any]], ...] = (

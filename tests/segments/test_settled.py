@@ -3,11 +3,11 @@
 import pytest
 
 from segbroker.protocol.record_batch import GapReason
-from segbroker.segments.ceilings import BLOCK
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import read_file
 from segbroker.segments.errors import CorruptMetadata, OutOfOrderSequence
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.storage import read_file
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.metadata.ceilings import BLOCK
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from .classes import gaps_in, manager_on, topic_with
 from .tools import append, batch_of, flip, lose_wal

@@ -7,10 +7,10 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segbroker.segments.control import Event, apply_all
-from segbroker.segments.metadata import Metadata, decode_metadata
-from segbroker.segments.name_map import plain
-from segbroker.segments.share_groups import (
+from segbroker.segments.metadata.control import Event, apply_all
+from segbroker.segments.metadata.metadata import Metadata, decode_metadata
+from segbroker.segments.metadata.name_map import plain
+from segbroker.segments.metadata.share_groups import (
     FORGOTTEN,
     OFFSETS_SET,
     SECTION,

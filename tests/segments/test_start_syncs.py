@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from segbroker.protocol.record_batch import check_batch, encode_batch
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import StorageError
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from .crash.observing import see_handler
 from .crash.recording import Fault, RecordingStorage

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from segbroker.segments.log import SegmentedLog
-from segbroker.segments.memory import MemoryFile, MemoryStorage
-from segbroker.segments.posix import PosixStorage
-from segbroker.segments.storage import (
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.disk.posix import PosixStorage
+from segbroker.segments.disk.storage import (
     Advice,
     Storage,
     make_dirs,
@@ -19,6 +18,7 @@ from segbroker.segments.storage import (
     replace_file,
     write_all,
 )
+from segbroker.segments.library.log import SegmentedLog
 
 from .tools import SMALL, flip, values_of
 
@@ -60,7 +60,7 @@ def test_a_kill_keeps_the_boot_and_a_power_cut_ends_it() -> None:
 
 
 def test_a_platform_without_a_boot_id_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segbroker.segments.posix.BOOT_ID", "/nonexistent/boot_id")
+    monkeypatch.setattr("segbroker.segments.disk.posix.BOOT_ID", "/nonexistent/boot_id")
     assert PosixStorage().boot_id() == ""
 
 

@@ -11,6 +11,9 @@ import trio
 
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.record_batch import read_header
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.disk.posix import PosixStorage
+from segbroker.segments.disk.storage import Buffer, Storage
 from segbroker.segments.errors import (
     BatchTooLarge,
     LogClosed,
@@ -21,11 +24,8 @@ from segbroker.segments.errors import (
     StreamFailed,
     StreamTooLarge,
 )
-from segbroker.segments.log import SegmentedLog
-from segbroker.segments.memory import MemoryFile, MemoryStorage
-from segbroker.segments.posix import PosixStorage
-from segbroker.segments.storage import Buffer, Storage
-from segbroker.segments.streaming import (
+from segbroker.segments.library.log import SegmentedLog
+from segbroker.segments.library.streaming import (
     FixedSize,
     Lines,
     OnFailure,
@@ -34,7 +34,7 @@ from segbroker.segments.streaming import (
     append_stream,
     append_stream_async,
 )
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from .crashing import CrashingStorage, Killed
 from .tools import SMALL, values_of

@@ -3,16 +3,16 @@
 import pytest
 
 from segbroker.protocol.record_batch import GapReason, gap_reason, read_header
-from segbroker.segments.deleting import delete_records_before
-from segbroker.segments.log import SegmentedLog
-from segbroker.segments.manifest import Row, RowKind, decode_manifest, encode_manifest
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.decisions import Decision, Tail
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import read_file, replace_file, write_all
+from segbroker.segments.files.manifest import Row, RowKind, decode_manifest, encode_manifest
+from segbroker.segments.library.log import SegmentedLog
+from segbroker.segments.log.deleting import delete_records_before
+from segbroker.segments.log.ready import AHEAD_MAX
 from segbroker.segments.names import LogPaths
-from segbroker.segments.ready import AHEAD_MAX
-from segbroker.segments.recovery import Decision, Tail
-from segbroker.segments.storage import read_file, replace_file, write_all
-from segbroker.segments.survey import Circumstances, survey
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.recovery.survey import Circumstances, survey
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from .tools import SMALL, flip, values_of
 

@@ -4,13 +4,13 @@ import pytest
 
 from segbroker.protocol.checksums import xxh3_64
 from segbroker.protocol.record_batch import encode_batch
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import read_file, replace_file
 from segbroker.segments.errors import PartitionReadOnly
-from segbroker.segments.log import SegmentedLog
-from segbroker.segments.manifest import HEADER, MAGIC, VERSION, Row, RowKind
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.ready import AHEAD_MAX
-from segbroker.segments.storage import read_file, replace_file
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.files.manifest import HEADER, MAGIC, VERSION, Row, RowKind
+from segbroker.segments.library.log import SegmentedLog
+from segbroker.segments.log.ready import AHEAD_MAX
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from .test_survey import PATHS, disk_with, gaps_of, open_log, record
 from .tools import SMALL, flip, values_of

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import InvalidConfig
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.topic_config import Durability, TopicConfig
+from segbroker.segments.settings.topic_config import Durability, TopicConfig
 
 WEEK = 604_800_000
 

@@ -6,7 +6,7 @@ from types import FrameType
 
 import pytest
 
-from segbroker.segments.transaction_index import Aborted, TransactionIndex
+from segbroker.segments.log.transaction_index import Aborted, TransactionIndex
 
 RANGES = [Aborted(7, 10 * n, 10 * n + 5) for n in range(6)]
 

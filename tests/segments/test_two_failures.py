@@ -10,7 +10,7 @@ from types import TracebackType
 import pytest
 
 from segbroker.segments.errors import DiskFull
-from segbroker.segments.handler import DiskHandler
+from segbroker.segments.partition.handler import DiskHandler
 
 from .test_failures import TreacherousStorage, manager_on, partition_on, readable, write
 

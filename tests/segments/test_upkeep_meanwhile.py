@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryFile, MemoryStorage
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 
 from .tools import SMALL, append, batch_of
 

@@ -3,9 +3,9 @@
 import errno
 import threading
 
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.posix import PosixStorage
-from segbroker.segments.storage import read_file
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.posix import PosixStorage
+from segbroker.segments.disk.storage import read_file
 from segbroker.segments.wal.frames import FrameType, decode_header
 from segbroker.segments.wal.journal import Wal, WalConfig
 from segbroker.segments.wal.pending import Pending

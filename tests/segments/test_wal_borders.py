@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import read_file
 from segbroker.segments.errors import UnsupportedFormat
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.storage import read_file
 from segbroker.segments.wal.frames import (
     AWAITS_MARK,
     FRAMES_BEGIN,

@@ -3,9 +3,9 @@
 import pytest
 import xxhash
 
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import read_file
 from segbroker.segments.errors import UnsupportedFormat
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.storage import read_file
 from segbroker.segments.wal.frames import (
     FRAME_SIZE,
     FRAMES_BEGIN,

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.frames import FRAMES_BEGIN, OVERHEAD, Frame
 from segbroker.segments.wal.journal import Wal
 

@@ -7,10 +7,10 @@ from itertools import product
 import pytest
 
 from segbroker.protocol.record_batch import check_batch, encode_batch
-from segbroker.segments.manager import DiskManager, NewTopic
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.storage import make_dirs, read_file
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.directory.manager import DiskManager, NewTopic
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import make_dirs, read_file
+from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.frames import (
     AFTER_FAILURE,
     FRAMES_BEGIN,

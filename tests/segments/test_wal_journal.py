@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from segbroker.segments.memory import MemoryFile, MemoryStorage
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.wal.frames import Frame, FrameType
 from segbroker.segments.wal.group import Request
 from segbroker.segments.wal.journal import Wal, WalConfig

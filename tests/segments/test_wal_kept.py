@@ -5,11 +5,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from segbroker.protocol.record_batch import check_batch, encode_batch
-from segbroker.segments.directory_check import DirectoryChecker
-from segbroker.segments.manager import DiskManager, NewTopic
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.storage import read_file
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.checks.directory_check import DirectoryChecker
+from segbroker.segments.directory.manager import DiskManager, NewTopic
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import read_file
+from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.frames import FRAME_SIZE, FRAMES_BEGIN, OVERHEAD, Frame, FrameType
 from segbroker.segments.wal.journal import Wal, WalConfig
 from segbroker.segments.wal.kept import write_kept

@@ -4,11 +4,11 @@ or in front of the first frame that is left.  It is told, and no offset is given
 import pytest
 
 from segbroker.protocol.record_batch import check_batch, encode_batch
-from segbroker.segments.directory_check import DirectoryChecker
-from segbroker.segments.manager import DiskManager, NewTopic
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.storage import read_file
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.checks.directory_check import DirectoryChecker
+from segbroker.segments.directory.manager import DiskManager, NewTopic
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import read_file
+from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.frames import FRAMES_BEGIN, OVERHEAD, Frame, FrameType, header_of
 from segbroker.segments.wal.group import PAGE
 from segbroker.segments.wal.journal import WalConfig

@@ -10,8 +10,8 @@ from queue import SimpleQueue
 import pytest
 
 from segbroker.segments.background import Housekeeper
-from segbroker.segments.memory import MemoryFile, MemoryStorage
-from segbroker.segments.storage import Buffer, Storage
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.disk.storage import Buffer, Storage
 from segbroker.segments.wal.files import ShardFiles, WalFile
 from segbroker.segments.wal.frames import Frame, FrameType, Header, header_blocks
 from segbroker.segments.wal.inline_sync import InlineSyncBudget

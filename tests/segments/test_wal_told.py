@@ -5,8 +5,8 @@ import errno
 import pytest
 from structlog.testing import capture_logs
 
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.storage import read_file
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import read_file
 from segbroker.segments.wal.frames import (
     AFTER_FAILURE,
     FRAME_MAGIC,

@@ -5,8 +5,8 @@ from itertools import product
 
 import pytest
 
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.storage import read_file
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import read_file
 from segbroker.segments.wal.frames import (
     AWAITS_MARK,
     FRAMES_BEGIN,

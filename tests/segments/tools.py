@@ -1,12 +1,12 @@
 """What the tests of segments/ share: batches, and reading everything back."""
 
 from segbroker.protocol.record_batch import check_batch, encode_batch, iter_batches, read_header
+from segbroker.segments.disk.storage import Storage, read_file, write_all
 from segbroker.segments.errors import SegmentReplaced
-from segbroker.segments.handler import AppendResult, DiskHandler
-from segbroker.segments.log import SegmentedLog
-from segbroker.segments.metadata_log import MetadataLog
-from segbroker.segments.storage import Storage, read_file, write_all
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.library.log import SegmentedLog
+from segbroker.segments.metadata.metadata_log import MetadataLog
+from segbroker.segments.partition.handler import AppendResult, DiskHandler
+from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.replay import replay
 
 SMALL = TopicConfig({"segment.bytes": "512", "index.interval.bytes": "4096"})

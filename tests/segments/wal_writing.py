@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable
 
-from segbroker.segments.memory import MemoryFile, MemoryStorage
-from segbroker.segments.storage import Buffer, Storage
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.disk.storage import Buffer, Storage
 from segbroker.segments.wal.frames import Frame
 from segbroker.segments.wal.journal import Wal, WalConfig
 from segbroker.segments.wal.pending import Pending

@@ -16,11 +16,11 @@ from segbroker.broker.loop.turn import Turn
 from segbroker.broker.partitions.partition import Partition
 from segbroker.broker.peers.replies import Outbox, Slot
 from segbroker.client.fetch_lanes import FetchLanes
-from segbroker.segments import partition_log
-from segbroker.segments.handler import DiskHandler
-from segbroker.segments.manifest_file import ManifestFile
-from segbroker.segments.partition_log import PartitionLog
-from segbroker.segments.producers import Producer, ProducerTable
+from segbroker.segments.files.manifest_file import ManifestFile
+from segbroker.segments.log import partition_log
+from segbroker.segments.log.partition_log import PartitionLog
+from segbroker.segments.log.producers import Producer, ProducerTable
+from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.wal.group import Group
 from segbroker.segments.wal.shard import Shard
 

@@ -11,14 +11,14 @@ import segbroker.broker.fetching.fetch_reply
 import segbroker.broker.fetching.fetch_target
 import segbroker.broker.fetching.offsets
 import segbroker.client.membership
-import segbroker.segments.opened_partitions
-import segbroker.segments.resuming
-import segbroker.segments.retention
+import segbroker.segments.directory.opened_partitions
+import segbroker.segments.log.retention
+import segbroker.segments.replay.resuming
 from segbroker.broker.groups.group_rounds import Rounds
 from segbroker.broker.groups.groups import Groups
 from segbroker.broker.groups.kept_generations import KeptGenerations
 from segbroker.client.records import TopicPartition
-from segbroker.segments.lost_tail import begin_at
+from segbroker.segments.recovery.lost_tail import begin_at
 
 from .bugs import CALM, POWER, Bug, replaced
 from .plan import LONG_SESSION_MS, Topic, Transactor
@@ -169,14 +169,14 @@ BUGS = (
     ),
     Bug(
         "an ephemeral log begins at 0 again",
-        _renamed((segbroker.segments.opened_partitions, "begin_at"), by=_begins_at_0),
+        _renamed((segbroker.segments.directory.opened_partitions, "begin_at"), by=_begins_at_0),
         KILLS,
         durability="ephemeral",
     ),
     Bug(
         "a lost tail is not told",
         _renamed(
-            (segbroker.segments.resuming, "write_lost_tail"),
+            (segbroker.segments.replay.resuming, "write_lost_tail"),
             by=lambda log, ceiling, epoch, reason, now_ms: None,
         ),
         POWER | {"faults": ((0.5, "power_cut"),)},
@@ -185,7 +185,7 @@ BUGS = (
     ),
     Bug(
         "retention takes what is not due",
-        _renamed((segbroker.segments.retention, "_over_cap"), by=lambda log, config: 1),
+        _renamed((segbroker.segments.log.retention, "_over_cap"), by=lambda log, config: 1),
         CALM,
     ),
 )

@@ -13,7 +13,7 @@ from segbroker.broker.shares.share_partition import SharePartition
 from segbroker.broker.shares.shares import Shares
 from segbroker.client.share_lanes import ShareLanes
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.share_groups import ShareState, Span
+from segbroker.segments.metadata.share_groups import ShareState, Span
 
 from .bugs import CALM, POWER, Bug, replaced
 from .plan import ShareGroup, Topic

@@ -23,7 +23,7 @@ from enum import Enum
 from random import Random
 from typing import TypeAlias
 
-from segbroker.segments.storage import Advice, Buffer, Space
+from segbroker.segments.disk.storage import Advice, Buffer, Space
 
 from .threads import Killed, Threads
 from .world import World

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import trio
 
-from segbroker.segments.producers import WINDOW
+from segbroker.segments.log.producers import WINDOW
 from segbroker.segments.wal.journal import WalConfig
 
 from .disk import Disk

@@ -15,8 +15,8 @@ import trio
 from segbroker.broker.configuration.config import BrokerConfig
 from segbroker.broker.loop.callbacks import Callbacks
 from segbroker.broker.server import Broker
+from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.errors import StorageError
-from segbroker.segments.manager import DiskManager
 from segbroker.segments.wal.journal import WalConfig
 
 from . import threads

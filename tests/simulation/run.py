@@ -163,7 +163,7 @@ class Simulation:
     async def _make_topics(self) -> None:
         process = self.nemesis.process
         assert process is not None
-        from segbroker.segments.topic_config import TopicConfig
+        from segbroker.segments.settings.topic_config import TopicConfig
 
         for topic in self.plan.topics:
             await process.broker.core.topics.create(
@@ -176,7 +176,7 @@ class Simulation:
         process = self.nemesis.process
         assert process is not None
         from segbroker.broker.recording import recorded
-        from segbroker.segments.committed import CommitRow
+        from segbroker.segments.metadata.committed import CommitRow
 
         core = process.broker.core
         for group in self.plan.groups:

@@ -6,8 +6,8 @@ check_recovery   on a copy of the disk: recover(recover(x)) = recover(x) (I10), 
 """
 
 from segbroker.protocol.record_batch import decode_batch, gap_reason, iter_batches, read_header
-from segbroker.segments.handler import DiskHandler
-from segbroker.segments.manager import DiskManager
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.partition.handler import DiskHandler
 
 from .disk import Directory, Disk, Mount
 from .history import Final, Key

@@ -30,8 +30,8 @@ from segbroker.protocol import messages_core as core
 from segbroker.protocol import messages_groups as groups
 from segbroker.protocol import messages_security as security
 from segbroker.protocol.acls import Operation, PatternType, Permission, ResourceType
-from segbroker.segments.acls import Acl
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.metadata.acls import Acl
 
 from ..broker.conftest import serving
 from ..broker.test_authorization import allow, connect_from, rule

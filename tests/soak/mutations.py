@@ -51,13 +51,13 @@ from tests.faults import bit_flips, damage, file_damage
 from tests.segments.crash.explorer import Plan, silence
 from tests.segments.crash.scenarios import SCENARIOS
 from tests.segments.planted.places import Place, places
-from tests.segments.planted.planting import SAID_BYTES_MAX, SEGMENTS, Outcome, in_child
+from tests.segments.planted.planting import SAID_BYTES_MAX, Outcome, in_child, path_of
 
 from .equivalent import EQUIVALENT, Key
 from .reach import IMPORTED, Items, Probe, Reach, load, measure, run_tests, save, with_tests
 
 MODULES = (
-    *("recovery", "survey", "opening", "repairing", "replaying", "putting_back", "resuming"),
+    *("decisions", "survey", "opening", "repairing", "replaying", "putting_back", "resuming"),
     *("known", "sealing", "truncating", "producer_replay", "producer_snapshot", "survivors"),
     *("lost_tail", "metadata_log", "metadata", "control", "manifest", "manifest_file"),
     *("wal.replay", "wal.files", "wal.frames", "wal.group", "wal.journal", "wal.pending"),
@@ -112,7 +112,7 @@ def mutants(seed: int) -> list[Mutant]:
     """All of them, in an order of the seed's; the number of each is the same for every seed."""
     made: list[Mutant] = []
     for module in MODULES:
-        source = (SEGMENTS / (module.replace(".", "/") + ".py")).read_text()
+        source = path_of(module).read_text()
         made += (
             Mutant(number, module, source, place)
             for number, place in enumerate(places(source), len(made))

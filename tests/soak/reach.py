@@ -22,7 +22,7 @@ from typing import NamedTuple, TextIO
 import pytest
 
 import segbroker.segments
-from tests.segments.planted.planting import SEGMENTS
+from tests.segments.planted.planting import SEGMENTS, name_of
 
 ROOT = SEGMENTS.parent
 IMPORTED = Path(segbroker.segments.__file__).parent
@@ -173,9 +173,7 @@ class _Tracer:
     def __init__(self) -> None:
         self.told: list[tuple[Probe, set[str]]] = []
         self._files = {
-            str(IMPORTED / path.relative_to(SEGMENTS)): ".".join(
-                path.relative_to(SEGMENTS).with_suffix("").parts
-            )
+            str(IMPORTED / path.relative_to(SEGMENTS)): name_of(path)
             for path in SEGMENTS.rglob("*.py")
         }
         self._seen: set[tuple[str, str]] = set()

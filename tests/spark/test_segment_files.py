@@ -11,7 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from segbroker.protocol.checksums import xxh3_64
-from segbroker.segments.manifest import Row, encode_manifest
+from segbroker.segments.files.manifest import Row, encode_manifest
 from segbroker.spark.cluster import Cluster
 from segbroker.spark.data_source import SegbrokerDataSource
 from segbroker.spark.errors import DataLoss

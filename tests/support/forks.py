@@ -37,7 +37,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn, TextIO
 
-from segbroker.segments import posix
+from segbroker.segments.disk import posix
 
 REQUEST_BYTES_MAX = 1 << 16
 BOOT_ID = "TESTS_BOOT_ID"

@@ -3,8 +3,8 @@
 import errno
 import threading
 
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.storage import Advice, Buffer, StorageFile
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import Advice, Buffer, StorageFile
 
 
 class GatedStorage(MemoryStorage):

@@ -26,11 +26,11 @@ from functools import cache
 from typing import TypeAlias
 
 from segbroker.protocol.checksums import xxh3_64
-from segbroker.segments.age_clock import CLOCK
-from segbroker.segments.index import ENTRY_SIZE, HEADER, WrongIndex, decode_index
-from segbroker.segments.manifest import decode_manifest
-from segbroker.segments.producers import decode_producers
-from segbroker.segments.recovery import Tail, scan
+from segbroker.segments.decisions import Tail, scan
+from segbroker.segments.directory.age_clock import CLOCK
+from segbroker.segments.files.index import ENTRY_SIZE, HEADER, WrongIndex, decode_index
+from segbroker.segments.files.manifest import decode_manifest
+from segbroker.segments.log.producers import decode_producers
 from segbroker.segments.wal.frames import FILE_SIZE_MIN, header_of
 from segbroker.segments.wal.scanning import scan_file
 

@@ -15,20 +15,18 @@ from unittest.mock import patch
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.markers import Outcome, encode_marker
 from segbroker.protocol.record_batch import check_batch, encode_batch, read_header
-from segbroker.segments.cleaner import Cleaner
-from segbroker.segments.committed import COMMITTED, FORGOTTEN, CommitRow
-from segbroker.segments.consumer_groups import CONSUMER_GROUP
-from segbroker.segments.control import Event, apply, decode_event
+from segbroker.segments.directory.cleaner import Cleaner
+from segbroker.segments.directory.manager import DiskManager, NewTopic, TopicMeta
+from segbroker.segments.disk.memory import _Directory
 from segbroker.segments.errors import StorageError
-from segbroker.segments.generations import GENERATION, Generation, KeptMember
-from segbroker.segments.handler import DiskHandler
-from segbroker.segments.manager import DiskManager, NewTopic, TopicMeta
-from segbroker.segments.memory import _Directory
-from segbroker.segments.names import partition_paths
-from segbroker.segments.share_groups import (
+from segbroker.segments.metadata.committed import COMMITTED, FORGOTTEN, CommitRow
+from segbroker.segments.metadata.consumer_groups import CONSUMER_GROUP
+from segbroker.segments.metadata.control import Event, apply, decode_event
+from segbroker.segments.metadata.generations import GENERATION, Generation, KeptMember
+from segbroker.segments.metadata.share_groups import (
     FORGOTTEN as SHARES_FORGOTTEN,
 )
-from segbroker.segments.share_groups import (
+from segbroker.segments.metadata.share_groups import (
     OFFSETS_SET,
     STATES,
     RecordState,
@@ -38,11 +36,13 @@ from segbroker.segments.share_groups import (
     state_of,
     states_fields,
 )
-from segbroker.segments.share_groups import (
+from segbroker.segments.metadata.share_groups import (
     SECTION as SHARES,
 )
-from segbroker.segments.topic_config import Durability, TopicConfig
-from segbroker.segments.topic_defaults import SET
+from segbroker.segments.names import partition_paths
+from segbroker.segments.partition.handler import DiskHandler
+from segbroker.segments.settings.topic_config import Durability, TopicConfig
+from segbroker.segments.settings.topic_defaults import SET
 from segbroker.segments.wal.group import Item
 from segbroker.segments.wal.journal import WalConfig
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryStorage
 
 from .images import Image, Images, Kind, kind_of
 from .invariants import violations

@@ -23,7 +23,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from segbroker.protocol.checksums import xxh3_64
-from segbroker.segments.memory import MemoryStorage, _Directory, _Inode
+from segbroker.segments.disk.memory import MemoryStorage, _Directory, _Inode
 
 from .alike import taken_from
 from .recording import Changes, Pending, RecordingStorage, Write

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from segbroker.protocol.batch_layout import LENGTH_END
 from segbroker.protocol.markers import Outcome, marker_outcome
 from segbroker.protocol.record_batch import InvalidBatch, decode_batch, read_header
-from segbroker.segments.topic_config import Durability
+from segbroker.segments.settings.topic_config import Durability
 
 from .model import Life, Model, PartitionModel
 from .observing import BODY, Seen, SeenPartition, SeenTopic

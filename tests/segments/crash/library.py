@@ -1,10 +1,10 @@
 """The same steps for the log as a library: SegmentedLog has truncation, expiry, reservations."""
 
 from segbroker.protocol.record_batch import iter_batches, read_header
+from segbroker.segments.disk.storage import make_dirs
 from segbroker.segments.errors import StorageError
-from segbroker.segments.log import SegmentedLog
-from segbroker.segments.storage import make_dirs
-from segbroker.segments.topic_config import Durability, TopicConfig
+from segbroker.segments.library.log import SegmentedLog
+from segbroker.segments.settings.topic_config import Durability, TopicConfig
 
 from .driver import SMALL, batch_with
 from .explorer import Explorer, Plan

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from segbroker.segments.errors import StorageError
-from segbroker.segments.share_groups import RecordState
-from segbroker.segments.topic_config import Durability, TopicConfig
+from segbroker.segments.metadata.share_groups import RecordState
+from segbroker.segments.settings.topic_config import Durability, TopicConfig
 
 from .driver import Driver
 from .explorer import Plan

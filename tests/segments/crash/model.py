@@ -13,7 +13,7 @@ change, so that an image is judged once per promise.
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from segbroker.segments.topic_config import Durability
+from segbroker.segments.settings.topic_config import Durability
 
 
 class Sent(NamedTuple):

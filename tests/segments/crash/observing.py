@@ -19,17 +19,17 @@ from segbroker.protocol.record_batch import (
     iter_batches,
     read_header,
 )
-from segbroker.segments import metadata_log
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import Storage
 from segbroker.segments.errors import StorageError
-from segbroker.segments.handler import DiskHandler
-from segbroker.segments.log import SegmentedLog
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.metadata import decode_metadata
-from segbroker.segments.producers import ProducerTable
-from segbroker.segments.share_groups import SECTION as SHARES
-from segbroker.segments.storage import Storage
-from segbroker.segments.topic_config import OnCorruption, TopicConfig
+from segbroker.segments.library.log import SegmentedLog
+from segbroker.segments.log.producers import ProducerTable
+from segbroker.segments.metadata import metadata_log
+from segbroker.segments.metadata.metadata import decode_metadata
+from segbroker.segments.metadata.share_groups import SECTION as SHARES
+from segbroker.segments.partition.handler import DiskHandler
+from segbroker.segments.settings.topic_config import OnCorruption, TopicConfig
 from segbroker.segments.wal.journal import WalConfig
 
 decode_once = lru_cache(maxsize=4_096)(decode_metadata)

@@ -14,8 +14,8 @@ import errno
 from collections.abc import Callable
 from typing import NamedTuple
 
-from segbroker.segments.memory import MemoryFile, MemoryStorage, _Directory, _Inode
-from segbroker.segments.storage import Buffer
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage, _Directory, _Inode
+from segbroker.segments.disk.storage import Buffer
 
 Node = _Inode | _Directory
 

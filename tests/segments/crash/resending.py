@@ -10,9 +10,9 @@ twice.
 """
 
 from segbroker.protocol.record_batch import check_batch
+from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import StorageError
-from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.producers import WINDOW
+from segbroker.segments.log.producers import WINDOW
 
 from .driver import Driver
 from .images import Image, Kind

@@ -1,7 +1,7 @@
 """Records: one partition and several, rolls, seals, producers, restarts."""
 
 from segbroker.protocol.compression import Codec
-from segbroker.segments import sealing
+from segbroker.segments.log import sealing
 
 from .driver import Driver
 from .registry import scenario

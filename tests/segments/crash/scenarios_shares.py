@@ -2,7 +2,13 @@
 
 from uuid import UUID
 
-from segbroker.segments.share_groups import STATES, RecordState, ShareRow, Span, states_fields
+from segbroker.segments.metadata.share_groups import (
+    STATES,
+    RecordState,
+    ShareRow,
+    Span,
+    states_fields,
+)
 
 from .driver import Driver
 from .registry import scenario

@@ -3,9 +3,9 @@
 from uuid import UUID
 
 from segbroker.protocol.markers import Outcome
-from segbroker.segments import sealing
-from segbroker.segments.committed import CommitRow
-from segbroker.segments.transactions import (
+from segbroker.segments.log import sealing
+from segbroker.segments.metadata.committed import CommitRow
+from segbroker.segments.metadata.transactions import (
     DECIDED,
     FORGOTTEN,
     TRANSACTION,

@@ -2,7 +2,7 @@
 
 import errno
 
-from segbroker.segments.storage import read_file, write_temporary
+from segbroker.segments.disk.storage import read_file, write_temporary
 from segbroker.segments.wal.journal import WalConfig
 
 from .driver import Driver

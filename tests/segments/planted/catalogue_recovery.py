@@ -10,28 +10,28 @@ TWO_FAILURES: Final = "tests.segments.test_two_failures:test_"
 RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_checksum_of_a_batch_is_not_checked",
-        "recovery",
+        "decisions",
         "        header = check_batch(data[position : position + size], stored=True)\n",
         "        header = read_header(data, position)\n",
         "the_first_records_of_class_disk",
     ),
     Bug(
         "a_hole_is_cut_instead_of_repaired",
-        "recovery",
+        "decisions",
         "    if tail in (Tail.HOLE, Tail.FOREIGN) or is_short:\n",
         "    if is_short:\n",
         "damage_after_a_kill",
     ),
     Bug(
         "a_repair_tells_nobody",
-        "recovery",
+        "decisions",
         "        parts.extend(loss.batches(gaps[-1]))\n",
         "",
         "damage_in_the_active_segment",
     ),
     Bug(
         "a_repair_ends_at_the_damage",
-        "recovery",
+        "decisions",
         "        if found.tail is not Tail.HOLE:\n            break\n",
         "        break\n",
         "damage_in_the_active_segment",

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from functools import cache
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, MappingProxyType, ModuleType
@@ -49,7 +50,19 @@ def applies(bug: Bug) -> bool:
 
 
 def source_of(bug: Bug) -> str:
-    return (SEGMENTS / (bug.module.replace(".", "/") + ".py")).read_text()
+    return path_of(bug.module).read_text()
+
+
+@cache
+def path_of(module: str) -> Path:
+    """Of a module of segments/ by its name, or as `wal.files` where there are two of it."""
+    (path,) = SEGMENTS.rglob(module.replace(".", "/") + ".py")
+    return path
+
+
+def name_of(path: Path) -> str:
+    """What `path_of` finds it by."""
+    return f"wal.{path.stem}" if path.parent.name == "wal" else path.stem
 
 
 class _Loader(SourceFileLoader):
@@ -66,14 +79,15 @@ class _Loader(SourceFileLoader):
 class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self, bug: Bug) -> None:
         self._bug = bug
-        self._name = f"segbroker.segments.{bug.module}"
+        parts = path_of(bug.module).relative_to(SEGMENTS).with_suffix("").parts
+        self._name = ".".join(("segbroker.segments", *parts))
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if fullname != self._name:
             return None
-        file = str(SEGMENTS / (self._bug.module.replace(".", "/") + ".py"))
+        file = str(path_of(self._bug.module))
         loader = _Loader(fullname, file)
         loader.bug = self._bug
         return importlib.util.spec_from_file_location(fullname, file, loader=loader)

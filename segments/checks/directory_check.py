@@ -1,0 +1,295 @@
+"""A data directory checked offline: everything in it is looked at, nothing is changed.
+
+    LOCK             held by a broker: refused.  Not there: never used, not made
+    meta/            the newest snapshot, which alone counts
+    wal/             what is missing among its frames
+    topics/          every partition (log_check.py); directories of no topic
+    anything else    said
+
+`repair_directory` does what a start of the broker does, for all partitions at once, and what its
+readers and its scrub would do later.  It opens logs as with on.corruption=gap: an operator who
+repairs has looked.
+"""
+
+import re
+from collections.abc import Collection, Generator, Iterator
+from typing import Final
+
+import structlog
+
+from segbroker.protocol.record_batch import GapReason, iter_batches, read_header
+
+from ..directory.manager import DiskManager
+from ..directory.orphans import Orphan, find_orphans
+from ..directory.reserve import RESERVE
+from ..directory.start_room import room_given_back, room_to_start
+from ..disk.storage import Storage, StorageLock, read_file
+from ..errors import (
+    CorruptSegment,
+    DataDirectoryLocked,
+    NotADataDirectory,
+    StorageError,
+    UnsupportedFormat,
+)
+from ..metadata.control import apply, decode_event
+from ..metadata.metadata import Metadata, decode_metadata
+from ..names import LogPaths, partition_paths
+from ..recovery.corruption import remove_mark
+from ..recovery.survey import Circumstances
+from ..settings.topic_config import Durability
+from ..wal.frames import Frame, FrameType
+from ..wal.replay import Replay, replay, shard_folders
+from .findings import Finding, Progress, damage, note
+from .log_check import Covered, LogChecker
+
+log = structlog.get_logger()
+
+_SNAPSHOT: Final = re.compile(r"snapshot-(\d{1,18})\.msgpack")
+_OWN: Final = frozenset({"LOCK", "clock", "meta", "topics", "wal", "quarantine", RESERVE})
+
+
+def lock_directory(storage: Storage, root: str) -> StorageLock | None:
+    """The lock, so that no broker starts meanwhile; None where no broker ever ran.
+
+    Raises DataDirectoryLocked, NotADataDirectory, OSError.
+    """
+    if not storage.exists(f"{root}/meta") and not storage.exists(f"{root}/topics"):
+        raise NotADataDirectory(root)
+    if not storage.exists(f"{root}/LOCK"):
+        return None
+    try:
+        return storage.lock(f"{root}/LOCK")
+    except BlockingIOError as exc:
+        raise DataDirectoryLocked(root) from exc
+
+
+class DirectoryChecker:
+    """The check of one data directory."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        root: str,
+        now_ms: int,
+        progress: Progress = lambda count: None,
+    ) -> None:
+        self.files_count = 0
+        self.bytes_count = 0
+        self._storage = storage
+        self._root = root
+        self._now_ms = now_ms
+        self._tell = progress
+
+    def _progress(self, count: int) -> None:
+        self.files_count += 1
+        self.bytes_count += count
+        self._tell(count)
+
+    def check(self) -> Iterator[Finding]:
+        """Everything that is to be said, as it is found.  Raises OSError."""
+        storage, root = self._storage, self._root
+        for name in storage.listdir(root):
+            if name not in _OWN:
+                yield note(f"{root}/{name}", "nothing of a data directory", "nothing")
+        wal = Replay()
+        if storage.exists(f"{root}/wal"):
+            wal = replay(storage, f"{root}/wal")
+            yield from self._wal(wal)
+        metadata = yield from self._metadata(wal)
+        if metadata is not None:
+            yield from self._room(metadata, wal)
+            yield from self._topics(metadata, wal)
+
+    def _wal(self, found: Replay) -> Iterator[Finding]:
+        for missing in found.missing:
+            frames = missing.what
+            if missing.durable:
+                gone = "are damaged" if missing.lsn < 0 else "are damaged or missing in front of it"
+                yield damage(
+                    missing.path,
+                    f"{frames} {gone}",
+                    "the others are put back; what is missing in a log is a gap",
+                )
+            elif missing.is_torn:
+                text = f"{frames} of a group that was being written are not whole"
+                yield note(missing.path, text, "the others are put back")
+            else:
+                yield note(
+                    missing.path,
+                    f"{frames} of the last group are not whole: torn by a power cut, and then told"
+                    " to nobody, or damaged",
+                    "the others are put back; partitions that may have lost some of them begin a"
+                    " leader epoch",
+                )
+        for folder in shard_folders(self._storage, f"{self._root}/wal").values():
+            for name in self._storage.listdir(folder):
+                self._progress(len(read_file(self._storage, f"{folder}/{name}")))
+
+    def _metadata(self, wal: Replay) -> Generator[Finding, None, Metadata | None]:
+        folder = f"{self._root}/meta"
+        names = self._storage.listdir(folder) if self._storage.exists(folder) else []
+        numbers = sorted(int(match[1]) for name in names if (match := _SNAPSHOT.fullmatch(name)))
+        for name in names:
+            if not _SNAPSHOT.fullmatch(name):
+                yield note(f"{folder}/{name}", "no snapshot of the metadata", "nothing")
+        for number in numbers[:-1]:
+            path = f"{folder}/snapshot-{number}.msgpack"
+            yield note(path, "an older snapshot of the metadata", "it is removed")
+        if not numbers:
+            if self._storage.exists(f"{self._root}/topics") and self._storage.listdir(
+                f"{self._root}/topics"
+            ):
+                yield damage(
+                    folder,
+                    "there are topics and no snapshot of the metadata",
+                    "it does not start; put the snapshot back from a backup",
+                )
+            return None
+        path = f"{folder}/snapshot-{numbers[-1]}.msgpack"
+        content = bytes(read_file(self._storage, path))
+        self._progress(len(content))
+        try:
+            state = decode_metadata(content, path)
+        except UnsupportedFormat as exc:
+            yield damage(path, str(exc), "it does not start: a later version wrote it")
+            return None
+        except CorruptSegment as exc:
+            yield damage(
+                path,
+                f"the metadata is damaged at byte {exc.position}: {exc.reason}",
+                "it does not start: an older snapshot could bring deleted topics back; put this "
+                "file back from a backup",
+            )
+            return None
+        absorbed = state.seq
+        try:
+            for payload in wal.control:
+                event = decode_event(payload)
+                if event.seq > absorbed:
+                    state = apply(state, event)
+        except StorageError as exc:
+            path = f"{self._root}/wal"
+            yield damage(path, f"an event of the metadata is damaged: {exc}", "it does not start")
+            return None
+        return state
+
+    def _room(self, metadata: Metadata, wal: Replay) -> Iterator[Finding]:
+        """What a start lacks on this volume."""
+        space = self._storage.space(self._root)
+        if space is None:
+            return
+        room = room_to_start(self._storage, self._root, wal, metadata)
+        given = room_given_back(self._storage, self._root, wal)
+        if room > space.usable + given:
+            yield note(
+                self._root,
+                f"a start needs about {room} bytes of room, the volume has {space.usable},"
+                f" and the start gives {given} back",
+                "it may fail until the volume has more; nothing is lost by trying",
+            )
+
+    def _topics(self, metadata: Metadata, wal: Replay) -> Iterator[Finding]:
+        folder = f"{self._root}/topics"
+        present = self._storage.exists(folder)
+        if present:
+            yield from map(_orphaned, find_orphans(self._storage, self._root, metadata))
+        for name, meta in sorted(metadata.topics.items()):
+            if meta.config.durability is Durability.EPHEMERAL:
+                continue
+            for partition in range(meta.partitions):
+                checker = self.log_checker(metadata, name, partition, wal)
+                paths = partition_paths(self._root, name, partition)
+                if not self._storage.exists(paths.folder):
+                    yield damage(
+                        paths.folder,
+                        "the directory of the partition is missing",
+                        "the partition is not opened; put it back from a backup, or delete the "
+                        "topic",
+                    )._replace(topic=name, partition=partition)
+                    continue
+                yield from checker.check()
+
+    def log_checker(self, metadata: Metadata, name: str, partition: int, wal: Replay) -> LogChecker:
+        """The check of one partition."""
+        meta = metadata.topics[name]
+        frames = wal.partitions.get((meta.topic_id.bytes, partition), [])
+        covered = []
+        by_segment: dict[int, list[Frame]] = {}
+        durable_end = -1
+        for frame in frames:
+            if frame.type is FrameType.END:
+                durable_end = max(durable_end, frame.base_offset)
+            else:
+                last = [read_header(batch) for batch in iter_batches(frame.payload)][-1]
+                covered.append(Covered(frame.base_offset, last.next_offset))
+                by_segment.setdefault(frame.segment, []).append(frame)
+        above = (
+            GapReason.CORRUPTION
+            if meta.config.durability is Durability.FSYNC
+            else GapReason.LOST_TAIL
+        )
+        return LogChecker(
+            self._storage,
+            partition_paths(self._root, name, partition),
+            Circumstances(self._now_ms, meta.epoch, durable_end, above),
+            name=(name, partition),
+            covered=covered,
+            frames=by_segment,
+            progress=self._progress,
+        )
+
+
+def _orphaned(found: Orphan) -> Finding:
+    """What a start does with a directory that belongs to nobody."""
+    what = "a topic that does not exist"
+    if found.path.rpartition("/")[2].startswith("~"):
+        what = "a deleted topic"
+    elif found.partition >= 0:
+        what = "a partition that the topic does not have"
+    if not found.has_records:
+        return note(found.path, f"the directory of {what}", "it is removed")
+    text = f"the directory of {what}, with records or files in it that nobody deleted"
+    return damage(found.path, text, "it is moved to quarantine/")
+
+
+def repair_directory(storage: Storage, root: str, now_ms: int) -> DiskManager:
+    """Do what a start, its readers and its scrub would do; the manager, closed, with its report.
+
+    Raises StorageError, OSError when it cannot be opened at all.
+    """
+    manager = DiskManager(root, storage=storage, flushers=0, now_ms=now_ms, repairing=True)
+    with manager:
+        for name, meta in sorted(manager.topics.items()):
+            if meta.config.durability is Durability.EPHEMERAL:
+                continue
+            for partition in range(meta.partitions):
+                try:
+                    _repair_partition(manager, name, partition)
+                except (StorageError, OSError) as exc:
+                    log.error(
+                        "partition_not_repaired", topic=name, partition=partition, error=str(exc)
+                    )
+    return manager
+
+
+def _repair_partition(manager: DiskManager, name: str, partition: int) -> None:
+    storage, paths = manager.storage, partition_paths(manager.root, name, partition)
+    if not storage.exists(paths.folder):
+        return
+    remove_mark(storage, paths)
+    handler = manager.get_handler(name, partition)
+    for number in handler.sealed_numbers():
+        # Reads all of it: a read of its blocks alone would not find a batch that is not due.
+        handler.check_segment(CorruptSegment(paths.log(number), 0, "to be looked at"))
+    _remove_leftovers(storage, paths, handler.sealed_numbers())
+    handler.save_state()
+
+
+def _remove_leftovers(storage: Storage, paths: LogPaths, sealed: Collection[int]) -> None:
+    """Files that nobody reads: of replacements that were interrupted, of logs that are gone."""
+    for name in storage.listdir(paths.folder):
+        number = paths.index_number(name)
+        is_stray = number is not None and number not in sealed
+        if name.endswith((".tmp", ".cleaned")) or is_stray:
+            storage.unlink(f"{paths.folder}/{name}")
+    storage.fsync_dir(paths.folder)

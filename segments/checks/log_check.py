@@ -1,0 +1,339 @@
+"""One log checked, file by file, without changing a byte.
+
+    manifest      header, rows, whether it speaks of this log
+    sealed        every batch by CRC, offset and epoch; every block of the index by its XXH3-64
+    unsealed      the survey that a start makes, told instead of carried out
+    producers     its checksum
+    other files   what they are, and what becomes of them
+
+What the write-ahead log holds is put back before a start judges anything: a loss that it covers is
+a note.  In a sealed segment it is damage all the same, which no crash explains, but what a start
+puts back is not lost (restoring.py).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from segbroker.protocol.record_batch import GapReason
+
+from ..decisions import Decision, Tail
+from ..disk.storage import Storage, read_file
+from ..files.index import HEADER_SIZE, BlockIndex, WrongIndex, decode_index
+from ..files.manifest import ROW_SIZE, Row, decode_manifest
+from ..log.producers import decode_producers
+from ..names import LogPaths
+from ..recovery.corruption import read_mark
+from ..recovery.identity import inspect
+from ..recovery.known import Known
+from ..recovery.survey import Circumstances, Step, Survey, survey
+from ..replay.restoring import Restored, gaps_of, lasting_row, restored
+from ..wal.frames import Frame
+from .findings import Finding, Level, Progress, damage, note
+
+_REPAIRED = "the next read or scrub keeps the bytes in quarantine/ and puts a gap in their place"
+_PUT_BACK = "the write-ahead log holds records that it lost, and a start puts them back"
+_INDEX = "it is made again from the log when it is needed"
+
+
+class Covered(NamedTuple):
+    """Offsets [begin, end) that the write-ahead log holds."""
+
+    begin: int
+    end: int
+
+
+def merged(pieces: Iterable[Covered]) -> list[Covered]:
+    """The same offsets in as few pieces as there are holes between them."""
+    found: list[Covered] = []
+    for piece in sorted(pieces):
+        if found and piece.begin <= found[-1].end:
+            found[-1] = Covered(found[-1].begin, max(found[-1].end, piece.end))
+        else:
+            found.append(piece)
+    return found
+
+
+class LogChecker:
+    """The check of one log."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        paths: LogPaths,
+        around: Circumstances,
+        *,
+        name: tuple[str, int],
+        covered: Iterable[Covered] = (),
+        frames: Mapping[int, Sequence[Frame]] = MappingProxyType({}),
+        progress: Progress = lambda count: None,
+    ) -> None:
+        """name: topic and partition.  covered: by the write-ahead log, whose frames of batches are
+        `frames`, by segment."""
+        self._storage = storage
+        self._paths = paths
+        self._around = around
+        self._name = name
+        self._covered = merged(covered)
+        self._frames = frames
+        self._progress = progress
+        self.damaged_segments: list[int] = []
+        """Sealed segments whose log or index a repair has to look at."""
+
+    def check(self) -> Iterator[Finding]:
+        """Everything that is to be said.  Raises OSError."""
+        for finding in self._check():
+            yield finding._replace(topic=self._name[0], partition=self._name[1])
+
+    def _check(self) -> Iterator[Finding]:
+        storage, paths = self._storage, self._paths
+        yield from self._manifest()
+        found = survey(storage, paths, self._around)
+        if found.manifest_lost and not self._was_synced():
+            text = "the manifest of a log that was never synced is missing"
+            yield note(paths.manifest, text, "it is made again from the segments")
+        elif found.manifest_lost:
+            yield damage(
+                paths.manifest,
+                "the manifest is missing, unreadable or of another log",
+                "all segments are read and it is made again; a log start set by a request inside "
+                "a segment is forgotten",
+            )
+        yield from self._unsealed(found)
+        for row in found.known.sealed.rows():
+            if row.number == found.known.pending:
+                text = "a cleaning was interrupted after it was decided"
+                yield note(paths.cleaned(row.number), text, "it gets its name")
+            else:
+                yield from self._sealed(row, found.known)
+        yield from self._producers()
+        yield from self._others(found)
+
+    def _manifest(self) -> Iterator[Finding]:
+        path = self._paths.manifest
+        if not self._storage.exists(path):
+            return
+        content = read_file(self._storage, path)
+        self._progress(len(content))
+        manifest = decode_manifest(content)
+        if manifest is None:
+            if any(content) or self._was_synced():
+                yield damage(path, "the header is damaged", "all segments are read instead")
+            return
+        rest = content[manifest.size :]
+        if not rest:
+            return
+        action = "the segments behind it are read, and the file is written anew"
+        if len(rest) < ROW_SIZE or not any(rest):
+            yield note(path, f"{len(rest)} bytes of a row that was not written whole", action)
+        else:
+            yield damage(path, f"the row at byte {manifest.size} is damaged", action)
+
+    def _was_synced(self) -> bool:
+        """Whether there are files that come after the first sync of a log, which makes the manifest
+        durable: without them the power may have taken it, and nothing else with it."""
+        names = self._storage.listdir(self._paths.folder)
+        return any(name.endswith((".index", ".producers", ".start", ".cleaned")) for name in names)
+
+    # Sealed
+
+    def _sealed(self, row: Row, known: Known) -> Iterator[Finding]:
+        path = self._paths.log(row.number)
+        inspected = inspect(self._storage, self._paths, row, known.epochs)
+        data = inspected.data
+        is_there = len(data) > 0 or self._storage.exists(path)
+        if is_there:
+            self._progress(len(data))
+        if not inspected.is_whole:
+            self.damaged_segments.append(row.number)
+            found = inspected.scan
+            text = f"it is damaged at byte {found.valid_size} ({_WORDS[found.tail]})"
+            if inspected.is_stranger:
+                text = "it is a segment of another log, or of another place in this one"
+            if not is_there:
+                text = "the file is missing"
+            gaps = gaps_of(inspected.ours, row, known.epochs)
+            better: Restored | None = None
+            if lasting_row(known, row.number) is not None:
+                frames = self._frames.get(row.number, ())
+                better = restored(inspected, row, known.epochs, frames)
+                if better is not None:
+                    gaps = better.gaps
+                    yield damage(path, text, _PUT_BACK)
+            for gap in gaps:
+                yield _damaged(path, text, gap.begin, gap.end)
+            if not gaps and better is None:
+                yield damage(path, f"{text}; no record is lost", _REPAIRED)
+            return
+        if len(data) != row.size:
+            self.damaged_segments.append(row.number)
+            yield note(
+                path,
+                f"it is whole, {len(data)} bytes, and the manifest says {row.size}: "
+                "a repair was interrupted",
+                "the next read or scrub corrects the manifest",
+            )
+        yield from self._index(row, data)
+
+    def _index(self, row: Row, data: memoryview) -> Iterator[Finding]:
+        path = self._paths.index(row.number)
+        try:
+            content = read_file(self._storage, path)
+        except FileNotFoundError:
+            self.damaged_segments.append(row.number)
+            yield note(path, "the index is missing", _INDEX)
+            return
+        self._progress(len(content))
+        try:
+            tag = row.tag if len(data) == row.size else 0
+            index = decode_index(content, row.base_offset, len(data), tag)
+        except WrongIndex as exc:
+            self.damaged_segments.append(row.number)
+            # It is written without a sync: a power cut may leave it short, or zeros in it.
+            torn = len(content) < HEADER_SIZE or not any(content[-HEADER_SIZE:])
+            tell = note if torn else damage
+            yield tell(path, f"the index is wrong: {exc}", _INDEX)
+            return
+        wrong = _first_wrong(index, data)
+        if wrong is not None:
+            self.damaged_segments.append(row.number)
+            yield damage(
+                path,
+                f"the index is wrong: block {wrong} has another checksum, and the log is whole",
+                _INDEX,
+            )
+
+    # Not sealed
+
+    def _unsealed(self, found: Survey) -> Iterator[Finding]:
+        for number in found.deleted:
+            text = "the segment was deleted, or another stands for it"
+            yield note(self._paths.log(number), text, "it is removed")
+        for number in found.leftovers:
+            text = "a cleaning was interrupted before it was decided"
+            yield note(self._paths.cleaned(number), text, "it is removed")
+        for number in found.strangers:
+            yield damage(
+                self._paths.log(number),
+                "no segment of this log can have this number",
+                "it is moved to quarantine/",
+            )
+        for step in found.steps:
+            self._progress(len(step.data))
+            yield from self._step(step)
+
+    def _step(self, step: Step) -> Iterator[Finding]:
+        path = self._paths.log(step.number)
+        where = f"at byte {step.scan.valid_size} ({_WORDS[step.scan.tail]})"
+        match step.decision:
+            case Decision.CUT:
+                count = len(step.data) - step.scan.valid_size
+                yield note(
+                    path,
+                    f"{count} bytes of a write that was not finished {where}",
+                    f"they are cut off; offset {step.scan.next_offset} is given next",
+                )
+            case Decision.CLEAR if step.has_content:
+                yield note(
+                    path,
+                    f"{len(step.data)} bytes without a valid batch, behind the end of the log",
+                    "they are moved to quarantine/",
+                )
+            case Decision.REPAIR if step.rebuilt is not None:
+                gaps = step.rebuilt.gaps
+                for gap in gaps:
+                    reason = gap.reason
+                    yield self._lost(path, f"it is damaged {where}", gap.begin, gap.end, reason)
+                if not gaps:
+                    yield damage(
+                        path,
+                        f"there is something that does not belong here {where}",
+                        "the file is kept in quarantine/; no record is lost",
+                    )
+
+    def _lost(
+        self,
+        path: str,
+        text: str,
+        begin: int,
+        end: int,
+        reason: GapReason,
+    ) -> Finding:
+        if any(one.begin <= begin and end <= one.end for one in self._covered):
+            return note(path, text, "the write-ahead log holds these records and puts them back")
+        if reason is GapReason.LOST_TAIL:
+            text = f"{text}: never synced, and lost with the power"
+            action = "a gap with the reason lost_tail is put in its place"
+            return Finding(Level.NOTE, path, text, action, from_offset=begin, to_offset=end)
+        return _damaged(path, text, begin, end)
+
+    # The rest
+
+    def _producers(self) -> Iterator[Finding]:
+        path = self._paths.producers
+        try:
+            content = read_file(self._storage, path)
+        except FileNotFoundError:
+            return
+        self._progress(len(content))
+        if decode_producers(content) is None:
+            action = "it is made again from the batches"
+            yield damage(path, "the producers' state is damaged", action)
+
+    def _others(self, found: Survey) -> Iterator[Finding]:
+        storage, paths = self._storage, self._paths
+        reason = read_mark(storage, paths)
+        if reason:
+            yield damage(
+                paths.damaged,
+                f"nobody has looked at damage that was found earlier: {reason}",
+                "the topic's on.corruption says; verify --repair lifts it",
+            )
+        logs = {step.number for step in found.steps} | set(found.strangers)
+        sealed = frozenset(found.known.sealed.numbers)
+        for name in storage.listdir(paths.folder):
+            path = f"{paths.folder}/{name}"
+            if path in (paths.manifest, paths.start, paths.producers, paths.damaged):
+                continue
+            if path == paths.quarantine:
+                copies = [one for one in storage.listdir(path) if not one.endswith(".tmp")]
+                if copies:
+                    yield note(
+                        path,
+                        f"files are kept here as they were before a repair: {len(copies)}; of a"
+                        " write that did not end (a kill, a full disk), or of damage",
+                        "nothing: nobody reads them, and they may be deleted",
+                    )
+                continue
+            if paths.segment_number(name) is not None or name.endswith(".cleaned"):
+                continue
+            index = paths.index_number(name)
+            if index is not None:
+                if index not in sealed and index not in logs:
+                    action = "nothing; verify --repair removes it"
+                    yield note(path, "an index without a log", action)
+                continue
+            if name.endswith(".tmp"):
+                text = "left over from a replacement that was interrupted"
+                yield note(path, text, "nothing; verify --repair removes it")
+            else:
+                yield note(path, "no file of a log", "nothing")
+
+
+_WORDS = {
+    Tail.WHOLE: "records are missing behind it",
+    Tail.ZEROS: "zeros follow",
+    Tail.TORN: "no valid batch follows",
+    Tail.HOLE: "valid batches follow",
+    Tail.FOREIGN: "a batch with an offset that is not due here",
+}
+
+
+def _damaged(path: str, text: str, begin: int, end: int) -> Finding:
+    return Finding(Level.DAMAGE, path, text, _REPAIRED, from_offset=begin, to_offset=end)
+
+
+def _first_wrong(index: BlockIndex, data: memoryview) -> int | None:
+    if not index.blocks:
+        return None
+    return index.first_wrong(0, len(index.blocks), data)

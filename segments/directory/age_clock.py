@@ -1,0 +1,128 @@
+"""The clock that ages are measured by: the wall clock, as long as it can be believed.
+
+    expected = the wall clock when it was last believed + the time that has passed since
+
+| the wall clock is | then |
+|---|---|
+| not more than JUMP_MS ahead of what is expected | believed |
+| further ahead | nothing is deleted by age for HOLD_MS; then it is believed |
+| behind | believed: what is kept too long can still be deleted |
+
+A clock that was set ahead, by a mistake, a dead battery or a virtual machine that was restored,
+would make every record look old at once.  It is noticed against a clock that nobody sets (the
+monotonic one), and after a restart against `saved_ms`, which is written down while the broker runs.
+Whoever was off for longer than JUMP_MS waits as well: the two look alike, and an hour more costs
+disk, not records.
+
+The hold is told in the log, once, and so is its end.  Times come in.
+"""
+
+import struct
+from typing import Final
+
+import structlog
+
+from segbroker.protocol.checksums import xxh3_64
+
+from ..disk.storage import Storage, read_file, write_all
+
+log = structlog.get_logger()
+
+CLOCK: Final = struct.Struct(">qQ")
+JUMP_MS: Final = 600_000
+HOLD_MS: Final = 3_600_000
+SAVE_MS: Final = 60_000
+
+
+class AgeClock:
+    """The time to measure ages by."""
+
+    __slots__ = ("_believed_at", "_believed_ms", "_held_since")
+
+    def __init__(self, saved_ms: int | None = None) -> None:
+        """saved_ms: what was believed last, before a restart; None: nothing is known."""
+        self._believed_ms = saved_ms
+        self._believed_at: int | None = None
+        self._held_since: int | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing is to be deleted by age for now."""
+        return self._held_since is not None
+
+    def now(self, wall_ms: int, monotonic_ms: int | None = None) -> int | None:
+        """The time; None: delete nothing by age.
+
+        monotonic_ms: a clock that nobody sets.  None: there is none, `wall_ms` is believed; for
+        clocks of tests and for whoever chooses the time on purpose.
+        """
+        if monotonic_ms is None:
+            return wall_ms
+        if self._believed_ms is None:
+            self._believed_ms = wall_ms
+        if self._believed_at is None:
+            self._believed_at = monotonic_ms
+        ahead = wall_ms - (self._believed_ms + monotonic_ms - self._believed_at)
+        if ahead > JUMP_MS and not self._is_over(monotonic_ms, ahead):
+            return None
+        if self._held_since is not None:
+            log.warning("retention_by_age_resumed", ahead_ms=ahead)
+            self._held_since = None
+        self._believed_ms, self._believed_at = wall_ms, monotonic_ms
+        return wall_ms
+
+    def _is_over(self, monotonic_ms: int, ahead: int) -> bool:
+        if self._held_since is None:
+            self._held_since = monotonic_ms
+            log.error(
+                "retention_by_age_held",
+                clock_ahead_ms=ahead,
+                held_for_ms=HOLD_MS,
+                advice="was the clock set ahead? set it right now and nothing is deleted; if it "
+                "is right, or the broker was off for so long, nothing has to be done",
+            )
+        return monotonic_ms - self._held_since >= HOLD_MS
+
+
+class ClockFile:
+    """<root>/clock: what was believed last, about once a minute.
+
+        byte 0          8               16
+             +----------+---------------+
+             | time ms  | xxh3-64 of    |
+             | i64      | the 8, u64    |
+             +----------+---------------+
+
+    A hint, written in place and not synced: without it the first clock that is seen is believed.
+    """
+
+    def __init__(self, storage: Storage, path: str) -> None:
+        self._storage = storage
+        self._path = path
+        self._saved_ms = -SAVE_MS
+
+    def load(self) -> int | None:
+        """The time that was saved last; None when there is none that is whole.  Raises OSError."""
+        try:
+            content = bytes(read_file(self._storage, self._path))
+        except FileNotFoundError:
+            return None
+        if len(content) != CLOCK.size:
+            return None
+        saved_ms, checksum = CLOCK.unpack(content)
+        return int(saved_ms) if checksum == xxh3_64(content[:8]) else None
+
+    def save(self, now_ms: int) -> None:
+        """Write the time down if SAVE_MS have passed.  Raises nothing: it is a hint."""
+        if abs(now_ms - self._saved_ms) < SAVE_MS:
+            return
+        self._saved_ms = now_ms
+        stamp = now_ms.to_bytes(8, "big", signed=True)
+        try:
+            file = self._storage.open(self._path, create=True)
+            try:
+                write_all(file, stamp + xxh3_64(stamp).to_bytes(8, "big"), 0)
+            finally:
+                file.close()
+        except OSError as exc:
+            log.debug("clock_not_saved", error=str(exc))

@@ -1,0 +1,162 @@
+"""The cleaner: which compacted partition is cleaned next, and how fast; in the background.
+
+    look      every `backoff_ms`: the open partitions of compacted topics -> the dirtiest that wants
+    step      what the rate allows since the last step, then it rests in the middle of a segment
+
+`step` is called in a lane, several times a second; one partition at a time.  Reading costs the disk
+and decoding the interpreter, so the rate (bytes read per second) bounds both.
+
+| setting | bounds |
+|---|---|
+| log.cleaner.io.max.bytes.per.second | bytes read per second |
+| log.cleaner.dedupe.buffer.size | memory for keys: offset_map.py, 24 bytes a slot |
+| log.cleaner.backoff.ms | the pause when nothing is dirty enough |
+| log.cleaner.enable | false: nothing is cleaned, what is under way is ended |
+
+At the limit of the buffer a partition is cleaned as far as its keys fit, and again at once: it is
+still dirty.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ..compaction.compacting import Compacting
+from ..partition.handler import DiskHandler
+from .manager import DiskManager
+
+ELAPSED_MAX_MS: Final = 1_000
+"""Time that a step makes up for: after a pause there is no burst."""
+
+
+@dataclass(slots=True)
+class CleanerStatistics:
+    """What the cleaner has done since the start.  Times are ms since 1970, -1 for never."""
+
+    cleanings: int = 0
+    failures: int = 0
+    bytes_read: int = 0
+    bytes_freed: int = 0
+    records_removed: int = 0
+    last_ended_ms: int = -1
+
+
+class _Running(NamedTuple):
+    """A cleaning under way."""
+
+    compacting: Compacting
+    steps: Generator[int, None, None]
+    cleanings_before: int
+
+
+class Cleaner:
+    """The cleaner of one data directory.  One thread at a time calls `step`."""
+
+    def __init__(
+        self,
+        manager: DiskManager,
+        bytes_per_second: int,
+        buffer_bytes: int,
+        backoff_ms: int,
+    ) -> None:
+        self.statistics = CleanerStatistics()
+        self._manager = manager
+        self._rate = bytes_per_second
+        self._buffer_bytes = buffer_bytes
+        self._backoff_ms = backoff_ms
+        self._running: _Running | None = None
+        self._now_ms = -1
+        self._looked_ms: int | None = None
+        self._allowance = 0
+        self._stopped = False
+
+    def reconfigure(self, bytes_per_second: int, buffer_bytes: int, backoff_ms: int) -> None:
+        """Other limits, from the next step and the next cleaning on.  From any thread."""
+        self._rate, self._buffer_bytes = bytes_per_second, buffer_bytes
+        self._backoff_ms = backoff_ms
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a cleaning is under way."""
+        return self._running is not None
+
+    def stop(self) -> None:
+        """Let the step under way end soon, and do nothing in later ones.  From any thread."""
+        self._stopped = True
+
+    def abandon(self) -> None:
+        """End the cleaning under way where it is: no file of it stays open.  Not beside `step`."""
+        if self._running is not None:
+            steps = self._running.steps
+            self._running = None
+            steps.close()
+
+    def step(self, now_ms: int) -> int:
+        """Clean what the rate allows; the bytes read.  Blocking; for lanes."""
+        elapsed = min(max(now_ms - self._now_ms, 0), ELAPSED_MAX_MS) if self._now_ms >= 0 else 0
+        self._now_ms = now_ms
+        if self._running is None and not self._begin(now_ms):
+            self._allowance = 0
+            return 0
+        self._allowance += self._rate * elapsed // 1_000
+        done = 0
+        while self._allowance > 0 and not self._stopped and self._running is not None:
+            count = self._next(now_ms)
+            self._allowance -= count
+            done += count
+        self.statistics.bytes_read += done
+        return done
+
+    def clean_now(self, handler: DiskHandler, now_ms: int) -> None:
+        """One whole cleaning of a partition, whatever its dirt: for tools and tests."""
+        self._begin_one(handler, now_ms)
+        while self._running is not None:
+            self._next(now_ms)
+
+    def _next(self, now_ms: int) -> int:
+        assert self._running is not None, "begun by the caller"
+        running = self._running
+        count = next(running.steps, None)
+        if count is not None:
+            return count
+        self._running = None
+        if self._account(running, now_ms):
+            self._begin(now_ms, again=True)
+        return 0
+
+    def _begin(self, now_ms: int, *, again: bool = False) -> bool:
+        """Choose the next partition; whether there is one."""
+        looked = self._looked_ms
+        if not again and looked is not None and 0 <= now_ms - looked < self._backoff_ms:
+            return False
+        self._looked_ms = now_ms
+        age_ms = now_ms if self._manager.believes_clock else None
+        dirtiest: DiskHandler | None = None
+        ratio = -1.0
+        for handler in list(self._manager.handlers.values()):
+            if handler.config.compacts:
+                found = handler.compacting.wants(now_ms, age_ms)
+                if found is not None and found.ratio > ratio:
+                    dirtiest, ratio = handler, found.ratio
+        if dirtiest is None:
+            return False
+        self._begin_one(dirtiest, now_ms)
+        return True
+
+    def _begin_one(self, handler: DiskHandler, now_ms: int) -> None:
+        compacting = handler.compacting
+        age_ms = now_ms if self._manager.believes_clock else None
+        steps = compacting.clean(now_ms, age_ms, self._buffer_bytes)
+        self._running = _Running(compacting, steps, compacting.cleanings_count)
+
+    def _account(self, ended: _Running, now_ms: int) -> bool:
+        """Count what came of a cleaning; whether it ended well."""
+        numbers, done = self.statistics, ended.compacting.last
+        if ended.compacting.cleanings_count == ended.cleanings_before or done is None:
+            numbers.failures += 1
+            return False
+        numbers.cleanings += 1
+        numbers.bytes_freed += done.counts.bytes_before - done.counts.bytes_after
+        numbers.records_removed += done.counts.records_before - done.counts.records_after
+        numbers.last_ended_ms = now_ms
+        return True

@@ -1,0 +1,526 @@
+"""DiskManager: the data directory, its topics, and the open partitions.
+
+    <root>/LOCK                 one process at a time
+    <root>/meta/                metadata_log.py: what exists
+    <root>/wal/                 wal/: what is acknowledged and not synced elsewhere yet
+    <root>/topics/<topic>/...   what it holds (names.py); in memory for class `ephemeral`
+    <root>/topics/~<id>         a deleted topic on its way out
+
+This is the end of it, and the front of three others: starting.py (what it says before it is
+served), topic_registry.py (which topics there are) and opened_partitions.py (which partitions are
+open).  `topics` is replaced as a whole, never changed, so the loop reads it without a lock;
+`handlers` are looked up without one as well.
+
+Opening puts back what the WAL holds before anything is decided about a log or served; closing syncs
+everything and empties it.
+
+Invariant: a handler is in the dictionary exactly as long as its topic exists and it is open.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType, TracebackType
+from typing import Any, Final
+
+import structlog
+
+from ..background import Flushers, Housekeeper
+from ..disk.memory import MemoryStorage
+from ..disk.posix import PosixStorage
+from ..disk.storage import Storage, StorageLock, make_dirs
+from ..errors import (
+    DataDirectoryLocked,
+    LogClosed,
+    StorageError,
+)
+from ..log.caches import FileCache, IndexCache, OpenLogs
+from ..metadata.committed import SECTION, Content
+from ..metadata.metadata import SETTLED, Ceiling, Metadata, TopicMeta
+from ..metadata.metadata_log import Done, MetadataLog
+from ..parallel import one_by_one, overlapping
+from ..partition.failing import CallSoon
+from ..partition.handler import DiskHandler
+from ..replay.putting_back import PuttingBack
+from ..replay.resuming import CeilingRow, Resuming
+from ..report import RecoveryReport
+from ..settings.topic_config import TopicConfig
+from ..wal.journal import Wal, WalConfig
+from .age_clock import AgeClock, ClockFile
+from .opened_partitions import Caches, OpenedPartitions, Threads
+from .reserve import Reserve
+from .starting import Starting
+from .topic_registry import NewTopic, Outcome, TopicRegistry
+from .unopened import Unopened
+from .upkeep import Upkeep
+
+__all__ = ["DiskManager", "NewTopic", "Outcome", "Statistics", "TopicMeta"]
+
+log = structlog.get_logger()
+
+SMALL_WAL: Final = WalConfig(file_bytes=1 << 14, shard_bytes=1 << 16)
+RETENTION_INTERVAL_MS: Final = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Numbers at a moment; none takes a lock."""
+
+    topics_count: int
+    partitions_open: int
+    partitions_read_only: int
+    segments_count: int
+    log_bytes: int
+    open_files: int
+    open_logs: int
+    rolls_unprepared: int
+    loaded_indexes: int
+    index_bytes: int
+
+
+def _at_once(task: Callable[[], None]) -> None:
+    task()
+
+
+class DiskManager:
+    """All topics of one data directory."""
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        storage: Storage | None = None,
+        call_soon: CallSoon | None = None,
+        clock: Callable[[], float] | None = None,
+        flushers: int = 2,
+        wal: WalConfig | None = None,
+        open_files_max: int = 1024,
+        open_logs_max: int = 4096,
+        index_bytes_max: int = 64 << 20,
+        retention_interval_ms: int = RETENTION_INTERVAL_MS,
+        now_ms: int = 0,
+        repairing: bool = False,
+        reserve_bytes: int = 0,
+    ) -> None:
+        """call_soon: how handlers' callbacks reach the loop; None runs them where they arise.
+
+        clock: seconds that rise, by which syncs are timed; without it `flush_here` does nothing.
+        flushers: threads that sync; 0 for no threads at all (tests, tools).
+        wal: sizes of the write-ahead log; small ones by default where there are no threads.
+        repairing: every log is opened as with on.corruption=gap: an operator has looked.
+        reserve_bytes: room that is kept for a start on a full disk (reserve.py).
+        open_files_max: sealed segments kept open.  open_logs_max: partitions that keep their active
+        segment open; a busy one holds a few descriptors more for segments made ahead.
+        retention_interval_ms: between two rounds that look at ages, the first after as much; 0:
+        every round does.
+        """
+        self.root = root.rstrip("/") or "/"
+        self.storage: Storage = storage if storage is not None else PosixStorage()
+        self.topics: Mapping[str, TopicMeta] = MappingProxyType({})
+        self.files = FileCache(open_files_max)
+        self.indexes = IndexCache(index_bytes_max)
+        self.open_logs = OpenLogs(open_logs_max)
+        self.report = RecoveryReport()
+        """What recovery did since the manager was made; partitions are opened when first used."""
+        self._call_soon = call_soon or _at_once
+        self._flushers_count = flushers
+        self.is_new_boot = False
+        """Whether the machine was started anew since this directory was last open."""
+        self._now_ms = now_ms
+        self._metadata = MetadataLog(self.storage, f"{self.root}/meta")
+        self._resuming = Resuming(self._metadata, self.report)
+        volatile = MemoryStorage(keeps_promises=False)
+        self.wal = Wal(
+            self.storage,
+            f"{self.root}/wal",
+            wal or (WalConfig() if flushers else SMALL_WAL),
+            threaded=flushers > 0,
+            call_soon=self._call_soon,
+            clock=clock,
+            snapshot=self._metadata.save,
+        )
+        each = overlapping if flushers else one_by_one
+        self._putting_back = PuttingBack(self.storage, self.root, self.report, each)
+        self.reserve = Reserve(self.storage, self.root, reserve_bytes)
+        self._starting = Starting(
+            self.storage,
+            self.root,
+            self.wal,
+            self._metadata,
+            self._resuming,
+            self._putting_back,
+            self.report,
+            self.reserve,
+        )
+        self.partitions = OpenedPartitions(
+            self.storage,
+            volatile,
+            self.root,
+            Caches(self.files, self.indexes, self.open_logs),
+            self._resuming,
+            self._putting_back,
+            self.wal,
+            self.report,
+            known=lambda: self._known,
+            topics=lambda: self.topics,
+            call_soon=self._call_soon,
+            each=each,
+            repairing=repairing,
+            now_ms=now_ms,
+        )
+        self.handlers = self.partitions.handlers
+        self._registry = TopicRegistry(
+            self.storage,
+            volatile,
+            self.root,
+            self._metadata,
+            self._resuming,
+            self.partitions,
+            known=lambda: self._known,
+            publish=self._publish,
+        )
+        self._lock_file: StorageLock | None = None
+        self._threads: Threads | None = None
+        self._upkeep: Upkeep | None = None
+        self._retention_interval_ms = retention_interval_ms
+
+    # The data directory
+
+    def open(self) -> None:
+        """Lock the data directory, read what exists, remove what is half made or half deleted,
+        recover what may have lost its end.
+
+        Raises DataDirectoryLocked, CorruptMetadata, UnsupportedFormat (nothing was changed then),
+        StorageError (what the WAL holds could not be put back), OSError.
+        """
+        make_dirs(self.storage, self.root)
+        try:
+            self._lock_file = self.storage.lock(f"{self.root}/LOCK")
+        except BlockingIOError as exc:
+            raise DataDirectoryLocked(self.root) from exc
+        try:
+            self._begin()
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _begin(self) -> None:
+        """What `open` does under the lock."""
+        make_dirs(self.storage, f"{self.root}/meta")
+        make_dirs(self.storage, f"{self.root}/topics")
+        clock_file = ClockFile(self.storage, f"{self.root}/clock")
+        age_clock = AgeClock(clock_file.load())
+        started = self._starting.start()
+        self.is_new_boot = started.is_new_boot
+        self._publish(self._metadata.state)
+        threaded = self._flushers_count > 0
+        flushers = Flushers(self._flushers_count)
+        housekeeper = Housekeeper(threaded=threaded)
+        maker = Housekeeper(threaded=threaded, name="segment-maker")
+        self._upkeep = Upkeep(
+            self,
+            Unopened(self.storage, self.root),
+            self._metadata,
+            flushers,
+            housekeeper,
+            age_clock,
+            clock_file,
+            retention_interval_ms=self._retention_interval_ms,
+            now_ms=self._now_ms,
+        )
+        self._threads = Threads(flushers, housekeeper, maker, self._upkeep.ask)
+        self.partitions.begin(self._threads)
+        self.partitions.recover_tails()
+        self.partitions.open_replayed(started.replayed)
+        self.reserve.keep()
+
+    def _give_up(self) -> None:
+        """Opening failed: leave the directory as a kill would, and nothing of it open."""
+        assert self._lock_file is not None, "locked first"
+        self._end_threads()
+        self._metadata.attach(None)
+        self.partitions.close_all(checkpoint=False)
+        self.wal.close(empty=False)
+        self._lock_file.release()
+        self._lock_file = None
+
+    def _end_threads(self) -> None:
+        """End those that there are, each behind whoever has work for it."""
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.maker.close()
+            threads.housekeeper.close()
+        self.wal.stop()
+        if threads is not None:
+            threads.flushers.close()
+
+    def close(self) -> None:
+        """Sync and close everything, in order; a second time does nothing.
+
+        Raises an ExceptionGroup of what failed, after all else is closed.
+        """
+        if self._lock_file is None:
+            return
+        self._end_threads()
+        self._metadata.attach(None)  # from here on every change is a snapshot
+        failures: list[Exception] = []
+        settled: list[CeilingRow] = []
+        is_synced = True
+        for handler, failure in self.partitions.close_all():
+            is_synced = is_synced and not handler.has_unsynced
+            if failure is None:
+                settled += self._settled(handler)
+            else:
+                failures.append(failure)
+        is_durable = not failures and is_synced
+        is_durable = is_durable and not self._putting_back.waiting
+        try:
+            self._resuming.record_ceilings(settled)
+            self._metadata.absorb()
+        except OSError as exc:
+            is_durable = False
+            failures.append(exc)
+        try:
+            self.wal.close(empty=is_durable)
+        except OSError as exc:
+            failures.append(exc)
+        self._lock_file.release()
+        self._lock_file = None
+        if failures:
+            raise ExceptionGroup("partitions that could not be closed", failures)
+
+    def __enter__(self) -> "DiskManager":
+        self.open()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def cluster_id(self) -> str:
+        """The identity of this data directory; made once."""
+        return self._known.cluster_id
+
+    @property
+    def _known(self) -> Metadata:
+        if self._lock_file is None:
+            raise LogClosed(self.root)
+        return self._metadata.state
+
+    def leader_epoch(self, meta: TopicMeta, partition: int) -> int:
+        """The leader epoch of a partition, open or not; for the loop."""
+        handler = self.handlers.get((meta.name, partition))
+        return (
+            self._known.leader_epoch(meta, partition) if handler is None else handler.leader_epoch
+        )
+
+    def _publish(self, metadata: Metadata) -> None:
+        self.topics = MappingProxyType(metadata.topics)
+
+    # Topics
+
+    def check_new_topic(self, name: str, partitions: int) -> None:
+        """Raise what `create_topic` would raise for these, and make nothing."""
+        self._registry.check_new_topic(name, partitions)
+
+    def create_topic(self, name: str, partitions: int, config: TopicConfig) -> TopicMeta:
+        """Make a topic; durable when this returns.  Blocking.
+
+        Raises InvalidTopicName, InvalidPartitions, TopicExists, TopicCollides, StorageError.
+        """
+        (outcome,) = self.create_topics([NewTopic(name, partitions, config)])
+        if isinstance(outcome, StorageError):
+            raise outcome
+        return outcome
+
+    def create_topics(self, wanted: Sequence[NewTopic]) -> list[Outcome]:
+        """Make several topics, whose syncs are shared: of each what `create_topic` returns or
+        raises.  Blocking."""
+        return self._registry.create_topics(wanted)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic; it is gone for good when this returns, its files soon after.
+
+        Raises UnknownTopic, StorageError.
+        """
+        (outcome,) = self.delete_topics([name])
+        if isinstance(outcome, StorageError):
+            raise outcome
+
+    def delete_topics(self, names: Sequence[str]) -> list[Outcome]:
+        """Delete several topics, whose syncs are shared; of each what it was, or why it is not
+        gone.  Blocking."""
+        return self._registry.delete_topics(names)
+
+    def create_partitions(self, name: str, count: int) -> TopicMeta:
+        """Let a topic grow to `count` partitions.  Raises UnknownTopic, InvalidPartitions."""
+        return self._registry.create_partitions(name, count)
+
+    def alter_topic(self, name: str, overrides: Mapping[str, str]) -> TopicMeta:
+        """Replace the settings of a topic.  Raises UnknownTopic, InvalidConfig."""
+        return self._registry.alter_topic(name, overrides)
+
+    @property
+    def topic_defaults(self) -> Mapping[str, str]:
+        """What is chosen for all topics, by topic setting, as text."""
+        return self._known.topic_defaults
+
+    def set_topic_defaults(self, values: Mapping[str, str]) -> None:
+        """Choose these for all topics, and no others.  Raises InvalidConfig, StorageError."""
+        self._registry.set_topic_defaults(values)
+
+    # Other events
+
+    @property
+    def committed(self) -> Content:
+        """The committed offsets of groups."""
+        found: Content = self._known.sections.get(SECTION, {})
+        return found
+
+    def section(self, name: str) -> Mapping[str, Any] | None:
+        """What events of other kinds have made of a section; None: nothing yet."""
+        found: Mapping[str, Any] | None = self._known.sections.get(name)
+        return found
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no control event is in doubt: written perhaps, and reported as failed."""
+        return self._metadata.is_settled
+
+    @property
+    def is_metadata_full(self) -> bool:
+        """Whether there is so much of it that clients are to add nothing that they make up."""
+        return self._metadata.is_full
+
+    @property
+    def control_events_end(self) -> int:
+        """The number that the next control event will have at least."""
+        return self._known.seq + 1
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the last control event that was handed over: the next one is above it."""
+        return self._metadata.last_seq
+
+    @property
+    def knows_boot(self) -> bool:
+        """Whether the machine says in which boot it is; where not, every start is a new one."""
+        return bool(self._known.boot_id)
+
+    @property
+    def boot_number(self) -> int:
+        """How many boots of the machine this directory was open in."""
+        return self._known.boot
+
+    @property
+    def event_size_max(self) -> int:
+        """Bytes of one control event, at most; a larger one fails."""
+        return self._metadata.event_size_max
+
+    def record_now(self, kind: str, **fields: object) -> None:
+        """Write one event of a registered kind; durable when this returns.  For tools and lanes.
+
+        Raises StorageError: it did not happen.
+        """
+        with self._registry.admin_lock:
+            try:
+                self._registry.record(kind, **fields)
+            except OSError as exc:
+                raise StorageError(f"{kind}: {exc}") from exc
+
+    def record_soon(self, done: Done, kind: str, **fields: object) -> None:
+        """Have a control event of a registered kind written; `done` when it is durable, or failed.
+
+        For the loop.
+        """
+        self._metadata.record_soon(done, kind, **fields)
+
+    def allocate_producer_ids(self, count: int) -> range:
+        """So many ids that were never given before and never will be again."""
+        with self._registry.admin_lock:
+            first = self._known.next_producer_id
+            try:
+                self._registry.record("producer_ids", next=first + count)
+            except OSError as exc:
+                raise StorageError(f"no producer ids: {exc}") from exc
+        return range(first, first + count)
+
+    # Partitions
+
+    @property
+    def call_soon(self) -> CallSoon:
+        """How callbacks reach the loop."""
+        return self._call_soon
+
+    def handler_if_open(self, topic: str, partition: int) -> DiskHandler | None:
+        """The handler if it is open: for the loop."""
+        return self.handlers.get((topic, partition))
+
+    def get_handler(self, topic: str, partition: int) -> DiskHandler:
+        """The handler, opened and recovered if need be.  Blocking: for lanes.
+
+        Raises UnknownTopic, CorruptSegment, StorageError.
+        """
+        return self.partitions.get_handler(topic, partition)
+
+    def _settled(self, handler: DiskHandler) -> list[CeilingRow]:
+        """What a clean close says of a partition's ceiling."""
+        meta = self._known.topics[handler.topic]
+        key, ceiling = (meta.topic_id, handler.partition), Ceiling(handler.log_end_offset, SETTLED)
+        is_known = self._known.ceiling(key) in (ceiling, None)
+        if is_known or handler.ceiling is None or handler.read_only is not None:
+            return []
+        return [(key, ceiling)]
+
+    # Keeping house
+
+    def reconfigure(
+        self, *, retention_interval_ms: int, producer_expiration_ms: int, open_files_max: int
+    ) -> None:
+        """Go by these numbers from the next round, the next opening on.  From any thread."""
+        self._keeper.retention_interval_ms = retention_interval_ms
+        self.files.open_files_max = open_files_max
+        self.partitions.producer_expiration_ms = producer_expiration_ms
+        for handler in list(self.handlers.values()):
+            handler.producer_expiration_ms = producer_expiration_ms
+
+    def housekeeping(self, now_ms: int, monotonic_ms: int | None = None) -> None:
+        """What is due by time; see `Upkeep.step`.  Call it in a lane, several times a second."""
+        self.partitions.now_ms = now_ms
+        self._keeper.step(now_ms, monotonic_ms)
+
+    @property
+    def believes_clock(self) -> bool:
+        """Whether something may be forgotten by its age: the wall clock has not jumped ahead."""
+        return self._keeper.believes_clock
+
+    def keep_house_now(self, now_ms: int) -> None:
+        """A whole round of housekeeping, ages included, and what it has others do: for tests."""
+        self.partitions.now_ms = now_ms
+        self._keeper.step_all(now_ms)
+
+    @property
+    def _keeper(self) -> Upkeep:
+        if self._upkeep is None:
+            raise LogClosed(self.root)
+        return self._upkeep
+
+    def statistics(self) -> Statistics:
+        """Numbers at this moment."""
+        handlers = list(self.handlers.values())
+        return Statistics(
+            topics_count=len(self.topics),
+            partitions_open=len(handlers),
+            partitions_read_only=sum(h.read_only is not None for h in handlers),
+            segments_count=sum(h.segments_count for h in handlers),
+            log_bytes=sum(h.size_bytes for h in handlers),
+            open_files=len(self.files),
+            open_logs=len(self.open_logs),
+            rolls_unprepared=sum(h.rolls_unprepared for h in handlers),
+            loaded_indexes=len(self.indexes),
+            index_bytes=self.indexes.memory_size,
+        )

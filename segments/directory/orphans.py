@@ -1,0 +1,133 @@
+"""Directories under topics/ that belong to no topic, or to no partition of one.
+
+| found | it is | what is done |
+|---|---|---|
+| `~<id>` | a deleted topic on its way out | removed |
+| no topic of that name, no records | a topic whose creation was not finished | removed |
+| ..., records of an epoch that was deleted | a deletion that was not finished | removed |
+| ..., records of another epoch | a topic that the metadata has lost | put aside in quarantine/ |
+| a partition beyond the count, no records | growth that was not finished | removed |
+| ..., with records | growth that the metadata has lost | put aside |
+| ..., with files that no log of that name has | a copy of another topic, a backup | put aside |
+| a file | somebody's, too | left alone |
+
+What is put aside takes damage: events in the write-ahead log that are gone.  What looks like an
+orphan then is somebody's data, and only a person can say whose.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..decisions import base_header
+from ..disk.storage import Storage, make_dirs, read_file, remove_tree
+from ..metadata.metadata import Metadata
+from ..names import LogPaths, partition_paths
+from ..recovery.known import read_known
+from ..settings.topic_config import Durability
+
+
+class Orphan(NamedTuple):
+    """A directory that nothing owns.  `has_records`: nobody deleted what is in it; records, or what
+    is no file of a log under this name."""
+
+    path: str
+    topic: str
+    partition: int
+    has_records: bool
+
+
+def find_orphans(storage: Storage, root: str, state: Metadata) -> Iterator[Orphan]:
+    """What lies under topics/ and is not known.  Raises OSError."""
+    topics = f"{root}/topics"
+    for name in storage.listdir(topics):
+        path = f"{topics}/{name}"
+        try:
+            folders = storage.listdir(path)
+        except NotADirectoryError:
+            continue
+        meta = state.topics.get(name)
+        if name.startswith("~"):
+            yield Orphan(path, name, -1, has_records=False)
+        elif meta is None or meta.config.durability is Durability.EPHEMERAL:
+            logs = list(_partitions(root, name, folders))
+            deleted = state.deleted_epoch(name)
+            others = {folder for folder in folders if not folder.startswith("~")}
+            others -= {paths.folder.rpartition("/")[2] for _, paths in logs}
+            kept = any(_has_records(storage, paths, deleted) for _, paths in logs)
+            yield Orphan(path, name, -1, kept or bool(others))
+        else:
+            for folder in folders:
+                if folder.startswith("~"):
+                    yield Orphan(f"{path}/{folder}", name, -1, has_records=False)
+            for number, paths in _partitions(root, name, folders):
+                if number >= meta.partitions:
+                    yield Orphan(paths.folder, name, number, _has_records(storage, paths, -1))
+
+
+def remove_orphan(storage: Storage, orphan: Orphan, mark: str) -> None:
+    """Out of the way first, durably, then removed.  Raises OSError."""
+    folder = orphan.path.rpartition("/")[0]
+    grave = f"{folder}/~{mark}"
+    storage.rename(orphan.path, grave)
+    storage.fsync_dir(folder)
+    remove_tree(storage, grave)
+
+
+def put_aside(storage: Storage, root: str, orphan: Orphan, mark: str) -> str:
+    """Move it to quarantine/, durably; where it is then.  Raises OSError."""
+    suffix = "" if orphan.partition < 0 else f"-{orphan.partition}"
+    target = f"{root}/quarantine/{orphan.topic}{suffix}~{mark}"
+    make_dirs(storage, f"{root}/quarantine")
+    storage.rename(orphan.path, target)
+    storage.fsync_dir(f"{root}/quarantine")
+    storage.fsync_dir(orphan.path.rpartition("/")[0])
+    return target
+
+
+def _partitions(root: str, topic: str, folders: list[str]) -> Iterator[tuple[int, LogPaths]]:
+    for folder in folders:
+        number = folder.removeprefix("partition_")
+        if folder != number and number.isdecimal():
+            yield int(number), partition_paths(root, topic, int(number))
+
+
+def _has_records(storage: Storage, paths: LogPaths, deleted_epoch: int) -> bool:
+    """Whether there are records that no deletion spoke of: above its leader epoch; or files that
+    are none of this log's."""
+    try:
+        names = storage.listdir(paths.folder)
+    except NotADirectoryError:
+        return True
+    if not all(_is_own(paths, name) for name in names):
+        return True
+    numbers = [paths.segment_number(name) for name in names]
+    written = [
+        n for n in sorted(n for n in numbers if n is not None) if _size(storage, paths.log(n))
+    ]
+    if not written:
+        return False
+    known = read_known(storage, paths)
+    if known is not None and known.epochs:
+        return known.epochs[0][0] > deleted_epoch
+    # A log that was never synced may have lost its manifest.
+    first = base_header(memoryview(read_file(storage, paths.log(written[0]))))
+    return first is None or first.leader_epoch > deleted_epoch
+
+
+def _is_own(paths: LogPaths, name: str) -> bool:
+    """Whether a log writes files of this name."""
+    path = f"{paths.folder}/{name}"
+    numbers = paths.segment_number(name), paths.index_number(name), paths.cleaned_number(name)
+    return (
+        numbers != (None, None, None)
+        or paths.is_temporary(name)
+        or path in (paths.manifest, paths.start, paths.producers, paths.damaged, paths.quarantine)
+    )
+
+
+def _size(storage: Storage, path: str) -> int:
+    file = storage.open(path, read_only=True)
+    try:
+        return file.size()
+    finally:
+        file.close()

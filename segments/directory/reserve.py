@@ -1,0 +1,71 @@
+"""A file that says nothing and takes room: what a start on a full disk gives back.
+
+    made      at a start, and once a minute where it is missing, while the volume has more than it
+    removed   by a start that finds no room, and no file of the WAL that is not in use
+
+Without it a volume that was filled to its last block leaves none for the snapshot of the metadata,
+with which every start behind a crash begins.
+"""
+
+from typing import Final
+
+import structlog
+
+from ..disk.storage import Storage, write_temporary
+
+log = structlog.get_logger()
+
+RESERVE: Final = "reserve"
+"""Its name in the data directory."""
+
+
+class Reserve:
+    """The reserve of one data directory.  One thread at a time."""
+
+    def __init__(self, storage: Storage, root: str, size: int) -> None:
+        """size: bytes; 0: there is none, and none is made."""
+        self._storage = storage
+        self._root = root
+        self._path = f"{root}/{RESERVE}"
+        self._size = size
+        self._is_made = False
+
+    def keep(self) -> None:
+        """Make it, unless it is there; what fails is logged, and tried at the next call."""
+        if self._is_made or not self._size:
+            return
+        try:
+            self._is_made = self._has_size() or self._make()
+        except OSError as exc:
+            log.warning("reserve_not_made", path=self._path, error=str(exc))
+
+    def give_back(self) -> bool:
+        """Remove it; whether it was there.  Raises OSError."""
+        self._is_made = False
+        if not self._storage.exists(self._path):
+            return False
+        self._storage.unlink(self._path)
+        self._storage.fsync_dir(self._root)
+        return True
+
+    def _has_size(self) -> bool:
+        if not self._storage.exists(self._path):
+            return False
+        file = self._storage.open(self._path, read_only=True)
+        try:
+            return file.size() == self._size
+        finally:
+            file.close()
+
+    def _make(self) -> bool:
+        """Whether it was made: never of the last room, which others need more."""
+        space = self._storage.space(self._root)
+        if space is not None and space.usable < 2 * self._size:
+            return False
+        try:
+            write_temporary(self._storage, self._path, bytes(self._size))
+        except OSError:
+            self._storage.unlink(self._path)
+            raise
+        self._storage.fsync_dir(self._root)
+        return True

@@ -1,0 +1,165 @@
+"""What a data directory says before it is served: from its files to the state that stands.
+
+    WAL read -> snapshot and events -> what is half made or half deleted removed
+             -> what the WAL holds put back into its partitions -> the WAL begins anew
+
+Nothing is served before the end of it, and it may be interrupted anywhere: it begins again from
+what the WAL still holds, which goes last.
+"""
+
+import base64
+import errno
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+import structlog
+
+from ..disk.storage import Storage
+from ..errors import CorruptMetadata, StorageError
+from ..metadata.metadata import Metadata
+from ..metadata.metadata_log import MetadataLog
+from ..replay.putting_back import Place, PuttingBack
+from ..replay.resuming import Resuming
+from ..report import RecoveryReport, ReportRow
+from ..wal.journal import Wal
+from ..wal.replay import Replay
+from .orphans import find_orphans, put_aside, remove_orphan
+from .reserve import Reserve
+from .start_room import ROOM_FOR_SMALL_FILES, room_to_start
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+
+class Started(NamedTuple):
+    """What a start found, beside the state of the metadata."""
+
+    replayed: list[Place]
+    """Partitions that are to be opened, for what was put back into them."""
+    is_new_boot: bool
+    """Whether the machine was started anew since this directory was last open."""
+
+
+class Starting:
+    """One data directory that is locked, and of which nothing is open."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        root: str,
+        wal: Wal,
+        metadata: MetadataLog,
+        resuming: Resuming,
+        putting_back: PuttingBack,
+        report: RecoveryReport,
+        reserve: Reserve,
+    ) -> None:
+        self._storage = storage
+        self._reserve = reserve
+        self._root = root
+        self._wal = wal
+        self._metadata = metadata
+        self._resuming = resuming
+        self._putting_back = putting_back
+        self._report = report
+        self._events_lost = 0
+        self._is_loaded = False
+
+    def start(self) -> Started:
+        """Do all of it; blocking.
+
+        Raises CorruptMetadata, UnsupportedFormat (nothing was changed then), StorageError (what the
+        WAL holds could not be put back).
+        """
+        found = Replay()
+        try:
+            found = self._wal.open()
+            is_new_boot = self._with_ballast(lambda: self._load_metadata(found))
+            self._with_ballast(self._remove_orphans)
+            replayed = self._with_ballast(lambda: self._put_back(found))
+            self._wal.absorbed(self._putting_back.waiting)
+        except OSError as exc:
+            hint = self._what_to_do(found) if exc.errno == errno.ENOSPC else ""
+            raise StorageError(
+                f"what {self._root}/wal holds could not be put back, it stays there: {exc}{hint}"
+            ) from exc
+        self._metadata.attach(self._wal)
+        return Started(replayed, is_new_boot)
+
+    def _load_metadata(self, found: Replay) -> bool:
+        """The snapshot and the events behind it, as one snapshot: the WAL may begin anew.
+
+        Whether this is another boot.  Raises CorruptMetadata, UnsupportedFormat, OSError.
+        """
+        if self._metadata.load():
+            self._is_loaded = True
+            lost = self._events_lost = self._metadata.replay(found.control) + found.control_lost
+            if lost:
+                self._resuming.widen(lost)
+            before = self._metadata.state.boot
+            self._resuming.begin_boot(self._storage.boot_id())
+            self._metadata.absorb()
+            return self._metadata.state.boot != before
+        topics = [n for n in self._storage.listdir(f"{self._root}/topics") if not n.startswith("~")]
+        if topics or not found.is_empty:
+            # Taken for a new directory, every topic would be an orphan, and removed.
+            raise CorruptMetadata(
+                f"{self._root}/meta",
+                f"there is no snapshot, but there are topics {topics[:3]} "
+                f"and {len(found.control)} events",
+            )
+        cluster_id = base64.urlsafe_b64encode(self._storage.random_bytes(16))
+        state = Metadata(cluster_id.decode().rstrip("="))
+        self._metadata.begin(state.with_boot(self._storage.boot_id()))
+        return False
+
+    def _put_back(self, found: Replay) -> list[Place]:
+        """Raises OSError."""
+        self._resuming.distrust(found.unnamed | found.torn, found.shards)
+        topics = self._metadata.state.topics
+        return self._putting_back.put_back(found, topics, events_lost=self._events_lost > 0)
+
+    def _with_ballast(self, work: Callable[[], T]) -> T:
+        """`work`, once more without the spare files of the WAL where the disk is full, and then
+        without the reserve."""
+        while True:
+            try:
+                return work()
+            except OSError as exc:
+                if exc.errno != errno.ENOSPC:
+                    raise
+                if self._wal.give_space_back():
+                    log.warning("wal_spare_files_given_up", error=str(exc))
+                elif self._reserve.give_back():
+                    log.warning("reserve_given_up", error=str(exc))
+                else:
+                    raise
+
+    def _what_to_do(self, found: Replay) -> str:
+        """For who reads that there is no room: how much is missing, and what makes some."""
+        missing = ROOM_FOR_SMALL_FILES
+        try:
+            if self._is_loaded:
+                missing = room_to_start(self._storage, self._root, found, self._metadata.state)
+            space = self._storage.space(self._root)
+            if space is not None:
+                missing = max(missing - space.usable, ROOM_FOR_SMALL_FILES)
+        except (OSError, StorageError) as exc:
+            log.warning("room_not_known", error=str(exc))
+        return (
+            f"; the start needs about {-(-missing // 1024)} KiB more on this volume: grow it, or "
+            f"move files away that are not {self._root}'s; delete nothing below {self._root}/wal"
+        )
+
+    def _remove_orphans(self) -> None:
+        for orphan in list(find_orphans(self._storage, self._root, self._metadata.state)):
+            mark = self._storage.random_bytes(8).hex()
+            path = orphan.path
+            if orphan.has_records:
+                path = put_aside(self._storage, self._root, orphan, mark)
+                row = ReportRow("quarantined", path, orphan.topic, orphan.partition)
+            else:
+                remove_orphan(self._storage, orphan, mark)
+                row = ReportRow("orphan_removed", path)
+            self._report.add(row)

@@ -1,0 +1,326 @@
+"""Which topics there are: made, grown, altered, deleted; one change at a time, whole.
+
+Creating and growing make the directories, then the event: a crash in between leaves an orphan that
+the next opening removes.  Deleting goes the other way: the event is the deletion, then the
+directory gets a name that no topic can have, then its files go.
+
+Several topics are made, or deleted, together: all their directories, then the syncs of these, of
+which the first does the work of all on a file system with a journal, then all their events with
+one sync.  Each has an outcome of its own; where a sync fails it is that of all.
+
+`admin_lock` is held over an event's sync: administration only.  What is known is replaced as a
+whole, never changed, so the loop reads it without a lock.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice, repeat
+from typing import Final, NamedTuple, TypeAlias
+from uuid import UUID
+
+import structlog
+
+from ..disk.storage import Storage, remove_any, remove_tree
+from ..errors import InvalidPartitions, StorageError, TopicCollides, TopicExists
+from ..metadata.alike import first_alike, folded
+from ..metadata.ceilings import PartitionCeiling
+from ..metadata.metadata import SETTLED, Ceiling, Metadata, PartitionKey, TopicMeta, encode_topic
+from ..metadata.metadata_log import MetadataLog
+from ..names import check_topic_name, partition_paths
+from ..partition.handler import DiskHandler
+from ..replay.resuming import Resuming
+from ..settings.topic_config import Durability, TopicConfig, check_class_change
+from ..settings.topic_defaults import SET
+from .opened_partitions import OpenedPartitions
+from .orphans import Orphan, remove_orphan
+
+log = structlog.get_logger()
+
+PARTITIONS_MAX: Final = 10_000
+REMOVED_AT_ONCE: Final = 100
+"""Directories of a deleted topic that the housekeeper removes before it looks after others."""
+
+
+class NewTopic(NamedTuple):
+    """A topic that is wanted."""
+
+    name: str
+    partitions: int
+    config: TopicConfig
+
+
+Outcome: TypeAlias = TopicMeta | StorageError
+"""What was made, or deleted; or why it was not."""
+
+
+class TopicRegistry:
+    """The topics of one data directory."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        volatile: Storage,
+        root: str,
+        metadata: MetadataLog,
+        resuming: Resuming,
+        partitions: OpenedPartitions,
+        *,
+        known: Callable[[], Metadata],
+        publish: Callable[[Metadata], None],
+    ) -> None:
+        """known: what is there, LogClosed when the directory is not open.  publish: told of every
+        change, before its caller is."""
+        self.admin_lock = threading.Lock()
+        self._storage = storage
+        self._volatile = volatile
+        self._root = root
+        self._metadata = metadata
+        self._resuming = resuming
+        self._partitions = partitions
+        self._known = known
+        self._publish = publish
+
+    def record(self, kind: str, **fields: object) -> None:
+        """Write one event, durably; the caller holds admin_lock.  Raises OSError."""
+        self._publish(self._metadata.record(kind, **fields))
+
+    def _record_all(self, kind: str, several: Iterable[Mapping[str, object]]) -> None:
+        self._publish(self._metadata.record_all(kind, several))
+
+    def check_new_topic(self, name: str, partitions: int) -> None:
+        """Raise what `create_topic` would raise for these, and make nothing."""
+        check_topic_name(name)
+        if not 1 <= partitions <= PARTITIONS_MAX:
+            raise InvalidPartitions(name, partitions, f"outside [1, {PARTITIONS_MAX}]")
+        if name in self._known().topics:
+            raise TopicExists(name)
+        if (existing := first_alike(self._known().alike, name)) is not None:
+            raise TopicCollides(name, existing)
+
+    def create_topics(self, wanted: Sequence[NewTopic]) -> list[Outcome]:
+        """Make topics; those that were made are durable when this returns.  Blocking.
+
+        Of each, in their order: InvalidTopicName, InvalidPartitions, TopicExists, TopicCollides,
+        StorageError, or what it is.
+        """
+        outcomes: dict[int, Outcome] = {}
+        with self.admin_lock:
+            made: dict[int, TopicMeta] = {}
+            names: dict[str, str] = {}  # by what those that are alike have in common
+            for place, new in enumerate(wanted):
+                try:
+                    existing = names.get(folded(new.name))
+                    if existing == new.name:
+                        raise TopicExists(new.name)
+                    if existing is not None:
+                        raise TopicCollides(new.name, existing)
+                    made[place] = self._make_topic(new)
+                    names[folded(new.name)] = new.name
+                except StorageError as exc:
+                    outcomes[place] = exc
+                except OSError as exc:
+                    outcomes[place] = _not_created(new.name, exc)
+            try:
+                self._sync_folders(made.values())
+                self._record_all("topic_created", map(encode_topic, made.values()))
+            except OSError as exc:
+                outcomes |= {place: _not_created(meta.name, exc) for place, meta in made.items()}
+            else:
+                outcomes |= made
+        return [outcomes[place] for place in range(len(wanted))]
+
+    def _make_topic(self, new: NewTopic) -> TopicMeta:
+        """Its directories, which are not synced yet.  Raises as create_topics says, OSError."""
+        self.check_new_topic(new.name, new.partitions)
+        topic_id = UUID(bytes=self._storage.random_bytes(16), version=4)
+        epoch = self._known().first_epoch(new.name)
+        if self._storage.exists(self._topic_folder(new.name)):
+            self._bury(new.name, topic_id.hex)  # of an attempt that failed
+        meta = TopicMeta(new.name, topic_id, new.partitions, new.config, epoch)
+        if new.config.durability is not Durability.EPHEMERAL:
+            self._storage.mkdir(self._topic_folder(new.name))
+            self._make_partitions(meta, range(new.partitions))
+        return meta
+
+    def _make_partitions(self, meta: TopicMeta, numbers: range) -> None:
+        if meta.config.durability is Durability.EPHEMERAL:
+            return
+        for partition in numbers:
+            path = partition_paths(self._root, meta.name, partition).folder
+            if not self._storage.exists(path):
+                self._storage.mkdir(path)
+
+    def _sync_folders(self, metas: Collection[TopicMeta]) -> None:
+        """Make the directories of new topics durable.  Raises OSError."""
+        names = [m.name for m in metas if m.config.durability is not Durability.EPHEMERAL]
+        if names:
+            self._storage.fsync_dir(f"{self._root}/topics")
+        for name in names:
+            self._storage.fsync_dir(self._topic_folder(name))
+
+    def delete_topics(self, names: Iterable[str]) -> list[Outcome]:
+        """Delete topics; they are gone for good when this returns, their files soon after.
+
+        Of each, in their order: UnknownTopic, StorageError, or what it was.
+        """
+        outcomes: dict[str, Outcome] = {}
+        with self.admin_lock:
+            going: list[TopicMeta] = []
+            for name in dict.fromkeys(names):
+                try:
+                    outcomes[name] = meta = self._partitions.meta(name)
+                    going.append(meta)
+                except StorageError as exc:
+                    outcomes[name] = exc
+            rows = [{"name": meta.name, "id": meta.topic_id.bytes} for meta in going]
+            try:
+                self._record_all("topic_deleted", rows)
+            except OSError as exc:
+                for meta in going:
+                    outcomes[meta.name] = StorageError(
+                        f"topic {meta.name!r} was not deleted: {exc}"
+                    )
+                going = []
+            for meta in going:
+                self._partitions.close_topic(meta)
+            graves = self._move_away(going)
+        for grave in graves:
+            self._remove_soon(grave)
+        return list(outcomes.values())
+
+    def _move_away(self, metas: Iterable[TopicMeta]) -> list[str]:
+        """Give the directories of deleted topics names that no topic can have; which those are.
+
+        What cannot be moved is deleted all the same: the next opening removes the orphan.
+        """
+        graves: list[str] = []
+        for meta in metas:
+            folder = self._topic_folder(meta.name)
+            if meta.config.durability is Durability.EPHEMERAL:
+                if self._volatile.exists(folder):
+                    remove_tree(self._volatile, folder)
+                continue
+            grave = self._topic_folder(f"~{meta.topic_id.hex}")
+            try:
+                self._storage.rename(folder, grave)
+                graves.append(grave)
+            except OSError as exc:
+                log.warning("deleted_topic_not_moved", topic=meta.name, error=str(exc))
+        if graves:
+            try:
+                self._storage.fsync_dir(f"{self._root}/topics")
+            except OSError as exc:
+                log.warning("deleted_topics_not_moved", count=len(graves), error=str(exc))
+                return []
+        return graves
+
+    def _remove_soon(self, grave: str) -> None:
+        self._partitions.threads.housekeeper.submit(lambda: self._remove_some(grave))
+
+    def _remove_some(self, grave: str) -> None:
+        """A part of what a deleted topic leaves; the housekeeper has others to look after."""
+        try:
+            names = self._storage.listdir(grave)
+            for name in islice(names, REMOVED_AT_ONCE):
+                remove_any(self._storage, f"{grave}/{name}")
+            if len(names) <= REMOVED_AT_ONCE:
+                self._storage.rmdir(grave)
+                return
+        except OSError as exc:
+            log.warning("deleted_topic_not_removed", folder=grave, error=str(exc))
+            return
+        self._remove_soon(grave)
+
+    def create_partitions(self, name: str, count: int) -> TopicMeta:
+        """Let a topic grow to `count` partitions.  Raises UnknownTopic, InvalidPartitions."""
+        with self.admin_lock:
+            meta = self._partitions.meta(name)
+            if not meta.partitions < count <= PARTITIONS_MAX:
+                raise InvalidPartitions(
+                    name, count, f"it has {meta.partitions}, the limit is {PARTITIONS_MAX}"
+                )
+            grown = replace(meta, partitions=count)
+            try:
+                self._make_partitions(meta, range(meta.partitions, count))
+                self._sync_folders([meta])
+                self.record("partitions_grown", name=name, id=meta.topic_id.bytes, partitions=count)
+            except OSError as exc:
+                raise StorageError(f"topic {name!r} did not grow: {exc}") from exc
+        return grown
+
+    def alter_topic(self, name: str, overrides: Mapping[str, str]) -> TopicMeta:
+        """Replace the settings of a topic.  Raises UnknownTopic, InvalidConfig."""
+        with self.admin_lock:
+            config = TopicConfig.parse(overrides, self._known().topic_defaults)
+            meta = self._partitions.meta(name)
+            check_class_change(meta.config.durability, config.durability)
+            altered = replace(meta, config=config)
+            try:
+                self.record(
+                    "topic_altered", name=name, id=meta.topic_id.bytes, config=config.overrides
+                )
+                for handler in self._partitions.served(zip(repeat(name), range(meta.partitions))):
+                    self._reconfigure(handler, altered)
+            except OSError as exc:
+                raise StorageError(f"topic {name!r} was not altered: {exc}") from exc
+        return altered
+
+    def set_topic_defaults(self, values: Mapping[str, str]) -> None:
+        """Choose these for all topics, and no others; done when this returns.  Blocking.
+
+        values: by topic setting, as text.  Raises InvalidConfig (they do not go together),
+        StorageError.
+        """
+        TopicConfig(inherited=values)
+        with self.admin_lock:
+            before = self._known()
+            if before.topic_defaults == values:
+                return
+            try:
+                self.record(SET, values=dict(values))
+                known = self._known()
+                for handler in self._partitions.served():
+                    meta = known.topics.get(handler.topic)
+                    if meta is not None and meta.config != before.topics[meta.name].config:
+                        self._reconfigure(handler, meta)
+            except OSError as exc:
+                raise StorageError(f"the defaults of topics were not changed: {exc}") from exc
+        log.info("topic_defaults_changed", values=dict(values))
+
+    def _reconfigure(self, handler: DiskHandler, altered: TopicMeta) -> None:
+        key = altered.topic_id, handler.partition
+        before, after = handler.config.durability, altered.config.durability
+        if Durability.FSYNC not in (before, after) or before is after:
+            handler.reconfigure(altered.config, handler.ceiling)
+        elif before is Durability.FSYNC:
+            handler.reconfigure(altered.config, self._first_ceiling(key, handler))
+        else:
+            handler.sync()  # most of what the old class left unsynced
+            handler.reconfigure(altered.config, None)
+            handler.sync()
+            self._resuming.record_ceilings([(key, Ceiling(0, SETTLED))])
+
+    def _first_ceiling(self, key: PartitionKey, handler: DiskHandler) -> PartitionCeiling:
+        """Where a log of class `fsync` goes on in another: nothing is reserved before the first
+        append, so that a power cut without one is not told as a loss.  Raises OSError."""
+        try:
+            handler.sync()
+        except StorageError:  # read-only, what of it is synced is not known: reserved at once
+            return self._resuming.ceiling_of(key)
+        synced = Ceiling(handler.recovery_point, SETTLED)
+        self._resuming.record_ceilings([(key, synced)])
+        return self._resuming.ceiling_of(key, synced)
+
+    def _bury(self, name: str, grave: str) -> None:
+        """Take a topic's directory out of the way, then remove it."""
+        remove_orphan(
+            self._storage, Orphan(self._topic_folder(name), name, -1, has_records=False), grave
+        )
+
+    def _topic_folder(self, name: str) -> str:
+        return f"{self._root}/topics/{name}"
+
+
+def _not_created(name: str, exc: OSError) -> StorageError:
+    return StorageError(f"topic {name!r} was not created: {exc}")

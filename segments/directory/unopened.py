@@ -1,0 +1,150 @@
+"""Partitions that nobody has opened: their size, and when retention or cleaning has to open them.
+
+    manifest        first segment's newest timestamp, sizes      sealed segments
+    segment file    the first batch's header                     one that is not sealed yet; with
+                                                                 max.compaction.lag.ms, dirty ones
+        -> due: when something may have to go; a time, now, or never
+
+An unopened partition does not change, so it is looked at once, and again when that time has come or
+its settings were altered.  A broker with ten thousand idle partitions reads their manifests
+once, PEEKS_MAX per call; what is due is opened, OPENS_MAX per call, and then treated like the rest.
+
+A first batch that is old enough opens its partition even if others in its segment are not: then
+it is open, and looked at in memory from then on.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+from uuid import UUID
+
+import structlog
+
+from ..compaction.dirtiness import dirt_of, wants_cleaning
+from ..disk.storage import Storage
+from ..log.first_stamps import first_stamp
+from ..metadata.metadata import TopicMeta
+from ..names import LogPaths, partition_paths
+from ..recovery.known import Known, read_known
+from ..settings.topic_config import Durability, FullPolicy, TopicConfig
+
+log = structlog.get_logger()
+
+PEEKS_MAX: Final = 20
+OPENS_MAX: Final = 2
+LOOKS_MAX: Final = 500
+"""Partitions whose due time is compared, per call."""
+NEVER: Final = 1 << 62
+
+Key: TypeAlias = tuple[UUID, int]
+
+
+class Unopened:
+    """When each partition that is not open is due."""
+
+    def __init__(self, storage: Storage, root: str) -> None:
+        self._storage = storage
+        self._root = root
+        self._due: dict[Key, tuple[TopicConfig, int]] = {}
+        self._queue: list[tuple[TopicMeta, int]] = []
+
+    def step(
+        self,
+        topics: Mapping[str, TopicMeta],
+        is_open: Callable[[str, int], bool],
+        age_ms: int | None,
+    ) -> list[tuple[str, int]]:
+        """Look at some of them; which are to be opened.  Blocking."""
+        if not self._queue:
+            self._queue = [
+                (meta, partition)
+                for meta in topics.values()
+                if meta.config.durability is not Durability.EPHEMERAL
+                for partition in range(meta.partitions)
+            ]
+            if len(self._due) > len(self._queue):
+                kept = {(meta.topic_id, partition) for meta, partition in self._queue}
+                self._due = {key: due for key, due in self._due.items() if key in kept}
+        wanted: list[tuple[str, int]] = []
+        peeks = 0
+        for _ in range(min(LOOKS_MAX, len(self._queue))):
+            if peeks >= PEEKS_MAX or len(wanted) >= OPENS_MAX:
+                break
+            meta, partition = self._queue.pop()
+            if topics.get(meta.name) is not meta or is_open(meta.name, partition):
+                continue
+            key = (meta.topic_id, partition)
+            config, due = self._due.get(key, (None, 0))
+            if config is not meta.config:
+                peeks += 1
+                due = self._peek(partition_paths(self._root, meta.name, partition), meta.config)
+                self._due[key] = (meta.config, due)
+            if due == 0 or (age_ms is not None and due <= age_ms):
+                self._due[key] = (meta.config, NEVER)  # opened once, whatever comes of it
+                wanted.append((meta.name, partition))
+        return wanted
+
+    def _peek(self, paths: LogPaths, config: TopicConfig) -> int:
+        try:
+            known = read_known(self._storage, paths)
+            if known is None:  # nobody ever opened it; or it was never synced, and the power went
+                return 0 if self._storage.listdir(paths.folder) else NEVER
+            return due_ms(self._storage, paths, config, known)
+        except OSError as exc:
+            log.warning("retention_not_looked_at", path=paths.folder, error=str(exc))
+            return NEVER
+
+
+def log_size(storage: Storage, paths: LogPaths) -> int:
+    """Bytes of the log files of a partition that is not open: by its manifest, and of the files
+    behind it.  Raises OSError."""
+    known = read_known(storage, paths)
+    size, first = (0, 0) if known is None else (known.sealed.total_size, known.sealed.next_number)
+    for name in storage.listdir(paths.folder):
+        number = paths.segment_number(name)
+        if number is not None and number >= first:
+            file = storage.open(f"{paths.folder}/{name}", read_only=True)
+            try:
+                size += file.size()
+            finally:
+                file.close()
+    return size
+
+
+def due_ms(storage: Storage, paths: LogPaths, config: TopicConfig, known: Known) -> int:
+    """When something of a log may have to go: 0 now, NEVER, or a time.  Raises OSError."""
+    cleaning = _cleaning_due_ms(storage, paths, config, known) if config.compacts else NEVER
+    if not config.deletes or not cleaning:
+        return cleaning
+    return min(cleaning, _retention_due_ms(storage, paths, config, known))
+
+
+def _cleaning_due_ms(storage: Storage, paths: LogPaths, config: TopicConfig, known: Known) -> int:
+    """The same for a cleaning: a partition is cleaned, and its last segment rolled, when open."""
+    sealed = known.sealed
+    dirt = dirt_of(sealed, known.cleaned.end_offset)
+    if wants_cleaning(dirt, config, None, lambda _: ()):
+        return 0
+    if config.max_compaction_lag_ms >= NEVER:
+        return NEVER
+    numbers = (*dirt.numbers, sealed.next_number)
+    stamps = [first_stamp(storage, paths.log(number)) for number in numbers]
+    oldest = min((stamp for stamp in stamps if stamp > 0), default=NEVER)
+    return min(oldest + config.max_compaction_lag_ms + 1, NEVER)
+
+
+def _retention_due_ms(storage: Storage, paths: LogPaths, config: TopicConfig, known: Known) -> int:
+    sealed = known.sealed
+    drops = config.retention_full_policy is FullPolicy.DROP_OLD
+    if drops and len(sealed):
+        over_bytes = sealed.total_size - sealed.sizes[0] - config.retention_bytes
+        over_records = sealed.total_records - sealed.records[0] - config.retention_records
+        if config.retention_bytes >= 0 and over_bytes >= 0:
+            return 0
+        if config.retention_records >= 0 and over_records >= 0:
+            return 0
+    if config.retention_ms < 0:
+        return NEVER
+    stamp = next((stamp for stamp in sealed.running_max_timestamps if stamp >= 0), -1)
+    if stamp < 0:
+        stamp = first_stamp(storage, paths.log(sealed.next_number))
+    return NEVER if stamp < 0 else max(1, stamp + config.retention_ms + 1)

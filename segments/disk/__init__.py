@@ -1,0 +1,10 @@
+"""The disk port: everything that the log asks of a disk, on this machine and in memory.
+
+Blocking.  Tests and the simulation put a disk with faults in its place.
+
+A module imports only what stands above it:
+
+    storage  the disk port
+    posix    ... on this machine; nothing else touches `os`
+    memory   the disk in memory, with a power switch
+"""

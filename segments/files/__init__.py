@@ -1,0 +1,11 @@
+"""Files beside a segment: its index, and the manifest that says which segments a log has.
+
+Layouts, byte by byte: docs/formats.md.
+
+A module imports only what stands above it:
+
+    index          where the blocks of a segment lie, and their checksums; .index
+    manifest       the rows a log keeps about itself; .manifest
+    clean_points   how far a log was cleaned, and since when
+    manifest_file  ... and who writes it
+"""

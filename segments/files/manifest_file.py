@@ -1,0 +1,97 @@
+"""The manifest of an open log as a file: rows appended, or all of it replaced.
+
+Kept apart from the format (manifest.py): this is who writes it and when it is durable.  One thread
+at a time, under the log's seal lock.
+
+After a failed write or sync the file is doubtful: nothing more is appended to it or synced in it.
+All that it says is in memory, so it is replaced by a new file, and nothing is lost by the failure.
+
+The manifest of a new log says nothing that is not known without it, so it is written without a
+sync (docs/decisions/0143).  It and the names in its directory become durable with the first row
+that has to be, or, `settle`, with the first sync of the log: whatever is durable in a log has a
+manifest that is.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from ..disk.storage import Storage, StorageFile, replace_file, write_all
+from ..errors import PASSING_ERRNOS
+from ..names import LogPaths
+from .manifest import HEADER_SIZE, ROW_SIZE, Row, encode_manifest
+
+HISTORY_ROWS_MAX: Final = 64
+"""Rows that say nothing any more are carried up to this many, or as many as are in force."""
+
+
+class ManifestFile:
+    """Where the next row goes.  `size` is the bytes that are valid."""
+
+    __slots__ = ("_folder", "_owner", "_path", "_storage", "is_doubtful", "is_durable", "size")
+
+    def __init__(
+        self, storage: Storage, paths: LogPaths, size: int, *, is_durable: bool = True
+    ) -> None:
+        self.size = size
+        self.is_doubtful = False
+        self.is_durable = is_durable
+        """Whether what it said in the beginning is synced, and its name."""
+        self._folder = paths.folder
+        self._storage = storage
+        self._path = paths.manifest
+        self._owner = paths.owner
+
+    def append(self, rows: Sequence[Row], *, sync: bool = False) -> None:
+        """Add rows in one write; durable when this returns with `sync`.  Raises OSError."""
+        assert not self.is_doubtful, "replaced first"
+        self.is_doubtful = True
+        file = self._storage.open(self._path)
+        try:
+            encoded = b"".join([row.encode() for row in rows])
+            self._write(file, encoded)
+            if sync:
+                self._sync(file)
+        finally:
+            file.close()
+        self.is_doubtful = False
+        self.size += len(encoded)
+
+    def settle(self) -> None:
+        """Make the manifest of a new log durable, with every name there is in its directory.
+
+        In any thread, also beside the others here.  Raises OSError: then the log fails, and what
+        comes in its place has a new one (salvaging.py).
+        """
+        file = self._storage.open(self._path)
+        try:
+            self._sync(file)
+        finally:
+            file.close()
+
+    def _sync(self, file: StorageFile) -> None:
+        file.fdatasync()
+        if not self.is_durable:
+            self._storage.fsync_dir(self._folder)
+            self.is_durable = True
+
+    def _write(self, file: StorageFile, encoded: bytes) -> None:
+        try:
+            write_all(file, encoded, self.size)
+        except OSError as exc:
+            # For want of space nothing is in doubt: the next rows are written over what is there.
+            self.is_doubtful = exc.errno not in PASSING_ERRNOS
+            raise
+
+    def replace(self, created_ms: int, rows: Iterable[Row]) -> None:
+        """Put these rows in the place of all; durable when this returns.  Raises OSError."""
+        encoded = encode_manifest(created_ms, rows, self._owner)
+        self.is_doubtful = True
+        replace_file(self._storage, self._path, encoded)
+        self.is_doubtful = False
+        self.is_durable = True
+        self.size = len(encoded)
+
+    def is_long(self, rows_count: int) -> bool:
+        """Whether more than half of it is history, when `rows_count` rows are in force."""
+        rows = (self.size - HEADER_SIZE) // ROW_SIZE
+        return rows > rows_count + max(rows_count, HISTORY_ROWS_MAX)

@@ -1,0 +1,52 @@
+"""What only some topics ask of a batch: keys, room, timestamps.
+
+Most topics ask for nothing of that, and whoever appends looks once, not at every batch: what is
+added here belongs into `is_choosy` and `check_wanted`.
+
+In a compacted topic every record has a key.  A compressed batch has to be opened for it, in bounds
+and in the thread that appends: one that opens to more than KEYED_SIZE_MAX is refused as too large,
+which makes the producers split it.
+"""
+
+from typing import Final
+
+from segbroker.protocol.record_batch import BatchHeader, decode_batch
+
+from ..errors import KeylessRecords, PartitionFull
+from ..settings.timestamp_bounds import check_timestamps
+from ..settings.topic_config import TopicConfig
+from .partition_log import PartitionLog
+from .retention import is_capped, lacks_room
+
+KEYED_SIZE_MAX: Final = 16 << 20
+"""Bytes of records, opened: some 10 ms of the loop."""
+
+
+def is_choosy(config: TopicConfig) -> bool:
+    """Whether a batch may be refused for what is in it, or for want of room in the topic."""
+    return config.compacts or config.bounds_timestamps or is_capped(config)
+
+
+def check_wanted(
+    opened: PartitionLog,
+    topic: str,
+    partition: int,
+    batch: memoryview,
+    header: BatchHeader,
+    now_ms: int,
+) -> None:
+    """Raises KeylessRecords, PartitionFull, TimestampOutOfBounds, InvalidBatch."""
+    config = opened.config
+    if config.compacts:
+        _check_keys(topic, partition, batch)
+    if is_capped(config) and (why := lacks_room(opened, header)):
+        raise PartitionFull(topic, partition, why)
+    if config.bounds_timestamps:
+        check_timestamps(config, batch, header, now_ms)
+
+
+def _check_keys(topic: str, partition: int, batch: memoryview) -> None:
+    """Raises KeylessRecords, InvalidBatch (it cannot be opened, or is too large then)."""
+    keyless = decode_batch(batch, size_max=KEYED_SIZE_MAX).keyless()
+    if keyless:
+        raise KeylessRecords(topic, partition, keyless)

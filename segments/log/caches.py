@@ -1,0 +1,260 @@
+"""What is open and what is loaded, each with a limit over all logs: least recently used goes first.
+
+    FileCache   (log folder, segment number) -> open file, read-only; pinned while somebody reads
+    IndexCache  (log folder, segment number) -> BlockIndex; immutable, so it needs no pin
+    OpenLogs    the logs that hold descriptors of their own: active segment, those made ahead
+
+At the limit the oldest unpinned file is closed, the oldest index dropped; when everything is
+pinned the limit is passed rather than a reader refused.  1 TB of log in 1 MiB segments costs what
+the columns of the logs cost, plus these two limits.
+
+The logs beyond their limit park: they close what they hold, by second chance (a log used since it
+was last asked is asked again later; one with unsynced bytes or readers refuses).  So many idle
+partitions hold no descriptor, and the limit is passed only by so many busy ones.
+
+Thread-safe: one lock each, never held while a file is opened or closed.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from itertools import islice
+from typing import Protocol, TypeAlias
+
+from ..disk.storage import StorageFile
+from ..files.index import BlockIndex
+
+Key: TypeAlias = tuple[str, int]
+
+
+class _Open:
+    __slots__ = ("dropped", "file", "pins")
+
+    def __init__(self, file: StorageFile) -> None:
+        self.file = file
+        self.pins = 1
+        self.dropped = False
+
+
+def _keys_of(table: Collection[Key], folder: str, numbers: range | None) -> list[Key]:
+    """Which keys of a table belong to a log; of some segments without looking at all others."""
+    if numbers is not None and len(numbers) < len(table):
+        return [(folder, number) for number in numbers if (folder, number) in table]
+    return [key for key in table if key[0] == folder and (numbers is None or key[1] in numbers)]
+
+
+class FileCache:
+    """Open files of sealed segments."""
+
+    def __init__(self, open_files_max: int = 1024) -> None:
+        self.open_files_max = open_files_max
+        self._lock = threading.Lock()
+        self._files: OrderedDict[Key, _Open] = OrderedDict()
+        self._dropped: dict[int, _Open] = {}
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def pin_nowait(self, key: Key) -> StorageFile | None:
+        """The file if it is open, pinned; None when it would have to be opened."""
+        with self._lock:
+            entry = self._files.get(key)
+            if entry is None:
+                return None
+            entry.pins += 1
+            self._files.move_to_end(key)
+            return entry.file
+
+    def pin(
+        self,
+        key: Key,
+        opener: Callable[[], StorageFile],
+        is_current: Callable[[], bool] = lambda: True,
+    ) -> StorageFile:
+        """The file, opened if need be, pinned.
+
+        is_current: asked after the opening, whether the file that was opened may serve others too.
+        If not, it is this caller's alone and is closed when given back.
+        """
+        found = self.pin_nowait(key)
+        if found is not None:
+            return found
+        entry = _Open(opener())
+        surplus: list[StorageFile] = []
+        with self._lock:
+            other = self._files.get(key)
+            if not is_current():
+                entry.dropped = True
+                self._dropped[id(entry.file)] = entry
+            elif other is None:
+                self._files[key] = entry
+                surplus = self._evict()
+            else:  # two opened it at once
+                other.pins += 1
+                surplus = [entry.file]
+                entry = other
+        for file in surplus:
+            file.close()
+        return entry.file
+
+    def adopt(self, key: Key, file: StorageFile) -> None:
+        """Keep a file that is open already and that nobody else will close."""
+        with self._lock:
+            other = self._files.get(key)
+            if other is None:
+                entry = self._files[key] = _Open(file)
+                entry.pins = 0
+                surplus = self._evict()
+            else:
+                surplus = [file]
+        for unused in surplus:
+            unused.close()
+
+    def unpin(self, key: Key, file: StorageFile) -> None:
+        """Give a pinned file back."""
+        with self._lock:
+            entry = self._files.get(key)
+            if entry is None or entry.file is not file:
+                entry = self._dropped[id(file)]
+            entry.pins -= 1
+            close = entry.dropped and not entry.pins
+            if close:
+                del self._dropped[id(file)]
+        if close:
+            file.close()
+
+    def drop(self, folder: str, numbers: range | None = None) -> None:
+        """Forget files of a log, all or some; pinned ones are closed by their last reader."""
+        for file in self.take_out(folder, numbers):
+            file.close()
+
+    def take_out(self, folder: str, numbers: range | None = None) -> list[StorageFile]:
+        """As `drop`, for who holds a lock that somebody waits for: what is to be closed, which
+        takes long where the file has no name any more."""
+        closing: list[StorageFile] = []
+        with self._lock:
+            for key in _keys_of(self._files, folder, numbers):
+                entry = self._files.pop(key)
+                if entry.pins:
+                    entry.dropped = True
+                    self._dropped[id(entry.file)] = entry
+                else:
+                    closing.append(entry.file)
+        return closing
+
+    def _evict(self) -> list[StorageFile]:
+        surplus: list[StorageFile] = []
+        excess = len(self._files) - self.open_files_max
+        if excess > 0:
+            idle = (key for key, entry in self._files.items() if not entry.pins)
+            surplus = [self._files.pop(key).file for key in list(islice(idle, excess))]
+        return surplus
+
+
+class Parkable(Protocol):
+    """A log that holds descriptors and can do without."""
+
+    recently_used: bool
+
+    def park(self) -> bool:
+        """Close them if nobody needs them now; whether it was done."""
+        ...
+
+
+class OpenLogs:
+    """Which logs hold descriptors of their own, in the order they opened them."""
+
+    def __init__(self, open_max: int = 4096) -> None:
+        self.open_max = open_max
+        self._lock = threading.Lock()
+        self._logs: OrderedDict[Parkable, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    @property
+    def has_surplus(self) -> bool:
+        """Whether more than the limit are open."""
+        return len(self._logs) > self.open_max
+
+    def add(self, log: Parkable) -> None:
+        """The log has opened a descriptor."""
+        if log not in self._logs:
+            with self._lock:
+                self._logs[log] = None
+
+    def discard(self, log: Parkable) -> None:
+        """The log has closed all of them."""
+        with self._lock:
+            self._logs.pop(log, None)
+
+    def park_surplus(self) -> int:
+        """Let unused logs park until the limit holds with an eighth to spare; how many did."""
+        parked = 0
+        chances = 2 * len(self._logs)
+        while len(self._logs) > self.open_max - self.open_max // 8 and chances > 0:
+            chances -= 1
+            with self._lock:
+                if not self._logs:
+                    break
+                log, _ = self._logs.popitem(last=False)
+            # Out of the table before it parks: a write right behind it puts it in again.
+            used, log.recently_used = log.recently_used, False
+            if used or not log.park():
+                self.add(log)
+            else:
+                parked += 1
+        return parked
+
+
+class IndexCache:
+    """Loaded indexes."""
+
+    def __init__(self, bytes_max: int = 64 << 20) -> None:
+        self.bytes_max = bytes_max
+        self._lock = threading.Lock()
+        self._indexes: OrderedDict[Key, BlockIndex] = OrderedDict()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._indexes)
+
+    @property
+    def memory_size(self) -> int:
+        """About what the loaded indexes cost, in bytes."""
+        return self._bytes
+
+    def get(self, key: Key) -> BlockIndex | None:
+        """The index if it is loaded."""
+        with self._lock:
+            index = self._indexes.get(key)
+            if index is not None:
+                self._indexes.move_to_end(key)
+            return index
+
+    def put(
+        self, key: Key, index: BlockIndex, is_current: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Keep an index; the least recently used make room.
+
+        is_current: whether what it was read from is still what has the name; else it is not kept.
+        """
+        with self._lock:
+            if not is_current():
+                return
+            self._remove(key)
+            self._indexes[key] = index
+            self._bytes += index.memory_size
+            while self._bytes > self.bytes_max and len(self._indexes) > 1:
+                self._remove(next(iter(self._indexes)))
+
+    def drop(self, folder: str, numbers: range | None = None) -> None:
+        """Forget indexes of a log, all or some."""
+        with self._lock:
+            for key in _keys_of(self._indexes, folder, numbers):
+                self._remove(key)
+
+    def _remove(self, key: Key) -> None:
+        index = self._indexes.pop(key, None)
+        if index is not None:
+            self._bytes -= index.memory_size

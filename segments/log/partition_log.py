@@ -1,0 +1,492 @@
+"""The log of one partition: segments, their order, and the writes; no waiting, no visibility.
+
+    sealed 0 | sealed 1 | sealed 2 | rotating 3 | active 4 | (5, 6 made ahead, empty)
+    columns, on disk               | ActiveSegments        | ReadySegments
+    ^ log_start_offset                        ^ recovery_point   ^ log_end_offset
+
+write      one batch to the active segment, one pwrite; rolls before the write that would not fit
+roll       the active segment becomes rotating, the one made ahead becomes active: no I/O
+           (none ready: ready.py says what then)
+sync       fdatasync what is not synced, older segments before newer
+park       close the descriptors of a log that is not in use
+           sealing.py, planning.py, lookup.py and deleting.py do the rest with what is here
+
+Who may do what, and which lock protects it:
+
+| lock | protects | held over |
+|---|---|---|
+| seal_lock | sealing, deleting, the manifest: one at a time | all their I/O |
+| sync_lock | syncing: one at a time | syncs |
+| append_lock | the one writer: offset assignment, producers, rolls | a pwrite, never a sync |
+| state_lock | which segment is where, pins, descriptors | nothing: a few assignments |
+
+Taken in this order where nested.  Who appends or reads waits for the last two only.
+
+Invariants: offsets rise without a hole over all segments; a manifest row is written after what it
+says was synced; after the first failed write or sync nothing more is written or synced here.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+from segbroker.protocol.record_batch import BatchHeader, patch_batch, set_log_append_time
+
+from ..disk.storage import Storage, StorageFile, write_all
+from ..errors import BatchTooLarge, CorruptSegment
+from ..files.clean_points import NEVER_CLEANED, CleanPoints
+from ..files.index import ENTRY_SIZE, OFFSET_SPAN_MAX
+from ..files.manifest import NO_FLOOR, Floor, Row, RowKind, start_row
+from ..files.manifest_file import ManifestFile
+from ..names import LogPaths
+from ..settings.topic_config import TimestampType, TopicConfig
+from .caches import OpenLogs
+from .columns import SealedSegments
+from .producers import ProducerTable
+from .ready import ReadySegments
+from .sealed import SealedFiles
+from .segment import ActiveSegment
+
+
+class PartitionLog:
+    """One open log.  Made by `opening.open_log`."""
+
+    __slots__ = (
+        "_stamps_append_time",
+        "active",
+        "append_lock",
+        "checkpointed",
+        "cleaned",
+        "config",
+        "damage",
+        "doomed",
+        "epochs",
+        "failed",
+        "files",
+        "floor",
+        "is_closed",
+        "is_superseded",
+        "log_start_offset",
+        "manifest",
+        "on_damage",
+        "open_logs",
+        "paths",
+        "producers",
+        "producers_saved",
+        "ready",
+        "recently_used",
+        "recovery_point",
+        "rotating",
+        "seal_lock",
+        "sealed",
+        "segments_since_snapshot",
+        "state_lock",
+        "storage",
+        "sync_failed",
+        "sync_lock",
+    )
+
+    def __init__(
+        self,
+        storage: Storage,
+        paths: LogPaths,
+        config: TopicConfig,
+        files: SealedFiles,
+        *,
+        sealed: SealedSegments,
+        unsealed: list[ActiveSegment],
+        log_start_offset: int,
+        epochs: list[tuple[int, int]],
+        manifest_size: int,
+        manifest_is_durable: bool,
+        open_logs: OpenLogs,
+        made: int,
+        floor: Floor = NO_FLOOR,
+        cleaned: CleanPoints = NEVER_CLEANED,
+    ) -> None:
+        """made: the highest number of an empty segment whose name is durable."""
+        self.storage = storage
+        self.paths = paths
+        self.config = config
+        self.files = files
+        self.sealed = sealed
+        self.rotating = unsealed[:-1]
+        self.active = unsealed[-1]
+        self.ready = ReadySegments(storage, paths, made)
+        self.manifest = ManifestFile(storage, paths, manifest_size, is_durable=manifest_is_durable)
+        self.open_logs = open_logs
+        self.log_start_offset = log_start_offset
+        self.floor = floor
+        """At or below the log start; neither goes back."""
+        self.cleaned = cleaned
+        """How far it has been cleaned; replaced under seal_lock."""
+        self.doomed: list[int] = []
+        """Numbers of segments that are out of the log and whose files are still to be unlinked."""
+        self.recovery_point = self.active.next_offset
+        self.epochs = epochs
+        self.producers = ProducerTable()
+        self.segments_since_snapshot = 0
+        self.producers_saved = -1
+        """The end offset of the newest snapshot of the producers; -1 without one."""
+        self.checkpointed = -1
+        """The end offset that the last row of the manifest vouches for; -1: there is none."""
+        self.recently_used = True
+        self.damage = ""
+        """Why an operator has to look first (on.corruption); empty: none has to."""
+        self.on_damage: Callable[[CorruptSegment], bool] | None = None
+        """Called by a read that met damage, in its lane; whether the segment is whole now."""
+        self.seal_lock = threading.Lock()
+        self.sync_lock = threading.Lock()
+        self.append_lock = threading.Lock()
+        self.state_lock = threading.Lock()
+        self._stamps_append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        self.is_closed = False
+        self.failed: OSError | None = None
+        """The first failed write or sync.  The kernel may have dropped what it was to write, and
+        says so once: a second sync would succeed over it, so there is none."""
+        self.sync_failed = False
+        self.is_superseded = False
+        """Whether another one was opened on the same files: nothing is changed in them from here
+        any more.  Changes under seal_lock."""
+
+    # What it is
+
+    @property
+    def log_end_offset(self) -> int:
+        """The next offset to be assigned."""
+        return self.active.next_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.epochs[-1][0]
+
+    @property
+    def first_base_offset(self) -> int:
+        """Where the first segment begins: at or below the log start; without a lock."""
+        first = self.sealed.base_offsets[:1]  # at once: retention may drop it meanwhile
+        return first[0] if first else (*self.rotating, self.active)[0].base_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all log files; without a lock, so it may be a roll behind."""
+        unsealed = sum(segment.size for segment in (*self.rotating, self.active))
+        return self.sealed.total_size + unsealed
+
+    @property
+    def stored_records(self) -> int:
+        """Records in all log files, also those below a log start inside the first."""
+        unsealed = sum(segment.records for segment in (*self.rotating, self.active))
+        return self.sealed.total_records + unsealed
+
+    @property
+    def records_count(self) -> int:
+        """Records that can be read; without a lock.
+
+        Of a first segment with gaps and a log start inside it, at most so many.
+        """
+        below = self.log_start_offset - self.first_base_offset
+        return max(0, self.stored_records - max(0, below))
+
+    @property
+    def segments_count(self) -> int:
+        return len(self.sealed) + len(self.rotating) + 1
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was ever written, or told, that a crash may not take."""
+        is_empty = not self.active.size and not self.rotating and not len(self.sealed)
+        return is_empty and not self.manifest.is_durable
+
+    @property
+    def has_unsynced(self) -> bool:
+        return self.recovery_point < self.active.next_offset
+
+    @property
+    def wants_ready(self) -> bool:
+        """Whether the active segment is half full and too few are ready behind it."""
+        return self.active.size * 2 >= self.config.segment_bytes and self.ready.is_wanted
+
+    def manifest_rows(self) -> list[Row]:
+        """The manifest without history."""
+        rows = [
+            Row(RowKind.EPOCH, leader_epoch=epoch, base_offset=start)
+            for epoch, start in self.epochs
+        ]
+        start = start_row(
+            self.log_start_offset, self.sealed.first_number, self.first_base_offset, self.floor
+        )
+        return [*rows, start, *self.cleaned.rows(), *self.sealed.rows()]
+
+    def note(self, rows: Sequence[Row], *, sync: bool = False) -> None:
+        """Write rows to the manifest; durable when this returns with `sync`.
+
+        The caller holds seal_lock.  Raises OSError; the next rows go to a new file then.
+        """
+        if self.manifest.is_doubtful:
+            self.manifest.replace(self.active.created_ms, [*self.manifest_rows(), *rows])
+        else:
+            self.manifest.append(rows, sync=sync)
+
+    def reconfigure(self, config: TopicConfig) -> None:
+        """Use other settings from the next batch on."""
+        with self.append_lock:
+            self.config = config
+            self._stamps_append_time = (
+                config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+            )
+
+    # Writing
+
+    def check_size(self, size: int) -> None:
+        """Raises BatchTooLarge; before anything else is done with a batch."""
+        config = self.config
+        if size > config.max_message_bytes:
+            setting = "max.message.bytes"
+            if config.max_message_bytes == config.segment_bytes:
+                setting = "max.message.bytes (segment.bytes)"
+            raise BatchTooLarge(size, config.max_message_bytes, setting)
+
+    def write(self, batch: memoryview, header: BatchHeader, now_ms: int) -> int:
+        """Append one batch (writable, whole, checked); its base offset.
+
+        The caller holds append_lock and has called check_size.  Raises OSError, after which the
+        caller writes nothing more to this log.
+        """
+        segment = self.active
+        size = len(batch)
+        last_offset = segment.next_offset + header.last_offset_delta
+        if segment.size and self._is_full(
+            segment, size, header.records_count, 1, last_offset, now_ms
+        ):
+            self.roll(now_ms)
+            segment = self.active
+        base_offset = segment.next_offset
+        patch_batch(batch, base_offset, self.epochs[-1][0])
+        max_timestamp = header.max_timestamp
+        if self._stamps_append_time and header.records_count:  # a gap has no time
+            set_log_append_time(batch, now_ms)
+            max_timestamp = now_ms
+        self._put(segment, batch, now_ms)
+        segment.add(
+            batch,
+            base_offset,
+            base_offset + header.last_offset_delta + 1,
+            header.records_count,
+            max_timestamp,
+        )
+        return base_offset
+
+    def write_run(
+        self,
+        run: memoryview,
+        sizes: Sequence[int],
+        counts: Sequence[int],
+        max_timestamps: Sequence[int],
+        now_ms: int,
+    ) -> list[int] | None:
+        """As `write` and `check_size` of each batch in `run`, with one write to the file: where
+        each begins, and where the last ends.
+
+        sizes, counts, max_timestamps: of each batch; it has a record for each of its offsets.
+
+        None: one of them is too large, or does not fit the active segment, or the topic stamps its
+        records; nothing was done.
+        """
+        segment = self.active
+        offsets = list(accumulate(counts, initial=segment.next_offset))
+        records, last_offset = offsets[-1] - offsets[0], offsets[-1] - 1
+        if (
+            self._stamps_append_time
+            or max(sizes) > self.config.max_message_bytes
+            or self._is_full(segment, len(run), records, len(sizes), last_offset, now_ms)
+        ):
+            return None
+        leader_epoch = self.epochs[-1][0]
+        position = 0
+        for size, base_offset in zip(sizes, offsets, strict=False):
+            patch_batch(run, base_offset, leader_epoch, position)
+            position += size
+        self._put(segment, run, now_ms)
+        if len(sizes) == 1:
+            segment.add(run, offsets[0], offsets[1], records, max_timestamps[0])
+        else:
+            segment.add_run(run, sizes, counts, max_timestamps, offsets)
+        return offsets
+
+    def _put(self, segment: ActiveSegment, data: memoryview, now_ms: int) -> None:
+        """Write behind what the segment has, which does not count it yet.  Raises OSError."""
+        self.recently_used = True
+        file = segment.file
+        if file is None:
+            file = segment.opened()
+            self.open_logs.add(self)
+        write_all(file, data, segment.size)
+        if not segment.size:
+            segment.first_ms = now_ms
+
+    def _is_full(
+        self,
+        segment: ActiveSegment,
+        size: int,
+        records: int,
+        batches: int,
+        last_offset: int,
+        now_ms: int,
+    ) -> bool:
+        """Whether so many bytes, records and batches, the last of them with `last_offset`, have
+        no place in the segment any more."""
+        config = self.config
+        return (
+            segment.size + size > config.segment_bytes
+            or segment.records + records > config.segment_records
+            or segment.builder.index_size + ENTRY_SIZE * batches > config.segment_index_bytes
+            or (segment.size > 0 and now_ms - segment.first_ms >= config.roll_ms)
+            or last_offset - segment.base_offset > OFFSET_SPAN_MAX
+        )
+
+    def roll(self, now_ms: int) -> None:
+        """Go on in the next segment.  The caller holds append_lock.  Raises OSError."""
+        old = self.active
+        number = old.number + 1
+        taken = self.ready.take(number, now_ms)
+        active = ActiveSegment(
+            number,
+            old.next_offset,
+            self.storage,
+            self.paths.log(number),
+            file=taken.file,
+            interval=self.config.index_interval_bytes,
+            created_ms=now_ms,
+            leader_epoch=self.leader_epoch,
+            name_is_durable=taken.name_is_durable,
+        )
+        self.open_logs.add(self)
+        with self.state_lock:
+            self.rotating = [*self.rotating, old]
+            self.active = active
+
+    def maybe_roll_by_age(self, now_ms: int) -> bool:
+        """Roll an idle segment whose first batch is older than segment.ms (of a compacted topic,
+        max.compaction.lag.ms if that is less).  Raises OSError."""
+        segment = self.active
+        if not segment.size or now_ms - segment.first_ms < self.config.roll_ms:
+            return False
+        with self.append_lock:
+            segment = self.active
+            if not segment.size or now_ms - segment.first_ms < self.config.roll_ms:
+                return False
+            self.roll(now_ms)
+            return True
+
+    # Syncing
+
+    def sync(self, *, rotating_only: bool = False) -> int:
+        """Make everything written so far durable; the offset below which it is.
+
+        Raises OSError, after which nothing more of this log is synced, by whomever: who waited
+        for the lock meanwhile fails as well.
+        """
+        with self.sync_lock:
+            failed = self.failed
+            if failed is not None:
+                raise OSError(failed.errno, failed.strerror, self.paths.folder)
+            with self.state_lock:
+                if self.is_closed:
+                    return self.recovery_point
+                segments = self.rotating if rotating_only else [*self.rotating, self.active]
+                # The offset first: a batch is accounted for after its bytes were written.
+                todo = [(segment, segment.next_offset, segment.size) for segment in segments]
+            try:
+                self._sync_names(
+                    [segment for segment, _, size in todo if segment.synced_size < size]
+                )
+                for segment, next_offset, size in todo:
+                    if segment.synced_size < size:
+                        segment.opened().fdatasync()
+                        segment.synced_size = size
+                    self.recovery_point = max(self.recovery_point, next_offset)
+            except OSError as exc:
+                self.failed = exc
+                self.sync_failed = True
+                raise
+            return self.recovery_point
+
+    def _sync_names(self, segments: Sequence[ActiveSegment]) -> None:
+        """Make durable what has to be before the content of these is.  Raises OSError."""
+        if segments and not self.manifest.is_durable:
+            self.manifest.settle()
+        elif not all(segment.name_is_durable for segment in segments):
+            self.storage.fsync_dir(self.paths.folder)
+        for segment in segments:
+            segment.name_is_durable = True
+
+    # Who holds what
+
+    def unpin(self, segments: Sequence[ActiveSegment]) -> None:
+        """A read is over: files that were sealed or closed meanwhile are closed by the last."""
+        closing: list[StorageFile] = []
+        with self.state_lock:
+            for segment in segments:
+                segment.pins -= 1
+                if segment.retired and not segment.pins and segment.file is not None:
+                    closing.append(segment.file)
+                    segment.file = None
+        for file in closing:
+            file.close()
+
+    def became_sealed(self, segments: Sequence[ActiveSegment], rows: Sequence[Row]) -> None:
+        """The oldest rotating segments are sealed: their rows are written, their files immutable.
+
+        Files that nobody reads stay open for the first reader.
+        """
+        kept: list[tuple[int, StorageFile]] = []
+        with self.state_lock:
+            for segment, row in zip(segments, rows, strict=True):
+                self.sealed.add(row)
+                segment.retired = True
+                if not segment.pins and segment.file is not None:
+                    kept.append((segment.number, segment.file))
+                    segment.file = None
+            self.rotating = self.rotating[len(segments) :]
+        for number, file in kept:
+            self.files.adopt(number, file)
+
+    def park(self) -> bool:
+        """Close the descriptors of the active segment and of those made ahead, if nobody uses
+        them and nothing waits for a sync; whether it was done."""
+        if not self.append_lock.acquire(blocking=False):
+            return False
+        try:
+            if not self.sync_lock.acquire(blocking=False):
+                return False
+            try:
+                with self.state_lock:
+                    active = self.active
+                    if self.rotating or active.pins or active.synced_size < active.size:
+                        return False
+                    file, active.file = active.file, None
+            finally:
+                self.sync_lock.release()
+            self.ready.park()
+        finally:
+            self.append_lock.release()
+        if file is not None:
+            file.close()
+        return True
+
+    def release(self) -> None:
+        """Close every descriptor; nothing is written or synced any more."""
+        with self.seal_lock, self.sync_lock, self.append_lock:
+            closing: list[StorageFile] = []
+            with self.state_lock:
+                self.is_closed = True
+                for segment in (*self.rotating, self.active):
+                    segment.retired = True
+                    if not segment.pins and segment.file is not None:
+                        closing.append(segment.file)
+                        segment.file = None
+            self.open_logs.discard(self)
+            self.ready.close()
+            for file in closing:
+                file.close()
+            self.files.close()

@@ -1,0 +1,321 @@
+"""Reads: planned on the loop without I/O, done from the page cache or in a lane, verified always.
+
+    plan      which bytes of which segments; pins what is not sealed
+    read      bytes into the caller's buffer, each block compared with its XXH3-64 there,
+              then cut so that the first batch contains the offset and the last one is whole
+
+A piece of a sealed segment is a run of index blocks: they are read whole, because the checksum
+covers them whole, and a first block that begins before the offset is cut after verification.  A
+piece of an active segment is a run of batches, each with its checksum in memory.  When a sealed
+segment's index is not loaded the plan only knows how much could come; the rest happens in `read`.
+
+Invariants: bytes that failed their checksum never leave (CorruptSegment); a read that meets
+damage returns what is whole in front of it and nothing from behind it; the same plan may be read
+again until released.
+"""
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from typing import Final, Protocol, TypeAlias
+
+from segbroker.protocol.batch_layout import LENGTH_END
+from segbroker.protocol.checksums import xxh3_64
+
+from ..errors import CorruptSegment, SegmentReplaced, StorageError
+from ..files.index import BlockIndex
+from .sealed import SealedFiles
+from .segment import ActiveSegment
+
+_OFFSET_AND_LENGTH: Final = struct.Struct(">qi")
+_LAST_DELTA: Final = struct.Struct(">i")
+_LAST_DELTA_POSITION: Final = 23
+
+
+def cut(buffer: memoryview, size: int, offset: int, max_bytes: int, up_to: int) -> int:
+    """Reduce `size` bytes of whole batches in `buffer` to those wanted; the bytes that are left.
+
+    From the batch that contains `offset` on, nothing at or past `up_to`, at most `max_bytes` but
+    at least one batch.  The bytes are moved to the front of the buffer.
+    """
+    start = position = 0
+    began = False
+    while position < size:
+        base_offset, length = _OFFSET_AND_LENGTH.unpack_from(buffer, position)
+        (delta,) = _LAST_DELTA.unpack_from(buffer, position + _LAST_DELTA_POSITION)
+        end = position + LENGTH_END + length
+        if not began:
+            if base_offset + delta < offset:
+                position = end
+                continue
+            start, began = position, True
+        if base_offset >= up_to or (position > start and end - start > max_bytes):
+            break
+        position = end
+    if start:
+        buffer[: position - start] = buffer[start:position]
+    return position - start
+
+
+class Piece(Protocol):
+    """A part of a plan: of one segment."""
+
+    size_max: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether what was read reaches the end of its segment, so another piece may follow."""
+        ...
+
+    def read_nowait(self, buffer: memoryview) -> int | None: ...
+
+    def read(self, buffer: memoryview) -> int: ...
+
+
+class ActivePiece:
+    """Batches [first, last) of a segment that is not sealed."""
+
+    __slots__ = ("_first", "_last", "_position", "_segment", "size_max")
+
+    def __init__(self, segment: ActiveSegment, first: int, last: int) -> None:
+        self._segment = segment
+        self._first = first
+        self._last = last
+        self._position = segment.position_of(first)
+        self.size_max = segment.position_of(last) - self._position
+
+    @property
+    def is_whole(self) -> bool:
+        return True  # if it is followed; it is read as planned or not at all
+
+    def read_nowait(self, buffer: memoryview) -> int | None:
+        count = self._segment.opened().pread_nowait(buffer, self._position)
+        if count is None:
+            return None
+        self._verify(buffer, count)
+        return count
+
+    def read(self, buffer: memoryview) -> int:
+        count = self._segment.opened().pread(buffer, self._position)
+        self._verify(buffer, count)
+        return count
+
+    def _verify(self, buffer: memoryview, count: int) -> None:
+        segment = self._segment
+        path = segment.path
+        if count != self.size_max:
+            raise CorruptSegment(path, self._position + count, "the file is shorter than written")
+        sums, positions, base = segment.sums, segment.positions, self._position
+        begin = 0
+        for ordinal in range(self._first, self._last):
+            following = ordinal + 1
+            end = positions[following] - base if following < self._last else count
+            if xxh3_64(buffer[begin:end]) != sums[ordinal]:
+                raise CorruptSegment(path, base + begin, "not the bytes that were written")
+            begin = end
+
+
+class SealedPiece:
+    """Blocks of a sealed segment from the one that holds `offset` on."""
+
+    __slots__ = (
+        "_base_offset",
+        "_files",
+        "_first",
+        "_index",
+        "_last",
+        "_max_bytes",
+        "_number",
+        "_offset",
+        "_size",
+        "_tag",
+        "_up_to",
+        "end_offset",
+        "size_max",
+    )
+
+    def __init__(
+        self,
+        files: SealedFiles,
+        number: int,
+        *,
+        base_offset: int,
+        end_offset: int,
+        size: int,
+        block_size_max: int,
+        tag: int,
+        offset: int,
+        max_bytes: int,
+        up_to: int,
+    ) -> None:
+        self._files = files
+        self._number = number
+        self._base_offset = base_offset
+        self.end_offset = end_offset
+        self._size = size
+        self._tag = tag
+        self._offset = offset
+        self._max_bytes = max_bytes
+        self._up_to = up_to
+        self._index = files.index_nowait(number)
+        self._first = self._last = 0
+        if self._index is None:
+            self.size_max = min(size, max(max_bytes, block_size_max))
+        else:
+            self.size_max = self._choose(self._index, max_bytes)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the piece reaches the end of its segment."""
+        return self._index is not None and self._last == len(self._index.blocks)
+
+    def _choose(self, index: BlockIndex, size_max: int) -> int:
+        """Decide which blocks to read; their bytes.  The first always, others while they fit."""
+        first = max(0, index.block_at(self._offset))
+        begin = index.blocks[first].position
+        last = max(first + 1, bisect_right(index.ends, begin + size_max))
+        if self._up_to < self.end_offset:
+            limit = bisect_left(index.offsets, self._up_to - self._base_offset)
+            last = max(first + 1, min(last, limit))
+        self._first, self._last = first, last
+        return index.ends[last - 1] - begin
+
+    def read_nowait(self, buffer: memoryview) -> int | None:
+        index = self._index
+        if index is None:
+            return None
+        file = self._files.pin_nowait(self._number)
+        if file is None:
+            return None
+        try:
+            count = file.pread_nowait(buffer, index.blocks[self._first].position)
+        finally:
+            self._files.unpin(self._number, file)
+        if count is None or index.first_wrong(self._first, self._last, buffer) is not None:
+            return None  # the lane finds out whether the index or the log is wrong
+        return self._cut(index, buffer, count)
+
+    def read(self, buffer: memoryview) -> int:
+        index = self._index
+        if index is None:
+            index = self._files.index(self._number, self._base_offset, self._size, self._tag)
+            self._choose(index, len(buffer))
+        elif self._last <= self._first:
+            self._choose(index, len(buffer))  # read again after it failed
+        if self._last == len(index.blocks):
+            # Who waits for the disk here reads on there; meanwhile the disk has nothing to do.
+            self._files.will_need(self._number + 1)
+        count = self._read_blocks(index, buffer)
+        if not count:
+            index = self._files.rebuild(self._number, self._base_offset, self._size, self._tag)
+            self._choose(index, len(buffer))
+            if index.blocks[self._first].length > len(buffer):
+                # The blocks of the new index are other ones.  The next plan knows them.
+                raise StorageError(
+                    f"{self._files.paths.index(self._number)} was rebuilt; read again"
+                )
+            count = self._read_blocks(index, buffer)
+            if not count:
+                raise CorruptSegment(
+                    self._files.paths.log(self._number),
+                    index.blocks[self._first].position,
+                    "XXH3-64 of a block does not match",
+                )
+        self._index = index
+        return self._cut(index, buffer, count)
+
+    def _read_blocks(self, index: BlockIndex, buffer: memoryview) -> int:
+        """The bytes of the chosen blocks up to the first wrong one; 0 when that is the first."""
+        begin = index.blocks[self._first].position
+        size = index.ends[self._last - 1] - begin
+        file = self._files.pin(self._number)
+        try:
+            count = file.pread(buffer[:size], begin)
+        except OSError as exc:
+            raise StorageError(f"cannot read {file.path}: {exc}") from exc
+        finally:
+            self._files.unpin(self._number, file)
+        wrong = index.first_wrong(self._first, self._last, buffer) if count == size else self._first
+        if wrong is None:
+            return size
+        self._last = wrong  # nothing behind the damage is read in its place
+        return index.blocks[wrong].position - begin
+
+    def _cut(self, index: BlockIndex, buffer: memoryview, count: int) -> int:
+        starts_here = index.base_offset + index.blocks[self._first].offset == self._offset
+        if starts_here and self._up_to >= self.end_offset and count <= self._max_bytes:
+            return count
+        return cut(buffer, count, self._offset, self._max_bytes, self._up_to)
+
+
+class ReadPlan:
+    """Bytes to be read: `size_max` is how large the buffer has to be."""
+
+    __slots__ = ("_mend", "_pieces", "_release", "size_max")
+
+    def __init__(
+        self,
+        pieces: list[Piece],
+        release: Callable[[], None],
+        mend: Callable[[CorruptSegment], bool] | None = None,
+    ) -> None:
+        """mend: repairs a damaged segment, in the thread that read it; whether it is whole now."""
+        self._pieces = pieces
+        self._mend = mend
+        self._release: Callable[[], None] | None = release
+        self.size_max = sum(piece.size_max for piece in pieces)
+
+    def read_nowait(self, buffer: memoryview) -> int | None:
+        """Read from memory; the bytes put into `buffer`, or None: use a lane.
+
+        Raises StorageError.
+        """
+        try:
+            return self._read(buffer, lambda piece, part: piece.read_nowait(part))
+        except CorruptSegment:
+            return None  # the lane reads it again, and sees to it
+
+    def read(self, buffer: memoryview) -> int:
+        """Read; the bytes put into `buffer`.  May wait for the disk.
+
+        Raises CorruptSegment, SegmentReplaced (plan again), StorageError.
+        """
+        try:
+            count = self._read(buffer, lambda piece, part: piece.read(part))
+        except CorruptSegment as exc:
+            if self._mend is None or not self._mend(exc):
+                raise
+            raise SegmentReplaced(exc.path) from exc
+        assert count is not None, "a blocking read is never put off"
+        return count
+
+    def release(self) -> None:
+        """Let go of the segments; a second time does nothing."""
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+
+    def _read(self, buffer: memoryview, read: "_Reader") -> int | None:
+        if self._release is None:
+            raise StorageError("the read plan has been released")
+        size = 0
+        for piece in self._pieces:
+            try:
+                count = read(piece, buffer[size : size + piece.size_max])
+            except OSError as exc:
+                if not size:
+                    raise StorageError(f"cannot read: {exc}") from exc
+                break
+            except StorageError:
+                if not size:
+                    raise
+                break  # what is in front of the damage is good; the next read reports it
+            if count is None:
+                return size or None
+            size += count
+            if not piece.is_whole:
+                break  # it ended early: what follows in the plan is not what follows in the log
+        return size
+
+
+_Reader: TypeAlias = Callable[[Piece, memoryview], int | None]

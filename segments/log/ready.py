@@ -1,0 +1,154 @@
+"""Segments made ahead of need, so that a roll makes no file and syncs no directory.
+
+    | active k | k+1 | k+2 | ... | k+target |
+               ^ empty files under their final names, open, the directory synced
+
+One thread makes them, a group at a time with one directory sync (`make`); the appender takes the
+first (`take`).  How many are ahead follows the rate of the rolls: twice as many when one came
+less than HURRY_MS after the one before, or found nothing; one again when rolls are CALM_MS apart.
+
+When none is ready the appender makes the file itself: one open, about 70 us, no sync.  Its name is
+then synced by the next sync of the log, before anything in it counts as durable; `missed` counts.
+
+`made` is the highest number whose name is durable, also after the files were closed (`park`):
+taking such a segment is one open.  Empty files behind the active segment are what a crash leaves;
+recovery accepts any number of them, and a log that is closed in order unlinks them.
+
+Thread-safe: one lock, never held over I/O except the close of a stale file.
+"""
+
+import threading
+from typing import Final, NamedTuple
+
+from ..disk.storage import Storage, StorageFile
+from ..names import LogPaths
+
+AHEAD_MAX: Final = 16
+HURRY_MS: Final = 50
+CALM_MS: Final = 1_000
+
+
+class Taken(NamedTuple):
+    """The file of the next segment."""
+
+    file: StorageFile
+    name_is_durable: bool
+
+
+class ReadySegments:
+    """The segments of one log that are not in use yet."""
+
+    __slots__ = (
+        "_closed",
+        "_files",
+        "_last_roll_ms",
+        "_lock",
+        "_paths",
+        "_storage",
+        "made",
+        "missed",
+        "target",
+    )
+
+    def __init__(self, storage: Storage, paths: LogPaths, made: int) -> None:
+        self.made = made
+        self.missed = 0
+        self.target = 1
+        self._storage = storage
+        self._paths = paths
+        self._files: list[tuple[int, StorageFile]] = []
+        self._last_roll_ms = -CALM_MS
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a group should be made: less than half of the target is there."""
+        return len(self._files) * 2 < self.target
+
+    def take(self, number: int, now_ms: int) -> Taken:
+        """The file of segment `number`; made here when none is ready.  Raises OSError."""
+        stale: list[StorageFile] = []
+        file = None
+        with self._lock:
+            while self._files and self._files[0][0] <= number:
+                found, candidate = self._files.pop(0)
+                if found == number:
+                    file = candidate
+                else:
+                    stale.append(candidate)  # a roll that found nothing was faster
+            self._aim(now_ms, hit=file is not None)
+        for unused in stale:
+            unused.close()
+        if file is not None:
+            return Taken(file, True)
+        is_made = number <= self.made
+        self.missed += not is_made
+        return Taken(self._storage.open(self._paths.log(number), create=True), is_made)
+
+    def _aim(self, now_ms: int, *, hit: bool) -> None:
+        since = now_ms - self._last_roll_ms
+        self._last_roll_ms = now_ms
+        if since < HURRY_MS:
+            if not hit or len(self._files) * 2 < self.target:
+                self.target = min(2 * self.target, AHEAD_MAX)
+        elif since >= CALM_MS:
+            self.target = 1
+
+    def make(self, active_number: int) -> None:
+        """Fill up to the target behind the active segment, their names durable.
+
+        One thread at a time.  Raises OSError, and then has made nothing.
+        """
+        with self._lock:
+            first = max([active_number, *(number for number, _ in self._files)]) + 1
+            end = active_number + 1 + self.target
+            if self._closed or first >= end:
+                return
+        made: list[tuple[int, StorageFile]] = []
+        try:
+            for number in range(first, end):
+                # A roll may make the same file meanwhile: neither empties it.
+                file = self._storage.open(self._paths.log(number), create=True)
+                made.append((number, file))
+            if end - 1 > self.made:
+                self._storage.fsync_dir(self._paths.folder)
+        except OSError:
+            _close_all(made)
+            raise
+        with self._lock:
+            self.made = max(self.made, end - 1)
+            if not self._closed:
+                self._files.extend(made)
+                return
+        _close_all(made)
+
+    def park(self) -> None:
+        """Close the files; their names stay."""
+        with self._lock:
+            files, self._files = self._files, []
+            self.target = 1
+        _close_all(files)
+
+    def close(self, *, unlink_behind: int | None = None) -> None:
+        """Close the files for good; unlink those behind segment `unlink_behind`.
+
+        Raises OSError.
+        """
+        with self._lock:
+            self._closed = True
+        self.park()
+        if unlink_behind is not None:
+            # Unsynced: where the unlink is lost an empty file comes back, which is accepted.
+            for number in range(self.made, unlink_behind, -1):
+                path = self._paths.log(number)
+                if self._storage.exists(path):
+                    self._storage.unlink(path)
+
+
+def _close_all(files: list[tuple[int, StorageFile]]) -> None:
+    for _, file in files:
+        file.close()

@@ -1,0 +1,89 @@
+"""After a failed sync: what may not be on the disk is written to new files, and those are synced.
+
+    in memory: where each batch lies, and its checksum      as of the write
+    file, in doubt --read--> compared --> new file --sync--> renamed over it
+
+After a sync has failed the kernel may count the pages as clean although they never reached the
+disk, and it tells so only once: another sync of this file proves nothing, and reading it back
+proves what is in memory, not what is on the disk.  But the bytes in memory are right or wrong by
+their checksums, and a new file has new pages, whose sync can be believed.  The new file gets the
+name, durably, before anybody may write again.
+
+Whatever readers could see has to be there: a batch below the high watermark that does not compare
+leaves everything as it is (a restart then replays the write-ahead log).  What lies above was
+promised to nobody and is kept up to the first batch that does not compare: what follows that, also
+in later segments, would stand behind a gap that no record is missing in.
+
+Costs a copy of the unsealed segments, once per failure.  Invariant: no file whose sync failed is
+written or synced again.
+"""
+
+from typing import Final
+
+from segbroker.protocol.checksums import xxh3_64
+
+from ..disk.storage import read_file, replace_file
+from ..errors import CorruptSegment
+from .partition_log import PartitionLog
+from .segment import ActiveSegment
+
+FIRST_RETRY_MS: Final = 1_000
+FULL_RETRY_MS_MAX: Final = 4_000
+RETRY_MS_MAX: Final = 60_000
+
+
+def salvage(log: PartitionLog, high_watermark: int) -> None:
+    """Put new, synced files in the place of those in doubt.
+
+    The caller holds seal_lock and append_lock, and opens the log anew.  Raises CorruptSegment when
+    something that was visible cannot be read any more, OSError.
+    """
+    if log.manifest.is_doubtful or not log.manifest.is_durable:
+        log.manifest.replace(log.active.created_ms, log.manifest_rows())
+    is_cut = False
+    for segment in (*log.rotating, log.active):
+        if segment.size:
+            whole = _proven(log, segment, high_watermark)
+            content = whole[:0] if is_cut else whole
+            replace_file(log.storage, segment.path, content)
+            is_cut = len(content) < segment.size
+
+
+def _proven(log: PartitionLog, segment: ActiveSegment, high_watermark: int) -> memoryview:
+    """The bytes of a segment that are what was written, from its beginning on."""
+    content = memoryview(read_file(log.storage, segment.path))[: segment.size]
+    for ordinal, checksum in enumerate(segment.sums):
+        begin, end = segment.position_of(ordinal), segment.position_of(ordinal + 1)
+        if end <= len(content) and xxh3_64(content[begin:end]) == checksum:
+            continue
+        if segment.offsets[ordinal] < high_watermark:
+            raise CorruptSegment(
+                segment.path, begin, "not the bytes that were written; the broker has to restart"
+            )
+        return content[:begin]
+    return content
+
+
+class Retry:
+    """When to try again to open a log after a failure; later each time."""
+
+    __slots__ = ("_at_ms", "_pause_ms", "failures_count")
+
+    def __init__(self) -> None:
+        self._at_ms: int | None = None
+        self._pause_ms = FIRST_RETRY_MS
+        self.failures_count = 0
+        """Of all times."""
+
+    def is_due(self, now_ms: int) -> bool:
+        return self._at_ms is None or not 0 <= self._at_ms - now_ms <= RETRY_MS_MAX
+
+    def failed(self, now_ms: int, *, passes: bool) -> None:
+        """Not yet.  passes: it is a failure that ends by itself, as a full disk."""
+        self.failures_count += 1
+        self._at_ms = now_ms + self._pause_ms
+        self._pause_ms = min(2 * self._pause_ms, FULL_RETRY_MS_MAX if passes else RETRY_MS_MAX)
+
+    def succeeded(self) -> None:
+        self._at_ms = None
+        self._pause_ms = FIRST_RETRY_MS

@@ -1,0 +1,183 @@
+"""Sealed segments as files: descriptors, indexes, and an index made again when it is wrong.
+
+    index_nowait   the index if it is loaded: for the loop, no I/O
+    index          loaded from .index, or rebuilt from the log: for lanes
+    rebuild        read the log, check every batch by CRC and offset, write .index again
+
+An index that does not match its log is either wrong itself or the log is: rebuilding decides it.
+When every batch of the log is valid the index was wrong and is replaced; otherwise the log is
+damaged and CorruptSegment says where.  Nothing that failed its checksum is ever returned.
+
+A segment may be written anew, or its whole log be deleted, between the moment a reader opens the
+file and the moment the cache takes it.  Such a file is not kept, nor is such an index: it would
+stand under the name of another one, and everybody after this reader would find damage in it.
+"""
+
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from ..decisions import Epochs, Scan, scan, stamp_of
+from ..disk.storage import Advice, Storage, StorageFile, read_file, replace_file
+from ..errors import CorruptSegment, StorageError
+from ..files.index import BlockBuilder, BlockIndex, WrongIndex, decode_index, segment_tag
+from ..names import LogPaths
+from .caches import FileCache, IndexCache
+
+log = structlog.get_logger()
+
+
+def index_of(data: memoryview, base_offset: int, found: Scan, interval: int) -> BlockIndex:
+    """The index of a log whose batches were found whole."""
+    builder = BlockBuilder(base_offset, interval)
+    sums = [
+        builder.add(
+            data[position : position + header.size],
+            header.base_offset,
+            header.records_count,
+            stamp_of(header),
+        )
+        for position, header in found.batches
+    ]
+    created_ms = stamp_of(found.batches[0].header) if found.batches else 0
+    return builder.finish(created_ms, segment_tag(sums))
+
+
+class SealedFiles:
+    """The files of one log's sealed segments."""
+
+    __slots__ = (
+        "_drops_count",
+        "_is_closed",
+        "_rebuilding",
+        "epochs",
+        "files",
+        "indexes",
+        "interval",
+        "paths",
+        "storage",
+    )
+
+    def __init__(
+        self,
+        storage: Storage,
+        paths: LogPaths,
+        files: FileCache,
+        indexes: IndexCache,
+        interval: int,
+        epochs: Epochs,
+    ) -> None:
+        self.storage = storage
+        self.paths = paths
+        self.files = files
+        self.indexes = indexes
+        self.interval = interval
+        self.epochs = epochs
+        self._rebuilding = threading.Lock()
+        self._drops_count = 0
+        self._is_closed = False
+
+    def index_nowait(self, number: int) -> BlockIndex | None:
+        """The index of segment `number` if it is loaded."""
+        return self.indexes.get((self.paths.folder, number))
+
+    def index(self, number: int, base_offset: int, size: int, tag: int) -> BlockIndex:
+        """The index of segment `number`.  Raises CorruptSegment, OSError."""
+        index = self.index_nowait(number)
+        if index is not None:
+            return index
+        is_current = self._is_current()
+        try:
+            index = decode_index(
+                read_file(self.storage, self.paths.index(number)), base_offset, size, tag
+            )
+        except (WrongIndex, FileNotFoundError):
+            return self.rebuild(number, base_offset, size, tag)
+        self.indexes.put((self.paths.folder, number), index, is_current)
+        return index
+
+    def rebuild(self, number: int, base_offset: int, size: int, tag: int) -> BlockIndex:
+        """The index made from the log.  Raises CorruptSegment when the log is damaged."""
+        path = self.paths.log(number)
+        is_current = self._is_current()
+        with self._rebuilding:
+            try:
+                data = memoryview(read_file(self.storage, path))
+            except FileNotFoundError as exc:
+                raise CorruptSegment(path, 0, "the file is missing") from exc
+            if len(data) != size:
+                raise CorruptSegment(path, min(len(data), size), f"{len(data)} bytes, not {size}")
+            found = scan(data, base_offset, epochs=self.epochs)
+            if found.valid_size != size:
+                raise CorruptSegment(path, found.valid_size, f"no valid batch before byte {size}")
+            index = index_of(data, base_offset, found, self.interval)
+            if tag and index.tag != tag:
+                raise CorruptSegment(path, 0, f"tag {index.tag}, not {tag}: it is of another log")
+            try:
+                replace_file(self.storage, self.paths.index(number), index.encode())
+            except OSError as exc:
+                # A full disk, or a repair that made the same file at the same time: the reader has
+                # its index, and the next one makes it again.
+                log.warning("index_not_written", path=path, error=str(exc))
+        self.indexes.put((self.paths.folder, number), index, is_current)
+        return index
+
+    def pin_nowait(self, number: int) -> StorageFile | None:
+        """The open file of segment `number`, pinned; None when it is not open."""
+        return self.files.pin_nowait((self.paths.folder, number))
+
+    def pin(self, number: int) -> StorageFile:
+        """The file of segment `number`, opened if need be, pinned.  Raises StorageError."""
+        path = self.paths.log(number)
+        is_current = self._is_current()
+
+        def opener() -> StorageFile:
+            return self.storage.open(path, read_only=True)
+
+        try:
+            return self.files.pin((self.paths.folder, number), opener, is_current)
+        except FileNotFoundError as exc:
+            raise CorruptSegment(path, 0, "the file is missing") from exc
+        except OSError as exc:
+            raise StorageError(f"cannot open {path}: {exc}") from exc
+
+    def adopt(self, number: int, file: StorageFile) -> None:
+        """Keep the file of a segment that was just sealed, open as it is."""
+        self.files.adopt((self.paths.folder, number), file)
+
+    def will_need(self, number: int) -> None:
+        """Have the disk read segment `number` ahead, if there is one; a hint, so it never fails."""
+        try:
+            # Not from the cache of open files: the segment may be one that is still written.
+            file = self.storage.open(self.paths.log(number), read_only=True)
+        except OSError:
+            return
+        file.advise(Advice.WILL_NEED)
+        file.close()
+
+    def _is_current(self) -> Callable[[], bool]:
+        """Says, later, whether nothing has been dropped since now."""
+        drops_count = self._drops_count
+        return lambda: drops_count == self._drops_count and not self._is_closed
+
+    def close(self) -> None:
+        """Forget all files and indexes, also those that a late reader opens from now on."""
+        self._is_closed = True
+        self.drop()
+
+    def drop(self, numbers: range | None = None) -> None:
+        """Forget files and indexes of segments, all or some, after the files were replaced."""
+        for file in self.take_out(numbers):
+            file.close()
+
+    def take_out(self, numbers: range | None = None) -> list[StorageFile]:
+        """As `drop`, under the log's state lock: what the caller closes behind that."""
+        self._drops_count += 1  # first: what was opened before is not kept behind this
+        closing = self.files.take_out(self.paths.folder, numbers)
+        self.indexes.drop(self.paths.folder, numbers)
+        return closing
+
+    def unpin(self, number: int, file: StorageFile) -> None:
+        """Give a pinned file back."""
+        self.files.unpin((self.paths.folder, number), file)

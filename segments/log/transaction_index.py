@@ -1,0 +1,171 @@
+"""Which transactions are open in a partition, and which ranges were aborted.
+
+    offset      ... 40 41 42 | 43 44 | 45      | 46 47 | 48     | 49 50
+    producer         7  7  7 |  9  9 | 7 abort |  9  9 | 9 commit | 7 7
+                                                                  ^ last stable offset = 49
+    open        {7: 49}                 from the first batch of a transaction to its marker
+    aborted     [(7, 40, 45)]           from the first batch to the marker, by the marker's offset
+
+A reader of committed records stops at the last stable offset, the first of any open transaction,
+and skips what it is told was aborted.  Part of the producers' state: built from the headers of the
+log and its markers, kept in .producers, rebuilt by replay; so it survives whatever they survive.
+
+A gap inside a transaction changes nothing here: its marker still ends it.  Where a marker itself
+was lost to damage, the transaction counts as open until the coordinator, who knows of no such
+transaction, ends it with an abort (broker/transactions/markers.py).
+
+Rows of aborted ranges go when the log begins behind them, or when a cleaning took their marker.
+Their number is bounded by the log: one per abort marker in it.
+
+Invariants: `open` is sorted by offset, as transactions begin; `first_open_offset` is the first of
+it; `aborted` is sorted by `last_offset`, whose values are those of the markers and differ.  Not
+thread-safe for writers: the log's append lock protects it.  A reader without the lock looks single
+ones up in `open`, or copies it at once: it is changed in place, because thousands may be open.  It
+sees the state before or after a batch, or a forgetting: the ranges with their markers' offsets are
+appended to or replaced together; a transaction is in `aborted` before it leaves `open`.
+"""
+
+from bisect import bisect_left
+from collections.abc import Container, Iterable
+from typing import Final, NamedTuple
+
+from segbroker.protocol.markers import Outcome, marker_outcome
+from segbroker.protocol.record_batch import BatchHeader
+
+from ..disk.storage import Buffer
+
+NONE_OPEN: Final = 2**63 - 1
+"""`first_open_offset` of a partition without open transactions."""
+
+
+class Aborted(NamedTuple):
+    """A range of one producer that readers of committed records skip."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """Of the marker."""
+
+
+class _Rows(NamedTuple):
+    """The aborted ranges, and the offsets of their markers; both are appended to, in this order."""
+
+    aborted: list[Aborted]
+    lasts: list[int]
+
+    @classmethod
+    def of(cls, aborted: list[Aborted]) -> "_Rows":
+        return cls(aborted, [row.last_offset for row in aborted])
+
+
+class AbortedRanges(NamedTuple):
+    """The aborted ranges at a moment: what comes later does not show in it."""
+
+    rows: list[Aborted]
+    lasts: list[int]
+    rows_count: int
+    span_max: int
+
+    def between(self, begin: int, end: int) -> list[Aborted]:
+        """Those that touch [begin, end), in order of their first offsets."""
+        found: list[Aborted] = []
+        for place in range(bisect_left(self.lasts, begin, 0, self.rows_count), self.rows_count):
+            row = self.rows[place]
+            if row.last_offset >= end + self.span_max:
+                break  # no range is as long as to reach back from there
+            if row.first_offset < end:
+                found.append(row)
+        found.sort(key=lambda row: row.first_offset)
+        return found
+
+
+class TransactionIndex:
+    """The transactions of one partition."""
+
+    __slots__ = ("_rows", "_span_max", "first_open_offset", "open")
+
+    def __init__(
+        self, opened: dict[int, int] | None = None, aborted: Iterable[Aborted] = ()
+    ) -> None:
+        """opened: sorted by offset."""
+        self.open: dict[int, int] = opened if opened is not None else {}
+        self._rows = _Rows.of(list(aborted))
+        self._span_max = max(map(_span, self.aborted), default=0)
+        self.first_open_offset = next(iter(self.open.values()), NONE_OPEN)
+
+    @property
+    def aborted(self) -> list[Aborted]:
+        """The aborted ranges, in the order of their markers."""
+        return self._rows.aborted
+
+    def began(self, producer_id: int, base_offset: int) -> None:
+        """A batch of a transaction was appended."""
+        if producer_id not in self.open:
+            self.open[producer_id] = base_offset
+            self.first_open_offset = min(self.first_open_offset, base_offset)
+
+    def ended(self, producer_id: int, outcome: Outcome, marker_offset: int) -> None:
+        """A marker was appended.  One without an open transaction changes nothing."""
+        first_offset = self.open.get(producer_id)
+        if first_offset is None:
+            return
+        if outcome is Outcome.ABORT:
+            row = Aborted(producer_id, first_offset, marker_offset)
+            self._span_max = max(self._span_max, _span(row))
+            self._rows.aborted.append(row)
+            self._rows.lasts.append(marker_offset)
+        del self.open[producer_id]
+        if first_offset == self.first_open_offset:
+            self.first_open_offset = next(iter(self.open.values()), NONE_OPEN)
+
+    def apply(self, header: BatchHeader, base_offset: int, batch: Buffer) -> bool:
+        """Take note of a transactional batch at `base_offset`; whether it was a marker."""
+        if not header.is_control:
+            self.began(header.producer_id, base_offset)
+            return False
+        outcome = marker_outcome(header, batch)
+        if outcome is not None:
+            self.ended(header.producer_id, outcome, base_offset)
+        return True
+
+    def ranges(self) -> AbortedRanges:
+        """The aborted ranges as of now; not a copy."""
+        aborted, lasts = self._rows
+        return AbortedRanges(aborted, lasts, len(lasts), self._span_max)
+
+    def forget_before(self, log_start_offset: int) -> int:
+        """Forget ranges that end below the start of the log; how many."""
+        count = bisect_left(self._rows.lasts, log_start_offset)
+        if count:
+            self._rows = _Rows.of(self.aborted[count:])
+            # One that was long must not make every later look-up long.
+            self._span_max = max(map(_span, self.aborted), default=0)
+        return count
+
+    def forget_marked(self, end_offset: int, markers: Container[int]) -> int:
+        """Forget ranges that end below `end_offset` with a marker that is none of `markers`; how
+        many.
+
+        After a cleaning: their records went before their markers did.
+        """
+        kept = [
+            row
+            for row in self.aborted
+            if row.last_offset >= end_offset or row.last_offset in markers
+        ]
+        count = len(self.aborted) - len(kept)
+        if count:
+            self._rows = _Rows.of(kept)
+        return count
+
+    def forget_at(self, markers: Container[int]) -> None:
+        """Forget ranges that end with one of these markers."""
+        self._rows = _Rows.of([row for row in self.aborted if row.last_offset not in markers])
+
+    def copy(self) -> "TransactionIndex":
+        """The state as it is now."""
+        return TransactionIndex(dict(self.open), self.aborted)
+
+
+def _span(row: Aborted) -> int:
+    return row.last_offset - row.first_offset

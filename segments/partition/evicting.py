@@ -1,0 +1,103 @@
+"""Retention of one open partition: what is due goes, off the loop, its files a few at a time.
+
+    retain -> is anything due? -> a house keeper: take it out of the log, unlink, again while there
+                                  is more to unlink; what others want to have done goes between
+
+Nothing here raises: what could not be taken out is tried at the next visit, and no record of it was
+touched.  Works on a full disk as well, where it makes room.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from ..background import Housekeeper
+from ..errors import LogClosed
+from ..log.deleting import compact_manifest, evict_due, unlink_doomed
+from ..log.partition_log import PartitionLog
+from ..log.retention import due
+
+log = structlog.get_logger()
+
+UNLINK_MAX: Final = 64
+"""Segments whose files are unlinked in one go, before others of the thread get their turn."""
+
+
+class Evicting:
+    """The way out of a partition.  `log` gives the log that is open now."""
+
+    __slots__ = ("_age_ms", "_asked", "_housekeeper", "_log", "_now_ms", "_partition", "_topic")
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        log: Callable[[], PartitionLog],
+        housekeeper: Housekeeper,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._log = log
+        self._housekeeper = housekeeper
+        self._now_ms = now_ms
+        self._asked = False
+        self._age_ms: int | None = None
+
+    def look_at_ages(self, age_ms: int | None) -> None:
+        """What is sealed next is measured by this time, too."""
+        self._age_ms = age_ms
+
+    def retain(self, age_ms: int | None) -> None:
+        """Have retention take what is due.
+
+        age_ms: the time to measure ages by; None: the one that `look_at_ages` left, if any.
+        """
+        if age_ms is None:
+            age_ms = self._age_ms
+        opened = self._log()
+        with opened.state_lock:
+            is_due = due(opened, age_ms) is not None
+        if is_due:
+            self._age_ms = age_ms
+        if is_due or opened.doomed:
+            self.evict_soon()
+
+    def evict_soon(self) -> None:
+        """Have what is due taken out, and the files of what is gone unlinked, off this thread."""
+        if not self._asked:
+            self._asked = True
+            self._housekeeper.submit(self._evict)
+
+    def _evict(self) -> None:
+        self._asked = False
+        opened = self._log()
+        # Ages are looked at once per round: what is old when it is sent stays until the next.
+        age_ms, self._age_ms = self._age_ms, None
+        try:
+            start = opened.log_start_offset
+            eviction = evict_due(opened, age_ms)
+        except LogClosed:
+            return
+        except OSError as exc:
+            log.warning("segments_not_evicted", path=opened.paths.folder, error=str(exc))
+            return
+        if eviction is not None and eviction.reason is not None:
+            log.info(
+                "segments_evicted",
+                topic=self._topic,
+                partition=self._partition,
+                segments=eviction.segments,
+                lost_from=start,
+                lost_to=opened.log_start_offset,
+                reason=eviction.reason.name.lower(),
+            )
+        limit = UNLINK_MAX if self._housekeeper.is_threaded else None
+        if unlink_doomed(opened, limit):
+            self.evict_soon()  # behind what others want to have done
+            return
+        try:
+            compact_manifest(opened, self._now_ms())
+        except OSError as exc:
+            log.warning("manifest_not_compacted", path=opened.paths.folder, error=str(exc))

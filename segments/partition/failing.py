@@ -1,0 +1,169 @@
+"""A partition whose writes or syncs failed: read-only, everybody told, and back when it can be.
+
+    failure    the first failed write or sync: read-only, every waiter told, nothing retried
+    recovery   the log opened again, through recovery, when it is time to: writable
+
+After a failed sync the kernel may have dropped the dirty pages, so what a read returns proves
+nothing: what is in doubt is copied to new files first (salvaging.py), also where a full disk was
+noticed before the sync failed.  As long as a write or a sync fails the partition stays read-only;
+it is tried again, later each time.
+
+The part of DiskHandler that knows nothing of appends: what goes on when the log is another one,
+the write-ahead log and what is visible, is for `_begin_anew` and `_advance`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TypeAlias
+
+import structlog
+
+from ..errors import (
+    PASSING_ERRNOS,
+    CorruptSegment,
+    DiskFull,
+    LogClosed,
+    PartitionDamaged,
+    PartitionReadOnly,
+    PartitionRefused,
+    StorageError,
+)
+from ..log.partition_log import PartitionLog
+from ..log.salvaging import Retry, salvage
+from ..log.sealing import close_log
+from .partition_view import PartitionView
+
+log = structlog.get_logger()
+
+CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
+
+
+class FailingPartition(PartitionView, ABC):
+    """One topic-partition, as far as it fails."""
+
+    __slots__ = (
+        "_call_soon",
+        "_reopen",
+        "_retry",
+        "_wal_failed",
+        "on_recovered",
+        "wants_attention",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        opened: PartitionLog,
+        reopen: Callable[[int], PartitionLog],
+        call_soon: CallSoon,
+    ) -> None:
+        super().__init__(topic, partition, opened)
+        if opened.damage:
+            self.read_only = PartitionDamaged(topic, partition, opened.damage)
+        self.on_recovered: Callable[[], None] | None = None
+        """Told when the log was opened again after a failure: its end may be another one."""
+        self.wants_attention = False
+        self._call_soon = call_soon
+        self._reopen = reopen
+        self._retry = Retry()
+        self._wal_failed = False
+
+    @abstractmethod
+    def mend(self, error: CorruptSegment) -> bool:
+        """Repair a damaged segment; whether it is whole now."""
+
+    @abstractmethod
+    def _advance(self, end_offset: int) -> None:
+        """Everything below `end_offset` is durable."""
+
+    @abstractmethod
+    def _begin_anew(self) -> None:
+        """The log was opened again: what was given to the WAL before is void.  Raises OSError."""
+
+    @abstractmethod
+    def _tell_failure(self, error: StorageError) -> None:
+        """Nothing is written any more, and this is why: whoever waits hears it."""
+
+    @abstractmethod
+    def _ask_attention(self) -> None:
+        """Have the housekeeping look after this partition."""
+
+    def _poison(self, cause: OSError) -> PartitionReadOnly:
+        """Read-only from now on; the first error is kept and told to everybody once."""
+        if self.read_only is None:
+            full = cause.errno in PASSING_ERRNOS and not self._log.sync_failed
+            error = (DiskFull if full else PartitionReadOnly)(self.topic, self.partition, cause)
+            self._log.failed = self._log.failed or cause  # first: no sync begins any more
+            self.read_only = error
+            log.error(
+                "partition_read_only",
+                topic=self.topic,
+                partition=self.partition,
+                error=str(cause),
+            )
+            self._call_soon(lambda: self._tell_failure(error))
+            self._ask_attention()
+        return self.read_only
+
+    @property
+    def recoveries_failed(self) -> int:
+        """How often the log could not be opened again."""
+        return self._retry.failures_count
+
+    @property
+    def _is_poisoned(self) -> bool:
+        """Whether a failed write or sync is why nothing is written, not an operator's word."""
+        return self.read_only is not None and not isinstance(
+            self.read_only, PartitionDamaged | PartitionRefused
+        )
+
+    def try_recover(self, now_ms: int) -> bool:
+        """Open the log again after a failure, if it is time to; whether it is writable."""
+        if not self._is_poisoned or not self._retry.is_due(now_ms):
+            return False
+        old = self._log
+        passes = False
+        try:
+            with old.seal_lock:
+                with old.sync_lock:  # one that goes on may fail yet, behind a full disk as well
+                    passes = isinstance(self.read_only, DiskFull) and not old.sync_failed
+                with old.append_lock:
+                    opened = self._open_again(old, now_ms, in_doubt=not passes)
+                    opened.on_damage = self.mend
+                    self._log = opened  # under the locks: who waits for one goes by this one
+        except (OSError, StorageError) as exc:
+            self._retry.failed(now_ms, passes=passes)
+            log.warning("still_read_only", path=old.paths.folder, error=str(exc))
+            return False
+        self._retry.succeeded()
+        # Reads go on throughout: plans made before the swap keep the old files pinned.
+        close_log(old, clean=False)
+        log.info("partition_writable_again", topic=self.topic, partition=self.partition)
+
+        def writable() -> None:
+            self.read_only = None
+            self._wal_failed = False
+            if opened.damage:
+                self.read_only = PartitionDamaged(self.topic, self.partition, opened.damage)
+            self._advance(opened.log_end_offset)
+            if self.on_recovered is not None:
+                self.on_recovered()
+
+        self._call_soon(writable)
+        return True
+
+    def _open_again(self, old: PartitionLog, now_ms: int, *, in_doubt: bool) -> PartitionLog:
+        """The log anew, durable; the old one changes nothing any more."""
+        if old.is_closed:
+            raise LogClosed(old.paths.folder)
+        if in_doubt:
+            salvage(old, self.high_watermark)
+        opened = self._reopen(now_ms)
+        try:
+            self._begin_anew()
+        except OSError:
+            close_log(opened, clean=False)
+            raise
+        old.is_superseded = True
+        return opened

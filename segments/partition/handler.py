@@ -1,0 +1,511 @@
+"""DiskHandler: one topic-partition, with what an acknowledgement means.
+
+    append    check sequence -> assign offset -> pwrite     (the caller's thread)
+    visible   fsync: when the WAL has it, synced; else at once, below the ceiling -> high_watermark
+    failure   first failed write or sync: read-only, every waiter told, nothing retried
+
+| attribute | changed by | read by |
+|---|---|---|
+| high_watermark, read_only, the log | see partition_view | |
+| flush_state | flushers, under their lock | flushers |
+
+A duplicate of the idempotent producer is answered with the offsets of the original; when that is
+not durable yet its last_offset lies at or above the high watermark and the caller waits for it as
+for any other append.
+
+Two parts of it stand by themselves: what a failed write or sync does, and the way back
+(failing.py); looking things up, and damage that is found on the way (mending_partition.py).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import structlog
+
+from segbroker.protocol.record_batch import BatchHeader
+
+from ..background import Flushers, FlushState, Housekeeper
+from ..compaction.compacting import Compacting
+from ..errors import (
+    DiskFull,
+    OffsetOutOfRange,
+    PartitionReadOnly,
+    StorageError,
+)
+from ..log.append_checks import check_wanted, is_choosy
+from ..log.deleting import delete_records_before
+from ..log.partition_log import PartitionLog
+from ..log.reading import ReadPlan
+from ..log.retention import wants_roll
+from ..log.sealing import checkpoint, close_log, seal
+from ..log.segment import ActiveSegment
+from ..metadata.ceilings import IDLE_MS, PartitionCeiling
+from ..report import LogReport
+from ..settings.topic_config import Durability, OnCorruption, TimestampType, TopicConfig
+from ..wal.group import Acknowledge
+from ..wal.journal import Wal
+from .evicting import Evicting
+from .failing import CallSoon
+from .journaling import Journaling
+from .mending_partition import MendingPartition
+from .rolling import Rolling
+
+__all__ = ["AppendResult", "DiskHandler", "ReadPlan"]
+
+log = structlog.get_logger()
+
+PRODUCER_EXPIRATION_MS = 86_400_000
+
+
+class AppendResult(NamedTuple):
+    """Where a batch went.  `log_append_time_ms` is -1 unless the topic stamps its records."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool
+
+
+class DiskHandler(MendingPartition):
+    """One topic-partition.  Made by DiskManager."""
+
+    __slots__ = (
+        "_evicting",
+        "_flushers",
+        "_is_choosy",
+        "_is_plain",
+        "_journaling",
+        "_on_attention",
+        "_rolling",
+        "ceiling",
+        "compacting",
+        "flush_state",
+        "flushes_on_append",
+        "last_append_ms",
+        "on_failure",
+        "on_high_watermark",
+        "producer_expiration_ms",
+        "scrubbed_ms",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        opened: PartitionLog,
+        *,
+        ceiling: PartitionCeiling | None = None,
+        reopen: Callable[[int], PartitionLog],
+        flushers: Flushers,
+        housekeeper: Housekeeper,
+        maker: Housekeeper,
+        wal: Wal,
+        topic_id: bytes,
+        call_soon: CallSoon,
+        on_attention: Callable[["DiskHandler"], None],
+        report: LogReport | None = None,
+        now_ms: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """ceiling: below it appends may be acknowledged before they are synced; None for `fsync`.
+        report: what repairs do is added to it.  now_ms: the time of a repair.
+
+        on_attention: called when the manager's housekeeping has to look after this partition:
+        bytes of class `disk` to be synced on the tick, segments to be sealed, a full disk."""
+        super().__init__(topic, partition, opened, reopen, call_soon, report, now_ms)
+        self.ceiling = ceiling
+        if ceiling is not None:
+            self.high_watermark = min(self.high_watermark, ceiling.durable)
+        self.scrubbed_ms = -1
+        """When the scrub last found every sealed segment whole; -1: not yet."""
+        self.on_high_watermark: Callable[[DiskHandler], None] | None = None
+        self.on_failure: Callable[[DiskHandler, StorageError], None] | None = None
+        self.flush_state = FlushState.IDLE
+        # Who sets this calls `flush_soon` itself, once for all that it appended in one go.
+        self.flushes_on_append = True
+        self.producer_expiration_ms = PRODUCER_EXPIRATION_MS
+        self.last_append_ms = 0
+        self._flushers = flushers
+        self._on_attention = on_attention
+        self._journaling = Journaling(
+            self, self, lambda: self._log, wal, flushers, topic_id, partition
+        )
+        self._rolling = Rolling(self, lambda: self._log, maker, housekeeper)
+        self._evicting = Evicting(topic, partition, lambda: self._log, housekeeper, now_ms)
+        self.compacting = Compacting(self, lambda: self._log)
+        self._look_at(opened.config)
+        opened.on_damage = self.mend
+
+    def reconfigure(self, config: TopicConfig, ceiling: PartitionCeiling | None) -> None:
+        """Use other settings from the next batch on."""
+        self._look_at(config)
+        was_journaled = self.config.durability is Durability.FSYNC
+        while True:
+            opened = self._log
+            opened.reconfigure(config)
+            if opened is self._log:
+                break  # else it was opened again meanwhile, with the settings of before
+        with opened.append_lock:  # else one in between would be vouched for before what it follows
+            self.ceiling = ceiling
+            if ceiling is None and not was_journaled:
+                self._journaling.sync_first(opened)
+        if config.durability is Durability.DISK and self.has_unsynced:
+            self._ask_attention()  # what another class left unsynced; no append may come to ask
+        if ceiling is not None and self.log_end_offset > ceiling.renew_at:
+            ceiling.renew(self.log_end_offset, self._ceiling_renewed)
+        if config.on_corruption is OnCorruption.GAP:
+            self._forgive()
+
+    def _look_at(self, config: TopicConfig) -> None:
+        self._is_choosy = is_choosy(config)
+        stamps = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        self._is_plain = not (self._is_choosy or stamps)
+        """Whether nothing is asked of each batch, or done to it."""
+
+    # Writing
+
+    def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> AppendResult:
+        """Append one whole, writable, checked batch; one thread at a time.
+
+        Returns when it is written; it is durable in the topic's class when `high_watermark`
+        passes `last_offset`.  Raises BatchTooLarge, OutOfOrderSequence, InvalidProducerEpoch,
+        PartitionFull, KeylessRecords, TimestampOutOfBounds, InvalidBatch before an offset is
+        assigned; PartitionReadOnly (DiskFull) when it could not be written.
+        """
+        if self.read_only is not None:
+            raise self.read_only
+        opened = self._log
+        # A marker is appended whatever the topic says: its transaction would be open for ever.
+        if not header.is_control:
+            opened.check_size(header.size)
+        tracked = header.producer_id >= 0
+        number = opened.active.number
+        with opened.append_lock:
+            if tracked:
+                known = opened.producers.check(header)
+                if known is not None:
+                    return AppendResult(
+                        known.base_offset,
+                        known.last_offset,
+                        -1,
+                        opened.log_start_offset,
+                        True,
+                    )
+            if self._is_choosy and not header.is_control:
+                check_wanted(opened, self.topic, self.partition, batch, header, now_ms)
+            try:
+                base_offset = opened.write(batch, header, now_ms)
+            except OSError as exc:
+                raise self._poison(exc) from exc
+            if tracked:
+                opened.producers.apply(header, base_offset, batch)
+            segment = opened.active
+        self._appended(opened, number, segment, batch, base_offset, now_ms)
+        stamped = opened.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        return AppendResult(
+            base_offset,
+            base_offset + header.last_offset_delta,
+            now_ms if stamped else -1,
+            opened.log_start_offset,
+            False,
+        )
+
+    def append_run(
+        self,
+        run: memoryview,
+        sizes: Sequence[int],
+        counts: Sequence[int],
+        max_timestamps: Sequence[int],
+        now_ms: int,
+    ) -> list[int] | None:
+        """Append several batches with one write: whole, writable, checked, plain (no transaction,
+        no idempotent producer, as many records as offsets), one behind the other in `run`; where
+        each begins, and where the last ends.
+
+        Everything else is as after `append` of each.  None: the log wants them one by one, nothing
+        was done.  Raises PartitionReadOnly (DiskFull).
+        """
+        if self.read_only is not None:
+            raise self.read_only
+        opened = self._log
+        if not self._is_plain or (self.ceiling is None and not self._journaling.takes(len(run))):
+            return None
+        number = opened.active.number
+        with opened.append_lock:
+            try:
+                offsets = opened.write_run(run, sizes, counts, max_timestamps, now_ms)
+            except OSError as exc:
+                raise self._poison(exc) from exc
+            segment = opened.active
+        if offsets is not None:
+            self._appended(opened, number, segment, run, offsets[0], now_ms)
+        return offsets
+
+    @property
+    def takes_runs(self) -> bool:
+        """Whether `append_run` may be worth it."""
+        return self._is_plain and self.read_only is None
+
+    def _appended(
+        self,
+        opened: PartitionLog,
+        number: int,
+        segment: ActiveSegment,
+        data: memoryview,
+        base_offset: int,
+        now_ms: int,
+    ) -> None:
+        """What follows a write. number: the segment that was active before it; segment: the one
+        that it went to, which may have been rolled by its age since."""
+        self.last_append_ms = now_ms
+        ceiling = self.ceiling
+        if ceiling is not None:
+            end_offset = opened.log_end_offset
+            if end_offset > ceiling.renew_at:
+                ceiling.renew(end_offset, self._ceiling_renewed)
+            visible = min(end_offset, ceiling.durable)
+            if visible > self.high_watermark:
+                self.high_watermark = visible
+        else:
+            self._journaling.add(data, opened, segment, base_offset, now_ms)
+            if self.flushes_on_append:
+                self._journaling.flush_soon()
+        if not self.wants_attention:
+            self._ask_attention()
+        if opened.active.number != number or opened.wants_ready:
+            self._rolling.rolled(opened)
+
+    def sync(self) -> None:
+        """Make everything appended so far durable.  Blocking.  Raises PartitionReadOnly."""
+        if self.read_only is not None:
+            raise self.read_only
+        opened = self._log
+        try:
+            end_offset = opened.sync()
+        except OSError as exc:
+            raise self._poison(exc) from exc
+        self._vouch(opened, end_offset)
+        self._call_soon(lambda: self._advance(end_offset))
+
+    def flush_soon(self) -> None:
+        """Have what was appended in class `fsync` made durable: one sync for all of it.  Other
+        classes wait for their ceiling, if for anything."""
+        self._journaling.flush_soon()
+
+    def flush_here(
+        self, call_soon: CallSoon | None = None, acknowledge: Acknowledge | None = None
+    ) -> bool:
+        """As `flush_soon`, but done when this returns, by a sync in this thread; its outcome is
+        told by `call_soon`, or at once.  For the appender, when nobody else waits for anything.
+        acknowledge: called as the first thing behind the sync, if that succeeds.
+
+        False: nothing was done.  The disk is not quick, others are writing, the class is another.
+        """
+        return self._journaling.flush_here(call_soon, acknowledge)
+
+    def flush(self) -> None:
+        """`sync` for a flusher: who waits hears of a failure through `on_failure`."""
+        if self.read_only is not None:
+            return  # nothing is synced after a failure
+        try:
+            self.sync()
+        except PartitionReadOnly as exc:
+            log.debug("flush_failed", topic=self.topic, partition=self.partition, error=str(exc))
+
+    def _ceiling_renewed(self, error: OSError | None) -> None:
+        """Another block of offsets is reserved, or could not be."""
+        ceiling, end_offset = self.ceiling, self.log_end_offset
+        if ceiling is None:
+            return  # `fsync` meanwhile
+        if error is None:
+            self._advance(end_offset)
+            if end_offset > ceiling.renew_at:
+                ceiling.renew(end_offset, self._ceiling_renewed)
+        elif end_offset > ceiling.durable:
+            self._poison(error)
+        else:
+            log.warning("ceiling_not_renewed", topic=self.topic, error=str(error))
+
+    def wal_synced(self, end_offset: int) -> None:
+        """The WAL has everything that it was given below `end_offset`, synced.  In the loop."""
+        if not self._wal_failed:
+            self._advance(end_offset)
+
+    def wal_failed(self, cause: OSError) -> None:
+        """The WAL has not what it was given.  In the loop.
+
+        What it is given later may succeed: that says nothing about what lies before it, so nothing
+        is visible by the WAL any more until the log is opened again.
+        """
+        self._wal_failed = True
+        self._poison(cause)
+
+    def wal_checkpoint(self) -> bool:
+        """Sync the segments, so that the WAL need not keep what it has of them; False: it must."""
+        opened = self._log
+        try:
+            end_offset = opened.sync()
+        except OSError as exc:
+            self._poison(exc)
+            return False
+        self._vouch(opened, end_offset)
+        return True
+
+    def _vouch(self, opened: PartitionLog, end_offset: int) -> None:
+        if self.config.durability is not Durability.EPHEMERAL:
+            self._journaling.vouch(opened, end_offset)
+
+    def _advance(self, end_offset: int) -> None:
+        if self.ceiling is not None:
+            end_offset = min(end_offset, self.ceiling.durable)
+        if end_offset > self.high_watermark:
+            self.high_watermark = end_offset
+            if self.on_high_watermark is not None:
+                self.on_high_watermark(self)
+
+    @property
+    def wal_works(self) -> bool:
+        """Whether its shard of the WAL takes what is to be written; False: after a failure."""
+        return self._journaling.wal_works
+
+    def _begin_anew(self) -> None:
+        self._journaling.begin_anew()
+
+    def _tell_failure(self, error: StorageError) -> None:
+        if self.on_failure is not None:
+            self.on_failure(self, error)
+
+    def _ask_attention(self) -> None:
+        self.wants_attention = True
+        self._on_attention(self)
+
+    def save_state(self) -> None:
+        """Write the producers and a checkpoint anew, whatever is there.  Raises OSError."""
+        seal(self._log)
+        checkpoint(self._log)
+
+    # Keeping house
+
+    def delete_records_before(self, offset: int) -> int:
+        """Let the log begin at `offset`; durable when this returns.  Blocking.
+
+        -1 means the high watermark, as in Kafka.  Also on a full disk, where it makes room.
+        Raises OffsetOutOfRange, LogClosed, PartitionReadOnly, StorageError: then it may be done.
+        """
+        opened = self._log
+        if self.read_only is not None and not isinstance(self.read_only, DiskFull):
+            raise self.read_only
+        high_watermark = self.high_watermark
+        if offset == -1:
+            offset = high_watermark
+        if not 0 <= offset <= high_watermark:
+            raise OffsetOutOfRange(offset, opened.log_start_offset, high_watermark)
+        try:
+            start = delete_records_before(opened, offset)
+        except OSError as exc:
+            # The records are as good as before: nothing of the log itself was touched.
+            raise StorageError(f"cannot delete records of {opened.paths.folder}: {exc}") from exc
+        if opened.doomed:
+            self._evicting.evict_soon()
+        return start
+
+    def segments_sealed(self, recovery_point: int) -> None:
+        """Full segments were synced and sealed: their rows are written."""
+        self._call_soon(lambda: self._advance(recovery_point))
+        self._evicting.retain(None)
+
+    def sealing_failed(self, cause: OSError) -> None:
+        """Full segments could not be sealed."""
+        self._poison(cause)
+
+    def cleaning_failed(self, cause: OSError) -> None:
+        """A cleaned segment could not be put in its place: recovery does it.  In any thread."""
+        self._poison(cause)
+
+    def unlink_soon(self) -> None:
+        """Have the files of what is out of the log unlinked, off this thread."""
+        self._evicting.evict_soon()
+
+    def attend(self, now_ms: int) -> bool:
+        """What `on_attention` asked for, on the tick; whether it has to be asked again.
+
+        Syncs class `disk`, seals what is left of a group, opens a log again after a failure.
+        """
+        self.wants_attention = False  # first: what is appended from here on asks again
+        if self.read_only is not None:
+            self.wants_attention = self._is_poisoned and not self.try_recover(now_ms)
+            return self.wants_attention
+        if self._log.rotating:
+            self._rolling.seal_soon()
+        if self.config.durability is Durability.DISK and self.has_unsynced:
+            self._flushers.request(self)
+        return False
+
+    def keep_house(self, now_ms: int, age_ms: int | None = None) -> None:
+        """What is due by time alone: age rolls, retention, forgotten producers.
+
+        age_ms: the time to measure ages by (age_clock.py); None: nothing goes by age.
+        """
+        if self.read_only is not None:
+            if isinstance(self.read_only, DiskFull):
+                self._evicting.retain(age_ms)
+            return
+        opened = self._log
+        try:
+            rolled = opened.maybe_roll_by_age(now_ms)
+            if not rolled and wants_roll(opened, age_ms):
+                rolled = self._roll_all(opened, now_ms, age_ms)
+            if rolled:
+                self._evicting.look_at_ages(age_ms)
+                self._rolling.seal_soon()
+        except OSError as exc:
+            self._poison(exc)
+            return
+        self._evicting.retain(age_ms)
+        self._settle_ceiling(now_ms)
+        self._forget_producers(now_ms)
+
+    def _forget_producers(self, now_ms: int) -> None:
+        """Forget those that did nothing for long, and transactions that the log begins behind."""
+        opened = self._log
+        producers, aborted = opened.producers, opened.producers.transactions.aborted
+        if not len(producers) and not aborted:
+            return
+        after_ms = self.producer_expiration_ms
+        is_idle = 0 < self.last_append_ms <= now_ms - after_ms
+        old = producers.stale(now_ms, after_ms, is_idle=is_idle)
+        start = opened.log_start_offset
+        if old or (aborted and aborted[0].last_offset < start):
+            with opened.append_lock:  # not over the look at all of them: appends wait for it
+                producers.forget(old)
+                producers.transactions.forget_before(start)
+
+    def _roll_all(self, opened: PartitionLog, now_ms: int, age_ms: int | None) -> bool:
+        """Roll a segment in which nothing is to be kept, so that it can go; whether it was."""
+        with opened.append_lock:
+            if opened.is_closed or not wants_roll(opened, age_ms):
+                return False  # appended meanwhile
+            opened.roll(now_ms)
+        return True
+
+    def _settle_ceiling(self, now_ms: int) -> None:
+        """Give back what is reserved beyond the end of an idle log."""
+        ceiling, opened = self.ceiling, self._log
+        if ceiling is None or ceiling.is_settled or now_ms - self.last_append_ms < IDLE_MS:
+            return
+        with opened.append_lock:
+            end_offset = opened.log_end_offset
+            volatile = opened.config.durability is Durability.EPHEMERAL
+            if volatile or opened.recovery_point == end_offset:
+                ceiling.settle(end_offset)
+
+    def close(self, *, checkpoint: bool = True) -> None:
+        """Sync, save and close; without a checkpoint when the files are going away.
+
+        Raises PartitionReadOnly when the last sync failed.
+        """
+        try:
+            while not (opened := self._log).is_closed:  # another one, if it is opened again now
+                close_log(opened, clean=checkpoint and self.read_only is None)
+        except OSError as exc:
+            raise self._poison(exc) from exc

@@ -1,0 +1,191 @@
+"""How appends of class `fsync` become durable: by the write-ahead log, or by a sync of the segment.
+
+    append -> add -> flush_soon -+-> WAL shard: frames, one sync for many partitions -> wal_synced
+                                 +-> flusher: a sync of the log itself               -> flushed
+                     flush_here ---> the same frames and sync, at once, in the appender's thread
+
+Most go to the WAL.  What is too large for one of its files, and everything behind that until its
+sync is done, waits for a flusher instead: what the WAL vouches for has nothing in front of it that
+is neither in the WAL nor synced.
+
+| attribute | changed by |
+|---|---|
+| wal_queued | the appender sets it, the shard's writer clears it |
+| `_direct_end` | the appender |
+| `_asks_flusher` | the appender |
+
+Who waits for a flusher hears from a flusher, also where a checkpoint has synced the log meanwhile:
+that tells nobody.
+
+Invariant: `wal_synced(mark)` is told only of a mark below which everything is in synced WAL files
+or in synced segments.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ..background import Flushable, Flushers
+from ..disk.storage import Buffer
+from ..log.partition_log import PartitionLog
+from ..log.segment import ActiveSegment
+from ..wal.frames import Frame
+from ..wal.group import Acknowledge, CallSoon
+from ..wal.journal import Wal
+from ..wal.pending import Pending
+
+
+class Journaled(Protocol):
+    """The handler, as its journaling sees it."""
+
+    def wal_synced(self, end_offset: int) -> None: ...
+
+    def wal_failed(self, cause: OSError) -> None: ...
+
+    def wal_checkpoint(self) -> bool: ...
+
+
+class Journaling:
+    """The way of one partition to its WAL shard."""
+
+    __slots__ = (
+        "_asks_flusher",
+        "_direct_end",
+        "_flushable",
+        "_flushers",
+        "_gave_up",
+        "_limit",
+        "_log",
+        "_owner",
+        "_partition",
+        "_pending",
+        "_shard",
+        "_topic_id",
+        "_used",
+        "_wal",
+        "wal_key",
+        "wal_queued",
+    )
+
+    def __init__(
+        self,
+        owner: Journaled,
+        flushable: Flushable,
+        log: Callable[[], PartitionLog],
+        wal: Wal,
+        flushers: Flushers,
+        topic_id: bytes,
+        partition: int,
+    ) -> None:
+        self.wal_key = (topic_id, partition)
+        self.wal_queued = False
+        self._owner = owner
+        self._flushable = flushable
+        self._log = log
+        self._wal = wal
+        self._flushers = flushers
+        self._topic_id = topic_id
+        self._partition = partition
+        self._shard = wal.shard_of(topic_id, partition)
+        self._limit = wal.config.batch_bytes_max
+        self._pending = Pending(topic_id, partition, self._limit)
+        self._direct_end = -1
+        self._asks_flusher = False
+        self._used = False
+        self._gave_up = False
+
+    def add(
+        self,
+        batch: Buffer,
+        log: PartitionLog,
+        segment: ActiveSegment,
+        base_offset: int,
+        now_ms: int,
+    ) -> None:
+        """`batch`, the last of `segment` and of `log`, was written.  Copies it."""
+        size = len(batch)
+        self._used = True
+        if size > self._limit or -1 < self._direct_end > log.recovery_point:
+            self._direct_end = segment.next_offset
+            self._asks_flusher = True
+            return
+        self._pending.add(
+            batch, segment.number, segment.size - size, base_offset, segment.next_offset, now_ms
+        )
+
+    def takes(self, size: int) -> bool:
+        """Whether batches of so many bytes go to the WAL, as one."""
+        return size <= self._limit and not self._waits_for_flusher
+
+    @property
+    def _waits_for_flusher(self) -> bool:
+        """Whether something is in front that is for a flusher."""
+        return -1 < self._direct_end > self._log().recovery_point
+
+    def flush_soon(self) -> None:
+        """Have everything that was added made durable."""
+        if self._pending.size:
+            self._shard.submit(self)
+        if self._asks_flusher or self._waits_for_flusher:
+            self._asks_flusher = False
+            self._flushers.request(self._flushable)
+
+    def flush_here(self, call_soon: CallSoon | None, acknowledge: Acknowledge | None) -> bool:
+        """Have it made durable in this thread, now; False: nothing was done, `flush_soon` does it.
+
+        call_soon: how the outcome is told; None: at once.  acknowledge: called before that, when
+        it is durable.
+        """
+        pending = self._pending
+        if not pending.size or self.wal_queued or self._waits_for_flusher:
+            return False
+        return self._shard.commit_here(self, pending.frames_size, call_soon, acknowledge)
+
+    def sync_first(self, log: PartitionLog) -> None:
+        """What `log` holds was not journaled (the class was another): it is synced before the WAL
+        vouches for anything behind it."""
+        self._direct_end = log.log_end_offset
+
+    def vouch(self, log: PartitionLog, end_offset: int) -> None:
+        """Everything below `end_offset` is synced: the next group says so, at no cost."""
+        segment = log.active
+        self._wal.end_soon(*self.wal_key, segment.number, segment.synced_size, end_offset)
+
+    # As a source of the shard
+
+    def take_frames(self) -> tuple[list[Frame], int]:
+        frames, mark = self._pending.take()
+        # Frames behind a hole that nobody was told of would be taken for damage.
+        return ([], -1) if self._gave_up else (frames, mark)
+
+    def wal_gave_up(self) -> None:
+        self._gave_up = True
+
+    def wal_synced(self, mark: int) -> None:
+        self._owner.wal_synced(mark)
+
+    def wal_failed(self, cause: OSError) -> None:
+        self._owner.wal_failed(cause)
+
+    def wal_checkpoint(self) -> bool:
+        return self._owner.wal_checkpoint()
+
+    # The way back
+
+    @property
+    def wal_works(self) -> bool:
+        """Whether the shard of this partition writes: else it failed and goes on later."""
+        return self._shard.failure is None
+
+    def begin_anew(self) -> None:
+        """The log was opened again and is durable: earlier frames of it are void.  Blocking.
+
+        Raises OSError.
+        """
+        if not self._used:
+            return
+        self._shard.revive()
+        self._pending.take()  # never to be written
+        self._gave_up = False
+        self._direct_end = -1
+        self._asks_flusher = False
+        self._wal.barrier(self._topic_id, self._partition)

@@ -1,0 +1,125 @@
+"""A partition in which things are looked up, and damage that is found while it is in use.
+
+    a read, a search or the scrub finds a damaged segment -> mended, as on.corruption says
+        gap        it is whole again, with a gap, and everything goes on
+        readonly   it is whole again; appends are refused until an operator has looked
+        refuse     so are reads
+
+Every method here is blocking, for lanes.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import structlog
+
+from ..errors import CorruptSegment, PartitionDamaged, PartitionRefused
+from ..log.accounting import Account, account
+from ..log.lookup import greatest_timestamp, offset_for_timestamp
+from ..log.partition_log import PartitionLog
+from ..recovery.corruption import remove_mark
+from ..recovery.mending import mend, segment_of
+from ..report import LogReport
+from .failing import CallSoon, FailingPartition
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+
+class MendingPartition(FailingPartition):
+    """One topic-partition, as far as it is damaged."""
+
+    __slots__ = ("_now_ms", "_report", "repairs_count")
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        opened: PartitionLog,
+        reopen: Callable[[int], PartitionLog],
+        call_soon: CallSoon,
+        report: LogReport | None,
+        now_ms: Callable[[], int],
+    ) -> None:
+        super().__init__(topic, partition, opened, reopen, call_soon)
+        self.repairs_count = 0
+        self._report = report if report is not None else LogReport(None, topic, partition)
+        self._now_ms = now_ms
+
+    # Looking things up
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record not older; None without one.  Blocking."""
+        return self._whole(lambda: offset_for_timestamp(self._log, timestamp_ms))
+
+    def greatest_timestamp(self) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record with the greatest timestamp.  Blocking."""
+        return self._whole(lambda: greatest_timestamp(self._log))
+
+    def _whole(self, look: Callable[[], T]) -> T:
+        """What `look` finds; a damaged segment in its way is repaired first, once."""
+        try:
+            return look()
+        except CorruptSegment as exc:
+            if not self.mend(exc):
+                raise
+        return look()
+
+    def account(self, begin: int, end: int) -> Account:
+        """What of the offsets [begin, end) is no record, and why.  Blocking.
+
+        Raises CorruptSegment, StorageError, OSError.
+        """
+        return self._whole(lambda: account(self._log, begin, end))
+
+    # Damage
+
+    def mend(self, error: CorruptSegment) -> bool:
+        """Repair the segment that a read or the scrub found damaged, as on.corruption says.
+
+        Blocking, for lanes.  Whether it is whole now: then plan again.
+        """
+        opened = self._log
+        number = segment_of(opened, error)
+        if number is None or opened.is_closed:
+            return False
+        if self.read_only is not None and not isinstance(self.read_only, PartitionDamaged):
+            return False  # after a failed write nothing is written until recovery has run
+        try:
+            mended = mend(opened, number, self._now_ms(), self._report)
+        except OSError as exc:
+            log.warning("segment_not_repaired", path=error.path, error=str(exc))
+            return False
+        if mended is None:
+            return True  # deleted meanwhile
+        self.repairs_count += mended.is_changed
+        if mended.damage:
+            kind = PartitionDamaged if mended.is_whole else PartitionRefused
+            refusal = kind(self.topic, self.partition, mended.damage)
+
+            def stop() -> None:
+                if self.read_only is None:
+                    self.read_only = refusal
+                    self._tell_failure(refusal)
+
+            self._call_soon(stop)
+        return mended.is_whole
+
+    def check_segment(self, problem: CorruptSegment) -> bool:
+        """What the scrub found: repaired if it is true; whether it was.  Blocking."""
+        before = self.repairs_count
+        self.mend(problem)
+        return self.repairs_count > before
+
+    def _forgive(self) -> None:
+        """An operator has looked at the damage, and it is as with on.corruption=gap from here."""
+        if isinstance(self.read_only, PartitionDamaged | PartitionRefused):
+            remove_mark(self._log.storage, self._log.paths)
+            self._log.damage = ""
+            self._call_soon(self._serve_again)
+
+    def _serve_again(self) -> None:
+        if isinstance(self.read_only, PartitionDamaged | PartitionRefused):
+            self.read_only = None
+            log.info("partition_writable_again", topic=self.topic, partition=self.partition)

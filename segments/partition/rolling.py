@@ -1,0 +1,101 @@
+"""What a partition that rolls has others do: the next segments made ahead, the full ones sealed.
+
+    append rolls -> too few ready?      -> the maker: files under their final names, synced
+                 -> SEAL_GROUP are full -> a house keeper: seal them together, then retention
+
+A segment that could not be made ahead is no failure: the roll makes it itself, and reports.  One
+that could not be sealed is: its owner is told, and writes nothing more.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import structlog
+
+from ..background import Housekeeper
+from ..errors import PartitionReadOnly
+from ..log.partition_log import PartitionLog
+from ..log.sealing import seal
+
+log = structlog.get_logger()
+
+SEAL_GROUP: Final = 8
+"""Full segments that are sealed together; fewer on the tick."""
+
+
+class Rolled(Protocol):
+    """The partition, as its rolling sees it."""
+
+    read_only: PartitionReadOnly | None
+
+    def segments_sealed(self, recovery_point: int) -> None:
+        """Below `recovery_point` everything is synced.  In the house keeper's thread."""
+        ...
+
+    def sealing_failed(self, cause: OSError) -> None:
+        """In the house keeper's thread."""
+        ...
+
+
+class Rolling:
+    """The requests of one partition.  `log` gives the log that is open now."""
+
+    __slots__ = ("_housekeeper", "_log", "_maker", "_making", "_owner", "_sealing")
+
+    def __init__(
+        self,
+        owner: Rolled,
+        log: Callable[[], PartitionLog],
+        maker: Housekeeper,
+        housekeeper: Housekeeper,
+    ) -> None:
+        self._owner = owner
+        self._log = log
+        self._maker = maker
+        self._housekeeper = housekeeper
+        self._making = False
+        self._sealing = False
+
+    def rolled(self, opened: PartitionLog) -> None:
+        """Have the next segments made and a group of full ones sealed, off this thread."""
+        if opened.wants_ready and not self._making:
+            self._making = True
+            self._maker.submit(self._make_ready)
+        if len(opened.rotating) >= (_group_of(opened) if self._housekeeper.is_threaded else 1):
+            self.seal_soon()
+
+    def seal_soon(self) -> None:
+        """Have what is rotating sealed, off this thread."""
+        if not self._sealing:
+            self._sealing = True
+            self._housekeeper.submit(self._seal)
+
+    def _make_ready(self) -> None:
+        self._making = False
+        opened = self._log()
+        if self._owner.read_only is not None or opened.is_closed:
+            return
+        try:
+            opened.ready.make(opened.active.number)
+        except OSError as exc:
+            log.warning("segment_not_prepared", path=opened.paths.folder, error=str(exc))
+
+    def _seal(self) -> None:
+        self._sealing = False
+        opened = self._log()
+        if self._owner.read_only is not None or opened.is_closed:
+            return
+        try:
+            seal(opened)
+        except OSError as exc:
+            self._owner.sealing_failed(exc)
+        else:
+            self._owner.segments_sealed(opened.recovery_point)
+
+
+def _group_of(opened: PartitionLog) -> int:
+    """Full segments that are sealed together; fewer where they weigh against a small cap."""
+    config = opened.config
+    if config.retention_bytes < 0:
+        return SEAL_GROUP
+    return min(SEAL_GROUP, max(1, config.retention_bytes // (8 * config.segment_bytes)))

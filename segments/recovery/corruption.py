@@ -1,0 +1,66 @@
+"""What becomes of a partition whose bytes are damaged: the topic's on.corruption.
+
+| on.corruption | found while opening | found by a read or the scrub |
+|---|---|---|
+| gap | repaired, gap; served and written | the same |
+| readonly | repaired, gap; served, nothing is written | the same, from then on |
+| refuse | not opened, nothing is changed | not served from then on, nothing is changed |
+
+`readonly` and `refuse` hold until an operator has looked, also over a restart: a file beside the
+log, `<log>.damaged`, says why.  It is written before anything is repaired.  `segbroker verify
+--repair` removes it, and so does setting on.corruption=gap.
+
+A lost tail of class disk is not damage: a power cut explains it.
+"""
+
+from ..disk.storage import Storage, read_file, replace_file
+from ..errors import PartitionRefused
+from ..names import LogPaths
+from ..settings.topic_config import OnCorruption
+
+REASON_SIZE_MAX = 4096
+
+
+def read_mark(storage: Storage, paths: LogPaths) -> str:
+    """Why an operator has to look at this log first; empty without a reason."""
+    try:
+        found = bytes(read_file(storage, paths.damaged)[:REASON_SIZE_MAX])
+    except FileNotFoundError:
+        return ""
+    return found.decode(errors="replace").strip() or "damage was found"
+
+
+def write_mark(storage: Storage, paths: LogPaths, reason: str) -> None:
+    """Remember the reason over a restart; the first one stays.  Raises OSError."""
+    if not storage.exists(paths.damaged):
+        replace_file(storage, paths.damaged, reason.encode()[:REASON_SIZE_MAX] + b"\n")
+
+
+def remove_mark(storage: Storage, paths: LogPaths) -> None:
+    """An operator has looked.  Raises OSError."""
+    if storage.exists(paths.damaged):
+        storage.unlink(paths.damaged)
+        storage.fsync_dir(paths.folder)
+
+
+def check_opening(
+    storage: Storage,
+    paths: LogPaths,
+    policy: OnCorruption,
+    damage: str,
+    name: tuple[str, int],
+) -> str:
+    """What the policy says to damage found while opening, or earlier.
+
+    damage: what was found now; empty for none.  name: topic and partition, for the error.
+    Returns why nothing may be written, empty when it may.  Raises PartitionRefused, OSError.
+    """
+    if policy is OnCorruption.GAP:
+        return ""
+    reason = read_mark(storage, paths) or damage
+    if not reason:
+        return ""
+    if policy is OnCorruption.REFUSE:
+        raise PartitionRefused(*name, reason)
+    write_mark(storage, paths, reason)
+    return reason

@@ -1,0 +1,295 @@
+"""What a log's manifest says of it, as recovery needs it: read, checked, written anew.
+
+    manifest whole          its segments are not touched at start
+    rows damaged            those in front of the first wrong row are used, the rest is scanned;
+                            where the first files are gone, a later row has said so: not damage
+    missing, empty          None: everything is scanned
+    wrong header            None as well, and told
+    of another log          None as well, see `disagrees`
+    a cleaning interrupted  its last decision is followed, or taken back (unfinished.py)
+
+A manifest has no name of its own in it, so one that was swapped or copied in is found by what it
+says: the last segment of its rows is compared with the file of that number, and where that is a
+whole segment of other offsets, a few more.  Only when most of them are is the manifest the wrong
+one: a single such file was copied in itself, and a damaged one says nothing about the manifest.
+"""
+
+from bisect import bisect_left
+from typing import Final, NamedTuple
+
+import structlog
+
+from segbroker.protocol.record_batch import GapReason
+
+from ..decisions import Tail, scan
+from ..disk.storage import TEMPORARY, Storage, read_file, write_temporary
+from ..files.clean_points import NEVER_CLEANED, CleanPoints, Point
+from ..files.manifest import (
+    NO_FLOOR,
+    Floor,
+    Manifest,
+    Row,
+    RowKind,
+    decode_manifest,
+    encode_manifest,
+    floor_of,
+)
+from ..log.columns import SealedSegments
+from ..names import LogPaths
+from .unfinished import Swap, SwapState, state_of
+
+log = structlog.get_logger()
+
+SAMPLES: Final = 4
+"""Segment files of which most have to be others before a manifest is not believed."""
+
+
+class Known(NamedTuple):
+    """What the manifest says."""
+
+    sealed: SealedSegments
+    log_start_offset: int
+    """-1: nobody knows; where the first segment begins."""
+    epochs: list[tuple[int, int]]
+    checkpoint: Row | None
+    size: int
+    """Valid bytes of the file; 0: it has to be written anew."""
+    start: Row | None = None
+    deletes: bool = False
+    """Whether segments in front of the first may still be there: no checkpoint came since."""
+    floor: Floor = NO_FLOOR
+    cleaned: CleanPoints = NEVER_CLEANED
+    pending: int | None = None
+    """The segment whose new file has not its name yet: the one in .cleaned is the segment."""
+    swaps: bool = False
+    """Whether a segment came to stand for others since the last checkpoint."""
+    owner: int = 0
+    """Whose it is (names.owner_of); 0: it is of an earlier version."""
+
+    @property
+    def knows_base(self) -> bool:
+        """Whether the base offset of the first segment is known, sealed or not."""
+        return len(self.sealed) > 0 or (self.start is not None and self.start.max_timestamp >= 0)
+
+
+def read_known(storage: Storage, paths: LogPaths) -> Known | None:
+    """What the manifest says; None when there is none or its header is wrong.  Raises OSError."""
+    try:
+        data = read_file(storage, paths.manifest)
+    except FileNotFoundError:
+        return None
+    if not data:
+        # Of a new log: made, and not written yet by who opens it beside us, or before a crash.
+        # Where there are records all the same, recovery says that it is rebuilt (survey.py).
+        return None
+    manifest = decode_manifest(data)
+    if manifest is None:
+        log.warning("manifest_unreadable", path=paths.manifest, bytes=len(data))
+        return None
+    sorted_rows = _sort_rows(manifest)
+    rows, start, epochs, checkpoint = sorted_rows[:4]
+    kinds = [row.kind for row in manifest.rows if row.kind in (RowKind.START, RowKind.CHECKPOINT)]
+    is_settled = kinds[-1:] == [RowKind.CHECKPOINT] and not sorted_rows.swaps_behind
+    is_whole, pending = sorted_rows.is_whole, None
+    swap = sorted_rows.swap
+    if swap is not None and not is_settled:
+        match state_of(storage, paths, swap):
+            case SwapState.WAITING:
+                pending = swap.row.number
+            case SwapState.UNDONE:
+                place = rows.index(swap.row)
+                rows[place : place + 1] = swap.replaced
+                is_whole = False  # the row goes with the file that it is in
+    first = start.number if start is not None else (rows[0].number if rows else 0)
+    log_start_offset = start.base_offset if start is not None else 0
+    rows = [row for row in rows if row.number >= first]
+    base_offset = log_start_offset
+    if rows:
+        base_offset = rows[0].base_offset
+    elif start is not None and start.max_timestamp >= 0:
+        base_offset = start.max_timestamp
+    sealed = SealedSegments(first, base_offset)
+    sealed.fill(rows)
+    # Rows behind a damaged one would be unreachable for ever: the file is written anew.
+    size = manifest.size if is_whole and manifest.size == len(data) else 0
+    floor = floor_of(start)
+    if not size:
+        present = _present(storage, paths)
+        gone = next((place for place, row in enumerate(rows) if row.number in present), len(rows))
+        if start is None or (present and min(present) > sealed.next_number):
+            return None  # too little of it is left to say where the log begins
+        if gone:
+            sealed.drop_front(gone)
+            if sealed.first_base_offset > log_start_offset:
+                log_start_offset = sealed.first_base_offset
+                floor = Floor(log_start_offset, GapReason.CORRUPTION)
+    cleaned = CleanPoints(sorted_rows.points)
+    return Known(
+        sealed,
+        log_start_offset,
+        epochs,
+        checkpoint,
+        size,
+        start,
+        not is_settled,
+        floor,
+        cleaned,
+        pending,
+        sorted_rows.swaps_behind,
+        manifest.owner,
+    )
+
+
+def read_start_copy(storage: Storage, paths: LogPaths) -> Row | None:
+    """The second copy of the last log start that a request has set; None without one.
+
+    Raises OSError.
+    """
+    try:
+        manifest = decode_manifest(read_file(storage, paths.start))
+    except FileNotFoundError:
+        return None
+    rows = manifest.rows if manifest is not None else []
+    return rows[0] if len(rows) == 1 and rows[0].kind == RowKind.START else None
+
+
+def disagrees(storage: Storage, paths: LogPaths, known: Known) -> bool:
+    """Whether the manifest speaks of another log: its last segments are whole, and others.
+
+    Costs one open of a file while they agree.
+    """
+    numbers = _sample(storage, paths, known)
+    others = sum(
+        number != known.pending and _is_another(storage, paths, known.sealed, number)
+        for number in numbers
+    )
+    return 2 * others > len(numbers)
+
+
+def _is_another(storage: Storage, paths: LogPaths, sealed: SealedSegments, number: int) -> bool:
+    """Whether a segment file is whole, and not the one that the manifest speaks of."""
+    place = sealed.place_of(number)
+    assert place is not None, "one of its own"
+    base_offset, size = sealed.base_offsets[place], sealed.sizes[place]
+    file = storage.open(paths.log(number), read_only=True)
+    try:
+        head = bytearray(8)
+        file.pread(memoryview(head), 0)
+        if file.size() == size and int.from_bytes(head, "big", signed=True) == base_offset:
+            return False
+    finally:
+        file.close()
+    found = scan(memoryview(read_file(storage, paths.log(number))), None)
+    if found.tail is not Tail.WHOLE or not found.batches:
+        return False
+    return (found.first_offset, found.next_offset) != (base_offset, sealed.end_of(place))
+
+
+def _sample(storage: Storage, paths: LogPaths, known: Known) -> list[int]:
+    """Segments of the manifest that have a file: the last when it agrees, or a few."""
+    sealed = known.sealed
+    if not len(sealed):
+        return []
+    last = sealed.next_number - 1
+    if storage.exists(paths.log(last)) and (
+        last == known.pending or not _is_another(storage, paths, sealed, last)
+    ):
+        return [last]
+    return sorted(_present(storage, paths).intersection(sealed.numbers))[-SAMPLES:]
+
+
+def _present(storage: Storage, paths: LogPaths) -> set[int]:
+    """The numbers of the segments that have a file."""
+    numbers = map(paths.segment_number, storage.listdir(paths.folder))
+    return {number for number in numbers if number is not None}
+
+
+def write_known(
+    storage: Storage,
+    paths: LogPaths,
+    sealed: SealedSegments,
+    epochs: list[tuple[int, int]],
+    start: Row,
+    now_ms: int,
+    cleaned: CleanPoints = NEVER_CLEANED,
+    checkpoint: Row | None = None,
+    *,
+    is_new: bool = False,
+) -> int:
+    """Put a manifest without history in the place of the old one; its size.  Its name is not
+    synced yet.  checkpoint: one that goes on vouching for the log as it is.  is_new: there is
+    none that could be lost, so this one is not synced, either."""
+    rows = [
+        *(Row(RowKind.EPOCH, leader_epoch=epoch, base_offset=begin) for epoch, begin in epochs),
+        start,
+        *cleaned.rows(),
+        *sealed.rows(),
+        *([] if checkpoint is None else [checkpoint]),
+    ]
+    encoded = encode_manifest(now_ms, rows, paths.owner)
+    if is_new:
+        write_temporary(storage, paths.manifest, encoded, synced=False)
+    else:
+        write_temporary(storage, paths.manifest + TEMPORARY, encoded)
+        storage.rename(paths.manifest + TEMPORARY, paths.manifest)
+    return len(encoded)
+
+
+class _Sorted(NamedTuple):
+    """The rows of a manifest by what they say."""
+
+    rows: list[Row]
+    start: Row | None
+    epochs: list[tuple[int, int]]
+    checkpoint: Row | None
+    points: list[Point]
+    swap: Swap | None
+    """The last row that stands for others."""
+    swaps_behind: bool
+    """Whether it came behind the last checkpoint."""
+    is_whole: bool
+    """Whether all rows were used."""
+
+
+def _sort_rows(manifest: Manifest) -> _Sorted:
+    rows: list[Row] = []
+    start: Row | None = None
+    checkpoint: Row | None = None
+    epochs: list[tuple[int, int]] = []
+    points: list[Point] = []
+    swap: Swap | None = None
+    swaps_behind = False
+    is_whole = True
+    for row in manifest.rows:
+        match row.kind:
+            case RowKind.SEGMENT if not rows or (
+                row.number > rows[-1].number and row.base_offset == rows[-1].end_offset
+            ):
+                rows.append(row)
+            case RowKind.SEGMENT:
+                found = _replaced(rows, row)
+                if found is None:
+                    is_whole = False  # scan from here
+                    break
+                swap, swaps_behind = Swap(row, rows[found]), True
+                rows[found] = [row]
+            case RowKind.START:
+                start = row
+            case RowKind.CHECKPOINT:
+                checkpoint, swaps_behind = row, False
+            case RowKind.EPOCH:
+                epochs.append((row.leader_epoch, row.base_offset))
+            case RowKind.CLEANED:
+                points.append(Point(row.end_offset, row.max_timestamp))
+    return _Sorted(rows, start, epochs, checkpoint, points, swap, swaps_behind, is_whole)
+
+
+def _replaced(rows: list[Row], row: Row) -> slice | None:
+    """The rows that a cleaned segment stands for; None when it is no such segment."""
+    first = bisect_left(rows, row.base_offset, key=lambda each: each.base_offset)
+    last = bisect_left(rows, row.number, key=lambda each: each.number)
+    if first > last or last >= len(rows) or rows[first].base_offset != row.base_offset:
+        return None
+    if (rows[last].number, rows[last].end_offset) != (row.number, row.end_offset):
+        return None
+    return slice(first, last + 1)

@@ -1,0 +1,151 @@
+"""A damaged segment repaired while its log is in use: what a read or the scrub found.
+
+    read or scrub -> CorruptSegment -> mend, in that thread, never on the loop
+        the segment is active    roll: nothing is appended behind damage
+        it is rotating           seal: synced, its row written
+        it is sealed             read all of it:
+            whole after all      the index was wrong: made again
+            damaged, missing     copy to quarantine, then replace: whole batches, gaps between
+
+Order: copy synced -> repaired log under the segment's name -> index -> columns and caches -> the
+manifest.  A crash after the second leaves a log whose size is not that of its row; the next read
+comes here, finds it whole, and corrects the row.  Its offsets are the same throughout.  So it is
+where the index or the manifest cannot be written: the repair is done all the same.
+
+Readers who pinned the old file go on reading it: the name is replaced, never the bytes.  Who had
+planned a read of it, and finds another file, plans again (SegmentReplaced).
+
+Under the log's seal_lock: one at a time, not while segments are sealed or deleted.
+"""
+
+from typing import NamedTuple
+
+import structlog
+
+from segbroker.protocol.record_batch import GapReason
+
+from ..decisions import Gap, Loss, rebuild, scan
+from ..disk.storage import Storage, read_file, replace_file
+from ..errors import CorruptSegment
+from ..files.index import BlockIndex, WrongIndex, decode_index
+from ..files.manifest import Row
+from ..log.partition_log import PartitionLog
+from ..log.sealed import index_of
+from ..log.sealing import seal
+from ..names import LogPaths
+from ..report import LogReport
+from ..settings.topic_config import OnCorruption
+from .corruption import write_mark
+from .identity import inspect
+from .repairing import quarantine
+
+logger = structlog.get_logger()
+
+
+class Mended(NamedTuple):
+    """What was done.  `index`: only the index had to be made again."""
+
+    gaps: list[Gap]
+    is_whole: bool = True
+    is_changed: bool = True
+    damage: str = ""
+    """Why nothing may be written from now on; empty when it may."""
+
+
+def segment_of(log: PartitionLog, error: CorruptSegment) -> int | None:
+    """The number of the segment that an error speaks of, by its log or its index."""
+    name = error.path.rpartition("/")[2]
+    number = log.paths.segment_number(name)
+    return log.paths.index_number(name) if number is None else number
+
+
+def mend(log: PartitionLog, number: int, now_ms: int, report: LogReport) -> Mended | None:
+    """Make segment `number` whole, as on.corruption allows; None: there is none (any more).
+
+    Blocking; for lanes.  Raises OSError, after which the segment is as damaged as before.
+    """
+    policy = log.config.on_corruption
+    damage = ""
+    _make_sealed(log, number, now_ms)
+    storage, paths = log.storage, log.paths
+    with log.seal_lock:
+        row = log.sealed.row(number)
+        if row is None or log.is_closed or log.is_superseded:
+            return None
+        inspected = inspect(storage, paths, row, log.epochs)
+        data, found, whole = inspected.data, inspected.scan, inspected.is_whole
+        gaps: list[Gap] = []
+        if not whole:
+            path = paths.log(number)
+            reason = inspected.reason
+            if policy is not OnCorruption.GAP:
+                damage = f"{path} is damaged: {reason}"
+                write_mark(storage, paths, damage)
+            if policy is OnCorruption.REFUSE:
+                report.add("refused", path, row.base_offset, row.end_offset, reason=reason)
+                return Mended([], is_whole=False, damage=damage)
+            if len(data):
+                quarantine(storage, paths, number, data, report, reason)
+            loss = Loss(now_ms, log.epochs, row.leader_epoch, row.end_offset, GapReason.CORRUPTION)
+            rebuilt = rebuild(
+                inspected.ours, row.base_offset, row.end_offset, loss, is_followed=True
+            )
+            gaps = rebuilt.gaps
+            data = memoryview(b"".join(rebuilt.parts))
+            found = scan(data, row.base_offset, epochs=log.epochs)
+            assert found.next_offset == row.end_offset, "a repair keeps every offset accounted for"
+            replace_file(storage, path, data)
+            report.add("repaired", path, size=len(data), reason=reason)
+            for gap in gaps:
+                report.add("gap", path, gap.begin, gap.end, reason=gap.reason.name.lower())
+        index = index_of(data, row.base_offset, found, log.files.interval)
+        if whole:  # of another size than its row says, no index fits
+            if _has_index(storage, paths, row, index):
+                return Mended([], is_changed=False)
+            report.add("index_rebuilt", paths.index(number))
+        try:
+            replace_file(storage, paths.index(number), index.encode())
+        except OSError as exc:  # it is made again by who reads it next
+            logger.warning("index_not_written", path=paths.index(number), error=str(exc))
+        renewed = row._replace(
+            size=len(data),
+            records=sum(batch.header.records_count for batch in found.batches),
+            block_size_max=max((block.length for block in index.blocks), default=0),
+            tag=index.tag,
+        )
+        numbers = range(number, number + 1)
+        with log.state_lock:
+            log.sealed.replace(renewed)
+            closing = log.files.take_out(numbers)
+            log.files.indexes.put((paths.folder, number), index)
+        for file in closing:  # not under the lock: its space is given back
+            file.close()
+        if renewed != row:
+            log.checkpointed = -1
+            try:
+                log.manifest.replace(now_ms, log.manifest_rows())
+            except OSError as exc:  # written anew with its next row, or at the close
+                logger.warning("manifest_not_written", path=paths.manifest, error=str(exc))
+        if damage:
+            report.add("readonly", paths.folder, reason=damage)
+        return Mended(gaps, damage=damage)
+
+
+def _has_index(storage: Storage, paths: LogPaths, row: Row, index: BlockIndex) -> bool:
+    try:
+        stored = decode_index(
+            read_file(storage, paths.index(row.number)), row.base_offset, row.size, row.tag
+        )
+    except (WrongIndex, FileNotFoundError):
+        return False
+    return stored.blocks == index.blocks
+
+
+def _make_sealed(log: PartitionLog, number: int, now_ms: int) -> None:
+    """Let nothing be appended to the segment any more, and give it a row.  Raises OSError."""
+    if number == log.active.number:
+        with log.append_lock:
+            if number == log.active.number and log.active.size and not log.is_closed:
+                log.roll(now_ms)
+    if any(segment.number == number for segment in log.rotating):
+        seal(log)

@@ -1,0 +1,136 @@
+"""The producers' state as of the end of a log: the snapshot, then the batches behind it.
+
+A snapshot that is missing or damaged costs reading every segment; one that covers more than the
+log has is of another log and is not used.
+
+What is not sealed was checked a moment ago; a sealed segment is compared with its index, and where
+that does not match every batch is checked: a header that lost a bit speaks of another producer, or
+of a sequence that nobody has sent.  Damage is passed over, whether it is in a header or not.  Whose
+batches stood there nobody knows: as behind a lost tail every producer is taken at its word with its
+next batch, unless a batch of it follows in the log.
+
+Offsets of gaps are counted: an epoch that begins behind what was lost may be sent from its
+beginning again (producers.py).  Not where batches were there that nobody knows any more: without
+a snapshot of a log that does not begin with 0, and behind a segment that cannot be read or a gap of
+what went on purpose.
+"""
+
+import errno
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import structlog
+
+from segbroker.protocol.batch_layout import HEADER_SIZE
+from segbroker.protocol.record_batch import BatchHeader, GapReason, gap_reason, read_header
+
+from ..decisions import Epochs, Tail, scan
+from ..disk.storage import Storage, read_file
+from ..errors import CorruptSegment
+from ..files.manifest import Row
+from ..log.partition_log import PartitionLog
+from ..log.producers import ProducerTable, decode_producers
+from ..names import LogPaths
+from .identity import own_index
+
+log = structlog.get_logger()
+
+_Found: TypeAlias = tuple[BatchHeader, memoryview]
+
+
+def replay_producers(opened: PartitionLog) -> None:
+    """Set `opened.producers`.  Raises CorruptSegment, OSError."""
+    end = -1
+    table = ProducerTable()
+    try:
+        decoded = decode_producers(read_file(opened.storage, opened.paths.producers))
+    except FileNotFoundError:
+        decoded = None
+    # A snapshot of more than the log has is of another log.
+    if decoded is not None and decoded[1] <= opened.log_end_offset:
+        table, end = decoded
+        opened.producers_saved = end
+    opened.producers = table
+    table.transactions.forget_before(opened.log_start_offset)
+    if end == opened.log_end_offset:
+        return
+    lost = 0
+    is_all_known = end >= 0 or opened.log_start_offset == 0
+    for found in _batches(opened, end):
+        if found is None:
+            table.lose_tail()
+            is_all_known = False
+            continue
+        header, batch = found
+        if header.base_offset < end:
+            continue
+        if header.producer_id >= 0:
+            table.apply(header, header.base_offset, batch, lost if is_all_known else 0)
+            continue
+        reason = gap_reason(header)
+        if reason is GapReason.LOST_TAIL:
+            table.lose_tail()
+        if reason in (GapReason.LOST_TAIL, GapReason.CORRUPTION):
+            lost += header.next_offset - header.base_offset
+        elif reason is not None:
+            is_all_known = False
+
+
+def _batches(opened: PartitionLog, end: int) -> Iterator[_Found | None]:
+    """The batches of the segments that reach behind `end`, in order; None where some are lost.
+
+    Raises CorruptSegment, OSError.
+    """
+    sealed = opened.sealed
+    for number, upto in zip(sealed.numbers, sealed.ends(), strict=True):
+        if upto > end:
+            row = sealed.row(number)
+            assert row is not None, "one of its own"
+            yield from _checked(opened.storage, opened.paths, row, opened.epochs)
+    for segment in (*opened.rotating, opened.active):
+        if segment.size:
+            content = memoryview(read_file(opened.storage, segment.path))
+            yield from _unchecked(segment.path, content)
+
+
+def _checked(
+    storage: Storage, paths: LogPaths, row: Row, epochs: Epochs
+) -> Iterator[_Found | None]:
+    """Those of a sealed segment.  Raises CorruptSegment, OSError."""
+    path = paths.log(row.number)
+    try:
+        data = memoryview(read_file(storage, path))
+    except OSError as exc:
+        if exc.errno not in (errno.ENOENT, errno.EIO):
+            raise
+        log.warning("producers_not_replayed", path=path, error=str(exc))
+        yield None
+        return
+    index = own_index(storage, paths, row) if len(data) == row.size else None
+    blocks_count = 0 if index is None else len(index.blocks)
+    if index is not None and blocks_count and index.first_wrong(0, blocks_count, data) is None:
+        yield from _unchecked(path, data)
+        return
+    offset, position = row.base_offset, 0
+    while True:
+        found = scan(data, offset, position, epochs=epochs)
+        for place, header in found.batches:
+            yield header, data[place : place + header.size]
+        if found.tail is Tail.WHOLE and found.next_offset == row.end_offset:
+            return
+        log.warning("producers_not_replayed", path=path, position=found.valid_size)
+        yield None
+        if found.tail is not Tail.HOLE:
+            return
+        position, offset = found.resume, read_header(data, found.resume).base_offset
+
+
+def _unchecked(path: str, data: memoryview) -> Iterator[_Found]:
+    """Those of bytes that are whole.  Raises CorruptSegment."""
+    position = 0
+    while len(data) - position >= HEADER_SIZE:
+        header = read_header(data, position)
+        if header.size < HEADER_SIZE:
+            raise CorruptSegment(path, position, f"a batch of {header.size} bytes")
+        yield header, data[position : position + header.size]
+        position += header.size

@@ -1,0 +1,139 @@
+"""Carrying out what the survey decided: cut, repair, clear; the damaged originals kept aside.
+
+    unlink       what is left of replacements that a crash interrupted: nobody reads it
+    manifest     copied, synced, where a cleaning has decided something since the last checkpoint
+    rename       a segment written anew that a decision speaks of gets its name, directory sync
+    quarantine   a synced copy of the damaged file, under a name of its own
+    replace      the repaired content: temp, sync, rename, directory sync
+    cut          truncate, sync
+
+Whenever the power goes, either the damaged original or the repaired file stands under the
+segment's name, so recovery may be interrupted anywhere and started again; a copy of the same bytes
+is not made twice.
+
+Afterwards every file up to the last is whole and continues the one before.
+"""
+
+from contextlib import suppress
+from typing import Final
+
+from ..decisions import Decision, Tail, scan
+from ..disk.storage import Advice, Storage, make_dirs, read_file, replace_file
+from ..names import LogPaths
+from ..report import LogReport
+from .survey import Step, Survey
+
+QUARANTINE_TRIES_MAX: Final = 10_000
+
+
+def carry_out(storage: Storage, paths: LogPaths, found: Survey, report: LogReport) -> list[Step]:
+    """Do it; the steps as they are now, whole.  Raises OSError."""
+    pending = found.known.pending
+    for name in filter(paths.is_temporary, found.names):
+        # First, before one of them is used again: on.corruption may have replaced its mark already.
+        with suppress(FileNotFoundError):
+            storage.unlink(f"{paths.folder}/{name}")
+    if found.known.swaps and found.known.size:
+        # The sync of its last row may have failed before the start: then nothing but a new file
+        # proves that it will be there when what it replaced is gone.
+        rows = read_file(storage, paths.manifest)[: found.known.size]
+        replace_file(storage, paths.manifest, rows)
+    if pending is not None:
+        storage.rename(paths.cleaned(pending), paths.log(pending))
+        storage.fsync_dir(paths.folder)  # before what it stands for goes
+        report.add("cleaning_finished", paths.log(pending))
+    for number in found.leftovers:
+        storage.unlink(paths.cleaned(number))
+        report.add("orphan_removed", paths.cleaned(number), reason="a cleaning without a decision")
+    for number in found.deleted:
+        storage.unlink(paths.log(number))
+        is_below = number < found.known.sealed.first_number
+        reason = "below the log start" if is_below else "cleaned: another segment stands for it"
+        report.add("orphan_removed", paths.log(number), reason=reason)
+    for number in found.strangers:
+        path = paths.log(number)
+        quarantine(storage, paths, number, read_file(storage, path), report, "no such segment")
+        storage.unlink(path)
+    return [_do(storage, paths, step, report) for step in found.steps]
+
+
+def _do(storage: Storage, paths: LogPaths, step: Step, report: LogReport) -> Step:
+    path = paths.log(step.number)
+    match step.decision:
+        case Decision.KEEP:
+            if not len(step.data) and not storage.exists(path):
+                # In front of a file that says nothing about this log: no offset is missing here.
+                storage.open(path, create=True).close()
+            return step
+        case Decision.CUT:
+            size = step.scan.valid_size
+            report.add(
+                "cut",
+                path,
+                size=len(step.data) - size,
+                reason=f"{step.scan.tail.value} tail at byte {size}",
+            )
+            _cut(storage, path, size)
+            return step._replace(data=step.data[:size])
+        case Decision.CLEAR:
+            if len(step.data):
+                if step.has_content:
+                    reason = "no valid batch, behind the end of the log"
+                    quarantine(storage, paths, step.number, step.data, report, reason)
+                _cut(storage, path, 0)
+            return step
+        case Decision.REPAIR:
+            return _repair(storage, paths, step, report)
+
+
+def _repair(storage: Storage, paths: LogPaths, step: Step, report: LogReport) -> Step:
+    path, rebuilt = paths.log(step.number), step.rebuilt
+    assert rebuilt is not None, "the survey says what to put in its place"
+    if len(step.data):
+        reason = f"{step.scan.tail.value} at byte {step.scan.valid_size}"
+        quarantine(storage, paths, step.number, step.data, report, reason)
+    content = b"".join(rebuilt.parts)
+    replace_file(storage, path, content)
+    report.add("repaired", path, size=len(content))
+    for gap in rebuilt.gaps:
+        report.add("gap", path, gap.begin, gap.end, reason=gap.reason.name.lower())
+    view = memoryview(content)
+    offset = min((gap.begin for gap in rebuilt.gaps), default=step.starts_at)
+    starts_at = min(offset, step.starts_at) if content else rebuilt.next_offset
+    result = scan(view, starts_at)
+    assert result.tail is Tail.WHOLE, "a repaired segment is whole"
+    return step._replace(data=view, starts_at=starts_at, scan=result)
+
+
+def _cut(storage: Storage, path: str, size: int) -> None:
+    file = storage.open(path)
+    try:
+        file.truncate(size)
+        file.fdatasync()
+    finally:
+        file.close()
+
+
+def quarantine(
+    storage: Storage,
+    paths: LogPaths,
+    number: int,
+    content: bytes | bytearray | memoryview,
+    report: LogReport,
+    reason: str,
+) -> None:
+    """Keep a durable copy of a damaged segment file under a name of its own."""
+    make_dirs(storage, paths.quarantine)
+    name = paths.log(number).rpartition("/")[2]
+    for attempt in range(QUARANTINE_TRIES_MAX):
+        target = f"{paths.quarantine}/{name}.{attempt}"
+        if not storage.exists(target):
+            break
+        # Recovery was interrupted after the copy and sees the same bytes again.
+        if read_file(storage, target) == content:
+            return
+    replace_file(storage, target, content)
+    copy = storage.open(target, read_only=True)
+    copy.advise(Advice.DONT_NEED)  # for people, not for readers
+    copy.close()
+    report.add("quarantined", target, size=len(content), reason=reason)

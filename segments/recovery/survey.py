@@ -1,0 +1,428 @@
+"""A log as it lies on the disk: read and judged, not changed by a byte.
+
+    manifest        -> what is sealed; not touched at start
+    k+1, k+2 ...    -> every file behind the manifest's end: read, scanned, decided on
+    listing         -> files of numbers that cannot be, of segments that were deleted or that
+                       another stands for, and what a cleaning left behind (unfinished.py)
+
+What comes out is a list of steps, each with its decision (decisions.py has the table) and, for a
+repair, the new content; `repairing` carries them out, `verify` tells them to a person.
+
+A log that was closed in order costs the manifest and the last segment: directories are listed only
+when the manifest does not end with a checkpoint that fits.
+
+A hole in the numbers is believed when the file behind it begins so many offsets higher (each
+missing segment had one at least), or is as near as the files that are made ahead; a file further
+away was copied in.  No hole is where the file behind goes on with the very next offset: a cleaning
+made one segment of several.
+
+Without a manifest a file that is whole, begins where an earlier one begins and ends behind it
+stands for that one and those between: the same cleaning, interrupted before they were unlinked.
+"""
+
+from typing import Final, NamedTuple
+
+from segbroker.protocol.record_batch import GapReason
+
+from ..decisions import (
+    Decision,
+    Gap,
+    Loss,
+    Rebuilt,
+    Scan,
+    Tail,
+    base_offset_of,
+    decide,
+    first_offset_of,
+    rebuild,
+    scan,
+)
+from ..disk.storage import Storage, read_file
+from ..files.manifest import Floor, Row, floor_of
+from ..log.columns import SealedSegments
+from ..log.ready import AHEAD_MAX
+from ..names import LogPaths
+from .epochs import epochs_of
+from .identity import is_behind_checkpoint, is_other_format
+from .known import Known, disagrees, read_known, read_start_copy
+
+HOLE_MAX: Final = 10_000
+"""Missing segments in a row that are taken for lost ones."""
+
+
+class Step(NamedTuple):
+    """A segment file behind the manifest, and what is to be done with it."""
+
+    number: int
+    data: memoryview
+    starts_at: int
+    scan: Scan
+    decision: Decision = Decision.KEEP
+    rebuilt: Rebuilt | None = None
+    is_stranger: bool = False
+    """It is not the segment that the last checkpoint speaks of."""
+
+    @property
+    def has_content(self) -> bool:
+        """Whether there is anything but zeros in the file."""
+        return any(self.data)
+
+
+class Survey(NamedTuple):
+    """What was found, and what opening the log does about it."""
+
+    known: Known
+    log_start_offset: int
+    floor: Floor
+    steps: list[Step]
+    last: int
+    """Place of the last segment with a valid batch among the steps."""
+    is_clean: bool
+    """Whether the log is what its last checkpoint says."""
+    manifest_lost: bool
+    """Whether there were segments and no manifest that speaks of them."""
+    deleted: list[int]
+    """Segments below the log start, or that another stands for, whose unlink was lost."""
+    strangers: list[int]
+    """Files of numbers that cannot be."""
+    leftovers: list[int]
+    """Segments written anew that no decision speaks of."""
+    names: list[str]
+    """Of the directory; none where it was not listed."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was ever written to the log, nor told of it but where it begins: at 0."""
+        known = self.known
+        return (
+            not any(len(step.data) or step.rebuilt for step in self.steps)
+            and not self.log_start_offset
+            and not len(known.sealed)
+            and known.checkpoint is None
+            and known.pending is None
+            and len(known.epochs) <= 1
+            and not (self.deleted or self.strangers or self.leftovers)
+        )
+
+    @property
+    def keeps_names(self) -> bool:
+        """Whether carrying it out makes no file, and gives or takes no name."""
+        known = self.known
+        return (
+            not (self.deleted or self.strangers or self.leftovers)
+            and known.pending is None
+            and all(
+                step.decision in (Decision.CUT, Decision.CLEAR)
+                or (step.decision is Decision.KEEP and len(step.data))
+                for step in self.steps
+            )
+        )
+
+    @property
+    def gaps(self) -> list[Gap]:
+        """What opening the log reports as lost."""
+        return [gap for step in self.steps if step.rebuilt for gap in step.rebuilt.gaps]
+
+    @property
+    def damaged(self) -> Step | None:
+        """The first file with damage that no power cut explains; None without."""
+        for step in self.steps:
+            if step.rebuilt is not None:
+                lost_tail = all(gap.reason is GapReason.LOST_TAIL for gap in step.rebuilt.gaps)
+                if step.scan.tail is Tail.FOREIGN or not lost_tail:
+                    return step
+        return None
+
+
+class Circumstances(NamedTuple):
+    """What the log's own directory does not say.
+
+    leader_epoch: the least that the log begins with.  durable_end: END frames vouch for the
+    offsets below it; -1: none does.  above: the reason of a loss at or past what anybody
+    vouches for.
+    """
+
+    now_ms: int
+    leader_epoch: int = 0
+    durable_end: int = -1
+    above: GapReason = GapReason.CORRUPTION
+
+
+def survey(storage: Storage, paths: LogPaths, around: Circumstances) -> Survey:
+    """Read and judge.  Raises OSError; FileNotFoundError without a directory."""
+    known = read_known(storage, paths)
+    manifest_lost = False
+    contents, deleted, strangers, leftovers, names = _read_unsealed(storage, paths, known)
+    if known is not None and not _fits(known, contents) and disagrees(storage, paths, known):
+        known = None
+        contents, deleted, strangers, leftovers, names = _read_unsealed(storage, paths, known)
+    if known is None:
+        manifest_lost = any(len(data) for _, data in contents)
+        known = Known(SealedSegments(contents[0][0] if contents else 0, 0), -1, [], None, 0)
+    elif contents and not known.knows_base:
+        # Nothing but its first batch says where the first segment begins: a log start that was set
+        # by a request may lie anywhere inside it.
+        base_offset = base_offset_of(contents[0][1])
+        if base_offset is not None and base_offset < known.log_start_offset:
+            known.sealed.end_offset = base_offset
+    if not known.size:
+        # A row that is damaged may be that of an epoch, and so may any behind it.
+        epochs = epochs_of(known.epochs, [data for _, data in contents])
+        known = known._replace(epochs=epochs)
+    if not contents and _vouched(known, around) > known.sealed.end_offset:
+        contents = [(known.sealed.next_number, memoryview(b""))]  # the file is gone altogether
+    found = _scan_all(known, contents)
+    log_start_offset, floor = known.log_start_offset, known.floor
+    if log_start_offset < 0:
+        log_start_offset = found[0].starts_at if found else 0
+        known.sealed.end_offset = log_start_offset
+        if log_start_offset:
+            floor = Floor(log_start_offset, GapReason.CORRUPTION)  # unless the copy knows better
+    if not known.size:
+        end_offset = max([known.sealed.end_offset, *(step.scan.next_offset for step in found)])
+        log_start_offset, floor = _with_copy(
+            read_start_copy(storage, paths), log_start_offset, floor, end_offset
+        )
+    last = max(
+        (
+            place
+            for place, step in enumerate(found)
+            if step.scan.batches or step.scan.tail in (Tail.HOLE, Tail.FOREIGN)
+        ),
+        default=0,
+    )
+    is_clean = _is_clean(known, found, last) and not deleted and not strangers
+    is_clean = is_clean and not leftovers and known.pending is None
+    is_clean = is_clean and around.durable_end <= found[0].scan.next_offset
+    if not is_clean:
+        found = _judge(known, found, last, around)
+    return Survey(
+        known,
+        log_start_offset,
+        floor,
+        found,
+        last,
+        is_clean,
+        manifest_lost,
+        deleted,
+        strangers,
+        leftovers,
+        names,
+    )
+
+
+def _with_copy(
+    copy: Row | None, log_start_offset: int, floor: Floor, end_offset: int
+) -> tuple[int, Floor]:
+    """Log start and floor by what is left of the manifest, and by the copy of the last request.
+
+    What lies below the copy's start was deleted or is told by its floor; whatever went since
+    then, nobody knows why.
+    """
+    if copy is None or copy.base_offset > end_offset:
+        return log_start_offset, floor
+    if log_start_offset <= copy.base_offset:
+        return copy.base_offset, floor_of(copy)
+    return log_start_offset, floor
+
+
+def _fits(known: Known, contents: list[tuple[int, memoryview]]) -> bool:
+    """Whether the checkpoint is that of the one file behind the manifest."""
+    checkpoint = known.checkpoint
+    return (
+        checkpoint is not None
+        and len(contents) == 1
+        and checkpoint.number == contents[0][0]
+        and checkpoint.size == len(contents[0][1])
+    )
+
+
+def _is_clean(known: Known, found: list[Step], last: int) -> bool:
+    """Whether the log is what its last checkpoint says: whole, and synced then."""
+    checkpoint = known.checkpoint
+    if checkpoint is None or not known.size or last or not found:
+        return False
+    step = found[0]
+    return (
+        checkpoint.number == step.number
+        and checkpoint.size == len(step.data)
+        and checkpoint.end_offset == step.scan.next_offset
+        and step.starts_at == known.sealed.end_offset
+        and step.scan.tail is Tail.WHOLE
+        and not any(len(behind.data) for behind in found[1:])
+    )
+
+
+def _read_unsealed(
+    storage: Storage, paths: LogPaths, known: Known | None
+) -> tuple[list[tuple[int, memoryview]], list[int], list[int], list[int], list[str]]:
+    """(segments to scan, missing ones in between empty; deleted ones; strangers; leftovers; all
+    names, where they were needed)."""
+    if known is not None and known.checkpoint is not None and not known.deletes:
+        first = known.sealed.next_number
+        checkpoint = known.checkpoint
+        if checkpoint.number == first:
+            content = _read(storage, paths.log(first))
+            if len(content) == checkpoint.size and not storage.exists(paths.log(first + 1)):
+                return [(first, content)], [], [], [], []
+    names = storage.listdir(paths.folder)
+    present = sorted(number for name in names if (number := paths.segment_number(name)) is not None)
+    pending = None if known is None else known.pending
+    leftovers = [
+        number
+        for name in names
+        if (number := paths.cleaned_number(name)) is not None and number != pending
+    ]
+    first = known.sealed.next_number if known is not None else (present[0] if present else 0)
+    deleted: list[int] = []
+    if known is not None:
+        sealed = frozenset(known.sealed.numbers)
+        deleted = [number for number in present if number < first and number not in sealed]
+    least = known.sealed.end_offset if known is not None else 0
+    contents: list[tuple[int, memoryview]] = []
+    strangers: list[int] = []
+    following = first
+    for number in present:
+        if number < first:
+            continue
+        data = _read(storage, paths.log(number))
+        hole = number - following
+        base_offset = base_offset_of(data) if hole else None
+        if hole and base_offset is not None and base_offset == _end_of(contents, known):
+            following = number  # a cleaning made one segment of several
+        elif hole > AHEAD_MAX and (
+            hole > HOLE_MAX or base_offset is None or base_offset < least + hole
+        ):
+            strangers.append(number)
+            continue
+        contents += [(missing, memoryview(b"")) for missing in range(following, number)]
+        contents.append((number, data))
+        following = number + 1
+    if known is None:
+        superseded = _superseded(contents)
+        contents = [(number, data) for number, data in contents if number not in superseded]
+        deleted = sorted(superseded)
+    return contents, deleted, strangers, leftovers, names
+
+
+def _end_of(contents: list[tuple[int, memoryview]], known: Known | None) -> int | None:
+    """Where what was read so far ends; None when nothing says."""
+    if contents:
+        data = contents[-1][1]
+        base_offset = base_offset_of(data)
+        return None if base_offset is None else scan(data, base_offset).next_offset
+    return None if known is None else known.sealed.end_offset
+
+
+def _superseded(contents: list[tuple[int, memoryview]]) -> set[int]:
+    """Segments for which a later one stands: whole, from where the first of them begins to behind
+    the last of them, and to where the segment behind it begins."""
+    gone: set[int] = set()
+    bases = [base_offset_of(data) for _, data in contents]
+    for place in range(len(contents) - 1, 0, -1):
+        number, data = contents[place]
+        base_offset = bases[place]
+        earlier = place - 1
+        if number in gone or base_offset is None:
+            continue
+        while earlier >= 0 and _begins_behind(bases[earlier], base_offset):
+            earlier -= 1
+        first = next((one for one in range(earlier + 1, place) if bases[one] is not None), place)
+        if first == place or bases[first] != base_offset:
+            continue
+        whole = scan(data, base_offset)
+        ends = [
+            scan(contents[one][1], bases[one]).next_offset
+            for one in range(first, place)
+            if bases[one] is not None
+        ]
+        following = next((base for base in bases[place + 1 :] if base is not None), None)
+        if (
+            whole.tail is Tail.WHOLE
+            and whole.next_offset > max(ends)
+            and following in (None, whole.next_offset)
+        ):
+            gone.update(one for one, _ in contents[first:place])
+    return gone
+
+
+def _begins_behind(base_offset: int | None, other: int) -> bool:
+    return base_offset is None or base_offset >= other
+
+
+def _read(storage: Storage, path: str) -> memoryview:
+    try:
+        return memoryview(read_file(storage, path))
+    except FileNotFoundError:
+        return memoryview(b"")
+
+
+def _scan_all(known: Known, contents: list[tuple[int, memoryview]]) -> list[Step]:
+    found: list[Step] = []
+    offset: int | None = known.sealed.end_offset if known.log_start_offset >= 0 else None
+    whole = True
+    for number, data in contents:
+        if len(data):
+            offset = first_offset_of(data, offset, is_confirmed=not whole)
+        result = scan(data, offset or 0, epochs=known.epochs)
+        found.append(Step(number, data, offset or 0, result))
+        whole = result.tail is Tail.WHOLE
+        if len(data) or offset is not None:
+            offset = result.next_offset
+    return found
+
+
+def _vouched(known: Known, around: Circumstances) -> int:
+    """The offset below which somebody says that everything was synced; -1: nobody."""
+    checkpoint = -1 if known.checkpoint is None else known.checkpoint.end_offset
+    return max(checkpoint, around.durable_end)
+
+
+def _judge(known: Known, found: list[Step], last: int, around: Circumstances) -> list[Step]:
+    """Decide on every file, in order: where one ends after its repair the next has to begin."""
+    offset = known.sealed.end_offset
+    vouched = _vouched(known, around)
+    judged: list[Step] = []
+    checkpoint = known.checkpoint
+    for place, step in enumerate(found):
+        if is_other_format(step.data) or (
+            checkpoint is not None
+            and checkpoint.number == step.number
+            and not is_behind_checkpoint(step.data, checkpoint.size, checkpoint.end_offset)
+        ):
+            # Nothing of it is ours; what was synced here is gone.
+            empty = Scan([], 0, offset, Tail.FOREIGN, -1)
+            step = step._replace(starts_at=offset, scan=empty, is_stranger=True)
+        if place > last:
+            judged.append(step._replace(decision=Decision.CLEAR))
+            continue
+        end_offset = found[place + 1].starts_at if place < last else vouched
+        is_short = step.scan.next_offset < end_offset or step.starts_at > offset
+        decision = decide(step.scan.tail, is_last=place == last, is_short=is_short)
+        rebuilt = None
+        if decision is Decision.REPAIR:
+            epoch = max(
+                (found.header.leader_epoch for found in step.scan.batches),
+                default=around.leader_epoch,
+            )
+            loss = Loss(
+                around.now_ms,
+                known.epochs,
+                epoch,
+                max(vouched, known.sealed.end_offset),
+                around.above,
+            )
+            ours = step.data[:0] if step.is_stranger else step.data
+            rebuilt = rebuild(
+                ours,
+                offset,
+                end_offset,
+                loss,
+                is_followed=place < last,
+                starts_at=step.starts_at,
+            )
+            offset = rebuilt.next_offset
+        else:
+            offset = step.scan.next_offset
+        judged.append(step._replace(decision=decision, rebuilt=rebuilt))
+    return judged

@@ -1,0 +1,181 @@
+"""What the WAL holds, back in the partitions it speaks of; and what of it has no place.
+
+| frames of a partition | then |
+|---|---|
+| that is known | durable in its segments (replaying.py) |
+| ... whose disk refuses: EIO | it is not served, the others are; tried again when it is asked for |
+| ... on a full disk | nothing is opened: nothing could be kept, either |
+| that is not known | deleted since: nothing |
+| ... and events of the metadata are lost | told, and kept in quarantine/ as a segment file |
+
+The frames of a partition that could not be put back outlive the WAL files they came from: in
+memory, and in a `kept-` file of the WAL for the next start.
+
+Where frames are lost of which nobody can say whose they were, every partition of their shard that
+acknowledges by the WAL begins a leader epoch: an offset that is given again is never taken for the
+one that was acknowledged.  So they do where the last group has a hole: torn by a power cut or
+damaged, nobody can tell, and the report says just that (`wal_torn`).
+"""
+
+import errno
+from collections.abc import Mapping, Sequence
+
+import structlog
+
+from ..disk.storage import Storage, make_dirs, write_temporary
+from ..errors import StorageError
+from ..metadata.metadata import TopicMeta
+from ..names import owner_of, partition_paths
+from ..parallel import Each, one_by_one
+from ..report import LogReport, RecoveryReport, ReportRow
+from ..wal.frames import Frame, FrameType
+from ..wal.replay import Replay
+from .replaying import put_back
+
+log = structlog.get_logger()
+
+Place = tuple[str, int]
+"""Topic name and partition."""
+
+
+class PuttingBack:
+    """The frames that one opening of a data directory found."""
+
+    def __init__(
+        self, storage: Storage, root: str, report: RecoveryReport, each: Each = one_by_one
+    ) -> None:
+        """each: how the partitions are worked on."""
+        self._each = each
+        self._storage = storage
+        self._root = root
+        self._report = report
+        self._waiting: dict[tuple[bytes, int], Sequence[Frame]] = {}
+        self._ends: dict[Place, int] = {}
+        self._synced: dict[Place, frozenset[int]] = {}
+
+    @property
+    def waiting(self) -> Mapping[tuple[bytes, int], Sequence[Frame]]:
+        """What could not be put back."""
+        return self._waiting
+
+    def put_back(
+        self, found: Replay, topics: Mapping[str, TopicMeta], *, events_lost: bool
+    ) -> list[Place]:
+        """Put back what has a place; the partitions that are to be opened for it.
+
+        Raises OSError on a full disk.
+        """
+        for missing in found.missing:
+            reason = f"{missing.what} are not valid"
+            if missing.durable:
+                self._report.add(ReportRow("wal_damaged", missing.path, reason=reason))
+            elif missing.is_in_doubt:
+                reason += ": torn and told to nobody, or damaged"
+                self._report.add(ReportRow("wal_torn", missing.path, reason=reason))
+        self._synced.clear()  # of an opening that failed: others may have been there since
+        by_id = {meta.topic_id.bytes: meta for meta in topics.values()}
+        of_topics: list[tuple[TopicMeta, int, list[Frame]]] = []
+        for key, frames in found.partitions.items():
+            meta = by_id.get(key[0])
+            if meta is None or key[1] >= meta.partitions:
+                if events_lost:
+                    self._put_aside(key, frames)
+                continue  # deleted since
+            of_topics.append((meta, key[1], frames))
+        touched: dict[Place, None] = {}
+        refused = self._put_back_all(of_topics)
+        for number, (meta, partition, frames) in enumerate(of_topics):
+            if number in refused:
+                self._waiting[meta.topic_id.bytes, partition] = frames
+                self._tell(meta, partition, refused[number])
+            else:
+                touched[meta.name, partition] = None
+        for (topic_id, partition), end_offset in found.lost_below.items():
+            meta = by_id.get(topic_id)
+            if meta is not None and partition < meta.partitions:
+                place = meta.name, partition
+                self._ends[place] = max(self._ends.get(place, -1), end_offset)
+                touched[place] = None
+        waiting = {(by_id[topic_id].name, partition) for topic_id, partition in self._waiting}
+        return [place for place in touched if place not in waiting]
+
+    def end_of(self, meta: TopicMeta, partition: int) -> int:
+        """The end offset that the WAL vouches for, -1 for none; what it holds is put back first.
+
+        Raises StorageError.
+        """
+        frames = self._waiting.get((meta.topic_id.bytes, partition))
+        if frames is not None:
+            try:
+                self._put_back(meta, partition, frames)
+            except OSError as exc:
+                raise StorageError(
+                    f"partition {partition} of {meta.name!r} is not served: what the write-ahead"
+                    f" log holds of it could not be put back: {exc}"
+                ) from exc
+            del self._waiting[meta.topic_id.bytes, partition]
+        return self._ends.get((meta.name, partition), -1)
+
+    def take_synced(self, meta: TopicMeta, partition: int) -> frozenset[int]:
+        """The segments that were put back, whole and synced with their names; told once, so only
+        to who opens the partition next."""
+        return self._synced.pop((meta.name, partition), frozenset())
+
+    def opened(self, meta: TopicMeta, partition: int) -> None:
+        """What the WAL vouches for was taken account of."""
+        self._ends.pop((meta.name, partition), None)
+
+    def _put_back_all(
+        self, some: Sequence[tuple[TopicMeta, int, Sequence[Frame]]]
+    ) -> dict[int, OSError]:
+        """By their numbers, those whose disk refused, and why.  Raises OSError on a full disk."""
+        refused: dict[int, OSError] = {}
+
+        def put_back_one(number: int) -> None:
+            try:
+                self._put_back(*some[number])
+            except OSError as exc:
+                if exc.errno == errno.ENOSPC:
+                    raise
+                refused[number] = exc
+
+        self._each(put_back_one, range(len(some)))
+        return refused
+
+    def _put_back(self, meta: TopicMeta, partition: int, frames: Sequence[Frame]) -> None:
+        owner = owner_of(meta.topic_id, partition)
+        paths = partition_paths(self._root, meta.name, partition, owner)
+        report = LogReport(self._report, meta.name, partition)
+        done = put_back(self._storage, paths, frames, report)
+        place = meta.name, partition
+        self._ends[place] = max(self._ends.get(place, -1), done.end_offset)
+        self._synced[place] = done.synced
+
+    def _tell(self, meta: TopicMeta, partition: int, exc: OSError) -> None:
+        folder = partition_paths(self._root, meta.name, partition).folder
+        row = ReportRow("not_served", folder, meta.name, partition, reason=str(exc))
+        self._report.add(row)
+
+    def _put_aside(self, key: tuple[bytes, int], frames: Sequence[Frame]) -> None:
+        """Keep the batches of a partition that nothing is known of.  Raises OSError."""
+        batches = [frame for frame in frames if frame.type is FrameType.BATCHES]
+        if not batches:
+            return
+        folder = f"{self._root}/quarantine"
+        path = f"{folder}/wal-{key[0].hex()}-{key[1]}.log"
+        make_dirs(self._storage, folder)
+        content = b"".join(bytes(frame.payload) for frame in batches)
+        write_temporary(self._storage, path, content)
+        self._storage.fsync_dir(folder)
+        ends = [frame.end_offset for frame in batches]
+        self._report.add(
+            ReportRow(
+                "unknown_topic",
+                path,
+                partition=key[1],
+                from_offset=min(frame.base_offset for frame in batches),
+                to_offset=max(ends),
+                bytes=len(content),
+                reason=f"topic id {key[0].hex()}",
+            )
+        )

@@ -1,0 +1,184 @@
+"""Frames of the write-ahead log put back into the segments they came from.
+
+    frame: segment 7, position 4096, | batch | batch |
+    file:  ... | batch | 00 00 00 00 00 | batch |         what the power cut left
+                       ^ 4096: written here, then synced
+
+Before every decision of recovery: what the WAL holds was acknowledged, so a hole that it fills is
+none.  Done twice, or after an interruption, it changes nothing more:
+
+| the batch | then |
+|---|---|
+| stands at its position | written again with the whole file, so that the sync covers it |
+| stands elsewhere: an earlier recovery wrote the segment anew | the same |
+| stands nowhere | written at its position; a gap in front of it is recovery's to judge |
+| ... but others of this segment stand elsewhere | it has no position any more: reported |
+| lies in a segment that was deleted | nothing |
+| lies in a sealed one: then it was synced | nothing, unless the disk lost it (restoring.py) |
+| lies in a file that has its offsets, without a loss: a cleaning wrote it anew | nothing |
+
+What lies below the log start is put back as well: it says where the log ends.
+
+Invariant: when this returns, every batch of the frames is durable in its segment; the WAL is not
+needed for this log any more.  It says which segments are synced whole: who opens the log next need
+not do it again (opening.py).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import structlog
+
+from segbroker.protocol.record_batch import (
+    GapReason,
+    InvalidBatch,
+    gap_reason,
+    iter_batches,
+    read_header,
+)
+
+from ..decisions import Tail, scan
+from ..disk.storage import Storage, make_dirs, read_file, write_all
+from ..names import LogPaths
+from ..recovery.known import disagrees, read_known
+from ..report import LogReport
+from ..wal.frames import Frame, FrameType
+from .restoring import lasting_row, restore
+
+log = structlog.get_logger()
+
+
+class Placed(NamedTuple):
+    """A batch and where it belongs in its segment file."""
+
+    position: int
+    base_offset: int
+    next_offset: int
+    content: memoryview
+
+
+class PutBack(NamedTuple):
+    """What is known of a log when its frames are put back."""
+
+    end_offset: int
+    """They vouch for what is below it; -1: for nothing."""
+    synced: frozenset[int]
+    """Segments of which everything is durable, as are then all names of the directory."""
+
+
+def put_back(
+    storage: Storage, paths: LogPaths, frames: Sequence[Frame], report: LogReport
+) -> PutBack:
+    """Make the batches of these frames durable in the log's files.  Raises OSError."""
+    durable_end = -1
+    by_segment: dict[int, list[Frame]] = {}
+    for frame in frames:
+        if frame.type is FrameType.END:
+            durable_end = max(durable_end, frame.base_offset)
+        else:
+            by_segment.setdefault(frame.segment, []).append(frame)
+    if not by_segment:
+        return PutBack(durable_end, frozenset())
+    make_dirs(storage, paths.folder)
+    known = read_known(storage, paths)
+    if known is not None and disagrees(storage, paths, known):
+        known = None  # of another log
+    first = 0 if known is None else known.sealed.next_number
+    synced: set[int] = set()
+    for number, found in sorted(by_segment.items()):
+        batches = list(_batches(found))
+        durable_end = max((durable_end, *(batch.next_offset for batch in batches)))
+        if number >= first and batches:
+            _put_back(storage, paths.log(number), found, batches, report)
+            synced.add(number)
+        elif known is not None and (row := lasting_row(known, number)) is not None:
+            restore(storage, paths, row, known.epochs, found, report)
+    storage.fsync_dir(paths.folder)
+    return PutBack(durable_end, frozenset(synced))
+
+
+def _batches(frames: Sequence[Frame]) -> Iterator[Placed]:
+    for frame in frames:
+        position = frame.position
+        for batch in iter_batches(memoryview(frame.payload)):
+            header = read_header(batch)
+            yield Placed(position, header.base_offset, header.next_offset, batch)
+            position += len(batch)
+
+
+def _put_back(
+    storage: Storage,
+    path: str,
+    frames: Sequence[Frame],
+    batches: Sequence[Placed],
+    report: LogReport,
+) -> None:
+    content = read_file(storage, path) if storage.exists(path) else bytearray()
+    file = storage.open(path, create=True)
+    try:
+        # Also what stands there already: where a sync of the process before failed, the page cache
+        # may have what the disk has not, and a sync of pages that count as clean proves nothing.
+        if len(content):
+            write_all(file, content, 0)
+        if not all(_stands_at(content, frame.position, frame.payload) for frame in frames):
+            for batch in _missing(path, content, batches, report):
+                write_all(file, batch.content, batch.position)
+        file.fdatasync()
+    finally:
+        file.close()
+
+
+def _stands_at(content: bytearray, position: int, data: bytes | bytearray | memoryview) -> bool:
+    return content[position : position + len(data)] == data
+
+
+def _walk(content: bytearray) -> Iterator[tuple[int, int]]:
+    """(base offset, position) from batch to batch, as far as their lengths lead."""
+    position = 0
+    try:
+        for batch in iter_batches(content):
+            yield read_header(batch).base_offset, position
+            position += len(batch)
+    except InvalidBatch:
+        return
+
+
+def _has_all(content: bytearray, batches: Sequence[Placed]) -> bool:
+    """Whether a file accounts for the offsets of these batches, and nothing in it was lost."""
+    found = scan(memoryview(content), None)
+    return (
+        found.tail is Tail.WHOLE
+        and found.first_offset is not None
+        and found.first_offset <= batches[0].base_offset
+        and found.next_offset >= batches[-1].next_offset
+        and all(gap_reason(header) in (None, GapReason.DELETED) for _, header in found.batches)
+    )
+
+
+def _missing(
+    path: str, content: bytearray, batches: Sequence[Placed], report: LogReport
+) -> list[Placed]:
+    """The batches that are to be written; those that have no place any more are reported."""
+    missing: list[Placed] = []
+    moved = False
+    if _has_all(content, batches):
+        return []
+    # A repaired segment is whole, so walking from batch to batch finds everything in it.
+    places = dict(_walk(content))
+    for batch in batches:
+        if _stands_at(content, batch.position, batch.content):
+            continue
+        if _stands_at(content, places.get(batch.base_offset, len(content)), batch.content):
+            moved = True
+        else:
+            missing.append(batch)
+    if not missing:
+        return []
+    begin, end = missing[0].base_offset, missing[-1].next_offset
+    size = sum(len(batch.content) for batch in missing)
+    if moved:
+        log.error("wal_batches_without_a_place", path=path, count=len(missing))
+        report.add("not_replayed", path, begin, end, size=size, reason="the segment was repaired")
+        return []
+    report.add("replayed", path, begin, end, size=size)
+    return missing

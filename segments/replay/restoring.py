@@ -1,0 +1,136 @@
+"""A sealed segment that is damaged or gone, and what the write-ahead log still has of it.
+
+    frames    | batch | batch |          | batch |      of the WAL: where they stood in the segment
+    file      | batch | b?t?h | ?? batch | batch |      what bit rot, a cut or an unlink has left
+    result    | batch | batch | ?? batch | batch |      the first read repairs the rest
+
+A segment is synced before it is sealed, so no crash takes anything of it, and its frames are not
+needed any more.  But a file of the WAL is used again only when nothing in it is needed: until then
+it may have what a disk lost of a segment.
+
+| the segment of a row | then |
+|---|---|
+| has the frames where they say | nothing: no more of it is looked at |
+| has not, and is whole by its row: a repair or a cleaning wrote it anew | nothing |
+| loses fewer offsets with the frames in their places than without | they are put there |
+| loses as many | nothing: the first read repairs it |
+| cannot be read (EIO) | nothing; told |
+
+Costs a read of as many bytes as the frames have, and of the whole segment where they are not there.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import structlog
+
+from segbroker.protocol.record_batch import GapReason, iter_batches, read_header
+
+from ..decisions import Epochs, Gap, Loss, rebuild
+from ..disk.storage import Storage, replace_file
+from ..files.manifest import Row
+from ..names import LogPaths
+from ..recovery.identity import Inspection, inspect
+from ..recovery.known import Known
+from ..recovery.repairing import quarantine
+from ..report import LogReport
+from ..wal.frames import Frame
+
+log = structlog.get_logger()
+
+
+class Restored(NamedTuple):
+    """A segment with the frames in it, and what is missing all the same."""
+
+    content: memoryview
+    gaps: list[Gap]
+
+
+def lasting_row(known: Known, number: int) -> Row | None:
+    """The row of a sealed segment that has to have what frames say of it; None where there is none,
+    or where some of it may be gone on purpose: a cleaning went over it."""
+    row = known.sealed.row(number)
+    if row is None or number == known.pending or row.end_offset <= known.cleaned.end_offset:
+        return None
+    return row
+
+
+def gaps_of(data: memoryview, row: Row, epochs: Epochs) -> list[Gap]:
+    """What is missing in the bytes of a sealed segment."""
+    loss = Loss(0, epochs, row.leader_epoch, row.end_offset, GapReason.CORRUPTION)
+    return rebuild(data, row.base_offset, row.end_offset, loss, is_followed=True).gaps
+
+
+def restored(
+    inspected: Inspection, row: Row, epochs: Epochs, frames: Sequence[Frame]
+) -> Restored | None:
+    """What frames make of the segment that they speak of; None: nothing better than it is."""
+    if inspected.is_whole or not frames:
+        return None
+    content = bytearray(inspected.ours[: row.size])
+    for frame in frames:
+        end = frame.position + len(frame.payload)
+        if end <= row.size:
+            content.extend(bytes(max(0, frame.position - len(content))))
+            content[frame.position : end] = frame.payload
+    gaps = gaps_of(memoryview(content), row, epochs)
+    if _offsets_in(gaps) >= _offsets_in(gaps_of(inspected.ours, row, epochs)):
+        return None
+    return Restored(memoryview(content), gaps)
+
+
+def restore(
+    storage: Storage,
+    paths: LogPaths,
+    row: Row,
+    epochs: Epochs,
+    frames: Sequence[Frame],
+    report: LogReport,
+) -> None:
+    """Put frames back into a sealed segment that has lost them; durable when this returns.
+
+    Raises OSError: it could not be written.
+    """
+    path = paths.log(row.number)
+    try:
+        missing = _missing(storage, path, frames)
+        if not missing:
+            return
+        inspected = inspect(storage, paths, row, epochs)
+    except OSError as exc:
+        log.error("sealed_segment_not_read", path=path, error=str(exc))
+        return
+    found = restored(inspected, row, epochs, frames)
+    if found is None:
+        return
+    reason = f"a sealed segment: {inspected.reason}"
+    log.error("sealed_segment_damaged", path=path, reason=reason, advice="check the disk")
+    if len(inspected.data):
+        quarantine(storage, paths, row.number, inspected.data, report, reason)
+    replace_file(storage, path, found.content)
+    headers = [read_header(batch) for frame in missing for batch in iter_batches(frame.payload)]
+    size = sum(header.size for header in headers)
+    begin, end = headers[0].base_offset, headers[-1].next_offset
+    report.add("replayed", path, begin, end, size=size, reason=reason)
+
+
+def _missing(storage: Storage, path: str, frames: Sequence[Frame]) -> list[Frame]:
+    """The frames that a file has not where they say.  Raises OSError."""
+    try:
+        file = storage.open(path, read_only=True)
+    except FileNotFoundError:
+        return list(frames)
+    try:
+        missing: list[Frame] = []
+        for frame in frames:
+            found = bytearray(len(frame.payload))
+            count = file.pread(memoryview(found), frame.position)
+            if count != len(found) or found != frame.payload:
+                missing.append(frame)
+        return missing
+    finally:
+        file.close()
+
+
+def _offsets_in(gaps: Sequence[Gap]) -> int:
+    return sum(gap.end - gap.begin for gap in gaps)
