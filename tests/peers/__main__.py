@@ -32,7 +32,7 @@ from . import (
     sarama,
 )
 from .places import Missing, NotInstalled
-from .verdicts import Outcome, allow_list, describe, judge
+from .verdicts import Outcome, allow_list, describe, judge, part_list
 
 SUITES = (
     "librdkafka",
@@ -80,7 +80,7 @@ def main() -> int:
             print(f"{suite}: {'left out' if is_left_out else 'cannot be run here'}: {exc}")
             is_good = is_good and is_left_out
             continue
-        verdict = judge(outcomes, allow_list(suite))
+        verdict = judge(outcomes, allow_list(suite), part_list(suite))
         is_good = is_good and verdict.is_good
         print(describe(suite, verdict), flush=True)
     print(f"output of the tests: {folder}")

@@ -23,6 +23,13 @@ def test_a_newly_passing_test_is_told_and_does_not_fail_the_run() -> None:
     assert "add it to suite.allowed" in describe("suite", verdict)
 
 
+def test_a_test_of_which_the_harness_meets_an_assertion_is_not_counted_as_passed() -> None:
+    verdict = judge({"a": PASSED, "b": PASSED}, ["a", "b"], ["b"])
+    assert (verdict.passed_count, verdict.in_part_count, verdict.rose) == (1, 1, [])
+    assert "suite: 1 passed, 1 in part" in describe("suite", verdict)
+    assert not judge({"a": PASSED, "b": FAILED}, ["a", "b"], ["b"]).is_good
+
+
 def test_a_test_that_is_not_listed_may_fail() -> None:
     verdict = judge({"a": PASSED, "b": FAILED, "c": SKIPPED}, ["a"])
     assert verdict.is_good

@@ -33,8 +33,9 @@ object MirroredReplicas {
   }
 
   /**
-   * Logs by partition, and that the topic of offsets can be compacted: what a test then looks at is
-   * whether groups are as they were, which a daemon keeps elsewhere.
+   * Logs by partition, and that the topic of offsets has been compacted: what a test then looks at is
+   * whether groups are as they were, which a daemon keeps elsewhere.  No compaction is seen by such a
+   * test, so it is not counted as passed (kafka.in_part).
    */
   def logs(replicas: ReplicaManager): LogManager = {
     val offsets = Mockito.mock(classOf[UnifiedLog], only("roll" -> (_ => null), "roll$default$1" -> (_ => None)))
