@@ -18,6 +18,9 @@ all the same, and the client is not read until its quota is paid.
 
 Names that differ in . and _ only, both new in one request: the first is made (Kafka makes both).
 
+DeleteTopics: what is named twice, by name or id or both, and a row that has both or neither, is 42
+INVALID_REQUEST, and nothing that is meant by it is deleted.
+
 `validate_only` does all of this and creates nothing.  -1 partitions: the broker's default.
 DeleteRecords of a topic that is compacted and no more: 44 POLICY_VIOLATION, as in Kafka.
 """
@@ -47,6 +50,7 @@ from segbroker.protocol.messages_admin import (
     DeleteTopicsResponse,
     DeleteTopicsResponseTopic,
 )
+from segbroker.protocol.schema import ZERO_UUID
 from segbroker.segments.directory.manager import NewTopic, Outcome
 from segbroker.segments.errors import StorageError, TopicCollides, UnknownTopic
 from segbroker.segments.metadata.alike import folded
@@ -71,6 +75,12 @@ _DELETE_STRICT_SINCE: Final = 5
 _GROW_STRICT_SINCE: Final = 3
 # A topic of this name would be taken for the log of Kafka's controllers.
 _OF_KRAFT: Final = "__cluster_metadata"
+# What DeleteTopics says in Kafka.
+_NEITHER: Final = "Neither topic name nor id were specified."
+_BOTH: Final = "You may not specify both topic name and topic id."
+_NAME_TWICE: Final = "Duplicate topic name."
+_ID_TWICE: Final = "Duplicate topic id."
+_SAME: Final = "The provided topic name maps to an ID that was already supplied."
 
 
 async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTopicsResponse:
@@ -209,26 +219,46 @@ async def delete_topics(core: Core, call: Call[DeleteTopicsRequest]) -> DeleteTo
     if not core.config.delete_topics:
         return _deletion_disabled(call)
     pace = Pace()
+    by_name = [
+        DeleteTopicsRequestTopic(name=name, topic_id=ZERO_UUID) for name in request.topic_names
+    ]
+    asked_for = [*request.topics, *by_name]
+    counts: Counter[str | UUID | None] = Counter()
+    for asked in asked_for:
+        counts[_meant(asked)] += 1
+        await pace.step()
     rows = []
-    meant: dict[str, UUID | None] = {}
-    for asked in request.topics:
-        row = _doomed(core, asked)
-        rows.append(row)
-        if row.name is not None:
-            meant.setdefault(row.name, asked.topic_id if asked.name is None else None)
+    told: set[str | UUID] = set()
+    doomed: dict[str, DeleteTopicsResponseTopic] = {}
+    ids: dict[str, UUID] = {}
+    for asked in asked_for:
         await pace.step()
-    for name in request.topic_names:
-        rows.append(_named(core, name))
-        await pace.step()
-    # One that is named twice is gone when it comes a second time.
-    first: dict[str, DeleteTopicsResponseTopic] = {}
-    for row in rows:
-        await pace.step()
-        if row.name is None:
+        meant = _meant(asked)
+        if meant in told:
             continue
-        if first.setdefault(row.name, row) is not row:
-            row.error_code, row.error_message = wire_error(UnknownTopic(row.name))
-    for name, row in tuple(first.items()) if core.quotas is not None else ():
+        row = DeleteTopicsResponseTopic(name=asked.name, topic_id=asked.topic_id)
+        try:
+            if meant is None:
+                raise _invalid(_BOTH if asked.name is not None else _NEITHER)
+            told.add(meant)
+            if counts[meant] > 1:
+                raise _invalid(_ID_TWICE if isinstance(meant, UUID) else _NAME_TWICE)
+            meta = core.topics.by_id(meant) if isinstance(meant, UUID) else core.topics.get(meant)
+            if meta is not None:
+                row.name, row.topic_id = meta.name, meta.topic_id
+            elif isinstance(meant, UUID):
+                raise Refused(*_no_such_id(meant))
+            assert row.name is not None, "it was given, or is that of the id"
+            if (other := doomed.pop(row.name, None)) is not None:
+                other.error_code, other.error_message = ErrorCode.INVALID_REQUEST, _SAME
+                continue  # told in one row
+            doomed[row.name] = row
+            if isinstance(meant, UUID):
+                ids[row.name] = meant
+        except Refused as exc:
+            row.error_code, row.error_message = exc.code, exc.message
+        rows.append(row)
+    for name, row in tuple(doomed.items()) if core.quotas is not None else ():
         await pace.step()
         meta = core.topics.get(name)
         if meta is None:
@@ -237,10 +267,9 @@ async def delete_topics(core: Core, call: Call[DeleteTopicsRequest]) -> DeleteTo
             _charge(core, call, meta.partitions, _DELETE_STRICT_SINCE)
         except Refused as exc:
             row.error_code, row.error_message = exc.code, exc.message
-            del first[name]
-    ids = {name: one for name, one in meant.items() if one is not None}
-    outcomes = await core.topics.delete_all(first, ids)
-    for name, row in first.items():
+            del doomed[name]
+    outcomes = await core.topics.delete_all(doomed, ids)
+    for name, row in doomed.items():
         outcome = outcomes[name]
         if isinstance(outcome, UnknownTopic) and name in ids:  # meanwhile, and maybe made anew
             row.name, row.error_code, row.error_message = None, *_no_such_id(ids[name])
@@ -265,27 +294,19 @@ def _deletion_disabled(call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse:
     return DeleteTopicsResponse(responses=rows)
 
 
-def _doomed(core: Core, asked: DeleteTopicsRequestTopic) -> DeleteTopicsResponseTopic:
-    if asked.name is not None:
-        return _named(core, asked.name)
-    meta = core.topics.by_id(asked.topic_id)
-    if meta is None:
-        code, message = _no_such_id(asked.topic_id)
-        return DeleteTopicsResponseTopic(
-            name=None, topic_id=asked.topic_id, error_code=code, error_message=message
-        )
-    return _named(core, meta.name)
+def _meant(asked: DeleteTopicsRequestTopic) -> str | UUID | None:
+    """The name or the id that is asked for; None: both, or neither."""
+    if asked.name is None:
+        return None if asked.topic_id == ZERO_UUID else asked.topic_id
+    return asked.name if asked.topic_id == ZERO_UUID else None
+
+
+def _invalid(message: str) -> Refused:
+    return Refused(ErrorCode.INVALID_REQUEST, message)
 
 
 def _no_such_id(topic_id: UUID) -> tuple[ErrorCode, str]:
     return ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}"
-
-
-def _named(core: Core, name: str) -> DeleteTopicsResponseTopic:
-    row = DeleteTopicsResponseTopic(name=name)
-    if meta := core.topics.get(name):
-        row.topic_id = meta.topic_id
-    return row
 
 
 async def create_partitions(

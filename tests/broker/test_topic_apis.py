@@ -27,6 +27,7 @@ from segbroker.protocol.messages_core import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from segbroker.protocol.schema import ZERO_UUID
 from segbroker.segments.directory.manager import NewTopic, Outcome
 from segbroker.segments.errors import TopicExists
 
@@ -242,6 +243,37 @@ async def test_a_topic_is_deleted_by_its_id() -> None:
             (None, ErrorCode.UNKNOWN_TOPIC_ID),
         ]
         assert dict(broker.core.topics.all) == {}
+
+
+async def test_what_is_not_said_clearly_is_not_deleted() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        for name in ("both", "twice", "same", "t"):
+            await client.create(name)
+        ids = {name: meta.topic_id for name, meta in broker.core.topics.all.items()}
+        topics = [
+            DeleteTopicsRequestTopic(name="both", topic_id=ids["both"]),
+            DeleteTopicsRequestTopic(name="both", topic_id=UUID(int=9)),
+            DeleteTopicsRequestTopic(name=None, topic_id=ZERO_UUID),
+            DeleteTopicsRequestTopic(name="twice", topic_id=ZERO_UUID),
+            DeleteTopicsRequestTopic(name="twice", topic_id=ZERO_UUID),
+            DeleteTopicsRequestTopic(name="same", topic_id=ZERO_UUID),
+            DeleteTopicsRequestTopic(name=None, topic_id=ids["same"]),
+            DeleteTopicsRequestTopic(name="t", topic_id=ZERO_UUID),
+        ]
+        request = DeleteTopicsRequest(topics=topics, timeout_ms=1000)
+        reply = await client.ask(request, DeleteTopicsResponse, 6)
+        assert [(row.name, row.error_code) for row in reply.responses] == [
+            ("both", ErrorCode.INVALID_REQUEST),
+            ("both", ErrorCode.INVALID_REQUEST),
+            (None, ErrorCode.INVALID_REQUEST),
+            ("twice", ErrorCode.INVALID_REQUEST),
+            ("same", ErrorCode.INVALID_REQUEST),
+            ("t", 0),
+        ]
+        by_name = DeleteTopicsRequest(topic_names=["twice", "twice"], timeout_ms=1000)
+        reply = await client.ask(by_name, DeleteTopicsResponse, 5)
+        assert [row.error_code for row in reply.responses] == [ErrorCode.INVALID_REQUEST]
+        assert set(broker.core.topics.all) == {"both", "twice", "same"}
 
 
 async def test_by_an_id_no_topic_is_deleted_that_has_its_name_since(

@@ -129,6 +129,16 @@ async def topics_deleted(stage: Stage) -> None:
         for label in ("by id", "by id again"):
             rows = [{"name": None, "topic_id": topic_id}]
             await stage.ask(label, ApiKey.DELETE_TOPICS, timeout_ms=20_000, topics=rows)
+        topic_id = await stage.topic_id(await stage.topic("-3"))
+        name = f"{stage.name}-3"
+        unclear: dict[str, list[dict[str, Any]]] = {
+            "name and id": [{"name": name, "topic_id": topic_id}],
+            "neither": [{"name": None}],
+            "name, then id": [{"name": name}, {"name": None, "topic_id": topic_id}],
+        }
+        for label, rows in unclear.items():
+            await stage.ask(label, ApiKey.DELETE_TOPICS, timeout_ms=20_000, topics=rows)
+    await ask("twice", *[await stage.topic("-4")] * 2)
 
 
 @case(ApiKey.CREATE_PARTITIONS)
