@@ -343,6 +343,7 @@ async def _open_and_fetch(
 ) -> None:
     # What may not be read is answered below, whether it exists or not.
     await core.topics.open_all(closed, lambda name: _may_read(core, peer, name))
+    _name_topics(core, header, asked)  # meanwhile a name may have become that of another topic
     _begin(core, peer, header, request, asked)
 
 

@@ -194,7 +194,7 @@ async def produce_paced(
     if lacks_partitions(core, header, request):
         await add_partitions(core, peer, request)
     pace = Pace()
-    for _ in _append_all(core, peer, header, request):
+    for _ in _append_all(core, peer, header, request, is_paced=True):
         core.turn.end()
         await pace.step()
 
@@ -209,6 +209,8 @@ async def _open_and_append(
     await _open_all(core, peer, closed)
     if lacks_partitions(core, header, request):
         await add_partitions(core, peer, request)
+    if header.api_version >= _BY_ID:  # meanwhile a name may have become that of another topic
+        topic_ids.name_topics(core.topics, request.topic_data)
     for _ in _append_all(core, peer, header, request):
         pass
 
@@ -225,9 +227,14 @@ def _keys(request: ProduceRequest) -> Iterator[tuple[str, int]]:
 
 
 def _append_all(
-    core: Core, peer: Peer, header: RequestHeader, request: ProduceRequest
+    core: Core,
+    peer: Peer,
+    header: RequestHeader,
+    request: ProduceRequest,
+    *,
+    is_paced: bool = False,
 ) -> Iterator[None]:
-    """Append everything; yields after each row, where a caller may let others run."""
+    """Append everything; yields after each row, where a caller may let others run: `is_paced`."""
     peer.produces = True
     core.counters.produce_requests += 1
     slot = ProduceSlot(core, peer, header)
@@ -239,6 +246,8 @@ def _append_all(
         rows = slot.add_topic(topic)
         for asked in topic.partition_data:
             row = ProduceResponsePartition(index=asked.index, base_offset=-1)
+            if is_paced and header.api_version >= _BY_ID:
+                topic.name = topic_ids.name_of(core.topics, topic.topic_id)
             try:
                 if topic.name == topic_ids.UNKNOWN and header.api_version >= _BY_ID:
                     raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic {topic.topic_id}")

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 import trio
 
+from segbroker.broker.producing.produce import ROWS_AT_ONCE
 from segbroker.broker.server import Broker
 from segbroker.protocol.api_keys import SERVED, ApiKey
 from segbroker.protocol.errors import ErrorCode
@@ -32,6 +33,7 @@ from segbroker.protocol.messages_groups import (
 )
 from segbroker.segments.directory.manager import TopicMeta
 
+from ..support.gated_storage import GatedStorage
 from ..support.wire_client import (
     WireClient,
     batch,
@@ -145,6 +147,51 @@ async def test_a_fetch_that_waits_by_id_learns_that_its_topic_went() -> None:
                 _, reply = await client.receive(FetchResponse, 13)
         code = reply.responses[0].partitions[0].error_code
         assert code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    with trio.fail_after(60):
+        while not is_so():
+            await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("count", [0, ROWS_AT_ONCE])
+async def test_what_waits_by_id_for_another_partition_is_not_for_a_topic_that_is_made_meanwhile(
+    count: int,
+) -> None:
+    """count: further rows, by which a produce goes the way of large ones."""
+    disk = GatedStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        for name in ("t", "slow"):
+            await client.create(name)
+            await client.produce(name, b"old")
+    async with (
+        serving(storage=disk) as broker,
+        connect(broker.address) as writer,
+        connect(broker.address) as reader,
+        connect(broker.address) as other,
+    ):
+        await other.fetch("t", 0)  # opens it
+        old, slow = id_of(broker), id_of(broker, "slow")
+        produce, fetch = produce_of(slow), fetch_of(slow)
+        produce.topic_data += produce_of(old).topic_data + produce_of(NOBODY).topic_data * count
+        fetch.topics += fetch_of(old).topics
+        disk.reads.clear()
+        await writer.send(produce, 13)
+        await reader.send(fetch, 13)
+        await until(lambda: broker.core.counters.requests == 3)
+        request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
+        await other.ask(request, DeleteTopicsResponse, 3)
+        await other.create("t")
+        await other.produce("t", b"new")
+        disk.reads.set()
+        _, produced = await writer.receive(ProduceResponse, 13)
+        _, fetched = await reader.receive(FetchResponse, 13)
+        codes = [topic.partition_responses[0].error_code for topic in produced.responses]
+        assert codes[:2] == [0, ErrorCode.UNKNOWN_TOPIC_ID]
+        codes = [topic.partitions[0].error_code for topic in fetched.responses]
+        assert codes == [0, ErrorCode.UNKNOWN_TOPIC_ID]
+        assert values(await other.fetch("t", 0)) == [b"new"]
 
 
 async def test_many_topics_by_id_are_read_by_the_way_of_large_requests() -> None:
