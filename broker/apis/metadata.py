@@ -7,6 +7,8 @@
 | by name            | those; an unknown one is created when both sides allow  |
 | by topic id (v10+) | those; never created                                    |
 
+Those of one request are created together: a program that names thousands waits for few syncs.
+
 Asking for one of Kafka's own topics (__consumer_offsets) creates none: INVALID_TOPIC_EXCEPTION,
 which a consumer says at once, for what it would wait for is not kept in a topic here.
 
@@ -21,6 +23,7 @@ TOPIC_AUTHORIZATION_FAILED by name, whether it exists or not; asking creates wit
 May be the first request of a connection (aiokafka to 0.12, kafka-python 2.0), in version 0.
 """
 
+from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
@@ -40,7 +43,7 @@ from segbroker.segments.names import is_topic_name
 from ..access.authorizer import CREATE, DESCRIBE, TOPIC
 from ..call import Call
 from ..core import Core
-from ..error_map import STORAGE_FAILURES, wire_error
+from ..error_map import wire_error
 from ..loop.pace import Pace
 from ..peers.peer import Peer
 
@@ -76,9 +79,18 @@ async def metadata(core: Core, call: Call[MetadataRequest]) -> MetadataResponse:
                 topics.append(_topic(core, meta))
             await pace.step()
     else:
+        new: dict[str, int] = {}
+        room = core.topics.auto_create_room if request.allow_auto_topic_creation else 0
         for one in {_meant(one): one for one in asked}.values():
-            topics.append(await _asked(core, peer, one, request.allow_auto_topic_creation))
+            row = _asked(core, peer, one, create=len(new) < room)
+            if row is None:
+                assert one.name is not None, "only who has a name is created"
+                new[one.name] = len(topics)
+                row = _unknown(one.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, one)
+            topics.append(row)
             await pace.step()
+        if new:
+            await _create(core, new, topics)
     if call.version < _NULL_NAME_SINCE:
         for topic in topics:
             topic.name = topic.name or ""
@@ -126,9 +138,10 @@ def _may_create(core: Core, peer: Peer, name: str) -> bool:
     )
 
 
-async def _asked(
-    core: Core, peer: Peer, asked: MetadataRequestTopic, create: bool
-) -> MetadataResponseTopic:
+def _asked(
+    core: Core, peer: Peer, asked: MetadataRequestTopic, *, create: bool
+) -> MetadataResponseTopic | None:
+    """The row of a topic; None: there is none, and it is to be created."""
     authorizer = core.authorizer
     name = _meant(asked)
     if isinstance(name, UUID):
@@ -141,25 +154,29 @@ async def _asked(
     if authorizer is not None and not authorizer.allows(peer, DESCRIBE, TOPIC, name):
         return _unknown(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
     meta = core.topics.get(name)
-    if meta is None and create and core.topics.may_auto_create:
-        if name in _OF_KAFKA:
-            return _unknown(name, ErrorCode.INVALID_TOPIC_EXCEPTION, asked)
-        if not _may_create(core, peer, name):
-            return _unknown(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
-        if core.quotas is not None and core.quotas.mutates(
-            peer, core.config.partitions, is_strict=True
-        ):
-            return _unknown(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked)
-        try:
-            meta = await core.topics.auto_create(name)
-        except STORAGE_FAILURES as exc:
-            return _unknown(name, wire_error(exc)[0], asked)
-    if meta is None:
-        # A name that no topic can have is a mistake, and waiting for it would be in vain.
-        if not is_topic_name(name):
-            return _unknown(name, ErrorCode.INVALID_TOPIC_EXCEPTION, asked)
-        return _unknown(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked)
-    return _topic(core, meta)
+    if meta is not None:
+        return _topic(core, meta)
+    if create and name in _OF_KAFKA:
+        return _unknown(name, ErrorCode.INVALID_TOPIC_EXCEPTION, asked)
+    if create and not _may_create(core, peer, name):
+        return _unknown(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
+    if not is_topic_name(name):  # a mistake, and waiting for it would be in vain
+        return _unknown(name, ErrorCode.INVALID_TOPIC_EXCEPTION, asked)
+    quotas, count = core.quotas, core.config.partitions
+    if create and (quotas is None or not quotas.mutates(peer, count, is_strict=True)):
+        return None
+    return _unknown(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked)
+
+
+async def _create(core: Core, new: Mapping[str, int], topics: list[MetadataResponseTopic]) -> None:
+    """Create topics together, and put their rows into the places of what is unknown yet."""
+    pace = Pace()
+    for place, made in zip(new.values(), await core.topics.auto_create(list(new)), strict=True):
+        if isinstance(made, TopicMeta):
+            topics[place] = _topic(core, made)
+        elif made is not None:
+            topics[place].error_code, _ = wire_error(made)
+        await pace.step()
 
 
 def _unknown(

@@ -119,10 +119,13 @@ class Topics:
         return meta if meta is not None and meta.topic_id == topic_id else None
 
     @property
-    def may_auto_create(self) -> bool:
-        """Whether asking for an unknown topic makes one: wanted, and not too many yet."""
+    def auto_create_room(self) -> int:
+        """How many unknown topics are made by asking for them: where that is wanted, until there
+        are so many."""
         config = self.config
-        return config.auto_create_topics and len(self.all) < config.auto_create_topics_max
+        if not config.auto_create_topics:
+            return 0
+        return max(0, config.auto_create_topics_max - len(self.all))
 
     def served_partition(self, name: str, index: int) -> Partition | None:
         """The partition if it is open already: the hot path's look-up."""
@@ -241,18 +244,25 @@ class Topics:
                 )
         return outcomes
 
-    async def auto_create(self, name: str) -> TopicMeta | None:
-        """The topic, created with defaults when there is none; None: it is being deleted.
+    async def auto_create(self, names: Sequence[str]) -> list[TopicMeta | Exception | None]:
+        """Topics, created with defaults where there are none; of each what it is, or why it could
+        not be made (STORAGE_FAILURES).  None: it is being deleted.
 
-        Raises:
-            InvalidTopicName, TopicCollides, StorageError.
+        One is created together with those that others want meanwhile, several with each other.
         """
+        count, config = self.config.partitions, self.topic_config({})
+        outcomes: Sequence[Outcome | OSError]
         try:
-            return self.get(name) or await self.create(
-                name, self.config.partitions, self.topic_config({})
-            )
-        except TopicExists:  # another client was first
-            return self.get(name)
+            if len(names) == 1:
+                outcomes = [await self.create(names[0], count, config)]
+            else:
+                outcomes = await self.create_all([NewTopic(name, count, config) for name in names])
+        except STORAGE_FAILURES as exc:
+            outcomes = [exc] * len(names)
+        return [
+            self.get(name) if isinstance(one, TopicExists) else one  # another client was first
+            for name, one in zip(names, outcomes, strict=True)
+        ]
 
     async def delete_all(
         self, names: Iterable[str], ids: Mapping[str, UUID] = _NO_IDS

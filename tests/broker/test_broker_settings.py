@@ -167,7 +167,7 @@ async def test_a_change_is_in_force_when_it_is_answered() -> None:
         core = broker.core
         await alter(client, "1", quota_requests_per_second="1", auto_create_topics_max="0")
         assert core.quotas is not None
-        assert not core.topics.may_auto_create
+        assert not core.topics.auto_create_room
         await alter(client, "1", quota_requests_per_second=None, ingest_bytes_max="65536")
         assert core.quotas is None
         assert core.ingest.bound == 2 * 65536 + (1 << 20)

@@ -1,5 +1,6 @@
 """Metadata: topics by name and id, those made by being asked for, and the address that is told."""
 
+from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
@@ -10,6 +11,7 @@ from segbroker.protocol.messages_core import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from segbroker.segments.directory.manager import NewTopic, Outcome
 
 from ..support.wire_client import (
     connect,
@@ -62,6 +64,34 @@ async def test_an_unknown_topic_is_created_when_both_sides_allow() -> None:
         assert refused.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         reply = await client.ask(MetadataRequest(topics=named("new")), MetadataResponse, 9)
         assert (reply.topics[0].error_code, len(reply.topics[0].partitions)) == (0, 3)
+
+
+async def test_unknown_topics_of_one_request_are_created_together_up_to_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving(auto_create_topics_max=4) as broker, connect(broker.address) as client:
+        await client.create("there")
+        manager = broker.core.topics.manager
+        create, counts = manager.create_topics, []
+
+        def counting(wanted: Sequence[NewTopic]) -> list[Outcome]:
+            counts.append(len(wanted))
+            return create(wanted)
+
+        monkeypatch.setattr(manager, "create_topics", counting)
+        names = ["a", "a/b", "there", "b.c", "b_c", "d", "e"]
+        reply = await client.ask(MetadataRequest(topics=named(*names)), MetadataResponse, 9)
+        assert [(topic.name, topic.error_code) for topic in reply.topics] == [
+            ("a", 0),
+            ("a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+            ("there", 0),
+            ("b.c", 0),
+            ("b_c", ErrorCode.INVALID_TOPIC_EXCEPTION),
+            ("d", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            ("e", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ]
+        assert counts == [3]
+        assert [len(topic.partitions) for topic in reply.topics] == [4, 0, 1, 4, 0, 0, 0]
 
 
 async def test_an_unknown_topic_is_not_created_where_that_is_switched_off() -> None:
