@@ -1,6 +1,7 @@
 """Fetch: whole batches from an offset on, now or when there are enough.
 
     arrive   look: an error, or min_bytes to read, or no wait wanted?   -> done
+             (nor where no bytes are: min_bytes of 0)
              else enter the partitions' waiting lists, then look again, then wait
     wake     a partition's high watermark moved: look again             -> done
     expire   max_wait is over                                           -> done
@@ -112,7 +113,8 @@ class FetchSlot:
     def begin(self) -> None:
         """Answer at once, or wait for records."""
         wait_ms = min(self._request.max_wait_ms, self._core.config.long_poll_max_ms)
-        if self._core.is_draining or wait_ms <= 0 or self._owes() or self._is_ready():
+        is_wanted = wait_ms > 0 and self._request.min_bytes > 0
+        if self._core.is_draining or not is_wanted or self._owes() or self._is_ready():
             self._finish()
             return
         for target in self._targets:

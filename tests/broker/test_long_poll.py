@@ -54,6 +54,14 @@ async def test_without_records_the_wait_ends_with_an_empty_reply() -> None:
         assert len(broker.core.deadlines) == 0
 
 
+async def test_who_wants_no_bytes_does_not_wait() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        with trio.fail_after(60):
+            row = await client.fetch("t", 0, wait_ms=600_000, min_bytes=0)
+        assert (row.error_code, values(row)) == (0, [])
+
+
 async def test_fewer_than_min_bytes_wait_on() -> None:
     async with serving() as broker, connect(broker.address) as a, connect(broker.address) as b:
         await a.create("t")
