@@ -49,7 +49,7 @@ def folder(daemon: Daemon, topic: str) -> Path:
 
 def sealed_to(daemon: Daemon, topic: str, count: int = COUNT) -> int:
     """Up to which offset segments are sealed; the broker does it in groups, so it is waited for."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     files = SegmentFiles(str(daemon.data), topic, 0)
     while True:
         try:

@@ -4,6 +4,7 @@ A data directory has its ports for as long as the test process lives (ports.py):
 started on it again, by whatever function of these, has the address that the one before it had.
 """
 
+import json
 import os
 import re
 import signal
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, pairwise
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from .forks import Forked, stem
 from .ports import port_of
@@ -56,6 +57,12 @@ class Daemon:
     def host_and_port(self) -> tuple[str, int]:
         host, _, port = self.address.rpartition(":")
         return host, int(port)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """What its log tells of one event; a line that is being written is not there yet."""
+        whole = self.log.read_text().rpartition("\n")[0]
+        told = [json.loads(line) for line in whole.splitlines() if line[:1] == "{"]
+        return [event for event in told if event["event"] == name]
 
     def again(self) -> None:
         """Start it again after `stop`: the same directory, address and flags."""

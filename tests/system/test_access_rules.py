@@ -284,5 +284,5 @@ def test_librdkafka_hears_of_its_throttling(daemon: Daemon) -> None:
         ours.alter_quotas({"client-id": "heavy"}, {"producer_byte_rate": None})
         assert ours.list_quotas({"client-id": "heavy"}) == []
     consumer = Consumer({"bootstrap.servers": daemon.address, "group.id": "unused"})
-    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1] == 21
+    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=TIMEOUT_S)[1] == 21
     consumer.close()

@@ -160,7 +160,7 @@ def test_kafka_python_subscribes_commits_and_resumes(
             group_id=name,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            consumer_timeout_ms=20_000,
+            consumer_timeout_ms=60_000,
         )
         found = []
         for record in consumer:

@@ -9,7 +9,6 @@
 
 import asyncio
 import gc
-import json
 import ssl
 import subprocess
 import warnings
@@ -30,6 +29,7 @@ from ..support.certificates import Authority
 from ..support.daemon import Daemon, start
 from ..support.java import program
 from ..support.tools import require
+from ..support.waiting import until
 
 LISTENERS = ("SASL_SSL", "SASL_PLAINTEXT", "SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -130,11 +130,10 @@ def most_logins(guarded: Guarded, software: str) -> int:
 
     A renewal that comes late on a busy machine costs the connection; the next one renews again.
     """
-    lines = guarded.daemon.log.read_text().splitlines()
     logins = Counter(
         event["peer"]
-        for event in map(json.loads, lines)
-        if event["event"] == "authenticated" and event["software"].startswith(software)
+        for event in guarded.daemon.events("authenticated")
+        if event["software"].startswith(software)
     )
     return max(logins.values(), default=0)
 
@@ -155,13 +154,13 @@ def test_librdkafka_sends_and_reads(guarded: Guarded, protocol: str, mechanism: 
     producer = Producer(settings)
     for value in values:
         producer.produce(topic, value, partition=0)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     consumer = Consumer(settings | {"group.id": topic})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
         got: list[Any] = []
         while len(got) < len(values):
-            found = consumer.consume(5, timeout=20)
+            found = consumer.consume(5, timeout=60)
             assert found
             got += [message.value() for message in found]
         assert got == values
@@ -209,12 +208,12 @@ def test_a_producer_of_librdkafka_lives_through_a_new_certificate_and_renews_its
 
     for n in range(60):  # three sessions
         producer.produce("renewed", b"%d" % n, partition=0, on_delivery=on_delivery)
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
         producer.poll(0.1)
         if n == 20:
             guarded.authority.server()  # and has it reloaded
     assert not failed
-    assert "certificate_reloaded" in guarded.daemon.log.read_text()
+    until(lambda: bool(guarded.daemon.events("certificate_reloaded")))
     assert most_logins(guarded, "confluent-kafka-python") >= 2
 
 
@@ -226,9 +225,9 @@ def test_kafka_python_sends_and_reads(guarded: Guarded, protocol: str, mechanism
     settings = guarded.python(protocol, mechanism)
     topic = f"kafka-python-{protocol}-{mechanism}"
     producer = kafka.KafkaProducer(**settings)
-    producer.send(topic, b"v" * 100_000, partition=0).get(20)
+    producer.send(topic, b"v" * 100_000, partition=0).get(60)
     producer.close()
-    consumer = kafka.KafkaConsumer(**settings, consumer_timeout_ms=20_000)
+    consumer = kafka.KafkaConsumer(**settings, consumer_timeout_ms=60_000)
     consumer.assign([kafka.TopicPartition(topic, 0)])
     consumer.seek_to_beginning()
     assert len(next(consumer).value) == 100_000
@@ -259,7 +258,7 @@ async def send_and_read(settings: dict[str, Any], topic: str) -> bytes:
     consumer = aiokafka.AIOKafkaConsumer(**settings, auto_offset_reset="earliest")
     consumer.assign([aiokafka.TopicPartition(topic, 0)])
     async with consumer:
-        record = await asyncio.wait_for(consumer.getone(), 20)
+        record = await asyncio.wait_for(consumer.getone(), 60)
         value: bytes = record.value
         return value
 

@@ -8,7 +8,6 @@
 | a client comes by the wrong protocol | the log says what it spoke |
 """
 
-import json
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -62,8 +61,7 @@ class TwoListeners:
         ]
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        lines = map(json.loads, self.daemon.log.read_text().splitlines())
-        return [line for line in lines if line["event"] == name]
+        return self.daemon.events(name)
 
     def offer(self, mechanisms: str) -> None:
         """Have the outer listener offer these alone."""
