@@ -2,18 +2,24 @@
 
 Four kinds of handler, so that the common case pays for nothing:
 
-    produce, fetch       manage their own slots; return something to await only when a partition
+    produce, fetch       fill their own slots; return something to await only when a partition
                          must be opened first
-    ANSWERS              a message at once
-    SLOW_ANSWERS         a message after a lane or a lock; the connection waits for it
-    WAITING_ANSWERS      a message when others have come or the disk has it; the connection reads on
+    ANSWERS              return a message at once
+    SLOW_ANSWERS         return a message after a lane or a lock; the connection waits for it
+    WAITING_ANSWERS      return a message when others have come, or the disk has it; the connection
+                         reads on meanwhile
 
-A large request takes the same handlers by a longer way, because a peer may put 262,144 items into
-one: it waits until there is room for what it is decoded to (large_requests.py), is decoded in a
-lane, answered item by item with others in between (pace.py), and its answer encoded in a lane.
+A new request is a row in one of these tables; its message is in protocol/, its right in guards/,
+its handler in apis/ or in the package that it is about.
 
-An api key or version that is not served closes the connection, as Kafka does; ApiVersions is the
-exception, its unknown versions are answered in version 0 with the list.
+A large request has the same handlers by a longer way, because a client may put 262,144 items into
+one: it waits until there is memory for what it decodes to (large_requests.py), is decoded in a
+lane, answered item by item with other requests in between (pace.py), and its reply is encoded in a
+lane.
+
+Invariant: replies leave in the order of the requests.  An api key or version that is not served
+closes the connection, as in Kafka; only ApiVersions in an unknown version is answered, in version
+0, with the list.
 """
 
 import re

@@ -1,15 +1,22 @@
 """The broker: opens the data directory, listens, serves, drains, closes.
 
-    run()  open manager -> bind -> serving ... drain() -> stop accepting
-                                                       -> stop reading, answer what is in flight
-                                                       -> (deadline) cut the rest
-                                                       -> sync and close the manager
+    run()  open the manager -> bind -> serve ... drain() -> stop accepting
+                                                         -> stop reading, answer what is in flight
+                                                         -> (deadline) cut the other connections
+                                                         -> sync and close the manager
     tasks: accept | one per connection | deadlines | turn | express way | watchdog | chores
            | signals; when needed: a drain of a slow reader, a read in a lane
 
-With `handle_signals` the first SIGTERM or SIGINT drains, the second cuts the connections off; the
-manager is closed in every case; SIGHUP has the certificate read again.  Without it nothing is done
-about signals: for tests and for brokers inside other programs.
+Here the parts are made, in the order in which they need each other, and the nursery that all tasks
+live in.  No request is decided here: connections/ turns bytes into frames, requests.py frames
+into calls.  All parts are in one `Core` (core.py).
+
+With `handle_signals` the first SIGTERM or SIGINT drains, the second cuts the connections, and
+SIGHUP rereads the certificate.  Without it signals are left alone: for tests, and for brokers
+inside other programs.
+
+Invariants: the manager is closed however `run` ends; no task outlives `run`; once a drain has
+begun nobody waits for records that may come.
 """
 
 import select

@@ -1,14 +1,19 @@
 """The core that every client has: network, cluster view, and calls that take several requests.
 
-    shell                                   core
+    shell (sockets, time)                   core (no sockets, no clock)
       step(now) ----------------------------> timers, retries, requests that became due
       take_opening(), outgoing, take_closed() <--- what to connect, send, close
       next_wake_ms() <------------------------ when to come back if nothing happens
       connected / received / lost -----------> replies go to whoever asked
 
+There are two shells, thread_driver.py (blocking) and async_driver.py (trio, asyncio), and they
+decide nothing.  What producers and consumers do is in components that hang into the engine with
+`step` and `next_wake_ms` of their own (producing.py, fetching.py, membership.py, share_reading.py
+and others).
+
 A *call* is something a user waits for (create a topic, look up offsets).  It is written once, as a
-generator that yields what it needs and gets the answers sent in; the engine runs it, both
-shells only wait for its Completion:
+generator that yields what it needs and gets the answers sent in; the engine runs it, and the shell
+only waits for its Completion:
 
     def create(...) -> Call[TopicDescription]:
         reply = yield Ask(CreateTopicsRequest(...), to=CONTROLLER)
@@ -19,11 +24,9 @@ shells only wait for its Completion:
     yield Pause(ms)      nothing but time
     yield Refresh()      a new cluster view
 
-Every call has a deadline.  When it passes, the generator is closed where it stands and the
-Completion fails with TimedOut, naming the last thing that went wrong.
-
-Components (producer, consumer) hang into the engine with `step` and `next_wake_ms` of their own.
-Not thread-safe: one thread owns an engine.
+Invariants: every call has a deadline; when it passes the generator is closed where it stands, and
+the Completion fails with TimedOut, naming the last thing that went wrong.  One thread owns an
+engine: it is not thread-safe.
 """
 
 from collections.abc import Callable, Generator, Sequence

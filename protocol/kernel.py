@@ -1,9 +1,10 @@
-"""Which implementation of the batch kernel runs: C where it was built, else its pure twin.
+"""Which implementation of the batch kernel runs: C where it was built, else its Python twin.
 
 `backend` is a module; record_batch looks its functions up there on each call, so that a test or
-a benchmark can put the other one in its place.  Type checkers see the pure one: it is the
-specification.  Nobody is told from here: who starts a program says once that it runs without
-the kernel.
+a benchmark can put the other one in its place.  Type checkers see the Python one, batch_pure.py:
+it is the specification, and a change begins there.  The C one is native/kernel.c.
+
+Nothing is logged here: whoever starts a program says once that it runs without the kernel.
 """
 
 from types import ModuleType

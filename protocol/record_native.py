@@ -1,8 +1,8 @@
-"""The record that a consumer hands out, by the C kernel: the same named tuple, quicker.
+"""The record that a consumer hands out, by the C kernel: the same named tuple, faster.
 
-Importing this fails where no kernel was built.  `quick` is given client.records.Record, which is
-what it means, and answers a class that differs in how long things take: fields lie in places that
-the interpreter knows, and what a reader is given is unknown to the garbage collector.
+Importing this fails if no kernel was built.  `quick` is given client.records.Record, the
+specification, and returns a class with the same behaviour that costs less: its fields lie at
+fixed places, and the garbage collector does not track what a reader is given.
 """
 
 import copyreg

@@ -3,16 +3,20 @@
     <root>/LOCK                 one process at a time
     <root>/meta/                metadata_log.py: what exists
     <root>/wal/                 wal/: what is acknowledged and not synced elsewhere yet
-    <root>/topics/<topic>/...   what it holds (names.py); in memory for class `ephemeral`
-    <root>/topics/~<id>         a deleted topic on its way out
+    <root>/topics/<topic>/...   the partitions (names.py); in memory for class `ephemeral`
+    <root>/topics/~<id>         a deleted topic, until its files are gone
 
-This is the end of it, and the front of three others: starting.py (what it says before it is
-served), topic_registry.py (which topics there are) and opened_partitions.py (which partitions are
-open).  `topics` is replaced as a whole, never changed, so the loop reads it without a lock;
-`handlers` are looked up without one as well.
+The broker's door to its data, and the front of three others: starting.py (a start, up to the
+first request), topic_registry.py (which topics there are) and
+opened_partitions.py (which partitions are open).  What one partition does is in
+partition/handler.py.
 
-Opening puts back what the WAL holds before anything is decided about a log or served; closing syncs
-everything and empties it.
+Opening puts back what the write-ahead log holds before any log is judged or served.  Closing syncs
+everything and empties the write-ahead log.
+
+Threads: `topics` is replaced as a whole, never changed, so the loop reads it without a lock; so
+does a look-up of a handler.  Opening, closing and administration wait for the disk: lanes call
+them, never the loop.
 
 Invariant: a handler is in the dictionary exactly as long as its topic exists and it is open.
 """

@@ -1,20 +1,24 @@
-"""DiskHandler: one topic-partition, with what an acknowledgement means.
+"""DiskHandler: one open partition, and what an acknowledgement means in its class.
 
-    append    check sequence -> assign offset -> pwrite     (the caller's thread)
-    visible   fsync: when the WAL has it, synced; else at once, below the ceiling -> high_watermark
-    failure   first failed write or sync: read-only, every waiter told, nothing retried
+    append    check the sequence -> assign offsets -> pwrite     (the caller's thread)
+    visible   class fsync: when the write-ahead log has synced the batch; other classes: at once,
+              below the ceiling.  Visible means below the high watermark
+    failure   the first failed write or sync: read-only, every waiter is told, nothing is retried
+
+A duplicate of an idempotent producer is answered with the offsets of the original.  If that is not
+durable yet its last offset is not below the high watermark, and the caller waits as for any other
+append.
+
+The bytes and locks are in log/partition_log.py; what a failure does, and the way back, in
+failing.py; look-ups, and damage found on the way, in mending_partition.py.
 
 | attribute | changed by | read by |
 |---|---|---|
 | high_watermark, read_only, the log | see partition_view | |
 | flush_state | flushers, under their lock | flushers |
 
-A duplicate of the idempotent producer is answered with the offsets of the original; when that is
-not durable yet its last_offset lies at or above the high watermark and the caller waits for it as
-for any other append.
-
-Two parts of it stand by themselves: what a failed write or sync does, and the way back
-(failing.py); looking things up, and damage that is found on the way (mending_partition.py).
+Never: acknowledge before `visible`, give an offset to a second record, sync a descriptor again
+whose sync has failed.
 """
 
 from collections.abc import Callable, Sequence

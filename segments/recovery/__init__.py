@@ -1,6 +1,11 @@
 """A log found after a crash, or damaged while in use: surveyed, repaired, opened.
 
-The decisions are in decisions.py, one level up; here they are prepared and carried out.
+    survey (reads only) -> a list of steps -> repairing (changes files) -> opening (syncs, serves)
+
+Which damage leads to which step is one table, in segments/decisions.py.  Recovery may itself be
+killed anywhere, and be run twice: the second run changes nothing.  It never drops bytes that
+somebody may have been promised: originals go to quarantine/, and a gap with a reason takes their
+place.  docs/storage.md describes it for operators, tests/segments/crash tries every crash.
 
 A module imports only what stands above it:
 
@@ -15,5 +20,5 @@ A module imports only what stands above it:
     opening          a log opened, and recovered
     mending          a damaged segment repaired while its log is in use
     truncating       a log that ends earlier
-    lost_tail        a log that goes on behind what a power cut took
+    lost_tail        a log that continues after what a power cut took
 """

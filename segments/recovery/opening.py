@@ -1,14 +1,18 @@
 """Opening a log: survey what is there, carry out the decisions, serve what is durable.
 
     survey         what lies there, and what is to be done (survey.py): no byte changes
-    manifest       where a log start came behind its last checkpoint: written again, synced
+    manifest       if a log start was written after its last checkpoint: written again, synced
     carry out      cut, repair, clear; damaged originals to quarantine/ (repairing.py)
-    sync           what is kept is durable before anybody is served from it, but for what was just
-                   put back from the write-ahead log: that is (replaying.py)
-    seal           all but the last
-    producers      snapshot, then the headers of the batches behind it (producer_replay.py)
+    sync           what is kept is made durable before anything is served from it, except what was
+                   just put back from the write-ahead log and is durable already (replaying.py)
+    seal           all segments but the last
+    producers      snapshot, then the headers of the batches after it (producer_replay.py)
 
-Recovery may be interrupted anywhere and started again; run twice it changes nothing more.
+Why this sync: a page may be in memory, clean, and not on the disk, because the process before had
+a failed sync.  What was read is not known to be durable until we have written and synced it.
+
+Invariant: recovery may be interrupted anywhere and started again; run twice it changes nothing
+more.
 
 A log in which nothing ever was is opened without a sync: there is nothing to keep, and what its
 manifest says is known without it.  Its files become durable with the first sync of the log

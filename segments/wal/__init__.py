@@ -2,22 +2,29 @@
 
     handlers -> submit -> | shard 0: one thread, one write, one fdatasync per group | -> acks
                           | shard 1 ...                                             |
-    full files -> checkpoint: sync the logs that have frames in them -> recycled
+    full files -> checkpoint: sync the logs that have frames in them -> used again
 
-Many partitions share one sequential file that is written once with zeros, so a sync commits bytes
-and nothing else: no size, no block, no journal.  A partition's segments are synced later, lazily.
+Why: many partitions share one sequential file that was filled with zeros before, so a sync commits
+bytes and nothing else: no size, no block, no journal of the file system.  The segments of a
+partition are synced later.  Control events (metadata/) are in it, too.
+
+Begin with frames.py (the bytes) and shard.py (the writer); what a start makes of the files is in
+replay.py, and who puts it back in segments/replay/.  docs/formats.md has the bytes as tables.
+
+Never: tell anybody of a frame before its sync returned; sync a file again whose sync has failed;
+free a file before everything in it is durable elsewhere.
 
 A module imports only what stands above it:
 
-    trailers         who a frame is of, once more, at its end
+    trailers         the identity of a frame once more, at its end
     frames           the bytes of a WAL file
     scanning         what those of one file say, damaged ones included
     pending          what a partition has appended and not given to its shard yet
     kept             frames of logs that could not be synced, until the next start
-    files            made ahead, named, recycled
+    files            made ahead, named, used again
     replay           what the files of all shards say at a start
     group            what is written and synced together, and who is told
-    inline_sync      how much of the time who waits may sync himself: a token bucket
+    inline_sync      how much of the loop's time syncs may take: a token bucket
     supply           the next file, ready before it is needed
     shard            the one writer of a shard, its files, its failure
     journal          all shards: Wal

@@ -2,10 +2,13 @@
 
     sources (partitions)  their frames and a mark --+
     requests              frames, and `done` -------+--> one write, one sync --> settle
-    riders                frames, nobody waits -----+        one call in the loop for all of them;
-                                                             who waits in a thread hears at once
+    riders                frames, nobody waits -----+    one call into the loop for all of them;
+                                                         whoever waits in a thread is told at once
 
-What fails to hear of its outcome does not keep it from the others.
+A group has one outcome for all of it: durable, or the error.  An exception in what one waiter does
+with the outcome does not keep it from the others.
+
+shard.py decides when a group is taken and what happens after a failure.
 """
 
 from collections.abc import Callable, Iterable

@@ -2,11 +2,12 @@
 
     append -> | bytes of segment 7 from position 4,096 on ... | -> take: one BATCHES frame
 
-The bytes are copied once, here: the buffer they came in is used again by the next receive.
-Batches that lie behind each other in one segment become one frame, so a group under load has a
-frame per partition, not per record.
+The bytes are copied once, here, because the buffer that they came in is used again by the next
+receive.  Batches that lie one behind the other in a segment become one frame, so a group under
+load has a frame per partition, not per record.
 
-Thread-safe: one thread appends, the shard's takes; the lock is held for a copy of one batch.
+Thread-safe: one thread appends, the shard's takes; the lock is held for the copy of one
+batch, never for a write or a sync.
 """
 
 import threading

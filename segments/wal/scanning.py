@@ -3,8 +3,9 @@
     | frame 7 | ?????????????| trailer 8 | frame 9 | ????? |
                 ^ skipped: 8 is a suspect, named by its trailer, or by the batches that it had
 
-A bad frame is skipped, so damage costs one frame: the search goes on at the next place that looks
-like one and is.  What is missing shows in the lsns, and whether anybody was told of it (replay.py).
+A bad frame is skipped, so damage costs one frame: the search continues at the next place where a
+valid frame begins.  Nothing is judged here: the missing frames show as missing lsns, and whether
+anybody was told of them is decided over all files, in replay.py.
 """
 
 from collections.abc import Iterator

@@ -1,13 +1,13 @@
 """The next file of a shard, ready before it is needed.
 
-    prepare_soon -> maker's thread: a free file, or a new one -> ready -> next_file -> the writer
-                                    none free, at the bound   -> a checkpoint is asked for
+    prepare_soon -> thread of the maker: a free file, or a new one -> ready -> next_file -> writer
+                                         none free, at the bound   -> a checkpoint is asked for
 
-At the bound (`files_max` files, none free) the writer waits for a checkpoint, and so do the acks.
-Who waits is woken by a file that is ready, by what it could not be made for, or by a checkpoint
-that freed nothing: never by nobody.
+The bound is `files_max` files.  At the bound, with none free, the writer waits for a checkpoint,
+and so do the acknowledgements.  A waiting writer is woken by a file that is ready, by the reason
+why none could be made, or by a checkpoint that freed nothing: there is no wait that nothing ends.
 
-Without a thread (`threaded` False) nobody waits: who asks at the bound is refused.
+Without a thread (`threaded` False) nobody waits: whoever asks at the bound is refused.
 """
 
 import errno
