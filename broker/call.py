@@ -1,4 +1,8 @@
-"""One request on its way through: who asked, which api and version, and the decoded message."""
+"""Call: one request on its way through: who asked, which api and version, and the decoded message.
+
+What a handler in apis/ gets beside the core; its return value is the reply's message.  Produce and
+fetch get the same parts without a Call, and fill slots (requests.py).
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

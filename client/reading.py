@@ -1,9 +1,11 @@
-"""What both consumers share: settings, the prefetched batches, and where the caller stands.
+"""What both consumers share: settings, the prefetched batches, and the position of the caller.
 
-A shell adds how to wait.  The caller takes whole batches (`batches`) or records; of records a whole
-batch is made at once and handed out by a list iterator, so that a record costs no call of ours.
+consumer.py and async_consumer.py add only how to wait.  The caller takes whole batches (`batches`)
+or records.  All records of a batch are made at once and handed out by a list iterator, so that a
+record costs no call into this package.
 
-Where the caller stands is `progress`; with `group` what is read is the group's to say.
+fetching.py reads ahead, `progress` is the caller's position, and with `group` a group decides which
+partitions are read (group_reading.py).
 """
 
 import re

@@ -1,21 +1,21 @@
-"""All consumer groups of a broker: who they are, their clocks, and where they stand.
+"""All consumer groups of a broker: their members, their clocks, and their offsets.
 
     members      in memory and as control events, durable before members hear of what they are
-                 given: after a restart they go on (kept_generations.py, kept_consumers.py)
+                 given: they survive a restart (kept_generations.py, kept_consumers.py)
     offsets      control events of the storage engine: durable before a commit is answered
 
-A group exists while it has members, or offsets, or was looked at a moment ago (group_upkeep.py).
-It is of the classic protocol (group.py) or of KIP-848's (consumer_group.py); one without members
-becomes the other when a member of that comes, and goes on counting its generations as epochs, and
-back.  One with members turns too (group_turning.py), as `group_consumer_migration_policy` allows.
-Share groups (share_groups.py) turn into none of these, nor these into them.
+A group exists while it has members, or offsets, or was used a moment ago (group_upkeep.py).  It is
+of the classic protocol (group.py) or of KIP-848's (consumer_group.py).  A group without members
+takes the protocol of the next member, and continues to count: generations as epochs, and back.  A
+group with members can change its protocol, too (group_turning.py), as far as
+`group_consumer_migration_policy` allows.  Share groups (share_groups.py) never become either.
 
-Limits: `groups_max` groups with members, `group_size_max` members each; offsets go after
+Limits: `groups_max` groups with members, `group_size_max` members each.  Offsets expire after
 `offsets_retention_minutes` (offset_expiry.py), those of a group without members not before the
-longest session has passed since the start.  Where a start finds more than `groups_max` groups with
-members, those of the rest are unknown and join again.  Where a group finds no room those without
-members leave memory, at most once in a second: until somebody joins or the next start they are said
-to be classic.
+longest session has passed since the start.  If a start finds more than `groups_max` groups with
+members, the members of the rest are unknown and join again.  If there is no room for a group, those
+without members leave memory, at most once in a second; until somebody joins, or the next start,
+they are reported as classic.
 """
 
 import errno

@@ -1,4 +1,9 @@
-"""Who is at the other end of a connection, as the requests see it."""
+"""Peer: the other end of a connection, as requests see it.
+
+Who is logged in and how, which listener it came in by, what client it says that it is, its fetch
+session, its buckets of quotas, and the outbox for its replies.  Handlers get it with every request
+(call.py); the socket itself belongs to connections/, and nothing here reads or writes one.
+"""
 
 import math
 from collections.abc import Callable, Iterable

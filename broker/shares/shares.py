@@ -1,19 +1,19 @@
-"""The share groups' partitions of one broker: in memory while somebody fetches from them.
+"""The partitions of all share groups of one broker: in memory while somebody fetches from them.
 
-    first fetch   where the group stands, as written down; new to it: where share.auto.offset.reset
-                  says, written down before the first record is handed out
-    acknowledged  a control event; who said so is answered when it is durable
-    taken back    (released, lock over, session closed) available at once, written down beside
+    first fetch   the group's stored position; if it has none: where share.auto.offset.reset says,
+                  stored durably before the first record is handed out
+    acknowledged  a control event; the acknowledgement is answered when it is durable
+    taken back    (released, lock over, session closed) available at once, stored afterwards
     nobody fetches, nothing is acquired   it leaves memory
 
-A restart knows what was written down: what was acquired then is available again, as often delivered
-as it was when that was last written.  Kafka has the reset again at a restart where nothing was
-acknowledged yet; here no record is left out by that.
+A restart knows what was stored: records that were acquired are available again, with the delivery
+count that was stored last.  Kafka repeats the reset at a restart if nothing was acknowledged yet;
+here the stored start holds, and so no record is left out.
 
-Limits: `PARTITIONS_MAX` of them in memory (COORDINATOR_NOT_AVAILABLE); bytes of records on their
-way to readers (replies.py).  Where all of them have OFFSETS_MAX offsets that somebody works on, or
-works behind, each goes on with few records at a time.  So it does where the metadata of the broker
-is full, and a group begins no partition then that it has not (POLICY_VIOLATION).
+Limits: PARTITIONS_MAX in memory (COORDINATOR_NOT_AVAILABLE); bytes of records on their way to
+readers (replies.py).  If all of them together have OFFSETS_MAX offsets in work, or behind such,
+each continues with few records at a time.  The same holds while the broker's metadata is full, and
+a group then begins in no further partition (POLICY_VIOLATION).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,10 +1,10 @@
-"""What a data directory says before it is served: from its files to the state that stands.
+"""The start of a data directory: from its files to the state that is served.
 
     WAL read -> snapshot and events -> what is half made or half deleted removed
              -> what the WAL holds put back into its partitions -> the WAL begins anew
 
-Nothing is served before the end of it, and it may be interrupted anywhere: it begins again from
-what the WAL still holds, which goes last.
+Nothing is served before all of it is done.  It may be interrupted anywhere: the next start begins
+again from the WAL, which is emptied last.
 """
 
 import base64

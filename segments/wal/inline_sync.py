@@ -1,18 +1,18 @@
-"""A token bucket: how much of the loop's time syncs of its own thread may take (InlineSyncBudget).
+"""A token bucket: how much of the loop's time its own syncs may take (InlineSyncBudget).
 
     80 us, 95 us, 90 us ... ROW of them, the last one just now    quick
     3 ms now and then                                             quick
-    3 ms again and again: a part in BUDGET_DIVISOR of the time    not until it is less than that,
+    3 ms again and again: 1/BUDGET_DIVISOR of the time            not until it is less than that,
     300 ms                                                        and not before ROW more of them
 
-To hand a lone write to the writer's thread and to be woken by it costs as much as a quick disk
-takes for the sync.  But a loop that syncs stands still meanwhile.  So slow syncs draw on a budget
-of time: the bucket fills by one second in BUDGET_DIVISOR and holds BURST_S at most.  Where they
-have drawn more than it had, the disk is left to the thread until that has come back.  So the loop
-stands still in slow syncs for a part in BUDGET_DIVISOR of the time and BURST_S more at most, and
-for what the last one took beyond that, however slow the disk is.
+Why: to give a lone write to the writer's thread and be woken by it costs as much as the sync on a
+quick disk, so the loop syncs it itself.  But a loop that syncs does nothing else meanwhile.  So
+slow syncs draw on a budget of time: the bucket gains one second per BUDGET_DIVISOR seconds and
+holds at most BURST_S.  When they have drawn more than it had, syncs are left to the thread until
+that has come back.  So the loop stands still in slow syncs for at most that part of the time,
+BURST_S more, and what the last sync took beyond that, however slow the disk is.
 
-All syncs of a shard are looked at, whoever does them, and nothing else is: not who waits for the
+All syncs of a shard are looked at, whoever does them, and nothing else, such as who waits for the
 interpreter.  Without a clock nothing is ever quick.
 
 Changed by whoever syncs, one at a time; read by anybody.

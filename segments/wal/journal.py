@@ -1,22 +1,22 @@
-"""Wal: the write-ahead log of one data directory.
+"""Wal: the write-ahead log of one data directory, all shards of it.
 
-    open -> Replay -> (recovery puts it back, durably) -> absorbed -> submit, control ... -> close
+    open -> Replay -> (its caller puts it back) -> absorbed -> submit, control ... -> close
 
 | life | what may be called |
 |---|---|
-| opened | what `open` returned is put back by its caller; nothing is written yet |
+| opened | nothing is written yet: the caller puts back what `open` returned |
 | absorbed | everything |
 | closed | nothing; `empty` True: all logs are synced, there is nothing to replay |
 
-A partition is in the shard `xxh3_64(topic id, partition) % shards`, control events in shard 0.  The
-count may change between two starts: what the old shards hold is absorbed first.
+A partition is in the shard `xxh3_64(topic id, partition) % shards`, control events are in shard 0.
+The count may change between two starts: what the old shards hold is put back first.
 
-Checkpoint: sync the logs that have frames in the full files, have a snapshot taken when there are
-control events in them, then free the files, the oldest first.  It happens on a thread of its own
-when half of a shard's files are full.  What a file has of logs that cannot be synced is copied into
-a small file of its own first: they must not hold up the others.
+Checkpoint: sync the logs that have frames in full files, have a snapshot taken if there are control
+events in them, then free the files, oldest first.  It runs on a thread of its own when half of a
+shard's files are full.  Frames of logs that cannot be synced are first copied into a small file of
+their own (kept.py): they must not hold up the others.
 
-Invariant: a file is freed only after everything it says is durable elsewhere.
+Invariant: a file is freed only after everything in it is durable elsewhere.
 """
 
 import errno

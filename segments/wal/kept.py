@@ -3,21 +3,21 @@
     wal-17.log   | header | frame of A | frame of B | frame of A | frame of C | header |   full
     kept-17.log  | header | frame of A | frame of A | header |   A could not be synced
 
-    a checkpoint  copies out of a full file what it has of such logs, so that it can be used again
+    a checkpoint  copies such frames out of a full file, so that the file can be used again
     a start       writes what it could not put back, before it begins the log anew
 
-It is written whole, synced and renamed before the file it came from goes, and never again.  So,
-other than in a `wal-` file, nothing explains a byte in it that is no frame: it is damage, at its
-end, too.  Damage that a full file has already is copied as it is, so that a start tells of it.
+A kept file is written whole, synced and renamed before the file it came from is freed, and is never
+written again.  So, unlike in a `wal-` file, bytes in it that are no frame are damage, at its
+end, too.  Damage that the full file has is copied as it is, so that a start reports it.
 
 Its frames are older than those of every `wal-` file that exists.
 
     wal/shard-00/kept-17.log      the frames
-    wal/shard-00.kept-17          its marker, empty, in another directory: the file has to be there
+    wal/shard-00.kept-17          its marker, empty, in another directory: the file must exist
 
-The marker is durable before the file counts, so one that is gone is told as damage, whatever was
-written or freed since.  Once everything is put back the marker goes, then the file, then what is
-newer than its frames; each durable before the next.
+The marker is durable before the file counts, so a file that is gone is reported as damage, whatever
+was written or freed since.  When everything is put back the marker is removed, then the file, then
+what is newer than its frames; each durably before the next.
 """
 
 import re

@@ -1,32 +1,34 @@
 """What the WAL says at a start: frames by partition, control events, and what is missing.
 
-Every directory `shard-<nn>` that exists is read, whatever the number of shards is today: a
-partition is in one of them, because the files are absorbed before anything new is written.
+It reads and judges; nothing is changed (segments/replay/ puts the frames back).  Every directory
+`shard-<nn>` that exists is read, whatever the number of shards is today: a partition is in only one
+of them, because all files are put back before anything new is written.
 
 | found | means |
 |---|---|
-| a bad frame, good ones of a later group behind it | damage: it is missing, the others count |
+| a bad frame, good ones of a later group after it | damage: it is missing, the others count |
 | a bad frame, good ones of the same group | nobody was told, or damage: the good ones count |
 | bad bytes at the end | a torn write, or nothing |
-| ... and the trailer of a frame behind them | damage to the last frames of all: told as lost |
+| ... and the trailer of a frame after them | damage to the last frames of all: reported as lost |
 | a hole in a group that awaits a MARK, nothing of a later group | nobody was told: no damage |
 | a header that is not the file's | damage: a header is synced before its file gets the name |
 | the lsns jump between two files | a file is missing: damage |
-| the first frame of all does not stand at the begin | those in front of it are missing: see below |
+| the first frame of all is not at the beginning | those before it are missing: see below |
 | a `kept-` file | the frames of logs that could not be synced; older than all others (kept.py) |
 | ... and bytes in it that are no frame | damage, at its end as well: it was written whole |
 | ... that has its marker, and is not there | damage |
 
-Frames of an unacknowledged group may be among them: whoever replays may apply them or not, but each
-wholly.  Control events behind a hole in a group that nobody was told of are not returned: those in
-front of them are missing, and that is no loss.  Frames in front of a BARRIER of their partition are
-not returned, either.
+Frames of an unacknowledged group may be among those returned: whoever replays may apply them or
+not, but each wholly.  Not returned: control events after a hole in a group that nobody was told of
+(those before them are missing, and that is no loss), and frames before a BARRIER of their
+partition.
 
-A frame whose trailer is whole is lost by name: of a partition (`lost_below`) or of the metadata
-(`control_lost`).  Where not even that is left, `unnamed` says which partitions it may have been of.
+A lost frame whose trailer is whole is lost by name: of a partition (`lost_below`) or of the
+metadata (`control_lost`).  If no trailer is left `unnamed` says which partitions it may have been
+of.
 
-In front of the first frame of all no lsn says how many are missing.  They are damage where anything
-of a later group is there; else that frame's own group may have begun there, torn (`torn`).
+Before the first frame of all no lsn says how many are missing.  They are damage if anything of a
+later group is there; else that frame's own group may have begun there, torn (`torn`).
 """
 
 import re

@@ -5,28 +5,27 @@
 Group commit without a timer: the writer takes everything that waits when it comes, and what comes
 while it syncs is the next group.  Alone, a write waits for its own sync only.
 
-| file | who | next |
+| file | state | next |
 |---|---|---|
 | ready | made ahead, header durable (supply.py) | active |
 | active | the writer appends | full |
 | full | has frames whose segments may not be synced | free, when a checkpoint has synced them |
 
-Control events that lie in more than one page of a file may be torn by a power cut so that later
-ones are there and earlier ones are not, which looks like damage to what was acknowledged.  So a
-MARK is written and synced behind such a group before anybody is told of it: without one, it is
-known that nobody was.
+MARK: a power cut may tear control events that lie in more than one page so that later ones are
+there and earlier ones are not, which looks like damage to what was acknowledged.  So a MARK is
+written and synced after such a group before anybody is told of it: if it is missing, nobody was.
 
-A lone source whose shard is quick (inline_sync.py) may be written by its own thread
-(`commit_here`): the same group, by the same code, under the writer's lock.  That is refused, and
-nothing done, while anything else is queued or being written, after a failure, and where another
-file would be needed: whoever waits for room, a checkpoint or a slow disk is the thread.
+Lone writes: a lone source whose shard is quick (inline_sync.py) may be written by its own thread
+(`commit_here`): the same group, by the same code, under the writer's lock.  That is refused, with
+nothing done, while anything else is queued or being written, after a failure, and if another file
+would be needed: only the writer's thread waits for room, a checkpoint or a slow disk.
 
-After a failed write or sync: everybody in the group and in the queue is told, nothing more is
-written, that descriptor is never synced again.  `revive` goes on in another file, whose sync can
-be believed, and says there first which frames were given up (GIVEN_UP): what the failure left of
-them is neither applied nor missed.  That is synced before anything is written behind it, so a torn
-group never stands there without it.  Every partition that failed writes a BARRIER before it goes
-on, so earlier ones cannot come back over newer ones.
+Failure: after a failed write or sync everybody in the group and in the queue is told, nothing more
+is written, and that descriptor is never synced again.  `revive` continues in another file, whose
+sync can be believed, and writes there first which frames were given up (GIVEN_UP), so that what the
+failure left of them is neither applied nor missed.  That is synced before anything is written
+after it, so a torn group never stands there without it.  Every partition that failed writes a
+BARRIER before it continues, so earlier frames cannot replace newer ones.
 
 A start counts missing event numbers as damage.  Therefore control events that were given up, in a
 failure or for want of a file, are in a snapshot before the next one is written.
