@@ -15,7 +15,8 @@ A fetch of a session (fetch_session.py) is about all partitions of the session, 
 Who fetches as a follower (replica_id of 0 or more) needs CLUSTER_ACTION instead of READ, and is
 answered NOT_LEADER_OR_FOLLOWER, as by a Kafka where that replica is none of the partition's.
 
-Invariant: a waiting slot stands in the waiting list of each partition it asks for, or in none.
+Invariant: a waiting slot stands in the waiting list of each partition it asks for, or in none; one
+of thousands of partitions is entered piece by piece.
 """
 
 from collections.abc import Awaitable, Iterable
@@ -46,6 +47,8 @@ from .fetch_target import FetchTarget
 
 # Most partitions of one fetch; beyond it the connection is closed.
 PARTITIONS_MAX: Final = 20_000
+# So many of them are looked up before others may have their turn.
+_TARGETS_AT_ONCE: Final = 100
 # So many partitions of a fetch that is not answered count as a request of their own.
 PARTITIONS_PER_SLOT: Final = 10
 
@@ -112,19 +115,54 @@ class FetchSlot:
 
     def begin(self) -> None:
         """Answer at once, or wait for records."""
-        wait_ms = min(self._request.max_wait_ms, self._core.config.long_poll_max_ms)
-        is_wanted = wait_ms > 0 and self._request.min_bytes > 0
-        if self._core.is_draining or not is_wanted or self._owes() or self._is_ready():
+        if not self._may_wait() or self._is_ready():
             self._finish()
             return
         for target in self._targets:
             assert target.partition is not None, "a missing partition is ready at once"
             target.partition.fetches[self] = None
-        self._timed = True
-        self._core.deadlines.add(trio.current_time() + wait_ms / 1000, self)
+        self._wait()
         # The last check comes after the registration, so no wake-up can fall between.
         if self._is_ready():
             self._finish()
+
+    async def begin_paced(self) -> None:
+        """As `begin`, for thousands of partitions: others get their turn between."""
+        pace = Pace()
+        if not self._may_wait():
+            self._finish()
+            return
+        for target in self._targets:
+            if target.partition is not None:
+                target.partition.fetches[self] = None
+            # Looked at behind its registration; what went while others had their turn wakes nobody.
+            if self._has_news(target) or not self._is_served(target):
+                self._finish()
+                return
+            await pace.step()
+            if self.done:
+                return  # woken meanwhile, or abandoned: it stands in no list any more
+        self._wait()
+
+    def _may_wait(self) -> bool:
+        """Whether it waits where there is nothing to read."""
+        is_wanted = self._request.max_wait_ms > 0 and self._request.min_bytes > 0
+        return is_wanted and not self._core.is_draining and not self._owes()
+
+    def _wait(self) -> None:
+        wait_ms = min(self._request.max_wait_ms, self._core.config.long_poll_max_ms)
+        self._timed = True
+        self._core.deadlines.add(trio.current_time() + wait_ms / 1000, self)
+
+    def _is_served(self, target: FetchTarget) -> bool:
+        partition = target.partition
+        return partition is None or (
+            self._core.topics.served_partition(partition.topic, partition.index) is partition
+        )
+
+    def _has_news(self, target: FetchTarget) -> bool:
+        """Whether it is answered, now that this partition has been asked."""
+        return target.look() and (self._least <= 1 or self._is_enough_with(target))
 
     def wake(self, partition: Partition) -> None:
         if self.done:
@@ -133,8 +171,7 @@ class FetchSlot:
         # ask each of them a thousand times.
         if self._by_partition is None:
             self._by_partition = {target.partition: target for target in self._targets}
-        target = self._by_partition[partition]
-        if target.look() and (self._least <= 1 or self._is_enough_with(target)):
+        if self._has_news(self._by_partition[partition]):
             self._finish()
 
     def complete(self) -> None:
@@ -345,6 +382,9 @@ async def _open_and_fetch(
 ) -> None:
     # What may not be read is answered below, whether it exists or not.
     await core.topics.open_all(closed, lambda name: _may_read(core, peer, name))
+    if len(asked) > TARGETS_ON_LOOP_MAX:
+        await _begin_paced(core, peer, header, request, asked)
+        return
     _name_topics(core, header, asked)  # meanwhile a name may have become that of another topic
     _begin(core, peer, header, request, asked)
 
@@ -356,7 +396,43 @@ def _may_read(core: Core, peer: Peer, topic: str) -> bool:
 def _begin(
     core: Core, peer: Peer, header: RequestHeader, request: FetchRequest, asked: list[Asked]
 ) -> None:
+    _slot(core, peer, header, request, _targets(core, peer, header, request, asked)).begin()
+
+
+async def _begin_paced(
+    core: Core, peer: Peer, header: RequestHeader, request: FetchRequest, asked: list[Asked]
+) -> None:
+    """As `_begin`, for thousands of partitions: others get their turn between."""
+    pace = Pace()
+    targets: list[FetchTarget] = []
+    for start in range(0, len(asked), _TARGETS_AT_ONCE):
+        some = asked[start : start + _TARGETS_AT_ONCE]
+        _name_topics(core, header, some)  # by now: a name may be that of another topic
+        targets += _targets(core, peer, header, request, some)
+        await pace.step()
+    await _slot(core, peer, header, request, targets).begin_paced()
+
+
+def _slot(
+    core: Core,
+    peer: Peer,
+    header: RequestHeader,
+    request: FetchRequest,
+    targets: list[FetchTarget],
+) -> FetchSlot:
+    """Its place in the line of its connection."""
     core.counters.fetch_requests += 1
+    session = None if request.session_epoch == FINAL_EPOCH else peer.fetch_session
+    slot = FetchSlot(core, peer, header, request, targets, session)
+    peer.outbox.push(slot)
+    if further := slot.further:
+        peer.outbox.weigh(further)
+    return slot
+
+
+def _targets(
+    core: Core, peer: Peer, header: RequestHeader, request: FetchRequest, asked: list[Asked]
+) -> list[FetchTarget]:
     isolation = request.isolation_level
     if _is_follower(request):
         may = core.authorizer is None or core.authorizer.allows_cluster(peer, CLUSTER_ACTION)
@@ -364,26 +440,21 @@ def _begin(
         for target in targets:
             if not target.code:
                 target.partition, target.code = None, ErrorCode.NOT_LEADER_OR_FOLLOWER
-    elif core.authorizer is None:
-        targets = [_target(core, header, one, isolation, may_read=True) for one in asked]
-    else:
-        targets = []
-        looked_at: FetchRequestTopic | None = None
-        may = True
-        for one in asked:
-            topic = one[0]
-            if topic is not looked_at:
-                looked_at = topic
-                may = topic.topic == topic_ids.UNKNOWN or core.authorizer.allows(
-                    peer, READ, TOPIC, topic.topic
-                )
-            targets.append(_target(core, header, one, isolation, may_read=may))
-    session = None if request.session_epoch == FINAL_EPOCH else peer.fetch_session
-    slot = FetchSlot(core, peer, header, request, targets, session)
-    peer.outbox.push(slot)
-    if further := slot.further:
-        peer.outbox.weigh(further)
-    slot.begin()
+        return targets
+    if core.authorizer is None:
+        return [_target(core, header, one, isolation, may_read=True) for one in asked]
+    targets = []
+    looked_at: FetchRequestTopic | None = None
+    may = True
+    for one in asked:
+        topic = one[0]
+        if topic is not looked_at:
+            looked_at = topic
+            may = topic.topic == topic_ids.UNKNOWN or core.authorizer.allows(
+                peer, READ, TOPIC, topic.topic
+            )
+        targets.append(_target(core, header, one, isolation, may_read=may))
+    return targets
 
 
 def _is_follower(request: FetchRequest) -> bool:

@@ -6,6 +6,8 @@ from random import Random
 import pytest
 import trio
 
+from segbroker.broker.fetching import fetch, fetch_reply
+from segbroker.broker.loop.pace import Pace
 from segbroker.broker.peers import fetch_session
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
@@ -405,3 +407,44 @@ async def test_every_record_is_brought_once_whatever_the_session_does(seed: int)
             if not pending:
                 break
         assert got == produced
+
+
+@pytest.mark.parametrize("what", ["a record", "a deletion"])
+async def test_what_happens_while_a_large_fetch_begins_to_wait_is_told(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (fetch, fetch_reply):
+        monkeypatch.setattr(module, "TARGETS_ON_LOOP_MAX", 4)
+    async with (
+        serving() as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as other,
+    ):
+        await client.create("a", 6)
+        await client.create("b")
+        session = Session(client)
+        await session.fetch([("b", 0, 0), *(("a", n, 0) for n in range(6))])
+        happened = False
+
+        async def step(_: Pace) -> None:
+            """Others have their turn where it stands in the lists of the first four."""
+            nonlocal happened
+            entered = sum(1 for one in broker.core.topics.served.values() if one.fetches)
+            if happened or entered != 4:
+                return
+            happened = True
+            if what == "a record":
+                await other.produce("b", b"v")
+            else:
+                request = DeleteTopicsRequest(topic_names=["a"], timeout_ms=10_000)
+                await other.ask(request, DeleteTopicsResponse, 4)
+
+        monkeypatch.setattr(Pace, "step", step)
+        with trio.fail_after(60):
+            rows = await session.fetch(wait_ms=600_000)
+        if what == "a record":
+            assert values(rows["b", 0]) == [b"v"]
+        else:
+            codes = {row.error_code for row in rows.values()}
+            assert codes == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        assert not any(one.fetches for one in broker.core.topics.served.values())
