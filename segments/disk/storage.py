@@ -156,7 +156,10 @@ def write_temporary(storage: Storage, path: str, content: Buffer, *, synced: boo
     synced: False: nor is the content."""
     file = storage.open(path, create=True)
     try:
-        file.truncate(0)  # left over from a crash
+        # Left over from a crash.  Not where there is nothing: ext4 writes out what is truncated to
+        # nothing when it is closed, for each new partition.
+        if file.size():
+            file.truncate(0)
         if len(content):
             write_all(file, content, 0)
         if synced:
