@@ -113,18 +113,21 @@ async def list_transactions(
         is_open = known.started_ms >= 0
         return is_open and now_ms - known.started_ms > request.duration_filter
 
-    return ListTransactionsResponse(
-        unknown_state_filters=sorted(wanted - names - _OTHER_NAMES),
-        transaction_states=[
-            ListTransactionsResponseTransaction(
-                transactional_id=known.transactional_id,
-                producer_id=known.producer_id,
-                transaction_state=_NAMES[known.state],
-            )
-            for known in core.transactions.table.all()
-            if is_meant(known)
-        ],
+    response = ListTransactionsResponse(
+        unknown_state_filters=sorted(wanted - names - _OTHER_NAMES), transaction_states=[]
     )
+    pace = Pace()
+    for known in core.transactions.table.all():
+        if is_meant(known):
+            response.transaction_states.append(
+                ListTransactionsResponseTransaction(
+                    transactional_id=known.transactional_id,
+                    producer_id=known.producer_id,
+                    transaction_state=_NAMES[known.state],
+                )
+            )
+        await pace.step()
+    return response
 
 
 async def describe_producers(

@@ -22,6 +22,7 @@ Ids lie in buckets because a state is never changed in place: a change copies on
 list of buckets, not a hundred thousand ids.  Every function here is pure.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -101,7 +102,7 @@ class Transaction(NamedTuple):
     started_ms: int = -1
     """Wall clock of the first part of the open transaction."""
     partitions: Mapping[str, tuple[int, ...]] = {}
-    """By topic."""
+    """By topic, in order."""
     offsets: Mapping[str, tuple[tuple[Any, ...], ...]] = {}
     """By group: packed CommitRows that stand when the transaction commits, each with the last event
     that was handed over before it was staged."""
@@ -120,8 +121,10 @@ class Transaction(NamedTuple):
         return sum(map(len, self.partitions.values()))
 
     def has(self, topic: str, partition: int) -> bool:
-        """Whether the partition takes part."""
-        return partition in self.partitions.get(topic, ())
+        """Whether the partition takes part: asked for each batch."""
+        indexes = self.partitions.get(topic, ())
+        place = bisect_left(indexes, partition)
+        return place < len(indexes) and indexes[place] == partition
 
     def pack(self) -> list[object]:
         """As it stands in the event and in the snapshot."""
@@ -164,7 +167,7 @@ def unpack_transaction(transactional_id: str, row: list[Any]) -> Transaction:
         State(state),
         at_ms,
         started_ms,
-        {topic: tuple(indexes) for topic, indexes in partitions.items()},
+        {topic: tuple(sorted(indexes)) for topic, indexes in partitions.items()},
         {group: tuple(map(tuple, rows)) for group, rows in offsets.items()},
         None if ending is None else Ending(*ending),
         boot,
