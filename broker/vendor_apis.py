@@ -91,6 +91,7 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
         "lanes_busy": core.lanes.busy,
         "counters": asdict(core.counters),
         "storage": asdict(core.topics.manager.statistics()),
+        "metadata_unsettled": core.topics.manager.why_unsettled,
         "read_only": list(islice(_read_only(core), READ_ONLY_MAX)),
         "not_opened": list(islice(_not_opened(core), READ_ONLY_MAX)),
         "wal": asdict(core.topics.manager.wal.statistics()),

@@ -58,7 +58,7 @@ def lock_directory(storage: Storage, root: str) -> StorageLock | None:
     if not storage.exists(f"{root}/LOCK"):
         return None
     try:
-        return storage.lock(f"{root}/LOCK")
+        return storage.lock(f"{root}/LOCK", only_looks=True)
     except BlockingIOError as exc:
         raise DataDirectoryLocked(root) from exc
 

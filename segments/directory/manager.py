@@ -396,6 +396,11 @@ class DiskManager:
         return self._metadata.is_settled
 
     @property
+    def why_unsettled(self) -> str | None:
+        """Why changes of the metadata are refused at present; None: they are not."""
+        return self._metadata.why_unsettled
+
+    @property
     def is_metadata_full(self) -> bool:
         """Whether there is so much of it that clients are to add nothing that they make up."""
         return self._metadata.is_full

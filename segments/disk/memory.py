@@ -186,7 +186,7 @@ class MemoryStorage:
             directory = self._directory(path)
             directory.durable = dict(directory.names)
 
-    def lock(self, path: str) -> MemoryLock:
+    def lock(self, path: str, *, only_looks: bool = False) -> MemoryLock:
         self.open(path, create=True).close()
         with self.mutex:
             if path in self._locks:

@@ -176,11 +176,11 @@ class PosixStorage:
         finally:
             os.close(fd)
 
-    def lock(self, path: str) -> PosixLock:
+    def lock(self, path: str, *, only_looks: bool = False) -> PosixLock:
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         except OSError as exc:
-            if exc.errno != errno.EROFS:
+            if exc.errno != errno.EROFS or not only_looks:
                 raise
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # of a backup that is looked at
         try:

@@ -104,8 +104,11 @@ class Storage(Protocol):
 
     def fsync_dir(self, path: str) -> None: ...
 
-    def lock(self, path: str) -> StorageLock:
-        """Take the lock file `path`, made if missing; BlockingIOError when somebody has it."""
+    def lock(self, path: str, *, only_looks: bool = False) -> StorageLock:
+        """Take the lock file `path`, made if missing; BlockingIOError when somebody has it.
+
+        only_looks: whoever takes it writes nothing: also where nothing can be written.
+        """
         ...
 
     def random_bytes(self, count: int) -> bytes:

@@ -95,11 +95,17 @@ class MetadataLog:
         self._saved_size = 0
         self._doubts = 0
         self._doubts_settled = 0
+        self._why = ""
 
     @property
     def is_settled(self) -> bool:
         """Whether no event is in doubt."""
         return self._doubts == self._doubts_settled
+
+    @property
+    def why_unsettled(self) -> str | None:
+        """What failed last while an event is in doubt; None: none is."""
+        return None if self.is_settled else self._why
 
     @property
     def last_seq(self) -> int:
@@ -197,8 +203,8 @@ class MetadataLog:
                 wait = self._log.control(*payloads)
         try:
             wait()
-        except OSError:
-            self._failed(events)
+        except OSError as exc:
+            self._failed(events, exc)
             self.settle()
             raise
         return self._happened(events)
@@ -211,7 +217,7 @@ class MetadataLog:
             if error is None:
                 self._happened(events)
             else:
-                self._failed(events)
+                self._failed(events, error)
             done(error)
 
         with self._order:
@@ -274,8 +280,9 @@ class MetadataLog:
         for event in ready:
             del self._ahead[event.seq]
 
-    def _failed(self, events: Sequence[Event]) -> None:
+    def _failed(self, events: Sequence[Event], error: OSError) -> None:
         with self._lock:
+            self._why = str(error)
             for event in events:
                 self._pending.pop(event.seq, None)
             self._doubts += 1
@@ -313,6 +320,7 @@ class MetadataLog:
             try:
                 self.save()
             except OSError as exc:
+                self._why = str(exc)
                 log.warning("metadata_unsettled", folder=self._folder, error=str(exc))
         return self.is_settled
 

@@ -1,10 +1,13 @@
 """Which apis there are and who serves them; segbroker's own requests."""
 
+import errno
 from typing import Any
 
 import pytest
+import trio
 
 from segbroker.broker.requests import ANSWERS, SLOW_ANSWERS, WAITING_ANSWERS
+from segbroker.cli.broker_status import concerns
 from segbroker.protocol.api_keys import SERVED, ApiKey
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import (
@@ -17,6 +20,7 @@ from segbroker.protocol.messages_core import (
 from segbroker.protocol.messages_groups import FindCoordinatorRequest, FindCoordinatorResponse
 from segbroker.protocol.vendor import VendorKey
 
+from ..support.gated_storage import GatedStorage
 from ..support.wire_client import (
     batch,
     connect,
@@ -153,3 +157,26 @@ async def test_a_vendor_request_is_refused_with_code_class_and_detail(
         assert error["code"] == code
         assert error["class"] == ErrorCode.of(code).name
         assert error["detail"]
+
+
+async def test_the_server_tells_why_its_metadata_cannot_be_written() -> None:
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=10) as broker,
+        connect(broker.address) as client,
+    ):
+
+        async def told() -> object:
+            return (await client.ask_vendor(VendorKey.SERVER_INFO, {}))["metadata_unsettled"]
+
+        assert await told() is None
+        disk.sync_error = OSError(errno.EIO, "the disk is gone")
+        code, _ = await client.try_create("t")
+        assert code == ErrorCode.KAFKA_STORAGE_ERROR
+        info: dict[str, Any] = await client.ask_vendor(VendorKey.SERVER_INFO, {})
+        (line,) = [line for line in concerns(info) if "metadata" in line]
+        assert line.endswith("the disk is gone")
+        disk.sync_error = None
+        with trio.fail_after(60):
+            while await told() is not None:
+                await trio.lowlevel.checkpoint()

@@ -492,7 +492,7 @@ class Mount:
         self.sync_time("fsync_dir", path)
         directory.synced(changes)
 
-    def lock(self, path: str) -> MountLock:
+    def lock(self, path: str, *, only_looks: bool = False) -> MountLock:
         self.open(path, create=True).close()
         if path in self.disk.locks:
             raise BlockingIOError(errno.EWOULDBLOCK, "locked", path)

@@ -2,11 +2,14 @@
 
 import os
 import signal
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from segbroker.cli.exit_codes import ExitCode
 from segbroker.client import Admin, Consumer, Producer, SegbrokerError
 
 from ..faults.full_disk import small_disk
@@ -82,3 +85,18 @@ def fill_and_recover(folder: Path, durability: str) -> None:
     with running(folder / "data") as daemon:
         assert read(daemon)[: len(values)] == values
     assert "given_up" in daemon.log.read_text()
+
+
+def test_a_start_on_a_read_only_file_system_ends_with_its_error(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", SIZE_MIB) as folder:
+        with running(folder / "data") as daemon, Admin(daemon.address) as admin:
+            admin.create_topic("t", partitions=1)
+        subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+        command = [sys.executable, "-m", "segbroker.cli", "serve", "--listen", "127.0.0.1:0"]
+        ended = subprocess.run(
+            [*command, "--data", str(folder / "data")], capture_output=True, text=True, timeout=120
+        )
+        assert ended.returncode == ExitCode.SYSTEM
+        assert f"{folder}/data/LOCK: Read-only file system" in ended.stderr
+        looked = [sys.executable, "-m", "segbroker.cli", "verify", str(folder / "data")]
+        assert subprocess.run(looked, capture_output=True, timeout=120).returncode == 0
