@@ -12,13 +12,14 @@ One task looks at all connections once per tick instead of a timer per connectio
 comparisons, and nobody needs these limits to be exact to better than a quarter.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Final
 
 import trio
 
 from ..configuration.config import BrokerConfig
 from ..core import Core
+from ..loop.pace import Pace
 from .connection import Connection
 
 _TICK_MAX_S: Final = 1.0
@@ -30,13 +31,16 @@ def tick_seconds(config: BrokerConfig) -> float:
     return min(_TICK_MAX_S, min(ms for ms in limits if ms > 0) / 4000)
 
 
-async def watch(core: Core, connections: Iterable[Connection]) -> None:
+async def watch(core: Core, connections: Collection[Connection]) -> None:
     """Look at the connections for ever."""
     while True:
         await trio.sleep(tick_seconds(core.config))
         now = trio.current_time()
+        pace = Pace()
         for connection in list(connections):
-            look(core.config, connection, now)
+            if connection in connections:  # it has not ended while others had their turn
+                look(core.config, connection, now)
+            await pace.step()
 
 
 def look(config: BrokerConfig, connection: Connection, now: float) -> None:

@@ -3,13 +3,16 @@
 import socket
 import struct
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 
 import pytest
 import trio
+import trio.testing
 
 from segbroker.broker.access import closing_lines
 from segbroker.broker.configuration.logs import NAME_TOLD_MAX
 from segbroker.broker.groups.classic_members import METADATA_MAX
+from segbroker.broker.loop.pace import Pace
 from segbroker.protocol.messages_core import (
     FetchResponse,
     MetadataRequest,
@@ -123,6 +126,33 @@ async def test_no_connection_is_closed_for_being_idle_where_that_is_switched_off
             await other.ask(fetch_request("t", 0, wait_ms=30), FetchResponse, 12)
         await idle.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
         assert events.named("idle_timed_out") == []
+
+
+async def test_the_watchdog_gives_way_and_leaves_alone_who_has_ended_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, events: Events
+) -> None:
+    async with serving(send_timeout_ms=40) as broker:
+        core, ended = broker.core, trio.Event()
+        streams = [await trio.open_tcp_stream(*broker.address) for _ in range(3)]
+        with trio.fail_after(60):
+            while core.open_connections() < len(streams):
+                await trio.lowlevel.checkpoint()
+
+        async def step(_: Pace) -> None:
+            """One of them is closed: the others go."""
+            if not ended.is_set() and events.named("handshake_timed_out"):
+                for stream in streams:
+                    await stream.aclose()
+                while core.open_connections():
+                    await trio.lowlevel.checkpoint()
+                ended.set()
+
+        monkeypatch.setattr(Pace, "step", step)
+        core.config = replace(core.config, handshake_timeout_ms=1)
+        with trio.fail_after(60):
+            await ended.wait()
+        await trio.testing.wait_all_tasks_blocked()  # the rest of the round
+        assert core.counters.connections_refused == 1
 
 
 async def test_a_reader_that_takes_nothing_is_closed_and_the_rest_is_served(
