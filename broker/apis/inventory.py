@@ -14,6 +14,7 @@ that are not open stay so; their files are looked at.
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Final
 
 from segbroker.protocol.errors import ErrorCode
@@ -133,24 +134,25 @@ async def describe_log_dirs(
             await pace.step()
             once.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
         asked = [(name, list(indexes)) for name, indexes in once.items()]
-    topics = []
-    for name, indexes in asked:
-        await pace.step()
-        rows = []
-        for start in range(0, len(indexes), _SIZES_AT_ONCE):
-            some = indexes[start : start + _SIZES_AT_ONCE]
-            sizes = await core.lanes.run(core.topics.manager.partitions.sizes, name, some)
-            rows += [
+    topics: dict[str, DescribeLogDirsResponseTopic] = {}
+    places = ((name, index) for name, indexes in asked for index in indexes)
+    while some := list(islice(places, _SIZES_AT_ONCE)):
+        sizes = await core.lanes.run(core.topics.manager.partitions.sizes, some)
+        for (name, index), size in zip(some, sizes, strict=True):
+            if size is None:
+                continue
+            if name not in topics:
+                topics[name] = DescribeLogDirsResponseTopic(name=name, partitions=[])
+            topics[name].partitions.append(
                 DescribeLogDirsResponsePartition(
                     partition_index=index, partition_size=size, offset_lag=0, is_future_key=False
                 )
-                for index, size in zip(some, sizes, strict=True)
-                if size is not None
-            ]
-        if rows:
-            topics.append(DescribeLogDirsResponseTopic(name=name, partitions=rows))
+            )
+        await pace.step()
     root = core.topics.manager.root
-    directory = DescribeLogDirsResponseDirectory(log_dir=log_dir(core), topics=topics)
+    directory = DescribeLogDirsResponseDirectory(
+        log_dir=log_dir(core), topics=list(topics.values())
+    )
     with suppress(OSError):  # then it is as unknown as where there is no disk
         space = await core.lanes.run(core.topics.manager.storage.space, root)
         if space is not None:

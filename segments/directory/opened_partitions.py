@@ -139,12 +139,12 @@ class OpenedPartitions:
         self._each(close_one, range(len(taken)))
         return [(handler, failed.get(place)) for place, handler in enumerate(taken)]
 
-    def sizes(self, topic: str, partitions: Iterable[int]) -> list[int | None]:
+    def sizes(self, places: Iterable[tuple[str, int]]) -> list[int | None]:
         """Bytes of the log files of each; None: it cannot be read, or there is none.
 
         What is not open stays so.  Blocking: for lanes.
         """
-        return [self._size(topic, partition) for partition in partitions]
+        return [self._size(topic, partition) for topic, partition in places]
 
     def _size(self, topic: str, partition: int) -> int | None:
         meta, handler = self._topics().get(topic), self.handlers.get((topic, partition))
