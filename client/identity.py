@@ -19,7 +19,7 @@ from .accumulator import Accumulator
 from .backoff import Backoff
 from .batches import SEQUENCES
 from .engine import Engine
-from .errors import PeerError, SegbrokerError, UnsupportedByBroker, broker_error
+from .errors import BrokerError, PeerError, UnsupportedByBroker, broker_error
 from .producer_batch import PartitionQueue
 from .spoken import Reply
 
@@ -32,6 +32,8 @@ class Identity:
     def __init__(self, engine: Engine, accumulator: Accumulator, random: Random) -> None:
         self.producer_id = -1
         self.epoch = -1
+        self.refusal: BrokerError | None = None
+        """Why there is none yet, as far as a broker has said it."""
         self._engine = engine
         self._accumulator = accumulator
         # A transactional producer's: its transactions ask, see there.
@@ -85,9 +87,9 @@ class Identity:
                     self._backoff.reset()
                     self.take(reply.producer_id, reply.producer_epoch)
                     return
-                error: SegbrokerError = broker_error(code, "producer id")
-                if not error.retryable:
-                    self._accumulator.break_off(error)
+                self.refusal = broker_error(code, "producer id")
+                if not self.refusal.retryable:
+                    self._accumulator.break_off(self.refusal)
                     return
             self._due_ms = at_ms + self._backoff.next_delay_ms()
 
@@ -103,6 +105,7 @@ class Identity:
         """Be this producer from now on; partitions without answers outstanding at once."""
         self.producer_id = producer_id
         self.epoch = epoch
+        self.refusal = None
         for topic in self._accumulator.topics.values():
             for queue in topic.partitions.values():
                 if not queue.in_flight and not _may_be_there(queue):

@@ -471,6 +471,8 @@ class Producing:
                 )
                 if batch.refusal is not None:
                     message += f"; the last one failed: {batch.refusal}"
+                elif self._identity.is_missing and self._identity.refusal is not None:
+                    message += f"; {self._identity.refusal}"
                 self._give_up(batch, TimedOut(message))
 
 

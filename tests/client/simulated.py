@@ -184,6 +184,7 @@ class Cluster:
         self.topics: dict[str, list[Partition]] = {}
         self.topic_ids: dict[str, UUID] = {}
         self.brokers = {number: Broker(number, self) for number in range(1, brokers + 1)}
+        self.producer_id_error = 0
         self.auto_create = True
         self.next_producer_id = 1000
         # What the next answers call the first partition of each topic.
@@ -343,6 +344,11 @@ class Broker:
             case MetadataRequest():
                 return self._metadata(request), version
             case InitProducerIdRequest():
+                if code := self.cluster.producer_id_error:
+                    refused = InitProducerIdResponse(
+                        error_code=code, producer_id=-1, producer_epoch=-1
+                    )
+                    return refused, version
                 self.cluster.next_producer_id += 1
                 return (
                     InitProducerIdResponse(

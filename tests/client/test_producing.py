@@ -311,6 +311,22 @@ def test_records_that_are_not_acknowledged_in_time_are_handed_back() -> None:
     assert "topic 'a', partition 0" in str(record.error)
 
 
+def test_who_is_given_no_producer_id_is_told_why() -> None:
+    world = World()
+    world.cluster.producer_id_error = ErrorCode.KAFKA_STORAGE_ERROR
+    sender = Sender(world, delivery_timeout_ms=5_000)
+    sender.send("a", b"lost")
+    sender.flush()
+    (record,) = sender.accumulator.take_undelivered()
+    assert isinstance(record.error, TimedOut)
+    said = f"0 attempts; producer id: {ErrorCode.KAFKA_STORAGE_ERROR.description}"
+    assert str(record.error).endswith(said)
+    world.cluster.producer_id_error = 0
+    sender.send("a", b"sent")
+    sender.flush()
+    assert world.stored("a") == [b"sent"]
+
+
 def test_after_a_time_out_the_partition_goes_on() -> None:
     world = World()
     sender = Sender(world, delivery_timeout_ms=5_000)
