@@ -175,7 +175,11 @@ class DirectoryChecker:
 
     def _room(self, metadata: Metadata, wal: Replay) -> Iterator[Finding]:
         """What a start lacks on this volume."""
-        space = self._storage.space(self._root)
+        try:
+            space = self._storage.space(self._root)
+        except OSError as exc:
+            yield note(self._root, f"the room of its volume cannot be asked for: {exc}", "nothing")
+            return
         if space is None:
             return
         room = room_to_start(self._storage, self._root, wal, metadata)

@@ -209,8 +209,12 @@ class ShardFiles:
 
 def is_short(storage: Storage, folder: str, file_bytes: int) -> bool:
     """Whether the volume has no room for the spare files of a shard: then it needs what others have
-    more of.  Raises OSError."""
-    space = storage.space(folder)
+    more of.  One that cannot be asked is told, and has room."""
+    try:
+        space = storage.space(folder)
+    except OSError as exc:
+        log.warning("room_not_known", path=folder, error=str(exc))
+        return False
     return space is not None and space.usable < SPARE_FILES * file_bytes
 
 

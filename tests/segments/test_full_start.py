@@ -134,6 +134,31 @@ def test_the_reserve_is_not_made_of_the_last_room() -> None:
     manager.close()
 
 
+class Silent(MemoryStorage):
+    """Its room cannot be asked for."""
+
+    def space(self, path: str) -> Space | None:
+        raise OSError(errno.ENOSYS, "Function not implemented", path)
+
+
+def test_a_volume_whose_room_cannot_be_asked_for_is_used_and_checked() -> None:
+    disk = Silent()
+    manager = manager_on(disk)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig({"durability": "fsync"}))
+    for number in range(150):
+        append(manager, b"%d" % number * 500)
+    numbers = manager.wal.statistics()
+    assert numbers.checkpoints > 2
+    assert numbers.files_full < 2, "what is full is freed"
+    killed = Silent()
+    killed._root = disk.after_kill()._root
+    assert not [one for one in DirectoryChecker(killed, DATA, 1_000).check() if one.is_damage]
+    manager = manager_on(killed)
+    manager.open()
+    assert see_handler(manager.get_handler("t", 0)).end == 150
+
+
 def test_a_ready_file_that_was_given_back_is_not_missed_by_the_next_start() -> None:
     disk = MemoryStorage()
     wal, _ = begun(disk)
