@@ -66,6 +66,7 @@ class Supply:
         """
         with self._room:
             self._starves = True  # before anybody is asked, who could answer before we wait
+            self._make_error = None  # of an earlier try, that nobody waited for
         self.prepare_soon()
         try:
             with self._room:

@@ -291,6 +291,31 @@ def test_who_waits_for_a_file_that_is_being_made_is_not_refused_for_want_of_room
     maker.close()
 
 
+def test_who_asks_for_a_file_is_not_refused_for_one_that_could_not_be_made_earlier() -> None:
+    disk = GatedStorage()
+    files = ShardFiles(disk, f"{ROOT}/shard-00", 0, SMALL.file_bytes)
+    files.open()
+    maker = Housekeeper(threaded=True)
+    supply = Supply(
+        files,
+        files_max=2,
+        threaded=True,
+        maker=maker,
+        checkpoint_soon=lambda: None,
+        next_sequence=0,
+    )
+    disk.sync_error = OSError(errno.ENOSPC, "no space")
+    supply.prepare_soon()
+    maker.wait_idle()
+    disk.sync_error = None
+    disk.syncs.clear()  # the maker takes its time
+    thread, told = asking(supply)
+    thread.join(0.2)  # who is refused hears of it at once
+    disk.syncs.set()
+    assert isinstance(told.get(timeout=60), WalFile)
+    maker.close()
+
+
 def test_who_waits_for_room_is_not_refused_for_what_was_mended_before() -> None:
     # A checkpoint freed nothing | a file was made all the same, and taken | another is waited for
     waiting = Waiting(refused_before=True)
