@@ -9,7 +9,7 @@ anybody was told of them is decided over all files, in replay.py.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from segbroker.protocol.record_batch import InvalidBatch, iter_batches, read_header
 
@@ -26,7 +26,10 @@ from .frames import (
     Header,
     frame_at,
 )
-from .trailers import TRAILER_SIZE, Trailer, trailers_in
+from .trailers import TRAILER_SIZE, Trailer, trailer_at, trailers_in
+
+SUMMED_IN_VAIN_MAX: Final = 8
+"""Times the bytes of a file."""
 
 
 class Suspect(NamedTuple):
@@ -211,13 +214,26 @@ def _end_of(payload: memoryview, base_offset: int) -> int:
 def _resume(
     data: memoryview, position: int, header: Header, after: int
 ) -> tuple[int, Frame | None]:
-    """The first valid frame behind `position` with an lsn above `after`, wherever it begins."""
+    """The first valid frame behind `position` with an lsn above `after`, wherever it begins.
+
+    Records that somebody sent may look like frames, each as long as the file: so few that are none
+    are summed, and behind those only what has its trailer, for which one has to know the salt.
+    """
     content = data.obj if isinstance(data.obj, bytes | bytearray) else bytes(data)
     found = content.find(FRAME_MAGIC, position + 1, len(data))
+    room = SUMMED_IN_VAIN_MAX * len(data)
     while found >= 0:
         if int.from_bytes(data[found + 16 : found + 24], "big") > after:
-            frame = frame_at(data, found, header.salt, header.trailer_size)
-            if frame is not None:
-                return found, frame
+            size = int.from_bytes(data[found + 4 : found + 8], "big")
+            if room > 0 or _has_trailer(data, found, size, header.salt):
+                frame = frame_at(data, found, header.salt, header.trailer_size)
+                if frame is not None:
+                    return found, frame
+                room -= min(size, len(data) - found)
         found = content.find(FRAME_MAGIC, found + 1, len(data))
     return position, None
+
+
+def _has_trailer(data: memoryview, position: int, size: int, salt: int) -> bool:
+    trailer = trailer_at(data, position + size - TRAILER_SIZE, salt)
+    return trailer is not None and trailer.position == position

@@ -7,6 +7,8 @@ from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.disk.storage import read_file
 from segbroker.segments.errors import UnsupportedFormat
 from segbroker.segments.wal.frames import (
+    FRAME,
+    FRAME_MAGIC,
     FRAME_SIZE,
     FRAMES_BEGIN,
     HEADER_COPY,
@@ -18,6 +20,7 @@ from segbroker.segments.wal.frames import (
     FrameType,
     Header,
     decode_header,
+    encode_frame,
     header_blocks,
 )
 from segbroker.segments.wal.journal import WalConfig
@@ -39,6 +42,32 @@ def test_every_flipped_bit_of_a_header_leaves_its_copy() -> None:
             file.pwrite(bytes([before[place] ^ 1 << bit]), place)
             assert content(replayed(disk)) == b"one"
         file.pwrite(before[place : place + 1], place)
+
+
+def test_records_that_look_like_frames_are_not_summed_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # What a file had before it was used again: as many begin in it as there is room, and end there.
+    header = Header(0, 1 << 16, 1, salt=7)
+    data = bytearray(header.size)
+    for position in range(FRAMES_BEGIN, header.frames_end - FRAME_SIZE, FRAME_SIZE):
+        size = header.frames_end - position
+        like = FRAME.pack(FRAME_MAGIC, size, 1, 0, 0, 0, 1 << 40, bytes(16), 0, 0, 0, 0)
+        data[position : position + FRAME_SIZE] = like
+    whole = b"".join(encode_frame(Frame(FrameType.CONTROL, payload=b"event"), 3, 0, header.salt))
+    data[1 << 15 : (1 << 15) + len(whole)] = whole
+    summed = 0
+    digest = xxhash.xxh3_64_intdigest
+
+    def counted(part: memoryview, seed: int) -> int:
+        nonlocal summed
+        summed += len(part)
+        return digest(part, seed)
+
+    monkeypatch.setattr(xxhash, "xxh3_64_intdigest", counted)
+    found = scan_file(memoryview(data), header)
+    assert [bytes(frame.payload) for frame in found.frames] == [b"event"]
+    assert summed < 40 * len(data), "and not a thousand times"
 
 
 def lettered(groups: int) -> MemoryStorage:
