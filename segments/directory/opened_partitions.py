@@ -171,6 +171,7 @@ class OpenedPartitions:
             handlers = [self.handlers.pop(key) for key in keys if key in self.handlers]
         for handler in handlers:
             handler.close(checkpoint=False)
+        self._wal.forget(meta.topic_id.bytes, meta.partitions)
 
     def meta(self, name: str) -> TopicMeta:
         """Raises UnknownTopic."""

@@ -356,7 +356,7 @@ class DiskHandler(MendingPartition):
         return True
 
     def _vouch(self, opened: PartitionLog, end_offset: int) -> None:
-        if self.config.durability is not Durability.EPHEMERAL:
+        if self.config.durability is not Durability.EPHEMERAL and not opened.is_closed:
             self._journaling.vouch(opened, end_offset)
 
     def _advance(self, end_offset: int) -> None:

@@ -232,6 +232,11 @@ class Wal:
         )
         self.shard_of(topic_id, partition).ride(frame)
 
+    def forget(self, topic_id: bytes, partitions: int) -> None:
+        """A topic is gone: nothing is said of its partitions any more."""
+        for partition in range(partitions):
+            self.shard_of(topic_id, partition).forget((topic_id, partition))
+
     # Keeping house
 
     def _checkpoint_soon(self) -> None:

@@ -235,6 +235,12 @@ class Shard:
         with self._counting:
             self._riders[frame.key] = frame
 
+    def forget(self, key: tuple[bytes, int]) -> None:
+        """The partition is gone: nothing vouches for it any more."""
+        with self._counting:
+            for frames in (self._riders, self._ends, *(full.ends for full in list(self.full))):
+                frames.pop(key, None)
+
     def write(self, frames: list[Frame]) -> None:
         """Make these frames durable.  Blocking.  Raises OSError."""
         self.begin(frames)()
@@ -382,7 +388,7 @@ class Shard:
         if self._riders:
             with self._counting:
                 self._riding, self._riders = self._riders, {}
-            self._ends.update(self._riding)
+                self._ends.update(self._riding)
             group.add_request(BlockingRequest(list(self._riding.values()), self._ridden))
         for item in items:
             if isinstance(item, Request):

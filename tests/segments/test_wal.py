@@ -3,15 +3,19 @@
 import errno
 import threading
 
+from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.disk.posix import PosixStorage
 from segbroker.segments.disk.storage import read_file
+from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.frames import FrameType, decode_header
 from segbroker.segments.wal.journal import Wal, WalConfig
 from segbroker.segments.wal.pending import Pending
+from segbroker.segments.wal.replay import replay
 from segbroker.segments.wal.scanning import scan_file
 
 from ..support.gated_storage import GatedStorage
+from .tools import append, batch_of
 from .wal_writing import ROOT, SMALL, TOPIC, Writer, at_once, begun, content, replayed, until
 
 
@@ -148,6 +152,25 @@ def test_the_end_of_a_synced_log_is_known_as_long_as_there_is_a_wal() -> None:
         writer.append(bytes([number]) * 1000)
     frames = replayed(disk.after_power_cut()).partitions.get((TOPIC, 5), [])
     assert {frame.base_offset for frame in frames} == {77}
+
+
+def test_nothing_is_said_of_the_logs_of_a_topic_that_is_gone() -> None:
+    disk = MemoryStorage()
+    manager = DiskManager("/data", storage=disk, flushers=0, now_ms=1_000)
+    manager.open()
+    config = TopicConfig({"durability": "fsync"})
+    for name in ("a", "b", "c"):
+        manager.create_topic(name, 2, config)
+        for partition in range(2):
+            append(manager.get_handler(name, partition), batch_of(b"value"))
+            manager.get_handler(name, partition).sync()
+        manager.delete_topic(name)
+    stays = manager.create_topic("stays", 1, config)
+    for _ in range(200):
+        append(manager.get_handler("stays", 0), batch_of(bytes(1_000)))
+    assert manager.wal.statistics().checkpoints > 2
+    found = replay(disk.after_kill(), "/data/wal")
+    assert {topic_id for topic_id, _ in found.partitions} == {stays.topic_id.bytes}
 
 
 def test_a_barrier_voids_the_frames_of_its_partition_and_no_others() -> None:
