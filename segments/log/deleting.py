@@ -102,6 +102,8 @@ def unlink_doomed(log: PartitionLog, limit: int | None = None) -> int:
     A file that cannot be unlinked is left to the next opening.  Raises nothing.
     """
     with log.seal_lock:
+        if log.is_closed:
+            return 0  # its topic may be gone, and another of that name have files called so
         if log.is_superseded or not log.doomed:
             return 0
         numbers, log.doomed = log.doomed[:limit], log.doomed[len(log.doomed[:limit]) :]

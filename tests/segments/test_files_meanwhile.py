@@ -4,6 +4,7 @@ reader may finish with it, nobody else may get it."""
 from collections.abc import Callable
 
 from segbroker.protocol.record_batch import GapReason
+from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.errors import CorruptSegment
 from segbroker.segments.log.deleting import evict, unlink_doomed
@@ -112,6 +113,23 @@ def test_a_segment_that_a_reader_opened_right_before_it_was_unlinked_does_not_st
     assert offsets_in(buffer[: plan.read(buffer)]) == [0], "what was planned before"
     unlink_doomed(log.handler._log)
     assert not len(log.manager.files)
+
+
+def test_what_is_left_of_a_deleted_topic_takes_no_file_of_another_of_its_name() -> None:
+    disk = MemoryStorage()
+    log = Compacted(disk, cleanup_policy="delete", durability="disk")
+    for number in range(12):
+        log.send((b"k", b"%03d" % number + b"v" * 100))
+    log.seal()
+    deleted = log.handler._log
+    evict(deleted, 2, GapReason.TTL)
+    log.manager.delete_topic("t")
+    log.manager.create_topic("t", 1, log.config)
+    log.send((b"k", b"new"))
+    unlink_doomed(deleted)  # as the house keeper does, behind `evict`
+    log.manager = DiskManager("/data", storage=disk.after_kill(), flushers=0, now_ms=log.now_ms)
+    log.manager.open()
+    assert [record.value for record in log.records()] == [b"new"]
 
 
 class SlowStorage(MemoryStorage):
