@@ -87,7 +87,7 @@ def put_aside(storage: Storage, root: str, orphan: Orphan, mark: str) -> str:
 def _partitions(root: str, topic: str, folders: list[str]) -> Iterator[tuple[int, LogPaths]]:
     for folder in folders:
         number = folder.removeprefix("partition_")
-        if folder != number and number.isdecimal():
+        if number.isdecimal() and folder == f"partition_{int(number)}":
             yield int(number), partition_paths(root, topic, int(number))
 
 

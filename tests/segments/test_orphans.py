@@ -1,5 +1,6 @@
 """Directories of no topic: what a start removes, and what it never does."""
 
+from segbroker.segments.checks.directory_check import DirectoryChecker
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage, _Directory
 
@@ -69,6 +70,17 @@ def test_records_of_a_topic_that_nobody_deleted_are_set_aside_and_not_removed() 
 def manager_on_again(disk: MemoryStorage, manager: DiskManager) -> list[tuple[str, str]]:
     manager.close()
     return what(manager_on(disk))
+
+
+def test_a_directory_whose_number_is_written_otherwise_is_none_of_a_partition() -> None:
+    disk = disk_with_topics("t")
+    disk.mkdir("/data/topics/t/partition_07")
+    disk.mkdir("/data/topics/mine")
+    disk.mkdir("/data/topics/mine/partition_00")
+    assert [one.text for one in DirectoryChecker(disk, "/data", 1_000).check() if one.is_damage]
+    manager = manager_on(disk)
+    assert what(manager) == [("quarantined", "/data/quarantine/mine")]
+    assert disk.listdir("/data/topics/t") == ["partition_0", "partition_07"]
 
 
 def test_what_somebody_put_beside_the_topics_is_set_aside_and_not_removed() -> None:
