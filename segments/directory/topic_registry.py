@@ -14,6 +14,7 @@ whole, never changed, so the loop reads it without a lock.
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice, repeat
 from typing import Final, NamedTuple, TypeAlias
@@ -260,10 +261,10 @@ class TopicRegistry:
                 self.record(
                     "topic_altered", name=name, id=meta.topic_id.bytes, config=config.overrides
                 )
-                for handler in self._partitions.served(zip(repeat(name), range(meta.partitions))):
-                    self._reconfigure(handler, altered)
             except OSError as exc:
                 raise StorageError(f"topic {name!r} was not altered: {exc}") from exc
+            served = self._partitions.served(zip(repeat(name), range(meta.partitions)))
+            self._reconfigure_all([(handler, altered) for handler in served])
         return altered
 
     def set_topic_defaults(self, values: Mapping[str, str]) -> None:
@@ -279,25 +280,46 @@ class TopicRegistry:
                 return
             try:
                 self.record(SET, values=dict(values))
-                known = self._known()
-                for handler in self._partitions.served():
-                    meta = known.topics.get(handler.topic)
-                    if meta is not None and meta.config != before.topics[meta.name].config:
-                        self._reconfigure(handler, meta)
             except OSError as exc:
                 raise StorageError(f"the defaults of topics were not changed: {exc}") from exc
+            known, changed = self._known(), []
+            for handler in self._partitions.served():
+                meta = known.topics.get(handler.topic)
+                if meta is not None and meta.config != before.topics[meta.name].config:
+                    changed.append((handler, meta))
+            self._reconfigure_all(changed)
         log.info("topic_defaults_changed", values=dict(values))
 
+    def _reconfigure_all(self, changed: Iterable[tuple[DiskHandler, TopicMeta]]) -> None:
+        """Have them use settings that are durable; one that fails does not keep the others from it.
+
+        Raises StorageError: what of it failed is done when they are set once more.
+        """
+        failure: Exception | None = None
+        for handler, altered in changed:
+            try:
+                self._reconfigure(handler, altered)
+            except (StorageError, OSError) as exc:
+                failure = failure or exc
+        if failure is not None:
+            raise StorageError(
+                f"the settings are stored, but not every partition could follow; "
+                f"set them once more when this is mended: {failure}"
+            ) from failure
+
     def _reconfigure(self, handler: DiskHandler, altered: TopicMeta) -> None:
+        """By its ceiling it goes on as before, whatever class its log was opened again with."""
         key = altered.topic_id, handler.partition
-        before, after = handler.config.durability, altered.config.durability
-        if Durability.FSYNC not in (before, after) or before is after:
-            handler.reconfigure(altered.config, handler.ceiling)
-        elif before is Durability.FSYNC:
-            handler.reconfigure(altered.config, self._first_ceiling(key, handler))
-        else:
-            handler.sync()  # most of what the old class left unsynced
-            handler.reconfigure(altered.config, None)
+        was_journaled = handler.ceiling is None
+        if altered.config.durability is not Durability.FSYNC:
+            ceiling = self._first_ceiling(key, handler) if was_journaled else handler.ceiling
+            handler.reconfigure(altered.config, ceiling)
+            return
+        if not was_journaled:
+            with suppress(StorageError):  # read-only: it is told below
+                handler.sync()  # most of what the old class left unsynced
+        handler.reconfigure(altered.config, None)
+        if not was_journaled or self._resuming.is_unresolved(altered, handler.partition):
             handler.sync()
             self._resuming.record_ceilings([(key, Ceiling(0, SETTLED))])
 

@@ -143,7 +143,7 @@ class DiskHandler(MendingPartition):
     def reconfigure(self, config: TopicConfig, ceiling: PartitionCeiling | None) -> None:
         """Use other settings from the next batch on."""
         self._look_at(config)
-        was_journaled = self.config.durability is Durability.FSYNC
+        was_journaled = self.ceiling is None  # a log that was opened again has its class already
         while True:
             opened = self._log
             opened.reconfigure(config)

@@ -445,6 +445,32 @@ def test_a_topic_that_is_deleted_while_its_log_is_opened_again_leaves_no_file_op
     assert [file.path for file in disk.files if "/t/" in file.path and not file._closed] == []
 
 
+def test_a_topic_that_becomes_fsync_while_a_partition_is_read_only_is_fsync_in_all() -> None:
+    disk = TreacherousStorage()
+    manager = manager_on(disk)
+    manager.create_topic("t", 2, DISK)
+    handlers = [manager.get_handler("t", partition) for partition in range(2)]
+    for handler in handlers:
+        write(handler, 0)
+    disk.fails = ("partition_0_segment_0.log",)
+    wanted = {**SMALL.overrides, "durability": "fsync"}
+    with pytest.raises(StorageError, match="set them once more"):
+        manager.alter_topic("t", wanted)
+    assert isinstance(handlers[0].read_only, PartitionReadOnly)
+    write(handlers[1], 1)
+    disk.fails = ()
+    manager.housekeeping(5_000)
+    assert handlers[0].read_only is None
+    write(handlers[0], 1)
+    after = manager_on(disk.after_power_cut())
+    for partition in range(2):
+        assert readable(after.get_handler("t", partition)) == [0, 1]
+    manager.alter_topic("t", wanted)
+    after = manager_on(disk.after_power_cut())
+    for partition in range(2):
+        assert after.get_handler("t", partition).high_watermark == 2, "nothing is reserved any more"
+
+
 def test_who_asks_for_the_producers_does_not_wait_for_a_log_that_is_opened_again() -> None:
     # The loop asks, and opening a log waits for a disk that has just failed.
     disk = MeddlingStorage()
