@@ -89,8 +89,13 @@ class FailingPartition(PartitionView, ABC):
     def _ask_attention(self) -> None:
         """Have the housekeeping look after this partition."""
 
-    def _poison(self, cause: OSError) -> PartitionReadOnly:
-        """Read-only from now on; the first error is kept and told to everybody once."""
+    def _poison(self, cause: OSError, opened: PartitionLog | None = None) -> PartitionReadOnly:
+        """Read-only from now on; the first error is kept and told to everybody once.
+
+        opened: the log that failed; nothing happens to another that has taken its place.
+        """
+        if opened is not None and opened is not self._log:
+            return self.read_only or PartitionReadOnly(self.topic, self.partition, cause)
         if self.read_only is None:
             full = cause.errno in PASSING_ERRNOS and not self._log.sync_failed
             error = (DiskFull if full else PartitionReadOnly)(self.topic, self.partition, cause)
@@ -105,6 +110,13 @@ class FailingPartition(PartitionView, ABC):
             self._call_soon(lambda: self._tell_failure(error))
             self._ask_attention()
         return self.read_only
+
+    def _is_another(self, opened: PartitionLog) -> StorageError:
+        """Why nothing is appended to a log that was closed, or opened again, just now."""
+        if opened is not self._log:
+            cause = "its log was opened again meanwhile"
+            return self.read_only or PartitionReadOnly(self.topic, self.partition, cause)
+        return LogClosed(opened.paths.folder)
 
     @property
     def recoveries_failed(self) -> int:

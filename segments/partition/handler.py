@@ -185,6 +185,8 @@ class DiskHandler(MendingPartition):
         tracked = header.producer_id >= 0
         number = opened.active.number
         with opened.append_lock:
+            if opened is not self._log or opened.is_closed:
+                raise self._is_another(opened)
             if tracked:
                 known = opened.producers.check(header)
                 if known is not None:
@@ -236,6 +238,8 @@ class DiskHandler(MendingPartition):
             return None
         number = opened.active.number
         with opened.append_lock:
+            if opened is not self._log or opened.is_closed:
+                raise self._is_another(opened)
             try:
                 offsets = opened.write_run(run, sizes, counts, max_timestamps, now_ms)
             except OSError as exc:
@@ -287,7 +291,7 @@ class DiskHandler(MendingPartition):
         try:
             end_offset = opened.sync()
         except OSError as exc:
-            raise self._poison(exc) from exc
+            raise self._poison(exc, opened) from exc
         self._vouch(opened, end_offset)
         self._call_soon(lambda: self._advance(end_offset))
 
@@ -350,8 +354,8 @@ class DiskHandler(MendingPartition):
         try:
             end_offset = opened.sync()
         except OSError as exc:
-            self._poison(exc)
-            return False
+            self._poison(exc, opened)
+            return opened is not self._log and self.wal_checkpoint()
         self._vouch(opened, end_offset)
         return True
 
@@ -463,7 +467,7 @@ class DiskHandler(MendingPartition):
                 self._evicting.look_at_ages(age_ms)
                 self._rolling.seal_soon()
         except OSError as exc:
-            self._poison(exc)
+            self._poison(exc, opened)
             return
         self._evicting.retain(age_ms)
         self._settle_ceiling(now_ms)

@@ -88,7 +88,8 @@ class Rolling:
         try:
             seal(opened)
         except OSError as exc:
-            self._owner.sealing_failed(exc)
+            if opened is self._log():  # else it was opened again meanwhile, through recovery
+                self._owner.sealing_failed(exc)
         else:
             self._owner.segments_sealed(opened.recovery_point)
 

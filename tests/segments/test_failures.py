@@ -11,12 +11,12 @@ from unittest.mock import patch
 
 import pytest
 
-from segbroker.protocol.record_batch import iter_batches, read_header
+from segbroker.protocol.record_batch import BatchHeader, check_batch, iter_batches, read_header
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.directory.upkeep import RECOVERIES_FAILED_MAX
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage, _Inode
 from segbroker.segments.disk.storage import Buffer
-from segbroker.segments.errors import DiskFull, PartitionReadOnly, StorageError
+from segbroker.segments.errors import DiskFull, LogClosed, PartitionReadOnly, StorageError
 from segbroker.segments.log.partition_log import PartitionLog
 from segbroker.segments.metadata.metadata import Metadata
 from segbroker.segments.partition.handler import DiskHandler
@@ -443,6 +443,83 @@ def test_a_topic_that_is_deleted_while_its_log_is_opened_again_leaves_no_file_op
     meddled(disk, manager, lambda: manager.delete_topic("t"))
     assert manager.statistics().open_logs == manager.statistics().partitions_open == 0
     assert [file.path for file in disk.files if "/t/" in file.path and not file._closed] == []
+
+
+def overtaken(disk: TreacherousStorage, manager: DiskManager, handler: DiskHandler) -> None:
+    """It fails, and is opened again."""
+    disk.full = True
+    with pytest.raises(DiskFull):
+        write(handler, 9)
+    disk.full = False
+    manager.housekeeping(5_000)
+    assert handler.read_only is None
+
+
+@pytest.mark.parametrize("call", [DiskHandler.wal_checkpoint, DiskHandler.flush])
+def test_who_synced_a_log_that_was_opened_again_meanwhile_does_not_stop_the_new_one(
+    call: Callable[[DiskHandler], object],
+) -> None:
+    disk = TreacherousStorage()
+    manager, handler = partition_on(disk)
+    write(handler, 0)
+    first, sync = handler._log, PartitionLog.sync
+    begun: list[PartitionLog] = []
+
+    def late(log: PartitionLog, *, rotating_only: bool = False) -> int:
+        if log is first and not begun:
+            begun.append(log)
+            overtaken(disk, manager, handler)
+        return sync(log, rotating_only=rotating_only)
+
+    with patch.object(PartitionLog, "sync", late):
+        assert call(handler) in (True, None)
+    assert begun
+    assert handler.read_only is None
+    write(handler, 1)
+    assert readable(handler) == [0, 1]
+
+
+class Late(BatchHeader):
+    """Something happens between the first look at it and the next step."""
+
+    meanwhile: Callable[[], object]
+
+    @property
+    def is_control(self) -> bool:
+        self.meanwhile()
+        return super().is_control
+
+
+def append_late(handler: DiskHandler, meanwhile: Callable[[], object]) -> None:
+    batch = batch_of(b"late")
+    header = Late(*check_batch(batch))
+    header.meanwhile = meanwhile
+    handler.append(batch, header, 1_000)
+
+
+def test_nothing_is_appended_to_a_log_that_was_opened_again_meanwhile() -> None:
+    disk = TreacherousStorage()
+    manager, handler = partition_on(disk, DISK)
+    write(handler, 0)
+    with pytest.raises(PartitionReadOnly, match="opened again meanwhile"):
+        append_late(handler, lambda: overtaken(disk, manager, handler))
+    write(handler, 1)
+    assert (readable(handler), handler.high_watermark) == ([0, 1], 2)
+
+
+def test_nothing_is_appended_to_a_log_whose_topic_was_made_again_meanwhile() -> None:
+    manager, handler = partition_on(MemoryStorage())
+
+    def meanwhile() -> None:
+        manager.delete_topic("t")
+        manager.create_topic("t", 1, SMALL)
+        write(manager.get_handler("t", 0), 0)
+
+    with pytest.raises(LogClosed):
+        append_late(handler, meanwhile)
+    handler = manager.get_handler("t", 0)
+    write(handler, 1)
+    assert readable(handler) == [0, 1]
 
 
 def test_a_topic_that_becomes_fsync_while_a_partition_is_read_only_is_fsync_in_all() -> None:

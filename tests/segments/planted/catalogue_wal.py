@@ -150,8 +150,9 @@ WAL_BUGS: tuple[Bug, ...] = (
         "a_checkpoint_syncs_nothing",
         "handler",
         "            end_offset = opened.sync()\n        except OSError as exc:\n"
-        "            self._poison(exc)\n",
-        "            return True\n        except OSError as exc:\n            self._poison(exc)\n",
+        "            self._poison(exc, opened)\n",
+        "            return True\n        except OSError as exc:\n"
+        "            self._poison(exc, opened)\n",
         "wal_files_fill_and_are_freed",
     ),
     Bug(
