@@ -97,6 +97,13 @@ class DirectoryChecker:
             yield from self._wal(wal)
         metadata = yield from self._metadata(wal)
         if metadata is not None:
+            if metadata.topics and not wal.shards:
+                yield damage(
+                    f"{root}/wal",
+                    "the write-ahead log is missing: it may be on a disk that is not mounted",
+                    "it begins anew; what it alone had is lost, and every fsync partition begins a"
+                    " leader epoch",
+                )
             yield from self._room(metadata, wal)
             yield from self._topics(metadata, wal)
 

@@ -38,7 +38,9 @@ def room_to_start(storage: Storage, root: str, found: Replay, state: Metadata) -
 def room_given_back(storage: Storage, root: str, found: Replay) -> int:
     """Bytes of files that a start on a full disk removes.  Raises OSError."""
     paths = [f"{root}/{RESERVE}"]
-    for shard, folder in shard_folders(storage, f"{root}/wal").items():
+    wal = f"{root}/wal"
+    folders = shard_folders(storage, wal) if storage.exists(wal) else {}
+    for shard, folder in folders.items():
         free = list_files(storage, folder)["free"]
         paths += [f"{folder}/free-{number}.log" for number in free]
         paths += found.unused.get(shard, ())

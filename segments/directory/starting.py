@@ -94,6 +94,8 @@ class Starting:
         """
         if self._metadata.load():
             self._is_loaded = True
+            if self._metadata.state.topics and not found.shards:
+                found.lose_all(f"{self._root}/wal")  # an orderly stop leaves the directories
             lost = self._events_lost = self._metadata.replay(found.control) + found.control_lost
             if lost:
                 self._resuming.widen(lost)

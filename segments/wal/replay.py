@@ -136,6 +136,15 @@ class Replay:
         """Whether there is nothing to put back."""
         return not self.partitions and not self.control
 
+    def lose_all(self, root: str) -> None:
+        """Not even the directory of a shard is there, though the log was in use: anything may be
+        lost."""
+        log.error("wal_missing", path=root)
+        self.missing.append(_damage(root, is_gone=True))
+        self.shards = 1
+        self.unnamed.add(0)
+        self.control_lost += 1
+
 
 def shard_folder(root: str, shard: int) -> str:
     """The directory of a shard under the WAL's."""

@@ -8,7 +8,7 @@ from segbroker.protocol.record_batch import check_batch, encode_batch
 from segbroker.segments.checks.directory_check import DirectoryChecker
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
-from segbroker.segments.disk.storage import Buffer, Space
+from segbroker.segments.disk.storage import Buffer, Space, remove_tree
 from segbroker.segments.errors import StorageError
 from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.journal import Wal
@@ -157,6 +157,37 @@ def test_a_volume_whose_room_cannot_be_asked_for_is_used_and_checked() -> None:
     manager = manager_on(killed)
     manager.open()
     assert see_handler(manager.get_handler("t", 0)).end == 150
+
+
+@pytest.mark.parametrize("is_mounted", [True, False])
+def test_a_write_ahead_log_that_is_not_there_is_told_and_no_offset_is_given_again_unseen(
+    *, is_mounted: bool
+) -> None:
+    # It is on a disk of its own that is not mounted, and the power took what the segments had.
+    disk = MemoryStorage()
+    manager = manager_on(disk)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig({"durability": "fsync"}))
+    manager.close()
+    manager = manager_on(disk)
+    manager.open()
+    append(manager, b"acknowledged")
+    epoch = manager.get_handler("t", 0).leader_epoch
+    cut = disk.after_power_cut()
+    remove_tree(cut, f"{DATA}/wal")
+    if is_mounted:
+        cut.mkdir(f"{DATA}/wal")
+    texts = [one.text for one in DirectoryChecker(cut, DATA, 1_000).check() if one.is_damage]
+    assert any("the write-ahead log is missing" in text for text in texts)
+    manager = manager_on(cut)
+    manager.open()
+    assert manager.report.counts["wal_damaged"] == 1
+    assert manager.get_handler("t", 0).leader_epoch > epoch
+    manager.close()
+    assert not [one for one in DirectoryChecker(cut, DATA, 1_000).check() if one.is_damage]
+    manager = manager_on(cut)
+    manager.open()
+    assert not manager.report.counts["wal_damaged"], "told once"
 
 
 def test_a_ready_file_that_was_given_back_is_not_missed_by_the_next_start() -> None:
