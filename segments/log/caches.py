@@ -16,7 +16,7 @@ Thread-safe: one lock each, never held while a file is opened or closed.
 """
 
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection
 from itertools import islice
 from typing import Protocol, TypeAlias
@@ -36,11 +36,24 @@ class _Open:
         self.dropped = False
 
 
-def _keys_of(table: Collection[Key], folder: str, numbers: range | None) -> list[Key]:
-    """Which keys of a table belong to a log; of some segments without looking at all others."""
+def _keys_of(
+    table: Collection[Key], counts: Counter[str], folder: str, numbers: range | None
+) -> list[Key]:
+    """Which keys of a table belong to a log; of some segments without looking at all others, and
+    of a log that has none without looking at any: thousands of logs are closed one by one.
+
+    counts: the keys of each log."""
+    if not counts[folder]:
+        return []
     if numbers is not None and len(numbers) < len(table):
         return [(folder, number) for number in numbers if (folder, number) in table]
     return [key for key in table if key[0] == folder and (numbers is None or key[1] in numbers)]
+
+
+def _count_down(counts: Counter[str], folder: str) -> None:
+    counts[folder] -= 1
+    if not counts[folder]:
+        del counts[folder]
 
 
 class FileCache:
@@ -50,6 +63,7 @@ class FileCache:
         self.open_files_max = open_files_max
         self._lock = threading.Lock()
         self._files: OrderedDict[Key, _Open] = OrderedDict()
+        self._counts: Counter[str] = Counter()
         self._dropped: dict[int, _Open] = {}
 
     def __len__(self) -> int:
@@ -87,7 +101,7 @@ class FileCache:
                 entry.dropped = True
                 self._dropped[id(entry.file)] = entry
             elif other is None:
-                self._files[key] = entry
+                self._put(key, entry)
                 surplus = self._evict()
             else:  # two opened it at once
                 other.pins += 1
@@ -102,8 +116,9 @@ class FileCache:
         with self._lock:
             other = self._files.get(key)
             if other is None:
-                entry = self._files[key] = _Open(file)
+                entry = _Open(file)
                 entry.pins = 0
+                self._put(key, entry)
                 surplus = self._evict()
             else:
                 surplus = [file]
@@ -133,8 +148,8 @@ class FileCache:
         takes long where the file has no name any more."""
         closing: list[StorageFile] = []
         with self._lock:
-            for key in _keys_of(self._files, folder, numbers):
-                entry = self._files.pop(key)
+            for key in _keys_of(self._files, self._counts, folder, numbers):
+                entry = self._take(key)
                 if entry.pins:
                     entry.dropped = True
                     self._dropped[id(entry.file)] = entry
@@ -147,8 +162,16 @@ class FileCache:
         excess = len(self._files) - self.open_files_max
         if excess > 0:
             idle = (key for key, entry in self._files.items() if not entry.pins)
-            surplus = [self._files.pop(key).file for key in list(islice(idle, excess))]
+            surplus = [self._take(key).file for key in list(islice(idle, excess))]
         return surplus
+
+    def _put(self, key: Key, entry: _Open) -> None:
+        self._files[key] = entry
+        self._counts[key[0]] += 1
+
+    def _take(self, key: Key) -> _Open:
+        _count_down(self._counts, key[0])
+        return self._files.pop(key)
 
 
 class Parkable(Protocol):
@@ -214,6 +237,7 @@ class IndexCache:
         self.bytes_max = bytes_max
         self._lock = threading.Lock()
         self._indexes: OrderedDict[Key, BlockIndex] = OrderedDict()
+        self._counts: Counter[str] = Counter()
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -244,6 +268,7 @@ class IndexCache:
                 return
             self._remove(key)
             self._indexes[key] = index
+            self._counts[key[0]] += 1
             self._bytes += index.memory_size
             while self._bytes > self.bytes_max and len(self._indexes) > 1:
                 self._remove(next(iter(self._indexes)))
@@ -251,10 +276,11 @@ class IndexCache:
     def drop(self, folder: str, numbers: range | None = None) -> None:
         """Forget indexes of a log, all or some."""
         with self._lock:
-            for key in _keys_of(self._indexes, folder, numbers):
+            for key in _keys_of(self._indexes, self._counts, folder, numbers):
                 self._remove(key)
 
     def _remove(self, key: Key) -> None:
         index = self._indexes.pop(key, None)
         if index is not None:
+            _count_down(self._counts, key[0])
             self._bytes -= index.memory_size

@@ -7,6 +7,7 @@ from segbroker.protocol.record_batch import GapReason
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.errors import CorruptSegment
+from segbroker.segments.log.caches import FileCache
 from segbroker.segments.log.deleting import evict, unlink_doomed
 
 from .compacted import Compacted
@@ -130,6 +131,23 @@ def test_what_is_left_of_a_deleted_topic_takes_no_file_of_another_of_its_name() 
     log.manager = DiskManager("/data", storage=disk.after_kill(), flushers=0, now_ms=log.now_ms)
     log.manager.open()
     assert [record.value for record in log.records()] == [b"new"]
+
+
+def test_what_is_open_of_a_log_is_found_when_it_is_closed_whatever_went_before() -> None:
+    disk = MemoryStorage()
+    cache = FileCache(3)
+    kept = [disk.open(f"/{number}", create=True) for number in range(6)]
+    for number, file in enumerate(kept[:4]):
+        cache.adopt(("a" if number % 2 else "b", number), file)  # the limit takes b's first
+    assert cache.pin(("b", 4), lambda: kept[4]) is kept[4]  # and a's first
+    cache.adopt(("b", 4), kept[5])  # it is open already
+    assert [file._closed for file in kept] == [True, True, False, False, False, True]
+    cache.drop("a", range(3))
+    cache.drop("b")
+    assert [file._closed for file in kept[2:5]] == [True, False, False], "one is pinned"
+    cache.unpin(("b", 4), kept[4])
+    cache.drop("a")
+    assert (len(cache), all(file._closed for file in kept)) == (0, True)
 
 
 class SlowStorage(MemoryStorage):
