@@ -37,7 +37,8 @@ LAPSED = "it is not locked for this member: the lock has ended, or it was acknow
 
 class ShareRecord(NamedTuple):
     """One record as a share group's member has it.  `value` None is a tombstone.  Time in ms since
-    1970.  `delivery_count`: how often it was handed out to anybody, this time included."""
+    1970.  `delivery_count`: how often it was handed out to anybody, this time included.
+    `topic_id`: of the topic that it is in; another one may get its name."""
 
     topic: str
     partition: int
@@ -47,6 +48,7 @@ class ShareRecord(NamedTuple):
     value: bytes | None
     headers: RecordHeaders
     delivery_count: int
+    topic_id: UUID
 
 
 class Kind(IntEnum):

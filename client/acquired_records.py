@@ -13,6 +13,7 @@ Nothing is skipped on the word of a header alone, as in reply_walk.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from segbroker.protocol import limits
 from segbroker.protocol.messages_share_groups import ShareFetchResponsePartition
@@ -27,7 +28,7 @@ from segbroker.protocol.schema import records_view
 
 from .acknowledging import Kind, ShareRecord
 from .errors import CorruptBatch, PeerError
-from .records import Gap, Record, TopicPartition
+from .records import Gap, LossReason, Record, TopicPartition
 from .reply_walk import loss_of
 
 # What one answer may lock, in one partition: it is held offset by offset.
@@ -44,7 +45,7 @@ class Opened:
     error: CorruptBatch | None = None
 
 
-def open_answer(tp: TopicPartition, row: ShareFetchResponsePartition) -> Opened:
+def open_answer(tp: TopicPartition, topic_id: UUID, row: ShareFetchResponsePartition) -> Opened:
     """See the module.  Raises PeerError for locks that no broker gives."""
     opened = Opened(counts=_counts(tp, row))
     if not opened.counts:
@@ -57,7 +58,7 @@ def open_answer(tp: TopicPartition, row: ShareFetchResponsePartition) -> Opened:
             if header.next_offset <= offsets[0] or header.base_offset > offsets[-1]:
                 seen = max(seen, header.last_offset)
                 continue
-            _open_batch(tp, header, view, opened)
+            _open_batch(tp, topic_id, header, view, opened)
             seen = max(seen, header.last_offset)
     except InvalidBatch as exc:
         opened.error = CorruptBatch(f"{tp.topic}-{tp.partition}, behind offset {seen}: {exc}")
@@ -85,7 +86,9 @@ def _counts(tp: TopicPartition, row: ShareFetchResponsePartition) -> dict[int, i
     return counts
 
 
-def _open_batch(tp: TopicPartition, header: BatchHeader, view: memoryview, opened: Opened) -> None:
+def _open_batch(
+    tp: TopicPartition, topic_id: UUID, header: BatchHeader, view: memoryview, opened: Opened
+) -> None:
     counts = opened.counts
     batch = None
     try:
@@ -110,15 +113,17 @@ def _open_batch(tp: TopicPartition, header: BatchHeader, view: memoryview, opene
     topic, partition = tp
     made = batch.records_as(Record, (topic, partition), start=0, stop=len(batch))
     opened.items += [
-        ShareRecord(*record, counts[record.offset]) for record in made if record.offset in counts
+        ShareRecord(*record, counts[record.offset], topic_id)
+        for record in made
+        if record.offset in counts
     ]
 
 
-def _gaps(tp: TopicPartition, offsets: Sequence[int], reason: str) -> list[Gap]:
+def _gaps(tp: TopicPartition, offsets: Sequence[int], reason: LossReason) -> list[Gap]:
     gaps: list[Gap] = []
     for offset in offsets:
         if gaps and gaps[-1].to_offset == offset:
             gaps[-1] = gaps[-1]._replace(to_offset=offset + 1)
         else:
-            gaps.append(Gap(*tp, offset, offset + 1, reason))  # type: ignore[arg-type]
+            gaps.append(Gap(*tp, offset, offset + 1, reason))
     return gaps

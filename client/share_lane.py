@@ -85,19 +85,16 @@ class Lane:
         self.retry_at_ms = 0
         self.wanted: dict[Key, TopicPartition] = {}
         self.acquired: dict[Key, Acquired] = {}
-        # The same by name; of a topic that was made anew the new one.
-        self.by_name: dict[tuple[str, int], Acquired] = {}
 
     def part(self, key: Key, tp: TopicPartition) -> Acquired:
         part = self.acquired.get(key)
         if part is None:
-            part = self.acquired[key] = self.by_name[tp] = Acquired(tp, key[0])
+            part = self.acquired[key] = Acquired(tp, key[0])
         return part
 
     def forget_idle(self) -> None:
         """Of what nothing is known nothing is kept."""
         self.acquired = {key: part for key, part in self.acquired.items() if not part.is_idle}
-        self.by_name = {part.tp: part for part in self.acquired.values()}
 
     def take_marked(self, *, renewals: bool) -> dict[Key, dict[int, Kind]]:
         """What is to be said, which is on its way then."""

@@ -91,20 +91,18 @@ class ShareLanes:
 
     # What the caller says.
 
-    def mark(self, topic: str, partition: int, offset: int, kind: Kind, now_ms: int) -> bool:
+    def mark(self, key: Key, offset: int, kind: Kind, now_ms: int) -> bool:
         """See Acquired.mark."""
-        name = topic, partition
         for lane in self.lanes.values():
-            part = lane.by_name.get(name)
+            part = lane.acquired.get(key)
             if part is not None and part.mark(offset, kind, now_ms):
                 return True
         return False
 
-    def holds(self, topic: str, partition: int, offset: int) -> bool:
+    def holds(self, key: Key, offset: int) -> bool:
         """Whether a record is locked for this member, and nothing was said of it."""
-        name = topic, partition
         for lane in self.lanes.values():
-            part = lane.by_name.get(name)
+            part = lane.acquired.get(key)
             if part is not None and offset in part.held:
                 return True
         return False
@@ -343,6 +341,7 @@ class ShareLanes:
                         lane, key, mine, row.error_code, row.error_message, lock_ms, now_ms
                     )
         self._unanswered(lane, left, now_ms)
+        self._is_well(lane, now_ms)
 
     def _fetched(
         self,
@@ -374,8 +373,17 @@ class ShareLanes:
                         now_ms,
                     )
                 if key in asked:
-                    self._take(lane, key, asked[key], row, lock_ms, now_ms)
+                    self._take(lane, key, asked.pop(key), row, lock_ms, now_ms)
+        for key in asked:  # of what there is nothing to say all is well with it
+            self._troubles.pop(key, None)
         self._unanswered(lane, left, now_ms)
+        self._is_well(lane, now_ms)
+
+    @staticmethod
+    def _is_well(lane: Lane, now_ms: int) -> None:
+        """Behind an answer: nothing in it has to be said again after a while."""
+        if lane.retry_at_ms <= now_ms:
+            lane.trouble.over()
 
     def _goes_on(
         self, lane: Lane, said: dict[Key, dict[int, Kind]], reply: Reply, now_ms: int
@@ -393,7 +401,6 @@ class ShareLanes:
                 error = broker_error(reply.error_code, about, reply.error_message)
         if error is None:
             lane.session.answered()
-            lane.trouble.over()
             return True
         self._refuse(lane, said, error, now_ms)
         self._lose(lane, error)

@@ -48,6 +48,7 @@ from .settings import OnGap
 from .share_lane import Told
 from .share_lanes import Closing, ShareLanes
 from .share_membership import Given, ShareMembership, Stage
+from .share_session import Key
 from .share_settings import ShareOptions, share_settings
 from .spoken import Reply
 
@@ -92,7 +93,7 @@ class ShareReading:
         self._errors: deque[SegbrokerError] = deque()
         self._told = Failures()
         # Of what was shown that of which something was said.
-        self._spoken_of: set[tuple[str, int, int]] = set()
+        self._spoken_of: set[tuple[Key, int]] = set()
         self._given: Given = ()
         self._settled: Completion[None] | None = None
         self._wake_by = wake_by
@@ -177,10 +178,10 @@ class ShareReading:
             raise AcknowledgeFailed(failures.take())
 
     def _mark(self, record: ShareRecord, kind: Kind, at_ms: int, failures: Failures) -> None:
-        if not self.lanes.mark(record.topic, record.partition, record.offset, kind, at_ms):
+        if not self.lanes.mark(*_place(record), kind, at_ms):
             error = InvalidRecordState(LAPSED)
-            topic, partition, offset = _place(record)
-            failures.add([FailedAcknowledgement(topic, partition, (offset,), kind.word, error)])
+            where = record.topic, record.partition, (record.offset,)
+            failures.add([FailedAcknowledgement(*where, kind.word, error)])
         if kind is not Kind.RENEW and not self.settings.explicit:
             self._spoken_of.add(_place(record))
 
@@ -317,7 +318,7 @@ class ShareReading:
         self, acquired: Acquired, row: ShareFetchResponsePartition, lock_ms: int, at_ms: int
     ) -> None:
         try:
-            opened = open_answer(acquired.tp, row)
+            opened = open_answer(acquired.tp, acquired.topic_id, row)
         except PeerError as exc:
             self.fail(exc)
             return
@@ -426,5 +427,6 @@ class ShareReading:
         self._wake_by(0)
 
 
-def _place(record: ShareRecord) -> tuple[str, int, int]:
-    return record.topic, record.partition, record.offset
+def _place(record: ShareRecord) -> tuple[Key, int]:
+    """Where it is: not by the topic's name, which another one may have by now."""
+    return (record.topic_id, record.partition), record.offset

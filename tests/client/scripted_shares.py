@@ -9,6 +9,7 @@ often they were handed out.
 
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -74,6 +75,8 @@ class Script:
         # (session epoch, what was said: offset -> kind)
         self.fetched: list[tuple[int, dict[int, int]]] = []
         self.acknowledged: list[tuple[int, dict[int, int]]] = []
+        # When something was said with nothing else, in seconds.
+        self.said_at: list[float] = []
         self.beats: list[int] = []
         # What is answered to what was said next: error codes; None: the connection ends.
         self.verdicts: list[int | None] = []
@@ -144,6 +147,8 @@ class Script:
         asked = decode(request, ShareAcknowledgeRequest)
         said = said_in(asked)
         self.acknowledged.append((asked.share_session_epoch, said))
+        if said:
+            self.said_at.append(time.monotonic())
         verdict = self.verdicts.pop(0) if said and self.verdicts else 0
         if verdict is None:
             raise ConnectionError

@@ -176,6 +176,18 @@ def test_what_the_broker_cannot_take_now_is_said_again() -> None:
         assert script.said == {0: 1, 1: 1}
 
 
+def test_what_the_broker_cannot_take_for_long_is_said_less_and_less_often() -> None:
+    script = Script((batch(0, 2), [(0, 1, 1)]))
+    script.verdicts = [ErrorCode.REQUEST_TIMED_OUT] * 5
+    with working(script) as consumer:
+        poll(consumer)
+        consumer.commit()
+        assert len(script.said_at) == 6
+        # At least half of 50 ms, doubled each time.
+        assert script.said_at[5] - script.said_at[4] >= 0.4
+        assert script.said == {0: 1, 1: 1}
+
+
 def test_a_lost_connection_is_told_of_what_was_under_way_and_a_new_session_begins() -> None:
     script = Script((batch(0, 2), [(0, 1, 1)]), (batch(2, 1), [(2, 2, 1)]))
     with working(script) as consumer:

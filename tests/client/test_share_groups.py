@@ -347,6 +347,33 @@ def test_a_topic_that_is_deleted_is_told_and_made_anew_is_worked_at(
         assert values(take(consumer, 1)) == [50]
 
 
+def test_a_record_of_a_deleted_topic_says_nothing_of_one_of_its_successor(
+    address: str, filled: str
+) -> None:
+    """Both have the same offset in a topic of the same name."""
+    with member(address, filled, explicit=True) as consumer:
+        old = take(consumer, 10)[0]
+        with Admin(address) as admin:
+            admin.delete_topic(filled)
+        with pytest.raises(UnknownTopicOrPartition, match=filled):
+            take(consumer, 1)
+
+        def is_made_anew() -> bool:
+            with Admin(address) as admin, suppress(TopicAlreadyExists):  # Kafka takes its time
+                admin.create_topic(filled, partitions=1)
+                return True
+            return False
+
+        until(is_made_anew)
+        fill(address, filled, 50, 51)
+        new = take(consumer, 1)[0]
+        assert (new.topic, new.partition, new.offset) == old[:3]
+        with pytest.raises(AcknowledgeFailed):
+            consumer.accept(old)
+    with member(address, filled) as consumer:
+        assert values(take(consumer, 1)) == [50], "nobody has accepted it"
+
+
 def test_a_name_is_that_of_one_kind_of_group(address: str, filled: str) -> None:
     with Consumer(address, filled, group=filled) as other:
         assert len(other.poll(timeout_ms=PATIENT_MS)) == 10
