@@ -110,11 +110,9 @@ def fetch_offsets(
         reply = yield from coordinator.ask(request, _codes)
         assert isinstance(reply, OffsetFetchResponse)
         about = f"offsets of group {group_id!r}"
-        for code in (reply.error_code, *(group.error_code for group in reply.groups)):
-            if code != ErrorCode.NONE:
-                raise broker_error(code, about)
         rows = _rows(reply)
-        codes = {row.error_code for row in rows.values()} - {ErrorCode.NONE}
+        codes = _codes(reply) | {row.error_code for row in rows.values()}
+        codes.discard(ErrorCode.NONE)
         if not codes:
             return {
                 tp: CommittedOffset(

@@ -29,7 +29,13 @@ from .errors import SegbrokerError
 from .fetching import Fetching
 from .group_commits import COMMIT_TIMEOUT_MS, Commits, Offsets
 from .group_events import Event, Events, Listener
-from .group_offsets import CommittedOffset, GroupMetadata, commit_offsets, fetch_offsets
+from .group_offsets import (
+    OUTSIDE,
+    CommittedOffset,
+    GroupMetadata,
+    commit_offsets,
+    fetch_offsets,
+)
 from .group_topics import GroupTopics
 from .log_changes import bug
 from .membership import Membership, Phase
@@ -93,6 +99,10 @@ class GroupReading:
         # Closed while the caller's loop goes on, in another thread or task: it does not join again.
         self._is_closing = False
         self._seen_ms = 0
+        # Who the member was when it was last given something, and when it lost what the caller has
+        # in hand.
+        self._given_as = OUTSIDE
+        self._lost_as: GroupMetadata | None = None
         self._now_ms = 0
         engine.components.append(self)
 
@@ -113,7 +123,12 @@ class GroupReading:
 
     @property
     def member(self) -> GroupMetadata:
-        return self.membership.metadata
+        """Who commits what the caller has in hand.
+
+        Of what was lost meanwhile: the member that had it, which the broker refuses.  It may have
+        come back by now, and another member may have worked at it in between.
+        """
+        return self._lost_as or self.membership.metadata
 
     @property
     def is_settled(self) -> bool:
@@ -128,12 +143,17 @@ class GroupReading:
         """The caller asks for more."""
         self._progress.came_back()
         self._seen_ms = now_ms
+        self._lost_as = None
         if self.error is not None:
             raise self.error
         is_out = self.membership.phase is Phase.OUT and not self._is_closing
         if is_out and self._topics.is_wanted:
             self.membership.enter()
             self._wake_by(0)
+
+    def is_here(self, now_ms: int) -> None:
+        """The caller gets something, or waits: the time until it comes back begins."""
+        self._seen_ms = now_ms
 
     def event_done(self, event: Event) -> None:
         """The caller has been told."""
@@ -184,6 +204,7 @@ class GroupReading:
             self._lose(gone)
         self._keep(self._leaving & given)
         self._give_up(self._owned - given)
+        self._given_as = self.membership.metadata
         added = given - self._owned
         self._owned |= added
         self._engine.cluster.want({tp.topic for tp in added})
@@ -322,6 +343,8 @@ class GroupReading:
         self._leaving -= partitions
         self._owned -= partitions
         self._overdue -= partitions
+        if self._lost_as is None and any(map(self._progress.is_busy_with, partitions)):
+            self._lost_as = self._given_as
         for tp in partitions:
             self._progress.sought(tp)
             self._commits.forget(tp)
@@ -365,7 +388,7 @@ class GroupReading:
         """
         coordinator = self.membership.coordinator
         offsets = self._commits.gone_past(self._owned - self._overdue)
-        commit = commit_offsets(coordinator, self.member, offsets)
+        commit = commit_offsets(coordinator, self.membership.metadata, offsets)
         leave = self.membership.leave("closed")
         if patient:
             yield from self._commits.settled()

@@ -173,6 +173,11 @@ class Reading:
         if self._group is not None:
             self._group.came_back(now_ms())
 
+    def _is_here(self) -> None:
+        """The caller waits for what it gets: said before that, as Ctrl-C may come at any call."""
+        if self._group is not None:
+            self._group.is_here(now_ms())
+
     def check_chosen(self) -> None:
         """Raises TypeError where nobody has said what to read: waiting would be for ever."""
         if not self.is_chosen:
@@ -185,10 +190,12 @@ class Reading:
 
     def take_records(self, *, in_loop: bool = True) -> Iterator[Record] | None:
         """The rest of a batch that is being handed out, if there is one."""
+        self._is_here()
         return self.progress.records(self._may_go_on, in_loop=in_loop)
 
     def take_rest(self) -> ConsumedBatch | None:
         """The same as a batch."""
+        self._is_here()
         return self.progress.rest_batch(self._may_go_on)
 
     @property
@@ -212,6 +219,7 @@ class Reading:
         """Whether what was taken may be handed out as a whole: it may have gone meanwhile."""
         if not self._is_next(fetched):
             return False
+        self._is_here()
         self.progress.takes(fetched.state.tp, fetched.from_offset)
         fetched.state.opening = None
         return True

@@ -168,12 +168,16 @@ def _positions(
 
 
 def _go_back(reading: Reading, records: list[Record]) -> None:
-    """Read these again, of partitions that are still read here."""
+    """Read these again, of partitions that are still read here.
+
+    One that was lost and came back is read on where the group stands: another member may have
+    worked at these in between.
+    """
     first: dict[TopicPartition, int] = {}
     for record in records:
         first.setdefault(TopicPartition(record.topic, record.partition), record.offset)
     for tp, offset in first.items():
-        if tp in reading.fetching.states:
+        if tp in reading.fetching.states and reading.progress.is_busy_with(tp):
             reading.seek(*tp, offset)
 
 

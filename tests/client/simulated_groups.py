@@ -150,11 +150,10 @@ class GroupWorld:
         self.now_ms = 1_000
         self.random = Random(seed)
         self.cluster = Cluster(1)
-        for partition in self.cluster.create(TOPIC, partitions):
+        self.cluster.create(TOPIC, partitions)
+        for partition in range(partitions):
             for first in range(0, records, 10):
-                values: list[bytes | None] = [b"%d" % n for n in range(first, first + 10)]
-                data = encode_batch(values, timestamps_ms=1)
-                partition.store(data, read_header(data))
+                self.store(partition, 10, first)
         self.records = records
         self.members: list[SimulatedMember] = []
         self.processed: list[tuple[int, int]] = []
@@ -167,6 +166,8 @@ class GroupWorld:
         # So many questions where the group stands are answered with what is so when they come, but
         # not before `answer_late`.
         self.late = 0
+        # What the next questions where the group stands are refused with, as a whole.
+        self.refusals: list[ErrorCode] = []
         self._late: list[Callable[[], None]] = []
         self._numbers = count()
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
@@ -181,6 +182,12 @@ class GroupWorld:
     def _recorded(self, kept: Generation, done: OnRecorded) -> None:
         self.kept = kept
         done(self.now_ms, ErrorCode.NONE)
+
+    def store(self, partition: int, count: int, first: int = 0) -> None:
+        """A batch of so many records more; the values count from `first`."""
+        values: list[bytes | None] = [b"%d" % n for n in range(first, first + count)]
+        data = encode_batch(values, timestamps_ms=1)
+        self.cluster.topics[TOPIC][partition].store(data, read_header(data))
 
     # What may happen.
 
@@ -384,6 +391,11 @@ class GroupWorld:
                 self.late -= 1
                 answer = self._stands(request)
                 self._late.append(lambda: reply(answer))
+            case OffsetFetchRequest() if self.refusals:
+                refused = OffsetFetchResponseGroup(
+                    group_id="g", topics=[], error_code=self.refusals.pop(0)
+                )
+                reply(OffsetFetchResponse(groups=[refused]))
             case OffsetFetchRequest():
                 reply(self._stands(request))
             case _:

@@ -6,6 +6,7 @@ import pytest
 
 from segbroker.client import reading
 from segbroker.client.membership import Phase
+from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import HeartbeatRequest, OffsetCommitRequest
 
 from .simulated_groups import TOPIC, GroupWorld
@@ -84,6 +85,66 @@ def test_a_slow_member_that_the_broker_forgot_meanwhile_is_thrown_out_all_the_sa
     world.run(lambda: membership.phase is Phase.OUT, within_ms=300_000)
     assert world.now_ms < slow.busy_until_ms
     world.run(world.is_settled, within_ms=4_000_000)
+
+
+def test_a_member_that_has_waited_for_long_has_its_whole_time_for_what_it_gets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has asked for records before the time began that it may work at one."""
+    world = GroupWorld(7, partitions=1, records=0)
+    monkeypatch.setattr(reading, "now_ms", lambda: world.now_ms)
+    member = world.start(max_poll_interval_ms=60_000)
+    group = member.reading.group
+    world.run(lambda: group.membership.phase is Phase.STABLE and bool(member.owned))
+    # A loop over records waits here, in one call.
+    member.busy_until_ms = world.now_ms + 600_000
+    world.run(lambda: world.now_ms >= member.busy_until_ms - 1_000)
+    world.store(0, 1)
+    fetching = member.reading.fetching
+    world.run(lambda: bool(fetching.prefetched.ready))
+    fetched = fetching.prefetched.take()
+    assert fetched is not None
+    member.reading.hand_out(fetched, fetching.open(fetched))
+    records = member.reading.take_records()
+    assert records is not None
+    assert next(records).value == b"0"
+    took_ms = world.now_ms
+    member.busy_until_ms = took_ms + 60_000
+    world.run(lambda: world.now_ms >= took_ms + 40_000)
+    assert group.membership.phase is Phase.STABLE
+    assert [what for what, _ in member.told] == ["assigned"]
+
+
+def test_a_coordinator_that_cannot_say_where_the_group_stands_is_asked_again_after_a_while() -> (
+    None
+):
+    world = GroupWorld(8, partitions=2, records=20)
+    world.refusals = [ErrorCode.REQUEST_TIMED_OUT] * 12
+    began_ms = world.now_ms
+    member = world.start()
+    world.run(lambda: not world.refusals)
+    assert world.now_ms - began_ms > 3_000
+    assert not member.reading.fetching.prefetched.errors
+    world.run(world.is_settled)
+
+
+def test_what_was_lost_while_it_was_worked_at_is_committed_by_nobody_for_who_came_back() -> None:
+    """Another member may have worked at it in between: a transaction of it has to be refused."""
+    world = GroupWorld(9, partitions=1, records=20)
+    member = world.start()
+    reading = member.reading
+    world.run(lambda: member.in_hand is not None and len(world.processed) > 3)
+    had = reading.group_metadata
+    member.busy_until_ms = world.now_ms + 600_000
+    world.forget()
+    membership = reading.group.membership
+    world.run(lambda: membership.phase is Phase.STABLE and membership.member_id != had.member_id)
+    world.run(lambda: member.owned == {0})
+    assert reading.group_metadata == had
+    member.busy_until_ms = world.now_ms
+    taken_count = len(world.processed)
+    world.run(lambda: len(world.processed) > taken_count)
+    assert reading.group_metadata == membership.metadata
 
 
 def test_a_heartbeat_of_an_earlier_generation_that_comes_late_costs_nothing() -> None:

@@ -17,6 +17,7 @@ from segbroker.client import (
     AsyncConsumer,
     AsyncProducer,
     Consumer,
+    GroupMetadata,
     IllegalGeneration,
     NoTransaction,
     Outgoing,
@@ -28,12 +29,15 @@ from segbroker.client import (
     transform,
 )
 from segbroker.client.connection import Connection
+from segbroker.client.engine import Ask, Call
+from segbroker.protocol.messages_groups import LeaveGroupRequest, LeaveGroupRequestMember
 from segbroker.protocol.messages_transactions import EndTxnRequest
 from segbroker.testing.embedded import EmbeddedBroker
 
 from ..support.cutting_proxy import CuttingProxy
 from ..support.daemon import Daemon, running
 from ..support.ports import keep_port
+from ..support.waiting import until
 from .test_async import Run
 
 
@@ -295,6 +299,61 @@ def test_each_record_is_transformed_once_though_an_instance_fails_in_the_middle(
     for thread in threads:
         thread.join()
     assert read(daemon, out) == sorted(b"%d,%d," % (n, n) for n in range(COUNT))
+
+
+def test_what_another_member_worked_at_meanwhile_is_not_transformed_again(
+    daemon: Daemon, topic: str
+) -> None:
+    """The member loses its partition in the middle, and has it back before the end."""
+    out = f"{topic}-out"
+    with Admin(daemon.address) as admin:
+        admin.create_topic(out, partitions=1)
+    values = [b"%d" % n for n in range(10)]
+    with Producer(daemon.address) as plain:
+        plain.send_many(topic, values, partition=0)
+    calls = 0
+
+    def function(record: Record) -> Iterable[Outgoing]:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            another_works()
+            lose_and_regain()
+        return [Outgoing(out, record.value)]
+
+    def another_works() -> None:
+        with Producer(daemon.address, transactional_id=f"{topic}-b") as other, other.transaction():
+            other.send_many(out, values)
+            other.send_offsets({(topic, 0): 10}, GroupMetadata(topic))
+
+    def lose_and_regain() -> None:
+        membership = consumer._reading.group.membership
+        had = membership.member_id
+        member = LeaveGroupRequestMember(member_id=had)
+
+        def throw_out() -> Call[None]:
+            reply = yield Ask(LeaveGroupRequest(group_id=topic, members=[member]))
+            assert not reply.error_code
+            assert not reply.members[0].error_code
+
+        with Admin(daemon.address) as admin:
+            admin._driver.call(throw_out())
+        until(lambda: membership.member_id not in ("", had) and (topic, 0) in consumer.assignment)
+        assert consumer.position(topic, 0) == 10
+
+    with (
+        Consumer(
+            daemon.address,
+            topic,
+            group=topic,
+            auto_commit=False,
+            stop_at_end=True,
+            heartbeat_interval_ms=50,
+        ) as consumer,
+        Producer(daemon.address, transactional_id=f"{topic}-a") as producer,
+    ):
+        transform(consumer, producer, function)
+    assert read(daemon, out) == values
 
 
 def test_trio_and_asyncio_have_transactions_too(
