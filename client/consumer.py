@@ -260,7 +260,7 @@ class Consumer(Generic[Notice]):
         Of a batch that `for record in consumer` has begun the rest comes as a batch.
         """
         # A gap comes only where the caller asked for gaps: that is what Notice says.
-        return Loop(self._turns, self._next_batch)  # type: ignore[arg-type]
+        return Loop(self._turns, self._next_batch)  # type: ignore[arg-type]  # Gap is Notice then
 
     def _next_batch(self) -> ConsumedBatch | Gap | None:
         self._come_back()

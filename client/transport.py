@@ -74,6 +74,7 @@ def resolve(host: str, port: int, *, numeric_only: bool) -> list[SocketAddress]:
             return []
         why = exc.strerror if isinstance(exc, OSError) else None
         raise BrokerUnreachable(f"{host}: {why or exc}") from exc
+    # A family without a Python name gives an address of another shape: a stream has none such.
     addresses: list[SocketAddress] = [(row[0], row[4]) for row in found]  # type: ignore[misc]
     return sorted(addresses, key=lambda address: address[0] != socket.AF_INET)
 
