@@ -266,7 +266,7 @@ def test_an_attempt_that_died_holds_up_no_reader_of_what_another_has_committed(
         writer.commit(messages, 0)
     else:
         writer.commit(messages)
-    assert values(topics.read(topic, 1, timeout_s=5)) == [b"kept"]
+    assert values(topics.read(topic, 1)) == [b"kept"]
 
 
 def test_writes_without_a_number_leave_no_names_at_the_broker() -> None:
@@ -307,7 +307,7 @@ def test_one_transaction_that_is_over_already_does_not_keep_others_from_being_ab
         again.abort([again.write(iter([rows[0]]))])
     writer.abort(messages)
     write(topics, table(value=["after", "it"], partition=[0, 1]), topic=topic, **ONCE)
-    assert set(values(topics.read(topic, 2, timeout_s=5))) == {b"after", b"it"}
+    assert set(values(topics.read(topic, 2))) == {b"after", b"it"}
 
 
 @pytest.mark.usefixtures("segbroker_only")
