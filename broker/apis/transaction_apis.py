@@ -38,6 +38,8 @@ from ..groups.groups import monotonic_ms
 from ..loop.pace import Pace
 from .offset_store import Late, Looked, commit_row, without_growth
 
+# Of a producer that says no id, or no epoch.
+_NONE: Final = -1
 # From these versions on the api knows PRODUCER_FENCED.
 _INIT_FENCED_SINCE: Final = 4
 _FENCED_SINCE: Final = 2
@@ -49,6 +51,9 @@ _IMPLICIT_SINCE: Final = 5
 async def init_producer_id(core: Core, call: Call[InitProducerIdRequest]) -> InitProducerIdResponse:
     """A producer id that was never given before; with a transactional id, the next epoch of it."""
     request = call.request
+    if (request.producer_id == _NONE) is not (request.producer_epoch == _NONE):
+        # Half of who it was: taken for a new instance it would fence the one that there is.
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=_NONE)
     if request.transactional_id is None:
         try:
             producer_id = await core.producer_ids.take()

@@ -81,9 +81,13 @@ def _apply(changed: dict[str, str], one: IncrementalAlterConfigsRequestConfig) -
             raise Refused(ErrorCode.INVALID_CONFIG, f"{told}because its type is not LIST.")
         default = {setting.name: setting.value for setting in TopicConfig().describe()}
         present = changed.get(one.name, default[one.name]).split(",")
+        present = [item for item in present if item]
         asked = (one.value or "").split(",")
-        kept = [item for item in present if item and item not in asked]
-        changed[one.name] = ",".join(kept + asked * (one.config_operation == _APPEND))
+        if one.config_operation == _APPEND:
+            left = present + [item for item in asked if item not in present]
+        else:
+            left = [item for item in present if item not in asked]
+        changed[one.name] = ",".join(left)
     else:
         raise Refused(
             ErrorCode.INVALID_REQUEST,

@@ -40,6 +40,27 @@ async def test_a_transactional_id_has_one_producer_id_and_the_next_epoch_each_ti
         assert len({reply.producer_id for reply in replies}) == 1
 
 
+async def test_half_of_a_producer_is_refused_and_fences_nobody() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+
+        async def init(producer_id: int, epoch: int) -> tuple[int, int]:
+            request = InitProducerIdRequest(
+                transactional_id="tx",
+                transaction_timeout_ms=1000,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+            )
+            reply = await client.ask(request, InitProducerIdResponse, 5)
+            return reply.error_code, reply.producer_epoch
+
+        assert await init(-1, -1) == (0, 0)
+        known = broker.core.transactions.table.get("tx")
+        assert known is not None
+        for half in ((-1, 0), (known.producer_id, -1)):
+            assert await init(*half) == (ErrorCode.INVALID_REQUEST, -1)
+        assert await init(known.producer_id, 0) == (0, 1)
+
+
 async def test_an_idempotent_batch_sent_again_is_answered_but_not_appended_again() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")

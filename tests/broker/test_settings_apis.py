@@ -120,6 +120,11 @@ async def test_settings_are_changed_one_by_one() -> None:
         assert words[-1] == "Can't APPEND to key segment.bytes because its type is not LIST."
         assert await change("segment.bytes", 3, "1") == ErrorCode.INVALID_CONFIG
         assert words[-1] == "Can't SUBTRACT to key segment.bytes because its type is not LIST."
+        assert await change("cleanup.policy", 0, "compact,delete") == 0
+        assert await change("cleanup.policy", 2, "compact") == 0  # it is there: as it was
+        overrides = broker.core.topics.all["t"].config.overrides
+        assert overrides["cleanup.policy"] == "compact,delete"
+        assert await change("cleanup.policy", 1, None) == 0
         assert await change("cleanup.policy", 3, "delete") == 0
         assert broker.core.topics.all["t"].config.overrides["cleanup.policy"] == ""
         assert await change("cleanup.policy", 2, "compact") == 0

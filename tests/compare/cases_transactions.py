@@ -27,6 +27,10 @@ async def producer_ids(stage: Stage) -> None:
     if stage.version >= 3:
         await ask("as an old one", stage.name, producer_id=first.producer_id, producer_epoch=0)
         await ask("as a stranger", stage.name, producer_id=first.producer_id + 9, producer_epoch=0)
+        await ask("an epoch without an id", stage.name, producer_id=-1, producer_epoch=0)
+        await ask(
+            "an id without an epoch", stage.name, producer_id=first.producer_id, producer_epoch=-1
+        )
 
 
 async def begun(stage: Stage, name: str = "") -> dict[str, Any]:
