@@ -8,6 +8,7 @@
 An unopened partition does not change, so it is looked at once, and again when that time has come or
 its settings were altered.  A broker with ten thousand idle partitions reads their manifests
 once, PEEKS_MAX per call; what is due is opened, OPENS_MAX per call, and then treated like the rest.
+What cannot be opened is tried again AGAIN_MS later.
 
 A first batch that is old enough opens its partition even if others in its segment are not: then
 it is open, and looked at in memory from then on.
@@ -34,6 +35,7 @@ OPENS_MAX: Final = 2
 LOOKS_MAX: Final = 500
 """Partitions whose due time is compared, per call."""
 NEVER: Final = 1 << 62
+AGAIN_MS: Final = 60_000
 
 Key: TypeAlias = tuple[UUID, int]
 
@@ -79,9 +81,14 @@ class Unopened:
                 due = self._peek(partition_paths(self._root, meta.name, partition), meta.config)
                 self._due[key] = (meta.config, due)
             if due == 0 or (age_ms is not None and due <= age_ms):
-                self._due[key] = (meta.config, NEVER)  # opened once, whatever comes of it
+                self._due[key] = (meta.config, NEVER)  # opened once
                 wanted.append((meta.name, partition))
         return wanted
+
+    def not_opened(self, meta: TopicMeta, partition: int, age_ms: int | None) -> None:
+        """It could not be opened, for want of room perhaps: tried again later."""
+        due = 1 if age_ms is None else age_ms + AGAIN_MS
+        self._due[meta.topic_id, partition] = (meta.config, due)
 
     def _peek(self, paths: LogPaths, config: TopicConfig) -> int:
         try:

@@ -212,6 +212,9 @@ class Upkeep:
                 directory.get_handler(topic, partition)
             except StorageError as exc:
                 log.warning("retention_not_possible", topic=topic, error=str(exc))
+                meta = directory.topics.get(topic)
+                if meta is not None:
+                    self._unopened.not_opened(meta, partition, age_ms)
 
     def _sync_some(self) -> None:
         """What only the WAL has keeps its segment open: sync some, to be parked next time."""

@@ -1,12 +1,15 @@
 """What goes by age, bytes and records; what is refused; what a clock that jumps costs: nothing."""
 
+import errno
+
 import pytest
+from structlog.testing import capture_logs
 
 from segbroker.protocol.record_batch import GapReason
 from segbroker.segments.directory.age_clock import HOLD_MS, JUMP_MS, AgeClock, ClockFile
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.directory.unopened import OPENS_MAX, PEEKS_MAX, Unopened
-from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.errors import DiskFull, PartitionFull
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
@@ -261,6 +264,33 @@ def test_what_nobody_opens_goes_too_and_nothing_else_is_opened() -> None:
     assert not manager.handlers
     for _ in range(4):
         manager.housekeeping(NOW + DAY)
+    assert state(manager.handlers["t", 0]) == (7, 7, GapReason.TTL)
+
+
+class Unreadable(MemoryStorage):
+    """Nobody opens a segment on it for a while: there are too many files open."""
+
+    fails = True
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if self.fails and path.endswith(".log") and "/topics/" in path:
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        return super().open(path, create=create, read_only=read_only)
+
+
+def test_what_could_not_be_opened_is_tried_again_a_minute_later() -> None:
+    disk = Unreadable()
+    disk.fails = False
+    closed_topic(disk, 1)
+    disk.fails = True
+    manager = manager_on(disk)
+    with capture_logs() as told:
+        for second in range(10):
+            manager.housekeeping(NOW + DAY + 1_000 * second)
+        assert [one["event"] for one in told].count("retention_not_possible") == 1
+        disk.fails = False
+        for second in range(60, 65):
+            manager.housekeeping(NOW + DAY + 1_000 * second)
     assert state(manager.handlers["t", 0]) == (7, 7, GapReason.TTL)
 
 
