@@ -157,6 +157,9 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
             return Failure(text, ExitCode.UNREACHABLE)
         case errors.PeerError():
             return Failure(text, ExitCode.UNREACHABLE, f"is {params.get('bootstrap')} a broker?")
+        case errors.StorageFailed():
+            hint = "segbroker broker status says what is wrong with the partition"
+            return Failure(text, ExitCode.REFUSED, hint)
         case errors.CorruptBatch() | errors.CorruptMessage():
             return Failure(text, ExitCode.DAMAGED)
         case errors.TopicAlreadyExists():

@@ -328,7 +328,7 @@ def offsets(
             raise ValueError(f"at={at!r} is not 'start', 'end', a time in ms or a datetime")
     (view,) = yield from topics_known(engine, [topic])
     wanted = {TopicPartition(topic, number): time for number in range(view.partition_count)}
-    found = yield from look_up(engine, wanted, isolation_level=0)
+    found = yield from look_up(engine, wanted, isolation_level=0, waits_for_disks=False)
     return {tp: OffsetAndTimestamp(found[tp].offset, found[tp].timestamp_ms) for tp in wanted}
 
 

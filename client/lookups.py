@@ -19,9 +19,18 @@ from segbroker.protocol.messages_core import (
 from .backoff import Backoff
 from .cluster import TopicView
 from .engine import Ask, AskAll, Call, Engine, Pause, Refresh
-from .errors import PeerError, SegbrokerError, UnknownTopicOrPartition, broker_error
+from .errors import (
+    PeerError,
+    SegbrokerError,
+    StorageFailed,
+    UnknownTopicOrPartition,
+    broker_error,
+)
 from .records import TopicPartition
 
+# An admin's question ends when so many answers in a row have failed for the disk of a partition
+# alone: who has another replica has another leader by then.
+STORAGE_FAILURES_MAX = 4
 # The two times that ListOffsets takes for "end" and "start".
 END_TIME = -1
 START_TIME = -2
@@ -34,13 +43,19 @@ class FoundOffset(NamedTuple):
 
 
 def look_up(
-    engine: Engine, times: Mapping[TopicPartition, int], *, isolation_level: int
+    engine: Engine,
+    times: Mapping[TopicPartition, int],
+    *,
+    isolation_level: int,
+    waits_for_disks: bool = True,
 ) -> Call[dict[TopicPartition, FoundOffset]]:
     """For each partition the first offset at or after its time (ms), or END_TIME, START_TIME.
 
-    An offset of -1 means that no record is that young.
+    An offset of -1 means that no record is that young.  Not `waits_for_disks`: raises StorageFailed
+    after a few looks, where that is all that is wrong.
     """
     found: dict[TopicPartition, FoundOffset] = {}
+    storage_failures = 0
     backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
     while True:
         views = yield from topics_known(engine, {tp.topic for tp in times})
@@ -88,6 +103,9 @@ def look_up(
         if error is None and asks:
             missing = next(tp for tp in times if tp not in found)
             error = PeerError(f"a broker says nothing of {missing.topic}-{missing.partition}")
+        storage_failures = storage_failures + 1 if isinstance(error, StorageFailed) else 0
+        if error is not None and storage_failures >= STORAGE_FAILURES_MAX and not waits_for_disks:
+            raise error
         yield Pause(backoff.next_delay_ms(), error)
         yield Refresh()
 
