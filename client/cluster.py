@@ -51,6 +51,8 @@ LOOKS_MAX = 4
 TOPICS_COUNT_MAX = 10_000
 # Questions for new topics before the first for all of them.
 NEW_COUNT_MAX = 32
+# Topics that one question may have the broker make: each takes it a sync or two, one by one.
+MADE_COUNT_MAX = 100
 # So many topics in a list cost, here and at the broker, about what one more question does.
 LISTED_PER_QUESTION = 25
 # Topics that nobody wants yet: 700 bytes each, with one partition.
@@ -222,7 +224,7 @@ class Cluster:
         is_all = is_due and (self._is_wrong or self._aged(now_ms))
         if not (is_all or self._new or (is_due and self._again)):
             return
-        names = list(self.topics if is_all else self._new or self._again)
+        names = self._names(is_all)
         node = self._network.any_node(now_ms)
         if node.connection is None and now_ms < node.retry_at_ms:
             # Nobody can be tried yet: the request would only wait in that node.
@@ -267,6 +269,14 @@ class Cluster:
             now_ms=now_ms,
             deadline_ms=now_ms + self._settings.request_timeout_ms,
         )
+
+    def _names(self, is_all: bool) -> list[str]:
+        """What is asked for now; of what may have to be made some, the rest with the next one."""
+        names = self.topics if is_all else self._new or self._again
+        if not self._create_topics or len(self._new) <= MADE_COUNT_MAX:
+            return list(names)
+        later = set(islice(self._new, MADE_COUNT_MAX, None))
+        return [name for name in names if name not in later]
 
     def next_wake_ms(self) -> int | None:
         if self._in_flight:

@@ -39,6 +39,21 @@ def test_a_new_topic_is_asked_for_alone() -> None:
     assert all(world.stored(name) == [b"x"] for name in names)
 
 
+def test_many_topics_at_once_are_made_some_at_a_time() -> None:
+    world = World()
+    sender = Sender(world)
+    names = [f"t{number:03}" for number in range(250)]
+    waits = [sender.try_send(name, b"x") for name in names]
+    world.run(lambda: all(one.done for one in waits))
+    asked = asked_for(world)
+    assert [len(some) for some in asked] == [100, 100, 50]
+    assert sorted(name or "" for some in asked for name in some) == names
+    for name in names:
+        sender.send(name, b"x")
+    sender.flush()
+    assert all(world.stored(name) == [b"x"] for name in names)
+
+
 def test_all_topics_are_asked_for_when_the_view_is_old_or_wrong() -> None:
     world = World(brokers=2)
     sender = Sender(world)
