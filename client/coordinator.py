@@ -95,13 +95,15 @@ class Coordinator:
                 self.forget()
                 if not repeat or not _may_pass(exc):
                     raise
+                why = exc
             else:
                 said = codes(reply)
-                if not said & ELSEWHERE:
+                if not (passing := said & ELSEWHERE):
                     return reply
+                why = broker_error(min(passing), f"coordinator of {self._key!r}")
                 if ErrorCode.COORDINATOR_LOAD_IN_PROGRESS not in said:
                     self.forget()
-            yield Pause(backoff.next_delay_ms())
+            yield Pause(backoff.next_delay_ms(), why)
 
     def _backoff(self) -> Backoff:
         settings = self.engine.settings

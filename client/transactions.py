@@ -355,7 +355,8 @@ class Transactions:
             if codes <= PASSING or all(ErrorCode.of(code).retryable for code in codes):
                 if isinstance(request, AddPartitionsToTxnRequest) and self.error is not None:
                     raise self.error  # what was to be added is not sent any more
-                yield Pause(backoff.next_delay_ms())
+                why = broker_error(min(codes), f"{self.transactional_id!r}: {about}")
+                yield Pause(backoff.next_delay_ms(), why)
                 continue
             code = min(codes - PASSING, default=min(codes))
             if isinstance(request, InitProducerIdRequest) and code in FENCING:
