@@ -128,6 +128,17 @@ def test_a_coordinator_that_cannot_say_where_the_group_stands_is_asked_again_aft
     world.run(world.is_settled)
 
 
+def test_a_call_that_is_not_done_in_time_says_what_its_coordinator_answered() -> None:
+    world = GroupWorld(10, partitions=1, records=0)
+    member = world.start()
+    reading = member.reading
+    world.run(lambda: member.owned == {0})
+    world.refusals = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 100
+    done = reading.engine.call(reading.committed([(TOPIC, 0)]), world.now_ms, timeout_ms=2_000)
+    world.run(lambda: done.done)
+    assert "coordinator of 'g': " in str(done.error)
+
+
 def test_what_was_lost_while_it_was_worked_at_is_committed_by_nobody_for_who_came_back() -> None:
     """Another member may have worked at it in between: a transaction of it has to be refused."""
     world = GroupWorld(9, partitions=1, records=20)
