@@ -40,9 +40,9 @@ from ..core import Core
 from ..groups.consumer_group import JOIN, LEAVE_FOR_A_WHILE, ConsumerGroup, by_topic
 from ..groups.consumer_members import Beat, ConsumerMember, Told, every_topic
 from ..groups.group_keys import HEARTBEAT
-from ..groups.groups import monotonic_ms
 from ..groups.server_assignors import Partition
 from ..groups.viewers import sight_of, viewer_of
+from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
 from ..refused import Refused
 from .group_apis import GROUP_OPERATIONS

@@ -53,7 +53,7 @@ from ..groups.classic_members import METADATA_MAX
 from ..groups.group import Group
 from ..groups.group_members import Joined, Joining, Synced
 from ..groups.group_rounds import State
-from ..groups.groups import monotonic_ms
+from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
 from ..recording import recorded
 from ..refused import Refused

@@ -20,7 +20,7 @@ from ..groups.group_members import (
     Synced,
     new_member_id,
 )
-from ..groups.groups import monotonic_ms
+from ..loop.loop_clock import monotonic_ms
 from ..refused import Refused
 
 

@@ -55,7 +55,7 @@ from segbroker.segments.metadata.metadata import TopicMeta
 from ..call import Call
 from ..core import Core
 from ..groups.consumer_group import ConsumerGroup
-from ..groups.groups import monotonic_ms
+from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
 from ..partitions import topic_ids
 from .later_reply import LaterReply

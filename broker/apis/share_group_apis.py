@@ -37,9 +37,9 @@ from ..groups.consumer_group import JOIN, LEAVE, by_topic
 from ..groups.consumer_members import Beat, Told
 from ..groups.group_keys import SHARE_HEARTBEAT
 from ..groups.group_rounds import State
-from ..groups.groups import monotonic_ms
 from ..groups.share_assignor import SIMPLE
 from ..groups.share_group import FIRST_EPOCH, ShareGroup, ShareMember
+from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
 from ..refused import Refused
 from .group_apis import GROUP_OPERATIONS

@@ -34,7 +34,7 @@ from segbroker.protocol.messages_transactions import (
 from ..call import Call
 from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
-from ..groups.groups import monotonic_ms
+from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
 from .offset_store import Late, Looked, commit_row, without_growth
 

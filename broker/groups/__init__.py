@@ -14,10 +14,9 @@ all of them.  A module imports only what stands above it:
     kept_sizes kept_generations kept_consumers kept_ends    what is written down, how large
     offset_events group_offsets offset_expiry               where groups stand
     share_reset group_keys group_settings                   settings of single groups
-    session_clock group_upkeep      which there are, when each is forgotten
+    group_upkeep        which there are, when each is forgotten
     group_start         groups that a start finds
     group_turning       from one protocol to the other, with members in it
-    group_alarms        when a group has to be looked at
     share_assignor share_group share_groups                 share groups (KIP-932)
     groups              all of them
 """

@@ -42,10 +42,11 @@ from typing import Final
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.metadata.consumer_groups import KeptGroup
 
+from ..loop.loop_clock import NEVER_MS
 from ..refused import Refused
 from .consumer_members import Beat, ConsumerMember, MaySee, Reconciled, Told
 from .consumer_target import Target, Topic
-from .group_rounds import NEVER_MS, State
+from .group_rounds import State
 from .server_assignors import ASSIGNORS, Partition, TopicId
 from .topic_regex import TopicRegex
 

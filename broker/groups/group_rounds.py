@@ -35,10 +35,9 @@ from typing import Final, TypeAlias
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.metadata.generations import Generation
 
+from ..loop.loop_clock import NEVER_MS
 from .assignor_choice import vote
 from .group_members import Joined, Member, Members, Synced
-
-NEVER_MS: Final = 1 << 62
 
 _SEATING_MS: Final = 100
 """A rebalance that is out of time while a place is being recorded looks again after that."""

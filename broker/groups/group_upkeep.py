@@ -23,6 +23,7 @@ from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.metadata.committed import offsets_count
 
 from ..configuration.config import BrokerConfig
+from ..loop.loop_clock import monotonic_ms
 from ..recording import Done, ignored, logged
 from ..refused import Refused
 from .classic_members import PROTOCOL_TYPE
@@ -35,7 +36,6 @@ from .kept_ends import KeptEnds
 from .kept_generations import KeptGenerations
 from .kept_sizes import KeptSizes
 from .offset_expiry import Expiry
-from .session_clock import monotonic_ms
 
 log = structlog.get_logger()
 

@@ -29,13 +29,14 @@ from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.metadata.generations import Generation
 
 from ..configuration.config import BrokerConfig
+from ..loop.alarms import Alarms
 from ..loop.deadlines import Deadlines
+from ..loop.loop_clock import monotonic_ms
 from ..recording import Done
 from ..refused import Refused
 from .consumer_group import ConsumerGroup
 from .consumer_members import MaySee
 from .group import Group
-from .group_alarms import GroupAlarms
 from .group_keys import SESSION
 from .group_members import new_member_id
 from .group_rounds import OnRecorded, Record
@@ -44,7 +45,6 @@ from .group_start import Start
 from .group_turning import check_upgrade, downgrade, may_downgrade, upgrade
 from .group_upkeep import GroupUpkeep
 from .server_assignors import Partition
-from .session_clock import monotonic_ms as monotonic_ms
 from .share_group import ShareGroup
 from .share_groups import ShareGroups
 
@@ -78,7 +78,7 @@ class Groups(GroupUpkeep):
         """
         super().__init__(manager, config, pending, end_turn, now_ms)
         self._settings = settings
-        self._alarms = GroupAlarms[Group | ConsumerGroup](deadlines, self._ring)
+        self._alarms = Alarms[Group | ConsumerGroup](deadlines, self._ring)
         self.share_groups = ShareGroups(manager, config, deadlines, settings)
         self._may_see = may_see
         self._end_turn = end_turn
@@ -309,11 +309,12 @@ class Groups(GroupUpkeep):
         for group_id, group in tuple(self._groups.items()):
             number = group.epoch if isinstance(group, ConsumerGroup) else group.generation
             if group.is_idle and self._number(group_id) == number and not self._keeps(group_id):
-                self._alarms.silence(group_id)
+                self._alarms.silence(group)
                 del self._groups[group_id]
 
     def _replace(self, made: Group | ConsumerGroup) -> None:
-        self._alarms.silence(made.group_id)
+        if (before := self._groups.get(made.group_id)) is not None:
+            self._alarms.silence(before)
         self._groups[made.group_id] = made
 
     def members_count(self, group_id: str) -> int:
@@ -332,7 +333,7 @@ class Groups(GroupUpkeep):
                 return
             self._note_end(group)
             self._consumers.keep(group)
-        self._alarms.set(group)
+        self._alarms.set(group, group.due_ms)
 
     def was_told(
         self, group: ConsumerGroup, member_id: str, assignment: Collection[Partition] | None
@@ -340,9 +341,11 @@ class Groups(GroupUpkeep):
         """The answer to a member leaves."""
         group.was_told(monotonic_ms(), member_id, assignment)
         if not self._is_closed and self._groups.get(group.group_id) is group:
-            self._alarms.set(group)
+            self._alarms.set(group, group.due_ms)
 
     def _ring(self, group: Group | ConsumerGroup) -> None:
+        if self._groups.get(group.group_id) is not group:
+            return  # it was deleted, or the broker ends: its members go on with the next one
         try:
             group.tick(monotonic_ms())
         except Exception:

@@ -31,11 +31,12 @@ from typing import Final
 
 from segbroker.protocol.errors import ErrorCode
 
+from ..loop.loop_clock import NEVER_MS
 from ..refused import Refused
 from .consumer_group import JOIN, LEAVE
 from .consumer_members import Beat, Told
 from .consumer_target import Topic
-from .group_rounds import NEVER_MS, State
+from .group_rounds import State
 from .server_assignors import Assignment, Partition, Subscriber, TopicId
 from .share_assignor import simple
 

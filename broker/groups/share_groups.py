@@ -17,11 +17,11 @@ from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.metadata.share_groups import SECTION
 
 from ..configuration.config import BrokerConfig
+from ..loop.alarms import Alarms
 from ..loop.deadlines import Deadlines
-from .group_alarms import GroupAlarms
+from ..loop.loop_clock import monotonic_ms
 from .group_keys import SHARE_SESSION
 from .group_settings import GroupSettings
-from .session_clock import monotonic_ms
 from .share_group import ShareGroup
 
 log = structlog.get_logger()
@@ -45,7 +45,7 @@ class ShareGroups:
         self._config = config
         self._settings = settings
         self._groups: dict[str, ShareGroup] = {}
-        self._alarms = GroupAlarms[ShareGroup](deadlines, self._ring)
+        self._alarms = Alarms[ShareGroup](deadlines, self._ring)
 
     def __len__(self) -> int:
         """How many are in memory."""
@@ -93,7 +93,7 @@ class ShareGroups:
             return
         if group.is_idle:
             group.due_ms = self._ends_ms(group)
-        self._alarms.set(group)
+        self._alarms.set(group, group.due_ms)
 
     def _ends_ms(self, group: ShareGroup) -> int:
         return group.empty_since_ms + self._config.group_kept_empty_ms
@@ -117,7 +117,7 @@ class ShareGroups:
     def remove(self, group_id: str) -> None:
         """Nothing is in memory of it any more."""
         if (group := self._groups.pop(group_id, None)) is not None:
-            self._alarms.silence(group_id)
+            self._alarms.silence(group)
             group.close(ErrorCode.GROUP_ID_NOT_FOUND)
 
     def reconfigure(self, config: BrokerConfig) -> None:

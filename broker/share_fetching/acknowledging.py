@@ -20,7 +20,7 @@ from ..apis.share_group_apis import check_member_id
 from ..call import Call
 from ..core import Core
 from ..groups.group_keys import SHARE_RENEW
-from ..groups.groups import monotonic_ms
+from ..loop.loop_clock import monotonic_ms
 from ..refused import Refused
 from ..shares.live_partition import LivePartition
 from ..shares.pieces import GAP, REJECT, RENEW, Acknowledgement, Change

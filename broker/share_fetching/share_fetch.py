@@ -41,7 +41,7 @@ from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
 from ..groups.group_keys import READ_COMMITTED as COMMITTED
 from ..groups.group_keys import SHARE_ISOLATION, SHARE_RECORD_LOCK
-from ..groups.groups import monotonic_ms
+from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
 from ..partitions.isolation import READ_COMMITTED, visible_end
 from ..partitions.partition import Partition

@@ -1,6 +1,5 @@
 """One group in one partition, in memory: who works on it, who waits, and what is to be written."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -46,7 +45,6 @@ class LivePartition:
     """Events under way."""
     is_gone: bool = False
     """Whether it was dropped: nothing is to be written of it any more."""
-    alarm: "Alarm | None" = None
     counted: int = 0
     """Offsets from its start to its end, as the sum of all has them."""
     place: Place = field(init=False)
@@ -65,18 +63,3 @@ class LivePartition:
         skipped, self.skipped = self.skipped, {}
         for waiter in skipped:
             waiter.wake_share(self)
-
-
-class Alarm:
-    """A lock that ends, in the heap of deadlines."""
-
-    __slots__ = ("_rings", "at_ms", "done")
-
-    def __init__(self, at_ms: int, rings: Callable[[], None]) -> None:
-        self.at_ms = at_ms
-        self.done = False
-        self._rings = rings
-
-    def expire(self) -> None:
-        self.done = True
-        self._rings()

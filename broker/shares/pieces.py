@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 
 from segbroker.segments.metadata.share_groups import RecordState, Span
 
+from ..loop.loop_clock import NEVER_MS
+
 AVAILABLE: Final = RecordState.AVAILABLE
 ACQUIRED: Final = RecordState.ACQUIRED
 ACKNOWLEDGED: Final = RecordState.ACKNOWLEDGED
@@ -23,7 +25,6 @@ GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 # What becomes of a record by it; RENEW changes none.
 FATES: Final = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARCHIVED}
 
-NEVER_MS: Final = 2**63 - 1
 _APART_LEAST: Final = 2
 
 

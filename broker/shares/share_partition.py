@@ -31,6 +31,7 @@ from collections.abc import Iterable, Iterator
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.metadata.share_groups import RecordState, ShareState, Span
 
+from ..loop.loop_clock import NEVER_MS
 from ..refused import Refused
 from .pieces import (
     ACKNOWLEDGED,
@@ -38,7 +39,6 @@ from .pieces import (
     ARCHIVED,
     AVAILABLE,
     FATES,
-    NEVER_MS,
     RENEW,
     Acknowledgement,
     Acquired,

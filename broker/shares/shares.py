@@ -41,16 +41,17 @@ from segbroker.segments.metadata.share_groups import (
 from ..error_map import STORAGE_FAILURES, wire_error
 from ..groups.group_keys import SHARE_DELIVERIES, SHARE_RECORD_LOCK, SHARE_RECORD_LOCKS, SHARE_RENEW
 from ..groups.group_settings import GroupSettings
-from ..groups.groups import monotonic_ms
+from ..loop.alarms import Alarms
 from ..loop.deadlines import Deadlines
 from ..loop.lanes import Lanes
+from ..loop.loop_clock import monotonic_ms
 from ..partitions.partition import Partition
 from ..partitions.topics import Topics
 from ..recording import Done, recorded
 from ..refused import Refused
-from .live_partition import Alarm, Key, LivePartition, ShareWaiter
+from .live_partition import Key, LivePartition, ShareWaiter
 from .offset_reset import first_offset
-from .pieces import NEVER_MS, Change, Limits
+from .pieces import Change, Limits
 from .reply_budget import ReplyBudget
 from .share_events import record_forgotten, record_offsets, record_states
 from .share_partition import SharePartition
@@ -86,7 +87,7 @@ class Shares:
         self._manager = manager
         self._topics = topics
         self._settings = settings
-        self._deadlines = deadlines
+        self._alarms = Alarms[LivePartition](deadlines, self._rings)
         self._lanes = lanes
         self._end_turn = end_turn
         self._now_ms = now_ms
@@ -400,23 +401,10 @@ class Shares:
 
     def set_alarm(self, live: LivePartition) -> None:
         """Have its next lock end in time."""
-        due_ms = live.part.due_ms
-        alarm = live.alarm
-        if live.is_gone or due_ms == NEVER_MS or (alarm is not None and alarm.at_ms <= due_ms):
-            return
-        self._silence(live)
-        live.alarm = Alarm(due_ms, lambda: self._rings(live))
-        self._deadlines.add(due_ms / 1000, live.alarm)
-
-    def _silence(self, live: LivePartition) -> None:
-        alarm, live.alarm = live.alarm, None
-        if alarm is not None:
-            alarm.done = True
-            self._deadlines.forget()
+        if not live.is_gone:
+            self._alarms.set(live, live.part.due_ms)
 
     def _rings(self, live: LivePartition) -> None:
-        self._deadlines.forget()
-        live.alarm = None
         spans = live.part.expire(monotonic_ms(), self.limits(live.key.group_id))
         if spans:
             log.info(
@@ -463,7 +451,7 @@ class Shares:
     def _drop(self, live: LivePartition | None) -> None:
         if live is not None and not live.is_gone:
             live.is_gone = True
-            self._silence(live)
+            self._alarms.silence(live)
             self._count(live)
             del self._live[live.key]
             for session in live.sessions:

@@ -14,7 +14,7 @@ import trio
 
 from segbroker.segments.metadata.transactions import State, Transaction
 
-from ..groups.groups import monotonic_ms
+from ..loop.loop_clock import monotonic_ms
 
 
 @dataclass(eq=False, slots=True)

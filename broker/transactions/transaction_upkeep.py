@@ -35,7 +35,7 @@ from segbroker.segments.metadata.transactions import (
 from segbroker.segments.settings.topic_config import Durability
 
 from ..configuration.config import BrokerConfig
-from ..groups.groups import monotonic_ms
+from ..loop.loop_clock import monotonic_ms
 from ..partitions.partition import Partition
 from .coordinator import Coordinator, name_of
 from .markers import SYNCED_ON_COMMIT, Markers

@@ -10,7 +10,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from segbroker.broker.apis.offset_store import METADATA_SIZE_MAX
 from segbroker.broker.groups.consumer_members import Beat
-from segbroker.broker.groups.groups import Groups, monotonic_ms
+from segbroker.broker.groups.groups import Groups
+from segbroker.broker.loop.loop_clock import monotonic_ms
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import DeleteTopicsRequest, DeleteTopicsResponse

@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from segbroker.broker.groups.consumer_group import JOIN, LEAVE, LEAVE_FOR_A_WHILE, ConsumerGroup
 from segbroker.broker.groups.consumer_members import Beat, Sight, Told, every_topic
-from segbroker.broker.groups.group_rounds import NEVER_MS
 from segbroker.broker.groups.server_assignors import Partition
 from segbroker.broker.groups.topic_expressions import PATTERNS_MAX, Expressions
+from segbroker.broker.loop.loop_clock import NEVER_MS
 from segbroker.broker.refused import Refused
 from segbroker.protocol.errors import ErrorCode
 

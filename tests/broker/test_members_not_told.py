@@ -12,7 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 from segbroker.broker.groups import classic_members
 from segbroker.broker.groups.consumer_members import Beat
 from segbroker.broker.groups.group_members import Joining
-from segbroker.broker.groups.groups import monotonic_ms
+from segbroker.broker.loop.loop_clock import monotonic_ms
 from segbroker.protocol.consumer_protocol import Subscription, encode_subscription
 from segbroker.protocol.errors import ErrorCode
 

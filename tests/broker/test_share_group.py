@@ -12,10 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from segbroker.broker.groups.consumer_group import JOIN, LEAVE
 from segbroker.broker.groups.consumer_members import Beat, Told
-from segbroker.broker.groups.group_rounds import NEVER_MS
 from segbroker.broker.groups.server_assignors import Partition, Subscriber
 from segbroker.broker.groups.share_assignor import simple
 from segbroker.broker.groups.share_group import ShareGroup
+from segbroker.broker.loop.loop_clock import NEVER_MS
 from segbroker.broker.refused import Refused
 from segbroker.protocol.errors import ErrorCode
 

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from segbroker.broker.loop.loop_clock import NEVER_MS
 from segbroker.broker.refused import Refused
 from segbroker.broker.shares.pieces import (
     ACCEPT,
@@ -17,7 +18,6 @@ from segbroker.broker.shares.pieces import (
     ARCHIVED,
     AVAILABLE,
     GAP,
-    NEVER_MS,
     REJECT,
     RELEASE,
     RENEW,

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import trio
 
-from segbroker.broker.groups.groups import monotonic_ms
+from segbroker.broker.loop.loop_clock import monotonic_ms
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.record_batch import check_batch, encode_batch
