@@ -4,7 +4,7 @@ Of a partition all of them hold, or none.  What its group does not have in memor
 nothing of it can be acknowledged.  A renewal begins the lock anew, and is written nowhere.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import trio
@@ -50,17 +50,19 @@ def member_of(core: Core, request: ShareFetchRequest | ShareAcknowledgeRequest) 
 
 def said_in(
     request: ShareFetchRequest | ShareAcknowledgeRequest,
-) -> Iterator[tuple[Place, list[Acknowledgement]]]:
-    """The acknowledgements of a request, by partition."""
-    for topic in request.topics:
-        for one in topic.partitions:
-            yield (
-                Place(topic.topic_id, one.partition_index),
-                [
-                    Acknowledgement(b.first_offset, b.last_offset, b.acknowledge_types)
-                    for b in one.acknowledgement_batches
-                ],
-            )
+) -> dict[Place, list[Acknowledgement]]:
+    """The acknowledgements of a request, by partition.
+
+    Of one that is named twice the last ones hold and the others are not looked at, as in Kafka.
+    """
+    return {
+        Place(topic.topic_id, one.partition_index): [
+            Acknowledgement(b.first_offset, b.last_offset, b.acknowledge_types)
+            for b in one.acknowledgement_batches
+        ]
+        for topic in request.topics
+        for one in topic.partitions
+    }
 
 
 class Outcome(NamedTuple):
@@ -82,14 +84,14 @@ class Acknowledging:
         self._settled: trio.Event | None = None
         self.outcomes: dict[Place, Outcome] = {}
 
-    def begin(self, said: Iterable[tuple[Place, Sequence[Acknowledgement]]]) -> None:
+    def begin(self, said: Mapping[Place, Sequence[Acknowledgement]]) -> None:
         """Take them, of each partition those that belong together."""
         group_id, member_id = self._member
         changes: list[tuple[LivePartition, Change]] = []
         limits = self._core.shares.limits(group_id)
         now_ms = monotonic_ms()
-        for place, batches in said:
-            if not batches or place in self.outcomes:
+        for place, batches in said.items():
+            if not batches:
                 continue
             try:
                 live = self._checked(place, batches)

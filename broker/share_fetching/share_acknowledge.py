@@ -1,5 +1,8 @@
 """ShareAcknowledge (KIP-932): what became of records, without asking for others."""
 
+from collections.abc import Iterable
+from uuid import UUID
+
 import structlog
 
 from segbroker.protocol.errors import ErrorCode
@@ -43,37 +46,33 @@ def share_acknowledge(core: Core, call: Call[ShareAcknowledgeRequest], slot: Lat
         )
         return
     acknowledging = Acknowledging(core, call, member)
-    acknowledging.begin(said_in(request))
+    said = said_in(request)
+    acknowledging.begin(said)
 
     async def settled() -> None:
         await acknowledging.settle()
         if request.share_session_epoch == FINAL_EPOCH:
             session.close()
-        slot.answer(_response(core, member, request, acknowledging.outcomes))
+        slot.answer(_response(core, member, said, acknowledging.outcomes))
         core.turn.end()
 
     core.spawn(settled)
 
 
 def _response(
-    core: Core, member: Member, request: ShareAcknowledgeRequest, outcomes: dict[Place, Outcome]
+    core: Core, member: Member, places: Iterable[Place], outcomes: dict[Place, Outcome]
 ) -> ShareAcknowledgeResponse:
+    topics: dict[UUID, ShareAcknowledgeResponseTopic] = {}
+    for place in places:
+        topic = topics.get(place.topic_id)
+        if topic is None:
+            topic = ShareAcknowledgeResponseTopic(topic_id=place.topic_id, partitions=[])
+            topics[place.topic_id] = topic
+        topic.partitions.append(_row(place.partition, outcomes.get(place, Outcome())))
     lock_ms = core.group_settings.in_force(member.group_id, SHARE_RECORD_LOCK)
     return ShareAcknowledgeResponse(
         acquisition_lock_timeout_ms=lock_ms,
-        responses=[
-            ShareAcknowledgeResponseTopic(
-                topic_id=topic.topic_id,
-                partitions=[
-                    _row(
-                        one.partition_index,
-                        outcomes.get(Place(topic.topic_id, one.partition_index), Outcome()),
-                    )
-                    for one in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
+        responses=list(topics.values()),
         node_endpoints=[],
     )
 

@@ -19,6 +19,18 @@ from segbroker.protocol.messages_admin import (
     DeleteRecordsRequestTopic,
     DeleteRecordsResponse,
 )
+from segbroker.protocol.messages_share_groups import (
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeRequestAcknowledgementBatch,
+    ShareAcknowledgeRequestPartition,
+    ShareAcknowledgeRequestTopic,
+    ShareAcknowledgeResponse,
+    ShareFetchRequest,
+    ShareFetchRequestAcknowledgementBatch,
+    ShareFetchRequestPartition,
+    ShareFetchRequestTopic,
+    ShareFetchResponse,
+)
 from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.wire_client import WireClient, connect
@@ -29,6 +41,7 @@ from ..support.wire_shares import (
     REJECT,
     RELEASE,
     RENEW,
+    VERSION,
     Given,
     Said,
     Sharing,
@@ -369,6 +382,72 @@ async def test_acknowledgements_that_contradict_themselves_change_nothing() -> N
         assert (await one.say({1: [(0, 2, [ACCEPT])]}))[1] == {
             1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         }
+
+
+@pytest.mark.parametrize("how", ["fetch", "acknowledge"])
+async def test_of_a_partition_that_is_named_twice_the_last_is_heard_and_answered_once(
+    how: str,
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", *(b"%d" % n for n in range(4)))
+        one = await sharing(client)
+        assert offsets(await one.fetch(0)) == [0, 1, 2, 3]
+        rows = [
+            ShareAcknowledgeRequestPartition(
+                partition_index=0,
+                acknowledgement_batches=[
+                    ShareAcknowledgeRequestAcknowledgementBatch(
+                        first_offset=first, last_offset=first + 1, acknowledge_types=[ACCEPT]
+                    )
+                ],
+            )
+            for first in (2, 0)
+        ]
+        request = ShareAcknowledgeRequest(
+            group_id=GROUP,
+            member_id=one.member,
+            share_session_epoch=one.epoch,
+            topics=[ShareAcknowledgeRequestTopic(topic_id=one.topic, partitions=rows)],
+        )
+        if how == "fetch":
+            fetch = ShareFetchRequest(
+                group_id=GROUP,
+                member_id=one.member,
+                share_session_epoch=one.epoch,
+                max_wait_ms=0,
+                min_bytes=1,
+                max_bytes=1 << 20,
+                max_records=0,
+                batch_size=1,
+                topics=[
+                    ShareFetchRequestTopic(
+                        topic_id=one.topic,
+                        partitions=[
+                            ShareFetchRequestPartition(
+                                partition_index=0,
+                                acknowledgement_batches=[
+                                    ShareFetchRequestAcknowledgementBatch(
+                                        first_offset=batch.first_offset,
+                                        last_offset=batch.last_offset,
+                                        acknowledge_types=[ACCEPT],
+                                    )
+                                    for batch in row.acknowledgement_batches
+                                ],
+                            )
+                            for row in rows
+                        ],
+                    )
+                ],
+                forgotten_topics_data=[],
+            )
+            fetched = await client.ask(fetch, ShareFetchResponse, VERSION)
+            codes = [p.acknowledge_error_code for t in fetched.responses for p in t.partitions]
+        else:
+            said = await client.ask(request, ShareAcknowledgeResponse, VERSION)
+            codes = [p.error_code for t in said.responses for p in t.partitions]
+        assert codes == [0]
+        assert broker.core.shares.start_offset(GROUP, one.topic, 0) == 2
 
 
 async def test_a_topic_that_is_deleted_ends_what_was_done_with_it() -> None:
