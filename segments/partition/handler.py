@@ -318,7 +318,7 @@ class DiskHandler(MendingPartition):
         try:
             self.sync()
         except PartitionReadOnly as exc:
-            log.debug("flush_failed", topic=self.topic, partition=self.partition, error=str(exc))
+            log.debug("log_not_flushed", topic=self.topic, partition=self.partition, error=str(exc))
 
     def _ceiling_renewed(self, error: OSError | None) -> None:
         """Another block of offsets is reserved, or could not be."""
