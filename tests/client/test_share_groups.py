@@ -325,25 +325,30 @@ def test_a_member_that_subscribes_anew(address: str, filled: str) -> None:
         assert values(take(consumer, 1)) == [10]
 
 
+def make_anew(address: str, topic: str, consumer: ShareConsumer) -> None:
+    """Delete the topic, of which the consumer hears, and make another with the value 50."""
+    with Admin(address) as admin:
+        admin.delete_topic(topic)
+    with pytest.raises(UnknownTopicOrPartition, match=topic):
+        take(consumer, 1)
+
+    def is_made_anew() -> bool:
+        with Admin(address) as admin, suppress(TopicAlreadyExists):  # Kafka takes its time
+            admin.create_topic(topic, partitions=1)
+            return True
+        return False
+
+    until(is_made_anew)
+    fill(address, topic, 50, 51)
+
+
 def test_a_topic_that_is_deleted_is_told_and_made_anew_is_worked_at(
     address: str, filled: str
 ) -> None:
     with member(address, filled) as consumer:
         assert len(take(consumer, 10)) == 10
         consumer.commit()
-        with Admin(address) as admin:
-            admin.delete_topic(filled)
-        with pytest.raises(UnknownTopicOrPartition, match=filled):
-            take(consumer, 1)
-
-        def is_made_anew() -> bool:
-            with Admin(address) as admin, suppress(TopicAlreadyExists):  # Kafka takes its time
-                admin.create_topic(filled, partitions=1)
-                return True
-            return False
-
-        until(is_made_anew)
-        fill(address, filled, 50, 51)
+        make_anew(address, filled, consumer)
         assert values(take(consumer, 1)) == [50]
 
 
@@ -353,19 +358,7 @@ def test_a_record_of_a_deleted_topic_says_nothing_of_one_of_its_successor(
     """Both have the same offset in a topic of the same name."""
     with member(address, filled, explicit=True) as consumer:
         old = take(consumer, 10)[0]
-        with Admin(address) as admin:
-            admin.delete_topic(filled)
-        with pytest.raises(UnknownTopicOrPartition, match=filled):
-            take(consumer, 1)
-
-        def is_made_anew() -> bool:
-            with Admin(address) as admin, suppress(TopicAlreadyExists):  # Kafka takes its time
-                admin.create_topic(filled, partitions=1)
-                return True
-            return False
-
-        until(is_made_anew)
-        fill(address, filled, 50, 51)
+        make_anew(address, filled, consumer)
         new = take(consumer, 1)[0]
         assert (new.topic, new.partition, new.offset) == old[:3]
         with pytest.raises(AcknowledgeFailed):
