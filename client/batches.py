@@ -109,8 +109,15 @@ class Batches:
     def _sticky(self, state: TopicQueue) -> PartitionQueue:
         """Where records without a key go, until the batch there is sealed."""
         if state.sticky is None:
-            state.sticky = state.queue(self._random.randrange(state.partition_count))
+            state.sticky = state.queue(self._any_partition(state))
         return state.sticky
+
+    def _any_partition(self, state: TopicQueue) -> int:
+        """One to which something can be sent, where there is any."""
+        count = state.partition_count
+        if not 0 < len(state.leaderless) < count:
+            return self._random.randrange(count)
+        return self._random.choice([n for n in range(count) if n not in state.leaderless])
 
     def _look_again(self, state: TopicQueue, partition: int) -> Completion[None]:
         """What to wait for, as the topic may have grown; ValueError when that was looked at."""
@@ -127,7 +134,7 @@ class Batches:
 
     def _new_topic(self, topic: str) -> TopicQueue:
         check_text("topic", topic)
-        if not 0 < len(topic.encode()) <= TOPIC_NAME_SIZE_MAX + 49:
+        if not 0 < len(topic.encode()) <= TOPIC_NAME_SIZE_MAX:
             raise ValueError(f"topic name of {len(topic.encode())} bytes")
         state = self.topics[topic] = TopicQueue(topic, self._wake_by)
         self.wanted(topic)

@@ -35,8 +35,8 @@ ITEMS_COUNT_MAX: Final = 1 << 20  # array elements of one reply, nested ones inc
 REQUEST_ITEMS_COUNT_MAX: Final = 1 << 18
 TAGS_COUNT_MAX: Final = 1024  # tagged fields of one struct
 
-# Names.  A topic name is also a directory and part of a file name of at most 255 bytes.
-TOPIC_NAME_SIZE_MAX: Final = 200
+# Names.  A topic name, Kafka's limit, is also the name of a directory.
+TOPIC_NAME_SIZE_MAX: Final = 249
 CLIENT_ID_SIZE_MAX: Final = STRING_SIZE_MAX
 
 # Records: what a batch may decompress to.

@@ -8,14 +8,16 @@
                                  <topic>_partition_<N>_segment_<k>.cleaned
                                  quarantine/
 
-N and k are decimal without leading zeros and are ordered as numbers.  A topic name is 1 to 200 of
-[A-Za-z0-9._-], not `.` or `..`: it cannot leave its directory, and the longest file name stays
-under the 255 bytes of a directory entry.  Names that begin with `~` are the manager's own (topics
-on their way out), so no topic can be called so.
+N and k are decimal without leading zeros and are ordered as numbers.  A topic name is 1 to 249 of
+[A-Za-z0-9._-], not `.` or `..`, as in Kafka: it cannot leave its directory.  A file name has to
+stay under the 255 bytes of a directory entry, so those of a topic with a longer name than 200 begin
+with a short form of it (`file_stem`).  Names that begin with `~` are the manager's own (topics on
+their way out), so no topic can be called so.
 """
 
 import re
 from dataclasses import dataclass
+from typing import Final
 from uuid import UUID
 
 from segbroker.protocol.checksums import xxh3_64
@@ -24,6 +26,8 @@ from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
 from .disk.storage import TEMPORARY
 from .errors import InvalidTopicName
 
+STEM_SIZE_MAX: Final = 200
+"""Bytes of a topic's name in the names of its files."""
 _ALLOWED = re.compile(r"[A-Za-z0-9._-]+")
 _SEGMENT = re.compile(r"_segment_(0|[1-9][0-9]{0,18})\.(log|index|cleaned)")
 
@@ -47,6 +51,14 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopicName(name, "has characters other than A-Z a-z 0-9 . _ -")
     if len(name) > TOPIC_NAME_SIZE_MAX:
         raise InvalidTopicName(name, f"has {len(name)} characters, limit {TOPIC_NAME_SIZE_MAX}")
+
+
+def file_stem(topic: str) -> str:
+    """What the file names of a topic begin with: its name, of one of more than 200 characters the
+    first 183, `~` and XXH3-64 of the whole as 16 hexadecimal digits."""
+    if len(topic) <= STEM_SIZE_MAX:
+        return topic
+    return f"{topic[: STEM_SIZE_MAX - 17]}~{xxh3_64(topic.encode()):016x}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,4 +149,4 @@ def partition_paths(root: str, topic: str, partition: int, owner: int = 0) -> Lo
     owner: `owner_of` it, for who may write its manifest.
     """
     folder = f"{root}/topics/{topic}/partition_{partition}"
-    return LogPaths(folder, f"{topic}_partition_{partition}", owner)
+    return LogPaths(folder, f"{file_stem(topic)}_partition_{partition}", owner)

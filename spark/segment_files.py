@@ -96,7 +96,7 @@ class SegmentFiles:
         self, folder: str, topic: str, partition: int, topic_id: UUID | None = None
     ) -> None:
         self._folder = os.path.join(folder, "topics", topic, f"partition_{partition}")
-        self._name = f"{topic}_partition_{partition}"
+        self._name = f"{_file_stem(topic)}_partition_{partition}"
         self._owner: int | None = None
         if topic_id is not None:
             self._owner = xxh3_64(topic_id.bytes + partition.to_bytes(4, "big")) or 1
@@ -178,6 +178,13 @@ class SegmentFiles:
         path = f"{self._name}_segment_{segment.number}"
         blocks = _blocks(_file(path + ".index", folder), segment, path)
         return _Pinned(segment, _opened(path + ".log", folder), blocks)
+
+
+def _file_stem(topic: str) -> str:
+    """What the names of the files begin with (docs/formats.md): a short form of a long name."""
+    if len(topic) <= 200:
+        return topic
+    return f"{topic[:183]}~{xxh3_64(topic.encode()):016x}"
 
 
 def _standing(rows: Mapping[int, Sealed]) -> list[Sealed]:

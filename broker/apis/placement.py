@@ -2,13 +2,15 @@
 
 | request                      | answer per partition                                       |
 |------------------------------|------------------------------------------------------------|
-| ElectLeaders                 | 84 ELECTION_NOT_NEEDED: the only broker leads already      |
+| ElectLeaders                 | 84 ELECTION_NOT_NEEDED: the only broker leads already; of  |
+|                              | a partition that is not served 80, or 83 of an unclean one |
 | AlterPartitionReassignments  | done when it is assigned to this broker, as it is; another |
 |                              | broker: 39 INVALID_REPLICA_ASSIGNMENT; null, to give a     |
 |                              | move up: 85 NO_REASSIGNMENT_IN_PROGRESS                    |
 | ListPartitionReassignments   | none is under way                                          |
 | AlterReplicaLogDirs          | done when it is to lie in the one directory, as it does;   |
-|                              | another directory: 57 LOG_DIR_NOT_FOUND                    |
+|                              | another directory: 57 LOG_DIR_NOT_FOUND; 17                |
+|                              | INVALID_TOPIC_EXCEPTION for names that Kafka cannot move   |
 | DescribeQuorum               | one voter, this broker, of `__cluster_metadata`-0; the     |
 |                              | offsets count control events; 3 for any other partition    |
 
@@ -49,6 +51,7 @@ from ..core import Core
 from ..loop.pace import Pace
 
 METADATA_TOPIC: Final = "__cluster_metadata"
+_PREFERRED: Final = 0
 
 
 async def elect_leaders(core: Core, call: Call[ElectLeadersRequest]) -> ElectLeadersResponse:
@@ -56,6 +59,9 @@ async def elect_leaders(core: Core, call: Call[ElectLeadersRequest]) -> ElectLea
     rows = []
     pace = Pace()
     once: dict[str, dict[int, None]] = {}
+    not_available = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    if call.request.election_type == _PREFERRED:
+        not_available = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
     for topic in call.request.topic_partitions or ():
         await pace.step()
         once.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
@@ -67,6 +73,8 @@ async def elect_leaders(core: Core, call: Call[ElectLeadersRequest]) -> ElectLea
             code, message = ErrorCode.ELECTION_NOT_NEEDED, "the only broker leads it already"
             if not core.topics.exists(name, index):
                 code, message = _unknown(name, index)
+            elif core.topics.is_unserved(name, index):
+                code, message = not_available, f"{name}-{index} is not served"
             answered.partition_result.append(
                 ElectLeadersResponsePartition(
                     partition_id=index, error_code=code, error_message=message
@@ -130,6 +138,10 @@ def log_dir(core: Core) -> str:
     return os.path.abspath(core.topics.manager.root)
 
 
+MOVABLE_SIZE_MAX: Final = 255 - len(".-future") - 32
+"""Kafka (KAFKA-4893) cannot name the directory of a move of a longer `<topic>-<partition>`."""
+
+
 async def alter_replica_log_dirs(
     core: Core, call: Call[AlterReplicaLogDirsRequest]
 ) -> AlterReplicaLogDirsResponse:
@@ -145,7 +157,9 @@ async def alter_replica_log_dirs(
             )
             for index in topic.partitions:
                 code = ErrorCode.NONE
-                if directory.path != here:
+                if len(f"{topic.name}-{index}") > MOVABLE_SIZE_MAX:
+                    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+                elif directory.path != here:
                     code = ErrorCode.LOG_DIR_NOT_FOUND
                 elif not core.topics.exists(topic.name, index):
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -269,7 +269,7 @@ async def test_a_produce_without_reply_stores_what_is_not_refused() -> None:
             assert [len(values(row)) for row in rows] == [1, 1]
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ä", "x" * 201, "../../etc"])
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ä", "x" * 250, "../../etc"])
 async def test_an_illegal_topic_name_is_refused_and_creates_nothing(name: str) -> None:
     async with serving() as broker, connect(broker.address) as client:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])

@@ -34,7 +34,10 @@ VALUES = [b"%06d" % n + bytes(500) for n in range(COUNT)]
 @pytest.fixture
 def topic(topics: Topics, daemon: Daemon, name: Name) -> str:
     """About 1.5 MB in segments of 128 KiB, nearly all of them sealed."""
-    topic = name()
+    return filled(topics, daemon, name())
+
+
+def filled(topics: Topics, daemon: Daemon, topic: str) -> str:
     topics.create(topic, 1, **{"segment.bytes": "131072", "max.message.bytes": "131072"})
     settings: dict[str, Any] = {"batch.num.messages": 20}
     topics.produce(topic, VALUES, **settings)
@@ -100,6 +103,13 @@ def test_sealed_segments_are_read_without_the_broker(daemon: Daemon, topic: str)
     end = sealed_to(daemon, topic)
     assert without_broker(daemon, topic, 0, end) == list(range(end))
     assert without_broker(daemon, topic, 1234, 1300) == list(range(1234, 1300))
+
+
+def test_sealed_segments_of_the_longest_name_are_found(
+    topics: Topics, daemon: Daemon, name: Name
+) -> None:
+    topic = filled(topics, daemon, name().ljust(249, "x"))
+    assert without_broker(daemon, topic, 0, 100) == list(range(100))
 
 
 def test_the_tail_comes_from_the_broker(topics: Topics, daemon: Daemon, topic: str) -> None:

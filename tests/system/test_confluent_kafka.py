@@ -208,7 +208,7 @@ def test_topics_are_created_described_altered_grown_and_deleted(
     [
         ("with spaces", {}, KafkaError.TOPIC_EXCEPTION),
         ("..", {}, KafkaError.TOPIC_EXCEPTION),
-        ("x" * 201, {}, KafkaError.TOPIC_EXCEPTION),
+        ("x" * 250, {}, KafkaError.TOPIC_EXCEPTION),
         ("bad-config", {"segment.bytes": "many"}, KafkaError.INVALID_CONFIG),
         ("unknown-config", {"no.such.key": "1"}, KafkaError.INVALID_CONFIG),
     ],
@@ -239,10 +239,11 @@ def test_a_batch_that_cannot_fit_a_segment_is_refused_and_the_rest_is_served(
     assert len(consume(daemon, name, 2)) == 2
 
 
+@pytest.mark.parametrize("length", [0, 249])
 def test_records_survive_a_restart_of_the_daemon_and_a_kill(
-    tmp_path: Path, topic: Callable[[], str]
+    tmp_path: Path, topic: Callable[[], str], length: int
 ) -> None:
-    name = topic()
+    name = topic().ljust(length, "x")
     expected: list[bytes] = []
     for how in (signal.SIGTERM, signal.SIGKILL, signal.SIGTERM):
         daemon = start(tmp_path / "data")
