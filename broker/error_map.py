@@ -52,6 +52,7 @@ STORAGE_ERRORS: Final[dict[type[Exception], ErrorCode]] = {
     storage.LogClosed: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     # Of the log as a library; a broker's partitions take batches, not streams.
     storage.LogReserved: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.LogInUse: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.QueueFull: ErrorCode.NOT_ENOUGH_REPLICAS,
     storage.NotWritten: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.StreamFailed: ErrorCode.KAFKA_STORAGE_ERROR,

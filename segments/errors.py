@@ -272,6 +272,14 @@ class NotWritten(StorageError):
         self.records, self.cause, self.count = records, cause, count
 
 
+class LogInUse(StorageError):
+    """The log is open already: two that append over each other would lose records of both."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} is open already, here or in another process")
+        self.path = path
+
+
 class LogReserved(StorageError):
     """Two write at once: the log belongs to one writer until that one is done."""
 

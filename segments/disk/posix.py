@@ -128,14 +128,18 @@ class PosixFile:
 
 
 class PosixLock:
-    """flock(2) on a lock file; the kernel drops it with the process, however that ends."""
+    """flock(2) on a lock file; the kernel drops it with the process, however that ends, and with
+    those that were forked from it meanwhile."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._owner = os.getpid()
 
     def release(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
+            if os.getpid() == self._owner:  # or it would stay with a child that has the file, too
+                fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
 

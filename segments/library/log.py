@@ -16,6 +16,7 @@ ground that `streaming` stands on.
     ^ log_start_offset     ^ high_watermark               ^ log_end_offset
 
 After a failed write or sync every further append raises PartitionReadOnly; opening again recovers.
+A log is open once at a time, in one process: the file `LOCK` in its directory says so.
 Not thread-safe: one thread uses a log, or the caller locks.
 """
 
@@ -34,12 +35,13 @@ from segbroker.protocol.record_batch import (
     read_header,
 )
 
-from ..disk.storage import Buffer, Storage, remove_tree
+from ..disk.storage import Buffer, Storage, StorageLock, make_dirs, remove_tree
 from ..errors import (
     PASSING_ERRNOS,
     CorruptSegment,
     DiskFull,
     LogClosed,
+    LogInUse,
     LogReserved,
     OffsetOutOfRange,
     PartitionDamaged,
@@ -66,8 +68,9 @@ Appendable: TypeAlias = Buffer | Sequence[bytes | None]
 class SegmentedLog:
     """One log in a directory of its own."""
 
-    def __init__(self, storage: Storage, opened: PartitionLog) -> None:
+    def __init__(self, storage: Storage, opened: PartitionLog, lock: StorageLock) -> None:
         self._storage = storage
+        self._lock = lock
         self._log = opened
         self._failure: PartitionReadOnly | None = None
         if opened.damage:
@@ -90,19 +93,28 @@ class SegmentedLog:
     ) -> "SegmentedLog":
         """Open the log `name` in directory `path`; made if missing, recovered after a crash.
 
-        Raises CorruptSegment, OSError.
+        Raises LogInUse when it is open already, here or elsewhere, CorruptSegment, OSError.
         """
-        opened = open_log(
-            storage,
-            LogPaths(path, name),
-            config or TopicConfig(),
-            FileCache(64),
-            IndexCache(16 << 20),
-            OpenLogs(),
-            now_ms=now_ms,
-            report=(report := LogReport()),
-        )
-        log = cls(storage, opened)
+        make_dirs(storage, path)
+        try:
+            lock = storage.lock(f"{path}/LOCK")
+        except BlockingIOError as exc:
+            raise LogInUse(path) from exc
+        try:
+            opened = open_log(
+                storage,
+                LogPaths(path, name),
+                config or TopicConfig(),
+                FileCache(64),
+                IndexCache(16 << 20),
+                OpenLogs(),
+                now_ms=now_ms,
+                report=(report := LogReport()),
+            )
+        except BaseException:
+            lock.release()
+            raise
+        log = cls(storage, opened, lock)
         log.report = report
         log._now_ms = now_ms
         return log
@@ -291,12 +303,15 @@ class SegmentedLog:
             close_log(self._log, clean=self._failure is None)
         except OSError as exc:
             self._fail(exc)
+        finally:
+            self._lock.release()
 
     def remove(self) -> None:
         """Close and delete the directory with everything in it."""
         close_log(self._log, clean=False)
         folder = self._log.paths.folder
         remove_tree(self._storage, folder)
+        self._lock.release()
         self._storage.fsync_dir(folder.rpartition("/")[0] or "/")
 
     def __enter__(self) -> "SegmentedLog":

@@ -1,5 +1,7 @@
 """The segmented log as a library."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from segbroker.protocol.record_batch import InvalidBatch, encode_batch, read_header
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.disk.posix import PosixStorage
-from segbroker.segments.errors import BatchTooLarge, LogClosed, OffsetOutOfRange
+from segbroker.segments.errors import BatchTooLarge, LogClosed, LogInUse, OffsetOutOfRange
 from segbroker.segments.library.log import SegmentedLog
 from segbroker.segments.settings.topic_config import TopicConfig
 
@@ -28,6 +30,39 @@ def test_records_come_back_in_order_from_posix_files(tmp_path: Path) -> None:
         assert values_of(log) == [b"%d" % i for i in range(100)]
         assert log.log_end_offset == 100
     assert (tmp_path / "log" / "t_segment_0.log").stat().st_size <= 512
+
+
+def test_a_log_is_open_once_at_a_time(tmp_path: Path) -> None:
+    path = f"{tmp_path}/log"
+    with SegmentedLog.open(PosixStorage(), path, now_ms=1) as log:
+        with pytest.raises(LogInUse, match="open already, here or in another process"):
+            SegmentedLog.open(PosixStorage(), path, now_ms=1)
+        log.append([b"one"], now_ms=1)
+    with SegmentedLog.open(PosixStorage(), path, now_ms=1) as log:
+        assert values_of(log) == [b"one"]
+        log.remove()
+    with SegmentedLog.open(PosixStorage(), path, now_ms=1) as log:
+        assert values_of(log) == []
+
+
+FORKED = """
+import os, sys
+from segbroker.segments.disk.posix import PosixStorage
+from segbroker.segments.library.log import SegmentedLog
+log = SegmentedLog.open(PosixStorage(), sys.argv[1], now_ms=1)
+ended, end = os.pipe()
+if not os.fork():
+    os.close(end)
+    os.read(ended, 1)
+    os._exit(0)
+log.close()
+SegmentedLog.open(PosixStorage(), sys.argv[1], now_ms=1).close()
+"""
+
+
+def test_a_log_that_was_closed_is_not_open_in_a_child_of_the_process(tmp_path: Path) -> None:
+    """As those of multiprocessing are, which live on."""
+    subprocess.run([sys.executable, "-c", FORKED, f"{tmp_path}/log"], check=True)
 
 
 def test_a_segment_rolls_before_the_write_that_would_pass_its_size() -> None:

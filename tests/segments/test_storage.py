@@ -294,11 +294,12 @@ def test_a_read_in_a_lane_that_ends_a_segment_has_the_disk_read_the_next_one() -
 
 def test_a_quarantined_copy_does_not_stay_in_the_page_cache() -> None:
     storage = AdvisedStorage()
-    log = SegmentedLog.open(storage, "/log", "t", SMALL, now_ms=1)
-    for i in range(3):
-        log.append([b"value %d" % i], now_ms=1)
+    with SegmentedLog.open(storage, "/log", "t", SMALL, now_ms=1) as log:
+        for i in range(3):
+            log.append([b"value %d" % i], now_ms=1)
     flip(storage, "/log/t_segment_0.log", 100)
-    SegmentedLog.open(storage, "/log", "t", SMALL, now_ms=1).close()
+    with SegmentedLog.open(storage, "/log", "t", SMALL, now_ms=1) as log:
+        list(log.stream())
     assert ("/log/quarantine/t_segment_0.log.0", Advice.DONT_NEED) in storage.asked
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import random
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -564,3 +565,16 @@ def test_a_kill_at_any_operation_leaves_a_prefix_of_whole_batches(
         dies_at += 1
     assert dies_at > 20
     assert lengths >= {0, 4, 8, 12, 16, 20}
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "storage.md"
+
+
+def test_the_example_of_the_page_runs_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (example,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "access.log").write_bytes(b"GET /\nGET /favicon.ico\n")
+    exec(compile(example, str(PAGE), "exec"), {"__name__": "page"})
+    assert capsys.readouterr().out == "2 b'GET /'\n3 b'GET /favicon.ico'\n"
