@@ -203,7 +203,7 @@ class DirectoryChecker:
         folder = f"{self._root}/topics"
         present = self._storage.exists(folder)
         if present:
-            yield from map(_orphaned, find_orphans(self._storage, self._root, metadata))
+            yield from map(_orphaned, find_orphans(self._storage, self._root, metadata, set()))
         for name, meta in sorted(metadata.topics.items()):
             if meta.config.durability is Durability.EPHEMERAL:
                 continue

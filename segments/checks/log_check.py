@@ -25,7 +25,7 @@ from ..log.producers import decode_producers
 from ..names import LogPaths
 from ..recovery.corruption import read_mark
 from ..recovery.identity import inspect
-from ..recovery.known import Known
+from ..recovery.known import Known, read_start_copy
 from ..recovery.survey import Circumstances, Step, Survey, survey
 from ..replay.restoring import Restored, gaps_of, lasting_row, restored
 from ..wal.frames import Frame
@@ -93,12 +93,11 @@ class LogChecker:
             text = "the manifest of a log that was never synced is missing"
             yield note(paths.manifest, text, "it is made again from the segments")
         elif found.manifest_lost:
-            yield damage(
-                paths.manifest,
-                "the manifest is missing, unreadable or of another log",
-                "all segments are read and it is made again; a log start set by a request inside "
-                "a segment is forgotten",
-            )
+            action = "all segments are read and it is made again"
+            if read_start_copy(storage, paths) is None:
+                action += "; a log start set by a request inside a segment is forgotten"
+            text = "the manifest is missing, unreadable or of another log"
+            yield damage(paths.manifest, text, action)
         yield from self._unsealed(found)
         for row in found.known.sealed.rows():
             if row.number == found.known.pending:

@@ -2,7 +2,7 @@
 
 | found | it is | what is done |
 |---|---|---|
-| `~<id>` | a deleted topic on its way out | removed |
+| `~<id>` | a deleted topic on its way out | removed, soon (topic_registry.py) |
 | no topic of that name, no records | a topic whose creation was not finished | removed |
 | ..., records of an epoch that was deleted | a deletion that was not finished | removed |
 | ..., records of another epoch | a topic that the metadata has lost | put aside in quarantine/ |
@@ -21,7 +21,7 @@ from typing import NamedTuple
 from ..decisions import base_header
 from ..disk.storage import Storage, make_dirs, read_file, remove_tree
 from ..metadata.metadata import Metadata
-from ..names import LogPaths, partition_paths
+from ..names import LogPaths, file_stem, partition_paths
 from ..recovery.known import read_known
 from ..settings.topic_config import Durability
 
@@ -36,9 +36,17 @@ class Orphan(NamedTuple):
     has_records: bool
 
 
-def find_orphans(storage: Storage, root: str, state: Metadata) -> Iterator[Orphan]:
-    """What lies under topics/ and is not known.  Raises OSError."""
+def find_orphans(
+    storage: Storage, root: str, state: Metadata, missing: set[tuple[str, int]]
+) -> Iterator[Orphan]:
+    """What lies under topics/ and is not known; into `missing` go the partitions that are known and
+    have no directory: all of them when the last orphan was told.  Raises OSError."""
     topics = f"{root}/topics"
+    not_seen = {
+        name: meta
+        for name, meta in state.topics.items()
+        if meta.config.durability is not Durability.EPHEMERAL
+    }
     for name in storage.listdir(topics):
         path = f"{topics}/{name}"
         try:
@@ -56,12 +64,19 @@ def find_orphans(storage: Storage, root: str, state: Metadata) -> Iterator[Orpha
             kept = any(_has_records(storage, paths, deleted) for _, paths in logs)
             yield Orphan(path, name, -1, kept or bool(others))
         else:
+            del not_seen[name]
+            there = set(folders)
+            missing.update(
+                (name, n) for n in range(meta.partitions) if f"partition_{n}" not in there
+            )
             for folder in folders:
                 if folder.startswith("~"):
                     yield Orphan(f"{path}/{folder}", name, -1, has_records=False)
             for number, paths in _partitions(root, name, folders):
                 if number >= meta.partitions:
                     yield Orphan(paths.folder, name, number, _has_records(storage, paths, -1))
+    for name, meta in not_seen.items():
+        missing.update((name, n) for n in range(meta.partitions))
 
 
 def remove_orphan(storage: Storage, orphan: Orphan, mark: str) -> None:
@@ -76,7 +91,7 @@ def remove_orphan(storage: Storage, orphan: Orphan, mark: str) -> None:
 def put_aside(storage: Storage, root: str, orphan: Orphan, mark: str) -> str:
     """Move it to quarantine/, durably; where it is then.  Raises OSError."""
     suffix = "" if orphan.partition < 0 else f"-{orphan.partition}"
-    target = f"{root}/quarantine/{orphan.topic}{suffix}~{mark}"
+    target = f"{root}/quarantine/{file_stem(orphan.topic)}{suffix}~{mark}"
     make_dirs(storage, f"{root}/quarantine")
     storage.rename(orphan.path, target)
     storage.fsync_dir(f"{root}/quarantine")

@@ -21,6 +21,7 @@ from ..metadata.metadata_log import MetadataLog
 from ..replay.putting_back import Place, PuttingBack
 from ..replay.resuming import Resuming
 from ..report import RecoveryReport, ReportRow
+from ..wal.files import is_short
 from ..wal.journal import Wal
 from ..wal.replay import Replay
 from .orphans import find_orphans, put_aside, remove_orphan
@@ -37,6 +38,10 @@ class Started(NamedTuple):
 
     replayed: list[Place]
     """Partitions that are to be opened, for what was put back into them."""
+    missing: list[Place]
+    """Partitions that have no directory."""
+    graves: list[str]
+    """Directories of deleted topics that are to be removed."""
     is_new_boot: bool
     """Whether the machine was started anew since this directory was last open."""
 
@@ -76,7 +81,7 @@ class Starting:
         try:
             found = self._wal.open()
             is_new_boot = self._with_ballast(lambda: self._load_metadata(found))
-            self._with_ballast(self._remove_orphans)
+            missing, graves = self._with_ballast(self._remove_orphans)
             replayed = self._with_ballast(lambda: self._put_back(found))
             self._wal.absorbed(self._putting_back.waiting)
         except OSError as exc:
@@ -85,7 +90,7 @@ class Starting:
                 f"what {self._root}/wal holds could not be put back, it stays there: {exc}{hint}"
             ) from exc
         self._metadata.attach(self._wal)
-        return Started(replayed, is_new_boot)
+        return Started(replayed, sorted(missing), graves, is_new_boot)
 
     def _load_metadata(self, found: Replay) -> bool:
         """The snapshot and the events behind it, as one snapshot: the WAL may begin anew.
@@ -154,14 +159,24 @@ class Starting:
             f"move files away that are not {self._root}'s; delete nothing below {self._root}/wal"
         )
 
-    def _remove_orphans(self) -> None:
-        for orphan in list(find_orphans(self._storage, self._root, self._metadata.state)):
+    def _remove_orphans(self) -> tuple[set[Place], list[str]]:
+        """The partitions that have no directory; the directories of deleted topics that are left to
+        be removed: where there is room, the start does not wait for that."""
+        has_room = not is_short(self._storage, self._root, self._wal.config.file_bytes)
+        graves: list[str] = []
+        missing: set[Place] = set()
+        state = self._metadata.state
+        for orphan in list(find_orphans(self._storage, self._root, state, missing)):
             mark = self._storage.random_bytes(8).hex()
             path = orphan.path
-            if orphan.has_records:
+            if has_room and orphan.topic.startswith("~"):
+                graves.append(path)
+                row = ReportRow("orphan_removed", path)
+            elif orphan.has_records:
                 path = put_aside(self._storage, self._root, orphan, mark)
                 row = ReportRow("quarantined", path, orphan.topic, orphan.partition)
             else:
                 remove_orphan(self._storage, orphan, mark)
                 row = ReportRow("orphan_removed", path)
             self._report.add(row)
+        return missing, graves

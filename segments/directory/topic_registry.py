@@ -13,16 +13,16 @@ whole, never changed, so the loop reads it without a lock.
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice, repeat
+from itertools import repeat
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 import structlog
 
-from ..disk.storage import Storage, remove_any, remove_tree
+from ..disk.storage import Storage, removals, remove_tree
 from ..errors import InvalidPartitions, StorageError, TopicCollides, TopicExists
 from ..metadata.alike import first_alike, folded
 from ..metadata.ceilings import PartitionCeiling
@@ -40,7 +40,7 @@ log = structlog.get_logger()
 
 PARTITIONS_MAX: Final = 10_000
 REMOVED_AT_ONCE: Final = 100
-"""Directories of a deleted topic that the housekeeper removes before it looks after others."""
+"""Files of a deleted topic that the housekeeper removes before it looks after others."""
 
 
 class NewTopic(NamedTuple):
@@ -81,6 +81,7 @@ class TopicRegistry:
         self._partitions = partitions
         self._known = known
         self._publish = publish
+        self._is_removing = False
 
     def record(self, kind: str, **fields: object) -> None:
         """Write one event, durably; the caller holds admin_lock.  Raises OSError."""
@@ -216,22 +217,37 @@ class TopicRegistry:
                 return []
         return graves
 
-    def _remove_soon(self, grave: str) -> None:
-        self._partitions.threads.housekeeper.submit(lambda: self._remove_some(grave))
+    def begin_removing(self, graves: Iterable[str]) -> None:
+        """From now on what topics leave is removed; first this, of topics deleted before."""
+        self._is_removing = True
+        for grave in graves:
+            self._remove_soon(grave)
 
-    def _remove_some(self, grave: str) -> None:
+    def stop_removing(self) -> None:
+        """Leave the rest to the next start: nobody waits for the end of a broker that removes."""
+        self._is_removing = False
+
+    def _remove_soon(self, grave: str) -> None:
+        steps = removals(self._storage, grave)
+        self._partitions.threads.housekeeper.submit(lambda: self._remove_some(grave, steps))
+
+    def _remove_some(self, grave: str, steps: Iterator[None]) -> None:
         """A part of what a deleted topic leaves; the housekeeper has others to look after."""
+        housekeeper = self._partitions.threads.housekeeper
+        if not self._is_removing:
+            return
         try:
-            names = self._storage.listdir(grave)
-            for name in islice(names, REMOVED_AT_ONCE):
-                remove_any(self._storage, f"{grave}/{name}")
-            if len(names) <= REMOVED_AT_ONCE:
-                self._storage.rmdir(grave)
+            for count, _ in enumerate(steps, 1):
+                if not self._is_removing:
+                    return
+                if count >= REMOVED_AT_ONCE and housekeeper.is_threaded:
+                    break
+            else:
                 return
         except OSError as exc:
             log.warning("deleted_topic_not_removed", folder=grave, error=str(exc))
             return
-        self._remove_soon(grave)
+        housekeeper.submit(lambda: self._remove_some(grave, steps))
 
     def create_partitions(self, name: str, count: int) -> TopicMeta:
         """Let a topic grow to `count` partitions.  Raises UnknownTopic, InvalidPartitions."""

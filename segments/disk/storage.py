@@ -25,6 +25,7 @@ short write first, and a simulated disk must be able to do the same.
 """
 
 import errno
+from collections.abc import Iterator
 from contextlib import suppress
 from enum import Enum
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -202,14 +203,18 @@ def make_dirs(storage: Storage, path: str) -> None:
 
 def remove_tree(storage: Storage, path: str) -> None:
     """Remove a directory and everything in it; only for names that are out of use already."""
+    for _ in removals(storage, path):
+        pass
+
+
+def removals(storage: Storage, path: str) -> Iterator[None]:
+    """The same, one file or directory at each step: whoever asks no further leaves the rest."""
     for name in storage.listdir(path):
-        remove_any(storage, f"{path}/{name}")
+        try:
+            storage.unlink(f"{path}/{name}")
+        except (IsADirectoryError, PermissionError):
+            yield from removals(storage, f"{path}/{name}")
+        else:
+            yield
     storage.rmdir(path)
-
-
-def remove_any(storage: Storage, path: str) -> None:
-    """Remove a file, or a directory and everything in it, the same way."""
-    try:
-        storage.unlink(path)
-    except (IsADirectoryError, PermissionError):
-        remove_tree(storage, path)
+    yield

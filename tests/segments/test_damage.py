@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from segbroker.protocol.record_batch import GapReason, gap_reason, iter_batches, read_header
+from segbroker.segments.checks.directory_check import DirectoryChecker
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.disk.posix import PosixStorage
@@ -527,3 +528,21 @@ def test_a_partition_that_was_only_read_is_closed_without_a_write() -> None:
     assert readable(manager.get_handler("t", 0)) == list(range(8))
     manager.close()
     assert disk.operations[before:] == []
+
+
+def test_what_is_said_of_a_lost_manifest_is_what_a_start_does() -> None:
+    disk = MemoryStorage()
+    manager, handler = partition_with(disk, 8)
+    handler.delete_records_before(4)
+    manager.close()
+    disk.unlink("/data/topics/t/partition_0/t_partition_0.manifest")
+    (found,) = [one for one in DirectoryChecker(disk, "/data", 1_000).check() if one.is_damage]
+    assert found.action == "all segments are read and it is made again"
+    manager = manager_on(disk)
+    assert manager.get_handler("t", 0).log_start_offset == 4
+    manager.close()
+    disk.unlink("/data/topics/t/partition_0/t_partition_0.manifest")
+    disk.unlink("/data/topics/t/partition_0/t_partition_0.start")
+    (found,) = [one for one in DirectoryChecker(disk, "/data", 1_000).check() if one.is_damage]
+    assert found.action.endswith("; a log start set by a request inside a segment is forgotten")
+    assert manager_on(disk).get_handler("t", 0).log_start_offset < 4

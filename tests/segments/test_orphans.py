@@ -1,8 +1,11 @@
 """Directories of no topic: what a start removes, and what it never does."""
 
+import threading
+
 from segbroker.segments.checks.directory_check import DirectoryChecker
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage, _Directory
+from segbroker.segments.disk.storage import remove_tree
 
 from .tools import SMALL, append, batch_of, offsets_in, read_from
 
@@ -124,3 +127,57 @@ def test_a_partition_past_the_topics_is_removed_or_set_aside() -> None:
     manager = manager_on(disk)
     assert what(manager) == [("quarantined", "/data/quarantine/t-7")]
     assert offsets_in(read_from(manager.get_handler("t", 0), 0)) == [0]
+
+
+class HeldStorage(MemoryStorage):
+    """The first file of a deleted topic is removed when `go` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began, self.go = threading.Event(), threading.Event()
+
+    def unlink(self, path: str) -> None:
+        if "/topics/~" in path:
+            self.began.set()
+            assert self.go.wait(60)
+        super().unlink(path)
+
+
+def test_a_stop_leaves_what_deleted_topics_left_to_the_next_start() -> None:
+    disk = HeldStorage()
+    others = set(threading.enumerate())
+    manager = DiskManager("/data", storage=disk, flushers=1, now_ms=1_000)
+    manager.open()
+    (maker,) = (one for one in set(threading.enumerate()) - others if one.name == "segment-maker")
+    for name in ("t", "u", "v"):
+        manager.create_topic(name, 3, SMALL)
+        append(manager.get_handler(name, 0), batch_of(b"value"))
+    for name in ("u", "v"):
+        manager.delete_topic(name)
+    assert disk.began.wait(60)
+    stopping = threading.Thread(target=manager.close)
+    stopping.start()
+    maker.join()  # then the stop is past the word that nothing more is to be removed
+    disk.go.set()
+    stopping.join()
+    left = [name for name in disk.listdir("/data/topics") if name.startswith("~")]
+    assert len(left) == 2, "one file of one of them is gone"
+    findings = DirectoryChecker(disk, "/data", 1_000).check()
+    assert not [one for one in findings if one.is_damage]
+    again = manager_on(disk)
+    assert set(again.topics) == {"t"}
+    assert what(again) == [("orphan_removed", "/data/topics/")] * 2
+    assert disk.listdir("/data/topics") == ["t"]
+    assert offsets_in(read_from(again.get_handler("t", 0), 0)) == [0]
+
+
+def test_a_partition_that_gets_its_directory_from_the_write_ahead_log_is_not_missing() -> None:
+    disk = disk_with_topics("t", "u")
+    manager = manager_on(disk)
+    append(manager.get_handler("t", 0), batch_of(b"only in the write-ahead log"))
+    left = disk.after_kill()
+    for name in ("t", "u"):
+        remove_tree(left, f"/data/topics/{name}/partition_0")
+    manager = manager_on(left)
+    assert set(manager.partitions.failed_at_start) == {("u", 0)}
+    assert manager.get_handler("t", 0).log_end_offset == 2
