@@ -4,6 +4,7 @@
 |---|---|---|
 | keep_house | `housekeeping_interval_ms` | what is due by time: the directory's upkeep.py, groups |
 | scrub | every second | reads sealed segments again, as much as its rate allows |
+| reopen | every second; seldomer where it takes long | opens what could not be opened |
 | clean | every second; every 50 ms while a partition is cleaned | cleans compacted partitions |
 | watch_certificates | `ssl_reload_interval_ms`; 0: never | files that changed are read again |
 
@@ -30,6 +31,11 @@ CLEAN_STEP_S: Final = 0.05
 """Between two steps of a cleaning."""
 CLEAN_LOOK_S: Final = 1.0
 """Between two looks whether there is a partition to clean."""
+REOPEN_LOOK_S: Final = 1.0
+REOPEN_ROUND_S: Final = 0.1
+"""How long a round tries one after the other; who was not tried is the first of the next round."""
+REOPEN_REST: Final = 10
+"""So many times longer than a round it rests: a damaged log may be read as a whole each time."""
 LOOK_S: Final = 1.0
 """Between two looks whether a pause has become a shorter one."""
 
@@ -60,7 +66,8 @@ async def keep_house(core: Core) -> None:
         await _pause(lambda: core.config.housekeeping_interval_ms)
         if core.authorizer is not None:  # first: a disk that fails must not silence the audit log
             core.authorizer.audit.keep_house(trio.current_time())
-        core.closing_lines.keep_house(trio.current_time())
+        for lines in (core.closing_lines, core.groups.lines, core.transactions.lines):
+            lines.keep_house(trio.current_time())
         monotonic_ms = int(trio.current_time() * 1000) if is_real else None
         # Offsets and transactional ids are as precious as records: one clock for all, and one
         # reading of it, the one that was looked at.  Where it was not, nothing goes by age.
@@ -83,6 +90,18 @@ async def scrub(core: Core) -> None:
         if core.config.scrub_bytes_per_second:
             with _told("scrub_failed"):
                 await core.lanes.run(core.scrubber.step, core.now_ms())
+
+
+async def reopen(core: Core) -> None:
+    """Try again to open what could not be opened, for ever: clients are told that nobody leads it,
+    and do not ask for it any more."""
+    pause_s = REOPEN_LOOK_S
+    while True:
+        await trio.sleep(pause_s)
+        began = trio.current_time()
+        with _told("reopening_failed"):
+            await core.topics.open_again(began + REOPEN_ROUND_S)
+        pause_s = max(REOPEN_LOOK_S, REOPEN_REST * (trio.current_time() - began))
 
 
 async def clean(core: Core) -> None:

@@ -18,6 +18,7 @@ from .access.closing_lines import ClosingLines
 from .access.listener_limits import ListenerLimits
 from .access.quotas import Quotas
 from .configuration.config import BrokerConfig
+from .configuration.descriptors import Descriptors
 from .configuration.settings import BrokerSettings
 from .groups.group_settings import GroupSettings
 from .groups.groups import Groups
@@ -59,6 +60,7 @@ class Core:
     # What is in force of `settings`.
     config: BrokerConfig
     settings: BrokerSettings
+    descriptors: Descriptors
     group_settings: GroupSettings
     topics: Topics
     producer_ids: ProducerIds

@@ -8,13 +8,20 @@ What is only counted at its beginning (an open transaction's time-out, a handsha
 Called on the loop, between two awaits.
 """
 
+import structlog
+
+from segbroker.segments.directory.manager import DiskManager
+
 from .access.address_limits import AddressLimits
 from .access.quota_rules import CONSUME, PRODUCE, REQUESTS
 from .configuration.config import BrokerConfig
 from .configuration.connection_overrides import parse_overrides
+from .configuration.descriptors import Descriptors, divide
 from .configuration.logs import set_level
 from .core import Core
 from .loop.half_requests import HalfRequests
+
+log = structlog.get_logger()
 
 
 def default_quotas(config: BrokerConfig) -> dict[str, float]:
@@ -24,6 +31,15 @@ def default_quotas(config: BrokerConfig) -> dict[str, float]:
         CONSUME: config.quota_consume_bytes_per_second,
         REQUESTS: config.quota_requests_per_second,
     }
+
+
+def limit_open(manager: DiskManager, descriptors: Descriptors) -> None:
+    """Have no more files open than there are descriptors for them."""
+    manager.limit_open(
+        files_max=descriptors.open_files,
+        logs_max=descriptors.open_logs,
+        logs_most=descriptors.open_logs_most,
+    )
 
 
 def reconfigure(
@@ -52,11 +68,14 @@ def reconfigure(
     core.cleaner.reconfigure(
         after.cleaner_bytes_per_second, after.cleaner_buffer_bytes, after.cleaner_backoff_ms
     )
+    known, core.descriptors = core.descriptors, divide(core.descriptors.limit, after)
+    if core.descriptors.are_few and core.descriptors != known:
+        log.warning("descriptors_few", **core.descriptors.facts())
     core.topics.manager.reconfigure(
         retention_interval_ms=after.retention_interval_ms,
         producer_expiration_ms=after.producer_id_expiration_ms,
-        open_files_max=after.open_files_max,
     )
+    limit_open(core.topics.manager, core.descriptors)
     if default_quotas(after) != default_quotas(before):
         core.all_quotas.set_defaults(default_quotas(after))
         core.quotas = core.all_quotas if core.all_quotas.is_active else None

@@ -42,9 +42,10 @@ from .access.authentication import Authentication
 from .access.authorizer import Authorizer
 from .access.listener_limits import Gate, ListenerLimits
 from .access.quotas import Quotas
-from .chores import clean, keep_house, scrub, watch_certificates
+from .chores import clean, keep_house, reopen, scrub, watch_certificates
 from .configuration.config import BrokerConfig, join_address
 from .configuration.connection_overrides import parse_overrides
+from .configuration.descriptors import divide
 from .configuration.locked_out import locked_out
 from .configuration.settings import BrokerSettings
 from .connections.connection import Connection, Shelf, reset_on_close
@@ -67,7 +68,7 @@ from .peers.tls import Certificate
 from .principal import parse_principals
 from .producing.express import Express
 from .producing.intake import PLAIN_FRAME_BYTES_MAX
-from .reconfiguring import default_quotas, reconfigure
+from .reconfiguring import default_quotas, limit_open, reconfigure
 from .shares.shares import Shares
 from .transactions.coordinator import Coordinator
 from .transactions.markers import Markers
@@ -90,6 +91,7 @@ class Broker:
         manager: DiskManager | None = None,
         now_ms: Callable[[], int] = wall_ms,
         express: bool = hasattr(select, "epoll"),
+        descriptors_max: int | None = None,
     ) -> None:
         """
         Args:
@@ -99,8 +101,11 @@ class Broker:
             now_ms: the clock of timestamps and ages; deadlines are on trio's.
             express: whether what plain producers send takes the express way (express.py);
                 False: the general one, as everywhere but on Linux. For tests.
+            descriptors_max: how many the process may have, so that what is open stays below it
+                (configuration/descriptors.py); None: nobody has said.
         """
         self.config = config
+        self._descriptors_max = descriptors_max
         self._now_ms = now_ms
         self._manager = manager
         self._takes_express = express
@@ -181,12 +186,12 @@ class Broker:
             clock=time.perf_counter,
             flushers=self.config.flushers,
             wal=_wal_of(self.config),
-            open_files_max=self.config.open_files_max,
             retention_interval_ms=self.config.retention_interval_ms,
             now_ms=self._now_ms(),
             reserve_bytes=RESERVE_BYTES,
         )
         manager.partitions.producer_expiration_ms = self.config.producer_id_expiration_ms
+        limit_open(manager, divide(self._descriptors_max, self.config))
         await lanes.run(manager.open)
         log.info("recovery_reported", **manager.report.summary())
         try:
@@ -245,12 +250,20 @@ class Broker:
             self._core = core = Core(
                 config=config,
                 settings=settings,
+                descriptors=divide(self._descriptors_max, config),
                 group_settings=group_settings,
                 topics=topics,
                 producer_ids=producer_ids,
                 groups=groups,
                 shares=Shares(
-                    manager, topics, group_settings, deadlines, lanes, turn.end, self._now_ms
+                    manager,
+                    topics,
+                    group_settings,
+                    deadlines,
+                    lanes,
+                    spawn,
+                    turn.end,
+                    self._now_ms,
                 ),
                 transactions=coordinator,
                 transaction_upkeep=TransactionUpkeep(
@@ -293,6 +306,7 @@ class Broker:
             services.start_soon(watch, core, self._connections)
             services.start_soon(keep_house, core)
             services.start_soon(scrub, core)
+            services.start_soon(reopen, core)
             services.start_soon(clean, core)
             if certificates := self._certificates:
                 services.start_soon(watch_certificates, core, certificates)
@@ -325,6 +339,8 @@ class Broker:
         )
         if not KERNEL_IS_NATIVE:
             log.warning("kernel_missing", effect="the pure-Python twin serves; it is slower")
+        if core.descriptors.are_few:
+            log.warning("descriptors_few", **core.descriptors.facts())
         protocols = [listener.protocol for listener in self._listeners]
         for event, advice in locked_out(core.topics.manager, core.config, protocols):
             log.warning(event, advice=advice)
@@ -387,8 +403,10 @@ class Broker:
             sock.close()
             return
         why = limits.why_refused(address[0], now)
-        if len(self._connections) >= core.config.connections_max:
-            why = {"limit": core.config.connections_max, "reason": "too many connections"}
+        if len(self._connections) >= (most := core.descriptors.connections):
+            few = most < core.config.connections_max
+            reason = "too few file descriptors (LimitNOFILE)" if few else "too many connections"
+            why = {"limit": most, "reason": reason}
         if why is not None:
             core.counters.connections_refused += 1
             limits.refused(address[0], now, {**why, "listener": listener.spec.name})

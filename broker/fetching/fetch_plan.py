@@ -19,6 +19,7 @@ from segbroker.protocol.messages_core import (
     FetchResponsePartition,
     FetchResponseTopic,
 )
+from segbroker.segments.disk.relieving import NoDescriptor
 from segbroker.segments.errors import OffsetOutOfRange
 from segbroker.segments.log.transaction_index import AbortedRanges
 from segbroker.segments.partition.handler import ReadPlan
@@ -121,7 +122,7 @@ class FetchPlan:
                 aborted: AbortedRanges | None = None
                 if target.isolation == READ_COMMITTED:
                     aborted = target.partition.handler.transactions.ranges()
-                plan = self._plan_partition(target.partition, target, row, size)
+                plan = self._plan_partition(target.partition, target, row, size, bool(reads))
                 if plan is not None and position and plan.size_max > room - position:
                     plan.release()  # it begins the next reply; only the first may pass the limit
                     plan = None
@@ -184,6 +185,7 @@ class FetchPlan:
         target: FetchTarget,
         row: FetchResponsePartition,
         size: int,
+        brings_others: bool,
     ) -> ReadPlan | None:
         handler = partition.handler
         up_to = visible_end(handler, target.isolation)
@@ -191,6 +193,9 @@ class FetchPlan:
             return handler.plan_read(target.asked.fetch_offset, size, up_to=up_to)
         except OffsetOutOfRange:
             row.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        except NoDescriptor as exc:
+            # With what others have read it is asked for again at once, when theirs are free.
+            row.error_code = ErrorCode.NONE if brings_others else wire_error(exc)[0]
         except STORAGE_FAILURES as exc:
             self._storage_failed(partition, row, exc)
         return None

@@ -24,6 +24,7 @@ from segbroker.protocol.messages_core import (
     FetchRequest,
     FetchResponse,
 )
+from segbroker.segments.disk.relieving import NoDescriptor
 from segbroker.segments.errors import SegmentReplaced
 from segbroker.segments.partition.handler import ReadPlan
 
@@ -386,6 +387,8 @@ class FetchReply(FetchPlan):
     def _read_failed(self, read: PlannedRead, exc: Exception) -> None:
         if isinstance(exc, SegmentReplaced):
             return  # no records and no error: the client asks again and gets what is there now
+        if isinstance(exc.__cause__, NoDescriptor) and self._kept:
+            return  # the same, when the descriptors of those that were read are free
         code, _ = wire_error(exc)
         read.row.error_code = code
         log.error("read_failed", partition=read.row.partition_index, error=str(exc))

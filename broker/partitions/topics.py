@@ -26,7 +26,7 @@ import trio
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.directory.manager import DiskManager, NewTopic, Outcome, TopicMeta
-from segbroker.segments.errors import StorageError, TopicExists, UnknownTopic
+from segbroker.segments.errors import PartitionRefused, StorageError, TopicExists, UnknownTopic
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 
@@ -83,6 +83,7 @@ class Topics:
         self._deleting: set[str] = set()
         failed = manager.partitions.failed_at_start
         self._unopened = {key: wire_error(exc) for key, exc in failed.items()}
+        self._told = {key: _kind_of(exc) for key, exc in failed.items()}
         # Names by id, and of which topics.
         self._by_id: tuple[Mapping[str, TopicMeta] | None, dict[UUID, str]] = (None, {})
         self._administration = trio.Lock()
@@ -143,6 +144,14 @@ class Topics:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}-{index}"
         unknown = (ErrorCode.KAFKA_STORAGE_ERROR, f"{name}-{index} could not be opened")
         return self._unopened.get((name, index), unknown)
+
+    def is_unserved(self, name: str, index: int) -> bool:
+        """Whether it is known that neither reads nor writes are possible: it could not be opened,
+        nor was it since, or it was damaged and is refused.  One that is read-only is served."""
+        handler = self.manager.handler_if_open(name, index)
+        if handler is None:
+            return (name, index) in self._unopened
+        return handler.read_only is not None and isinstance(handler.read_only, PartitionRefused)
 
     def exists(self, name: str, index: int) -> bool:
         """Whether there is such a partition."""
@@ -209,6 +218,15 @@ class Topics:
         async with trio.open_nursery() as nursery:
             for _ in range(at_once):
                 nursery.start_soon(work)
+
+    async def open_again(self, until: float) -> None:
+        """Try those again that could not be opened, who was tried longest ago first, up to that
+        time of trio's clock.  What fails once more stays as it is."""
+        for name, index in list(self._unopened):
+            with suppress(*STORAGE_FAILURES):
+                await self.open(name, index)
+            if trio.current_time() >= until:
+                return
 
     def _is_closed(self, key: tuple[str, int]) -> bool:
         return key not in self._partitions and key not in self._opening and self.exists(*key)
@@ -384,12 +402,17 @@ class Topics:
     def _serve(
         self, key: tuple[str, int], handler: DiskHandler | StorageError
     ) -> Partition | StorageError:
+        name, index = key
         if isinstance(handler, StorageError):
-            self._unopened[key] = wire_error(handler)
-            name, index = key
-            log.error("partition_not_opened", topic=name, partition=index, error=str(handler))
+            self._unopened.pop(key, None)
+            self._unopened[key] = wire_error(handler)  # the last to be tried again
+            if self._told.get(key) != (kind := _kind_of(handler)):
+                self._told[key] = kind
+                log.error("partition_not_opened", topic=name, partition=index, error=str(handler))
             return handler
-        self._unopened.pop(key, None)
+        self._told.pop(key, None)
+        if self._unopened.pop(key, None) is not None:
+            log.info("partition_opened_again", topic=name, partition=index)
         partition = Partition(handler, ingest=self._ingest, turn=self._turn)
         self._partitions[key] = partition
         self.opened_count += 1
@@ -405,7 +428,15 @@ class Topics:
         why = f"topic {meta.name} was deleted meanwhile"
         for index in range(meta.partitions):
             self._unopened.pop((meta.name, index), None)
+            self._told.pop((meta.name, index), None)
             if (partition := self._partitions.pop((meta.name, index), None)) is not None:
                 self.closed_count += 1
                 partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
         self._turn.end()
+
+
+def _kind_of(failure: StorageError) -> tuple[type, object]:
+    """What makes it another failure than the one before, of the same partition: for want of
+    descriptors each attempt may fail at another file."""
+    cause = failure.__cause__
+    return type(failure), cause.errno if isinstance(cause, OSError) else str(failure)

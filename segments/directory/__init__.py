@@ -6,6 +6,7 @@ A module imports only what stands above it:
     reserve            room that is kept for a start on a full disk
     age_clock          the clock that ages are measured by
     unopened           retention and cleaning of partitions that nobody has opened
+    relief             descriptors given back by what is open
     upkeep             who is looked after as time goes by, and how many at once
     opened_partitions  which partitions are open: opened once, by whoever asks first
     topic_registry     which topics there are: made, grown, altered, deleted

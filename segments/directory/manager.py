@@ -31,6 +31,7 @@ import structlog
 from ..background import Flushers, Housekeeper
 from ..disk.memory import MemoryStorage
 from ..disk.posix import PosixStorage
+from ..disk.relieving import RelievingStorage
 from ..disk.storage import Storage, StorageLock, make_dirs
 from ..errors import (
     DataDirectoryLocked,
@@ -51,6 +52,7 @@ from ..settings.topic_config import TopicConfig
 from ..wal.journal import Wal, WalConfig
 from .age_clock import AgeClock, ClockFile
 from .opened_partitions import Caches, OpenedPartitions, Threads
+from .relief import Relief
 from .reserve import Reserve
 from .starting import Starting
 from .topic_registry import NewTopic, Outcome, TopicRegistry
@@ -118,11 +120,15 @@ class DiskManager:
         every round does.
         """
         self.root = root.rstrip("/") or "/"
-        self.storage: Storage = storage if storage is not None else PosixStorage()
-        self.topics: Mapping[str, TopicMeta] = MappingProxyType({})
         self.files = FileCache(open_files_max)
         self.indexes = IndexCache(index_bytes_max)
         self.open_logs = OpenLogs(open_logs_max)
+        each = overlapping if flushers else one_by_one
+        self.relief = Relief(self.files, self.open_logs, each, lambda: self.partitions.served())
+        self.open_logs.relief = self.relief.relieve
+        disk = storage if storage is not None else PosixStorage()
+        self.storage: Storage = RelievingStorage(disk, self.relief.relieve)
+        self.topics: Mapping[str, TopicMeta] = MappingProxyType({})
         self.report = RecoveryReport()
         """What recovery did since the manager was made; partitions are opened when first used."""
         self._call_soon = call_soon or _at_once
@@ -142,7 +148,6 @@ class DiskManager:
             clock=clock,
             snapshot=self._metadata.save,
         )
-        each = overlapping if flushers else one_by_one
         self._putting_back = PuttingBack(self.storage, self.root, self.report, each)
         self.reserve = Reserve(self.storage, self.root, reserve_bytes)
         self._starting = Starting(
@@ -160,6 +165,7 @@ class DiskManager:
             volatile,
             self.root,
             Caches(self.files, self.indexes, self.open_logs),
+            self.relief,
             self._resuming,
             self._putting_back,
             self.wal,
@@ -232,9 +238,12 @@ class DiskManager:
             now_ms=self._now_ms,
         )
         self._threads = Threads(flushers, housekeeper, maker, self._upkeep.ask)
+        self.relief.begin(housekeeper)
         self.partitions.begin(self._threads)
         self.partitions.recover_tails()
         self.partitions.open_replayed(started.replayed)
+        self.partitions.note_missing(started.missing)
+        self._registry.begin_removing(started.graves)
         self.reserve.keep()
 
     def _give_up(self) -> None:
@@ -250,6 +259,7 @@ class DiskManager:
     def _end_threads(self) -> None:
         """End those that there are, each behind whoever has work for it."""
         threads, self._threads = self._threads, None
+        self._registry.stop_removing()
         if threads is not None:
             threads.maker.close()
             threads.housekeeper.close()
@@ -487,12 +497,15 @@ class DiskManager:
 
     # Keeping house
 
-    def reconfigure(
-        self, *, retention_interval_ms: int, producer_expiration_ms: int, open_files_max: int
-    ) -> None:
+    def limit_open(self, *, files_max: int, logs_max: int, logs_most: int | None) -> None:
+        """Go by these numbers from the next opening on: see FileCache, OpenLogs.  From any
+        thread."""
+        self.files.open_files_max = files_max
+        self.open_logs.open_max, self.open_logs.most = logs_max, logs_most
+
+    def reconfigure(self, *, retention_interval_ms: int, producer_expiration_ms: int) -> None:
         """Go by these numbers from the next round, the next opening on.  From any thread."""
         self._keeper.retention_interval_ms = retention_interval_ms
-        self.files.open_files_max = open_files_max
         self.partitions.producer_expiration_ms = producer_expiration_ms
         for handler in list(self.handlers.values()):
             handler.producer_expiration_ms = producer_expiration_ms

@@ -21,7 +21,7 @@ import structlog
 from ..background import Flushers, Housekeeper
 from ..disk.memory import MemoryStorage
 from ..disk.storage import Storage
-from ..errors import StorageError, UnknownTopic
+from ..errors import PartitionMissing, StorageError, UnknownTopic
 from ..log.caches import FileCache, IndexCache, OpenLogs
 from ..log.partition_log import PartitionLog
 from ..log.sealing import close_log
@@ -38,6 +38,7 @@ from ..replay.resuming import Found, Resuming
 from ..report import LogReport, RecoveryReport
 from ..settings.topic_config import Durability, TopicConfig
 from ..wal.journal import Wal
+from .relief import Relief
 from .unopened import log_size
 
 log = structlog.get_logger()
@@ -72,6 +73,7 @@ class OpenedPartitions:
         volatile: MemoryStorage,
         root: str,
         caches: Caches,
+        relief: Relief,
         resuming: Resuming,
         putting_back: PuttingBack,
         wal: Wal,
@@ -92,11 +94,13 @@ class OpenedPartitions:
         self.producer_expiration_ms = PRODUCER_EXPIRATION_MS
         """Those opened from now on forget a producer this long after its last batch."""
         self.failed_at_start: dict[tuple[str, int], StorageError] = {}
-        """What the start wanted to open and could not; who asks for one later tries again."""
+        """What the start could not open, or found without a directory; who asks for one later tries
+        again."""
         self._storage = storage
         self._volatile = volatile
         self._root = root
         self._caches = caches
+        self._relief = relief
         self._resuming = resuming
         self._putting_back = putting_back
         self._wal = wal
@@ -214,7 +218,9 @@ class OpenedPartitions:
             except StorageError as exc:
                 found.append(exc)
             except OSError as exc:
-                found.append(StorageError(f"cannot open partition {partition} of {topic!r}: {exc}"))
+                failure = StorageError(f"cannot open partition {partition} of {topic!r}: {exc}")
+                failure.__cause__ = exc
+                found.append(failure)
         return found
 
     def served(self, places: Iterable[tuple[str, int]] | None = None) -> list[DiskHandler]:
@@ -230,6 +236,7 @@ class OpenedPartitions:
             meta = self.meta(topic)
             if not 0 <= partition < meta.partitions:
                 raise UnknownTopic(topic, partition)
+            self._relief.make_room()
             opened = Found(meta, partition, self._open_log(meta, partition, self.now_ms))
             try:
                 (ceiling,) = self._resuming.resume([opened], self.now_ms)
@@ -346,12 +353,22 @@ class OpenedPartitions:
 
         self._each(open_one, range(len(places)))
 
+    def note_missing(self, places: Iterable[tuple[str, int]]) -> None:
+        """Of these the start has seen that they have no directory: nobody has to ask first.  Those
+        that are open by now have got one, for what the write-ahead log held of them."""
+        for topic, partition in places:
+            key = topic, partition
+            if key not in self.failed_at_start and key not in self.handlers:
+                folder = partition_paths(self._root, topic, partition).folder
+                self._not_opened(topic, partition, PartitionMissing(folder))
+
     def _open_some(self, some: Sequence[tuple[TopicMeta, int]]) -> list[Found]:
         """Those that can be opened, in their order."""
         opened: dict[int, Found] = {}
 
         def open_one(place: int) -> None:
             meta, partition = some[place]
+            self._relief.make_room()
             try:
                 opened[place] = Found(meta, partition, self._open_log(meta, partition, self.now_ms))
             except StorageError as exc:

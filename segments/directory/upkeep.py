@@ -3,7 +3,8 @@
     step, several times a second, in a lane
       +- a piece of the round      age rolls, retention: VISITS_MAX open partitions per step
       +- once a second             the sync tick of class `disk`, a disk with space again, the WAL
-      |  (SYNC_TICK_MS)            after a failure, ceilings of idle partitions
+      |  (SYNC_TICK_MS)            after a failure, ceilings of idle partitions; descriptors that
+      |                            ran out, into the log
       +- once a minute             a snapshot of the metadata, so that less rests on the WAL alone;
       |  (SNAPSHOT_TICK_MS)         the numbers of the WAL into the log
       +- a few unopened ones       opened, where a segment in them is due (unopened.py)
@@ -34,6 +35,7 @@ from ..partition.handler import DiskHandler
 from ..settings.topic_config import SYNC_TICK_MS, Durability
 from ..wal.journal import Wal, WalStatistics
 from .age_clock import AgeClock, ClockFile
+from .relief import Relief
 from .reserve import Reserve
 from .unopened import Unopened
 
@@ -54,6 +56,7 @@ class Directory(Protocol):
     open_logs: OpenLogs
     wal: Wal
     reserve: Reserve
+    relief: Relief
 
     def get_handler(self, topic: str, partition: int) -> DiskHandler: ...
 
@@ -90,6 +93,8 @@ class Upkeep:
         self._absorbed_ms = now_ms
         self._wal_said: WalStatistics | None = None
         self._wal_retry = Retry()
+        self._refused_said = 0
+        self._refused_ms = 0
         self._round_began_ms: int | None = None
         self._looks_at_ages = False
         self._has_looked_at_ages = False
@@ -123,6 +128,7 @@ class Upkeep:
             self._metadata.settle()
             self._absorb(now_ms)
             self._attend(now_ms)
+            self._say_refused(now_ms)
         self._visit_unopened(age_ms if self._has_looked_at_ages else None)
         if monotonic_ms is not None and age_ms is not None:
             self._clock_file.save(age_ms)
@@ -170,6 +176,16 @@ class Upkeep:
         if numbers != self._wal_said:
             self._wal_said = numbers
             log.info("wal_statistics", **asdict(numbers))
+
+    def _say_refused(self, now_ms: int) -> None:
+        """That descriptors ran out, once a minute as long as they do."""
+        times = self._directory.relief.refused_count - self._refused_said
+        if times and not 0 <= now_ms - self._refused_ms < SNAPSHOT_TICK_MS:
+            self._refused_said += times
+            self._refused_ms = now_ms
+            log.warning(
+                "descriptors_ran_out", times=times, open_logs=len(self._directory.open_logs)
+            )
 
     def _attend(self, now_ms: int) -> None:
         """Look after those that asked for it; a disk that is full for some is full for the rest."""

@@ -4,7 +4,8 @@ Blocking.  Tests and the simulation put a disk with faults in its place.
 
 A module imports only what stands above it:
 
-    storage  the disk port
-    posix    ... on this machine; nothing else touches `os`
-    memory   the disk in memory, with a power switch
+    storage    the disk port
+    posix      ... on this machine; nothing else touches `os`
+    memory     the disk in memory, with a power switch
+    relieving  another disk, when the process has no descriptor left
 """

@@ -10,21 +10,29 @@ the columns of the logs cost, plus these two limits.
 
 The logs beyond their limit park: they close what they hold, by second chance (a log used since it
 was last asked is asked again later; one with unsynced bytes or readers refuses).  So many idle
-partitions hold no descriptor, and the limit is passed only by so many busy ones.
+partitions hold no descriptor, and the limit is passed only by so many busy ones; where the process
+has few descriptors, by `most` at most: a write that would open one more log is refused.
 
 Thread-safe: one lock each, never held while a file is opened or closed.
 """
 
+import errno
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection
 from itertools import islice
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
+from ..disk.relieving import NoDescriptor
 from ..disk.storage import StorageFile
 from ..files.index import BlockIndex
 
 Key: TypeAlias = tuple[str, int]
+
+GIVEN_AT_ONCE: Final = 8
+"""Files that are closed, or logs that are parked, at least, where descriptors have run out."""
+LOOKS_MAX: Final = 256
+"""Logs that are asked whether they can park, then: whoever wants one may be the loop."""
 
 
 class _Open:
@@ -157,9 +165,18 @@ class FileCache:
                     closing.append(entry.file)
         return closing
 
-    def _evict(self) -> list[StorageFile]:
+    def close_some(self) -> int:
+        """Close an eighth of those that nobody reads; how many."""
+        with self._lock:
+            surplus = self._evict(max(GIVEN_AT_ONCE, len(self._files) // 8))
+        for file in surplus:
+            file.close()
+        return len(surplus)
+
+    def _evict(self, excess: int | None = None) -> list[StorageFile]:
         surplus: list[StorageFile] = []
-        excess = len(self._files) - self.open_files_max
+        if excess is None:
+            excess = len(self._files) - self.open_files_max
         if excess > 0:
             idle = (key for key, entry in self._files.items() if not entry.pins)
             surplus = [self._take(key).file for key in list(islice(idle, excess))]
@@ -189,6 +206,11 @@ class OpenLogs:
 
     def __init__(self, open_max: int = 4096) -> None:
         self.open_max = open_max
+        """Above it the unused ones park."""
+        self.most: int | None = None
+        """As many may be open, whatever they do; None: as many as there are."""
+        self.relief: Callable[[], bool] = lambda: False
+        """Has some of them park, and waits for nothing; whether any did."""
         self._lock = threading.Lock()
         self._logs: OrderedDict[Parkable, None] = OrderedDict()
 
@@ -200,11 +222,35 @@ class OpenLogs:
         """Whether more than the limit are open."""
         return len(self._logs) > self.open_max
 
+    @property
+    def is_full(self) -> bool:
+        """Whether as many are open as there may be at all."""
+        return self.most is not None and len(self._logs) >= self.most
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether not every one of them may have a second file open."""
+        return self.most is not None and 2 * len(self._logs) > self.most
+
+    def make_way(self, path: str) -> None:
+        """One more is going to be opened, for a write.
+
+        Raises NoDescriptor: as many are open as there may be, and all are in use.
+        """
+        if self.is_full and not self.relief():
+            why = f"{len(self._logs)} partitions are being written, and no more have a descriptor"
+            raise NoDescriptor(errno.EMFILE, why, path)
+
     def add(self, log: Parkable) -> None:
         """The log has opened a descriptor."""
         if log not in self._logs:
-            with self._lock:
-                self._logs[log] = None
+            self._put(log)
+            if self.most is not None and len(self._logs) > self.most:
+                self.relief()
+
+    def _put(self, log: Parkable) -> None:
+        with self._lock:
+            self._logs[log] = None
 
     def discard(self, log: Parkable) -> None:
         """The log has closed all of them."""
@@ -213,9 +259,17 @@ class OpenLogs:
 
     def park_surplus(self) -> int:
         """Let unused logs park until the limit holds with an eighth to spare; how many did."""
+        return self._park(self.open_max - self.open_max // 8, 2 * len(self._logs))
+
+    def park_some(self) -> int:
+        """Let unused logs park, an eighth of all, as fast as that goes; how many did."""
+        count = len(self._logs)
+        return self._park(count - max(GIVEN_AT_ONCE, count // 8), min(2 * count, LOOKS_MAX))
+
+    def _park(self, target: int, chances: int) -> int:
+        """Until so many are left, or so many were asked; how many did."""
         parked = 0
-        chances = 2 * len(self._logs)
-        while len(self._logs) > self.open_max - self.open_max // 8 and chances > 0:
+        while len(self._logs) > target and chances > 0:
             chances -= 1
             with self._lock:
                 if not self._logs:
@@ -224,7 +278,7 @@ class OpenLogs:
             # Out of the table before it parks: a write right behind it puts it in again.
             used, log.recently_used = log.recently_used, False
             if used or not log.park():
-                self.add(log)
+                self._put(log)
             else:
                 parked += 1
         return parked

@@ -32,6 +32,7 @@ from itertools import accumulate
 
 from segbroker.protocol.record_batch import BatchHeader, patch_batch, set_log_append_time
 
+from ..disk.relieving import NoDescriptor
 from ..disk.storage import Storage, StorageFile, write_all
 from ..errors import BatchTooLarge, CorruptSegment
 from ..files.clean_points import NEVER_CLEANED, CleanPoints
@@ -43,7 +44,7 @@ from ..settings.topic_config import TimestampType, TopicConfig
 from .caches import OpenLogs
 from .columns import SealedSegments
 from .producers import ProducerTable
-from .ready import ReadySegments
+from .ready import AHEAD_MAX, ReadySegments
 from .sealed import SealedFiles
 from .segment import ActiveSegment
 
@@ -112,7 +113,8 @@ class PartitionLog:
         self.sealed = sealed
         self.rotating = unsealed[:-1]
         self.active = unsealed[-1]
-        self.ready = ReadySegments(storage, paths, made)
+        ahead_max = AHEAD_MAX if open_logs.most is None else 1
+        self.ready = ReadySegments(storage, paths, made, ahead_max=ahead_max)
         self.manifest = ManifestFile(storage, paths, manifest_size, is_durable=manifest_is_durable)
         self.open_logs = open_logs
         self.log_start_offset = log_start_offset
@@ -204,7 +206,11 @@ class PartitionLog:
     @property
     def wants_ready(self) -> bool:
         """Whether the active segment is half full and too few are ready behind it."""
-        return self.active.size * 2 >= self.config.segment_bytes and self.ready.is_wanted
+        return (
+            self.active.size * 2 >= self.config.segment_bytes
+            and self.ready.is_wanted
+            and not self.open_logs.is_crowded
+        )
 
     def manifest_rows(self) -> list[Row]:
         """The manifest without history."""
@@ -318,6 +324,7 @@ class PartitionLog:
         self.recently_used = True
         file = segment.file
         if file is None:
+            self.open_logs.make_way(segment.path)
             file = segment.opened()
             self.open_logs.add(self)
         write_all(file, data, segment.size)
@@ -405,6 +412,8 @@ class PartitionLog:
                         segment.opened().fdatasync()
                         segment.synced_size = size
                     self.recovery_point = max(self.recovery_point, next_offset)
+            except NoDescriptor:
+                raise  # before anything was synced: the next one will tell
             except OSError as exc:
                 self.failed = exc
                 self.sync_failed = True

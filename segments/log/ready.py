@@ -39,6 +39,7 @@ class ReadySegments:
     """The segments of one log that are not in use yet."""
 
     __slots__ = (
+        "_ahead_max",
         "_closed",
         "_files",
         "_last_roll_ms",
@@ -50,10 +51,13 @@ class ReadySegments:
         "target",
     )
 
-    def __init__(self, storage: Storage, paths: LogPaths, made: int) -> None:
+    def __init__(
+        self, storage: Storage, paths: LogPaths, made: int, *, ahead_max: int = AHEAD_MAX
+    ) -> None:
         self.made = made
         self.missed = 0
         self.target = 1
+        self._ahead_max = ahead_max
         self._storage = storage
         self._paths = paths
         self._files: list[tuple[int, StorageFile]] = []
@@ -94,7 +98,7 @@ class ReadySegments:
         self._last_roll_ms = now_ms
         if since < HURRY_MS:
             if not hit or len(self._files) * 2 < self.target:
-                self.target = min(2 * self.target, AHEAD_MAX)
+                self.target = min(2 * self.target, self._ahead_max)
         elif since >= CALM_MS:
             self.target = 1
 

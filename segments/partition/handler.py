@@ -30,6 +30,7 @@ from segbroker.protocol.record_batch import BatchHeader
 
 from ..background import Flushers, FlushState, Housekeeper
 from ..compaction.compacting import Compacting
+from ..disk.relieving import NoDescriptor
 from ..errors import (
     DiskFull,
     OffsetOutOfRange,
@@ -174,7 +175,8 @@ class DiskHandler(MendingPartition):
         Returns when it is written; it is durable in the topic's class when `high_watermark`
         passes `last_offset`.  Raises BatchTooLarge, OutOfOrderSequence, InvalidProducerEpoch,
         PartitionFull, KeylessRecords, TimestampOutOfBounds, InvalidBatch before an offset is
-        assigned; PartitionReadOnly (DiskFull) when it could not be written.
+        assigned; PartitionReadOnly (DiskFull) when it could not be written.  DiskFull for want of
+        a descriptor: it was not begun, and the next may succeed.
         """
         if self.read_only is not None:
             raise self.read_only
@@ -201,6 +203,8 @@ class DiskHandler(MendingPartition):
                 check_wanted(opened, self.topic, self.partition, batch, header, now_ms)
             try:
                 base_offset = opened.write(batch, header, now_ms)
+            except NoDescriptor as exc:  # nothing was written: the next may be
+                raise DiskFull(self.topic, self.partition, exc) from exc
             except OSError as exc:
                 raise self._poison(exc) from exc
             if tracked:
@@ -242,6 +246,8 @@ class DiskHandler(MendingPartition):
                 raise self._is_another(opened)
             try:
                 offsets = opened.write_run(run, sizes, counts, max_timestamps, now_ms)
+            except NoDescriptor as exc:
+                raise DiskFull(self.topic, self.partition, exc) from exc
             except OSError as exc:
                 raise self._poison(exc) from exc
             segment = opened.active
@@ -466,6 +472,8 @@ class DiskHandler(MendingPartition):
             if rolled:
                 self._evicting.look_at_ages(age_ms)
                 self._rolling.seal_soon()
+        except NoDescriptor:
+            return  # rolled in another round
         except OSError as exc:
             self._poison(exc, opened)
             return

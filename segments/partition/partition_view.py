@@ -121,13 +121,15 @@ class PartitionView:
     ) -> ReadPlan | None:
         """What to read from `offset` on, below `up_to` (default: the high watermark).
 
-        For the loop: no I/O.  None: nothing there yet.  Raises OffsetOutOfRange, PartitionRefused.
+        For the loop: no I/O.  None: nothing there yet.  Raises OffsetOutOfRange, PartitionRefused,
+        NoDescriptor.
         """
         if self.read_only is not None and isinstance(self.read_only, PartitionRefused):
             raise self.read_only
-        return plan_read(
-            self._log, offset, max_bytes, self.high_watermark if up_to is None else up_to
-        )
+        opened, end = self._log, self.high_watermark if up_to is None else up_to
+        if opened.active.file is None and opened.sealed.end_offset <= offset < end:
+            opened.open_logs.make_way(opened.active.path)  # the read will open it
+        return plan_read(opened, offset, max_bytes, end)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, offset where it ends) for the largest known epoch not above; (-1, -1)."""

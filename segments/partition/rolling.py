@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import structlog
 
 from ..background import Housekeeper
+from ..disk.relieving import NoDescriptor
 from ..errors import PartitionReadOnly
 from ..log.partition_log import PartitionLog
 from ..log.sealing import seal
@@ -77,6 +78,8 @@ class Rolling:
             return
         try:
             opened.ready.make(opened.active.number)
+        except NoDescriptor:
+            pass  # told once a minute for all of them
         except OSError as exc:
             log.warning("segment_not_prepared", path=opened.paths.folder, error=str(exc))
 
@@ -95,8 +98,11 @@ class Rolling:
 
 
 def _group_of(opened: PartitionLog) -> int:
-    """Full segments that are sealed together; fewer where they weigh against a small cap."""
+    """Full segments that are sealed together; fewer where they weigh against a small cap, or hold
+    one of few descriptors each."""
     config = opened.config
+    if opened.open_logs.most is not None:
+        return 1
     if config.retention_bytes < 0:
         return SEAL_GROUP
     return min(SEAL_GROUP, max(1, config.retention_bytes // (8 * config.segment_bytes)))

@@ -60,7 +60,10 @@ def _truth(name: str, text: str) -> None:
 
 
 _AS_SENT: Final = "batches are stored as the producer compressed them"
-_SYNCED: Final = "class fsync syncs every batch before it is acknowledged; others refuse less"
+_SYNCED: Final = (
+    "class fsync syncs every batch before it is acknowledged; the other classes refuse values that"
+    " ask for more syncs than they make"
+)
 _REPLICAS: Final = "there is one replica"
 _TIERS: Final = "there is one tier"
 

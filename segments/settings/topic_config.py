@@ -114,20 +114,20 @@ def _policies(key: str, text: str) -> str:
 KEYS: Final[tuple[_Key, ...]] = (
     _Key(
         "segment.bytes", "segment_bytes", "int", "1048576", whole(512, INT32_MAX),
-        "A segment file is never larger; a batch that would pass it begins the next one. Not set: "
-        "at least max.message.bytes.",
+        "Maximum size of a segment file; a batch that would exceed it begins the next one. If not"
+        " set: at least max.message.bytes.",
     ),
     _Key(
         "segment.ms", "segment_ms", "long", "604800000", whole(1, INT64_MAX),
-        "A segment whose first batch is older than this (ms) is sealed, also when nobody writes.",
+        "A segment whose first batch is older than this (ms) is sealed, also if nobody writes.",
     ),
     _Key(
         "segment.records", "segment_records", "int", str(INT32_MAX), whole(1, INT32_MAX),
-        "A segment has at most so many records, unless one batch alone has more.",
+        "Maximum number of records in a segment, unless one batch alone has more.",
     ),
     _Key(
         "segment.index.bytes", "segment_index_bytes", "int", "10485760", whole(96, INT32_MAX),
-        "A segment whose index would pass this size is sealed.",
+        "A segment whose index would exceed this size is sealed.",
     ),
     _Key(
         "index.interval.bytes", "index_interval_bytes", "int", "16384", whole(4096, 1 << 24),
@@ -135,8 +135,9 @@ KEYS: Final[tuple[_Key, ...]] = (
     ),
     _Key(
         "max.message.bytes", "max_message_bytes", "int", "", whole(61, INT32_MAX),
-        "Largest batch (after compression); segment.bytes by default, and never more than a "
-        "segment.bytes that was set.",
+        "Largest batch, after compression. If not set: segment.bytes. Never more than a "
+        "segment.bytes that is set. A request that is larger than the broker's frame_bytes_max "
+        "closes its connection first.",
     ),
     _Key(
         "message.timestamp.type", "message_timestamp_type", "string", "CreateTime",
@@ -146,80 +147,84 @@ KEYS: Final[tuple[_Key, ...]] = (
     _Key(
         "message.timestamp.before.max.ms", "message_timestamp_before_max_ms", "long",
         str(INT64_MAX), whole(0, INT64_MAX),
-        "With CreateTime: a batch with a record older than the broker's clock by more than this "
-        "(ms) is refused (INVALID_TIMESTAMP). Every batch is decoded for it.",
+        "With CreateTime: a batch with a record that is older than the broker's clock by more "
+        "than this (ms) is refused (INVALID_TIMESTAMP). Every batch is decoded to check it.",
     ),
     _Key(
         "message.timestamp.after.max.ms", "message_timestamp_after_max_ms", "long",
         str(INT64_MAX), whole(0, INT64_MAX),
-        "With CreateTime: a batch with a record newer than the broker's clock by more than this "
-        "(ms) is refused (INVALID_TIMESTAMP).",
+        "With CreateTime: a batch with a record that is newer than the broker's clock by more "
+        "than this (ms) is refused (INVALID_TIMESTAMP).",
     ),
     _Key(
         "durability", "durability", "string", "fsync", one_of(Durability),
-        "fsync: acknowledged after the sync, nothing is lost by a power cut. disk: acknowledged "
-        "after the write, synced every second; a power cut may lose what came after the last sync. "
-        "memory: acknowledged after the write, synced only when a segment is full; a power cut may "
-        "lose any of it. ephemeral: in memory only, gone with the process. No class ever uses an "
-        "offset again that was acknowledged.",
+        "fsync: acknowledged after the sync; a power cut loses nothing. disk: acknowledged after "
+        "the write, synced every second; a power cut may lose what came after the last sync. "
+        "memory: acknowledged after the write, synced only when a segment is full; a power cut "
+        "may lose any of it. ephemeral: in memory only, gone with the process. No class gives an "
+        "acknowledged offset to another record.",
     ),
     _Key(
         "retention.ms", "retention_ms", "long", "604800000", whole(-1, INT64_MAX),
-        "Segments whose newest record is older (ms, by the records' timestamps) are deleted; -1: "
-        "records are kept for ever.",
+        "Segments whose newest record is older than this (ms, by the records' timestamps) are "
+        "deleted. -1: records are kept for ever.",
     ),
     _Key(
         "retention.bytes", "retention_bytes", "long", "-1", whole(-1, INT64_MAX),
-        "How much of a partition is kept (bytes); -1 for all. The oldest segments are deleted as "
-        "long as so much stays.",
+        "How many bytes of a partition are kept; -1: all. The oldest segment is deleted when the "
+        "others still hold at least this much.",
     ),
     _Key(
         "retention.records", "retention_records", "long", "-1", whole(-1, INT64_MAX),
-        "How many records of a partition are kept; -1 for all. As retention.bytes.",
+        "How many records of a partition are kept; -1: all. Applied like retention.bytes.",
     ),
     _Key(
         "retention.full.policy", "retention_full_policy", "string", "drop-old",
         one_of(FullPolicy),
-        "At retention.bytes or retention.records. drop-old: the oldest segments make room. reject: "
-        "nothing is deleted for room; a batch that would pass them is refused (POLICY_VIOLATION).",
+        "What happens at retention.bytes or retention.records. drop-old: the oldest segments are "
+        "deleted. reject: nothing is deleted to make room; a batch that would exceed the limit is"
+        " refused (POLICY_VIOLATION).",
     ),
     _Key(
         "cleanup.policy", "cleanup_policy", "list", "delete",
         _policies,
-        "delete: whole old segments go, by retention.ms, retention.bytes and retention.records. "
-        "compact: of the records with one key the last stays, in full segments, from time to time; "
-        "each record needs a key. compact,delete: both. Empty: nothing goes.",
+        "delete: old segments are deleted, by retention.ms, retention.bytes and "
+        "retention.records. compact: the cleaner keeps only the last record of each key, in full "
+        "segments, from time to time; every record needs a key. compact,delete: both. Empty: "
+        "nothing is deleted.",
     ),
     _Key(
         "min.cleanable.dirty.ratio", "min_cleanable_dirty_ratio", "double", "0.5", share,
         "A compacted partition is cleaned when more than this share of its full segments (bytes) "
-        "was not yet.",
+        "is not cleaned yet.",
     ),
     _Key(
         "min.compaction.lag.ms", "min_compaction_lag_ms", "long", "0", whole(0, INT64_MAX),
-        "A record of a compacted topic stays at least so long (ms, by the records' timestamps).",
+        "A record of a compacted topic is kept for at least this long (ms, by the records' "
+        "timestamps).",
     ),
     _Key(
         "max.compaction.lag.ms", "max_compaction_lag_ms", "long", str(INT64_MAX),
         whole(1, INT64_MAX),
-        "A compacted partition is cleaned when a segment waits longer for it (ms), whatever "
-        "min.cleanable.dirty.ratio says; a segment that is written to is full then.",
+        "A compacted partition is cleaned when a segment has waited longer than this (ms), "
+        "whatever min.cleanable.dirty.ratio says; the active segment is sealed for it.",
     ),
     _Key(
         "delete.retention.ms", "delete_retention_ms", "long", "86400000", whole(0, INT64_MAX),
-        "How long a record without a value, and the marker of a transaction, stay in a compacted "
-        "topic after a cleaning first came by (ms): so long may a reader be behind.",
+        "How long a tombstone (a record without a value), or the marker of a transaction, stays "
+        "in a compacted topic after a cleaning first reached it (ms). A reader may be this far "
+        "behind and still see it.",
     ),
     _Key(
         "on.corruption", "on_corruption", "string", "gap", one_of(OnCorruption),
-        "When stored bytes are damaged. gap: they are kept aside, consumers get a gap, the rest is "
-        "served and written on. readonly: the same, but nothing is written until an operator has "
-        "looked. refuse: the partition is not served until then.",
+        "What happens when stored bytes are damaged. gap: they are kept aside, consumers get a "
+        "gap, everything else is served, and writing goes on. readonly: the same, but nothing is "
+        "written until an operator has looked. refuse: the partition is not served until then.",
     ),
     _Key(
         "compression.type", "compression_type", "string", "producer",
         _codec,
-        "Any of Kafka's names is taken; batches are stored as the producer compressed them.",
+        "Every value of Kafka's is accepted; batches are stored as the producer compressed them.",
     ),
 )  # fmt: skip
 

@@ -162,8 +162,9 @@ def test_producers_whose_last_batches_are_lost_go_on_with_their_sequence() -> No
 
 def power_cut_after(
     synced: list[tuple[int, int, int]], lost: list[tuple[int, int, int]]
-) -> DiskManager:
-    """A log of class disk with a batch of each (producer, epoch, sequence), as it comes back."""
+) -> tuple[MemoryStorage, DiskManager]:
+    """A log of class disk with a batch of each (producer, epoch, sequence), as it comes back, and
+    its disk."""
     disk = MemoryStorage()
     handler = topic_with(disk, "disk", 0).get_handler("t", 0)
     for producer in synced:
@@ -171,11 +172,12 @@ def power_cut_after(
     handler.sync()
     for producer in lost:
         append(handler, batch_of(b"x", producer=producer))
-    return manager_on(disk.after_power_cut())
+    disk = disk.after_power_cut()
+    return disk, manager_on(disk)
 
 
 def test_a_batch_that_survived_a_power_cut_unanswered_is_no_second_record_when_sent_again() -> None:
-    manager = power_cut_after([(7, 0, 0), (7, 0, 1)], [(7, 0, 2)])
+    _, manager = power_cut_after([(7, 0, 0), (7, 0, 1)], [(7, 0, 2)])
     handler = manager.get_handler("t", 0)
     assert append(handler, batch_of(b"x", producer=(7, 0, 1))).duplicate
     assert not append(handler, batch_of(b"x", producer=(7, 0, 2))).duplicate
@@ -183,25 +185,25 @@ def test_a_batch_that_survived_a_power_cut_unanswered_is_no_second_record_when_s
 
 
 def test_after_a_lost_tail_one_batch_of_a_producer_is_taken_at_its_word_and_no_other() -> None:
-    manager = power_cut_after([(7, 0, 0)], [(7, 0, 1), (7, 0, 2)])
+    disk, manager = power_cut_after([(7, 0, 0)], [(7, 0, 1), (7, 0, 2)])
     append(manager.get_handler("t", 0), batch_of(b"x", producer=(7, 0, 3)))
     manager.close()
-    handler = manager_on(manager.storage.after_kill()).get_handler("t", 0)  # type: ignore[attr-defined]
+    handler = manager_on(disk.after_kill()).get_handler("t", 0)
     with pytest.raises(OutOfOrderSequence, match="sent sequence 5, expected 4"):
         append(handler, batch_of(b"x", producer=(7, 0, 5)))
 
 
 def test_that_a_producer_lost_its_tail_is_in_the_snapshot() -> None:
-    manager = power_cut_after([(7, 0, 0)], [(7, 0, 1), (7, 0, 2)])
+    disk, manager = power_cut_after([(7, 0, 0)], [(7, 0, 1), (7, 0, 2)])
     assert manager.get_handler("t", 0).high_watermark == BLOCK + 1
     manager.close()
-    handler = manager_on(manager.storage.after_kill()).get_handler("t", 0)  # type: ignore[attr-defined]
+    handler = manager_on(disk.after_kill()).get_handler("t", 0)
     assert append(handler, batch_of(b"x", producer=(7, 0, 0))).duplicate
     assert not append(handler, batch_of(b"x", producer=(7, 0, 3))).duplicate
 
 
 def test_a_lost_tail_may_have_held_a_new_epoch_and_lets_nobody_back_in() -> None:
-    handler = power_cut_after([(7, 1, 0)], [(7, 2, 0)]).get_handler("t", 0)
+    handler = power_cut_after([(7, 1, 0)], [(7, 2, 0)])[1].get_handler("t", 0)
     with pytest.raises(InvalidProducerEpoch):
         append(handler, batch_of(b"x", producer=(7, 0, 1)))
     assert not append(handler, batch_of(b"x", producer=(7, 2, 1))).duplicate
@@ -230,7 +232,8 @@ def test_a_recreated_topic_starts_above_the_epochs_that_its_predecessor_came_to(
     disk = MemoryStorage()
     old = topic_with(disk, "disk").topics["t"]
     disk = disk.after_power_cut()
-    disk = manager_on(disk).storage.after_power_cut()  # type: ignore[attr-defined]
+    manager_on(disk)
+    disk = disk.after_power_cut()
     manager = manager_on(disk)
     manager.delete_topic("t")
     new = manager.create_topic("t", 1, TopicConfig({}))

@@ -218,6 +218,7 @@ def test_a_request_to_delete_makes_the_room_that_it_needs_itself() -> None:
     assert delete_records_before(log._log, 5) == 5
     assert not disk.exists(PATHS.log(0))
     disk.room = None
+    log.close()
     disk.unlink(PATHS.manifest)
     with open_log(disk) as log:
         assert log.log_start_offset == 5

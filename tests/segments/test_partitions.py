@@ -60,6 +60,29 @@ def test_files_are_where_the_layout_says(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "meta").iterdir()] == ["snapshot-2.msgpack"]
 
 
+def test_the_files_of_a_topic_with_the_longest_name_have_a_short_form_of_it(
+    tmp_path: Path,
+) -> None:
+    names = ["n" * 248 + "1", "n" * 248 + "2"]
+    with DiskManager(str(tmp_path)) as manager:
+        for name in names:
+            manager.create_topic(name, 1, SMALL)
+            handler = manager.get_handler(name, 0)
+            for _ in range(40):
+                append(handler, batch_of(name[-1:].encode() * 100))
+    folders = [tmp_path / "topics" / name / "partition_0" for name in names]
+    stems = [{file.name[:200] for file in folder.iterdir()} for folder in folders]
+    assert [len(each) for each in stems] == [1, 1]
+    assert stems[0] != stems[1], "side by side they can be told apart"
+    # What nobody knows any more is put aside under such a name, too.
+    (tmp_path / "topics" / names[1]).rename(tmp_path / "topics" / ("m" * 249))
+    with DiskManager(str(tmp_path)) as manager:
+        for n in range(40):
+            assert offsets_in(read_from(manager.get_handler(names[0], 0), n))[0] == n
+    (aside,) = (tmp_path / "quarantine").iterdir()
+    assert aside.name.startswith("m" * 183 + "~")
+
+
 def test_a_manifest_tells_its_topic_also_where_one_of_an_earlier_version_did_not() -> None:
     disk = MemoryStorage()
     manager = manager_on(disk)
@@ -140,7 +163,7 @@ def test_a_topic_made_again_starts_above_the_epoch_of_its_predecessor() -> None:
     assert handler.end_offset_for_epoch(2) == (-1, -1)
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0b", "ä", "a b", "~x", "x" * 201])
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0b", "ä", "a b", "~x", "x" * 250])
 def test_names_that_could_leave_their_directory_are_refused(name: str) -> None:
     with pytest.raises(InvalidTopicName):
         manager_on(MemoryStorage()).create_topic(name, 1, SMALL)
@@ -148,13 +171,13 @@ def test_names_that_could_leave_their_directory_are_refused(name: str) -> None:
 
 def test_topics_that_are_or_are_not_there_are_told() -> None:
     manager = manager_on(MemoryStorage())
-    manager.create_topic("x" * 200, 1, SMALL)
+    manager.create_topic("x" * 249, 1, SMALL)
     with pytest.raises(TopicExists):
-        manager.create_topic("x" * 200, 1, SMALL)
+        manager.create_topic("x" * 249, 1, SMALL)
     with pytest.raises(UnknownTopic):
         manager.delete_topic("y")
     with pytest.raises(UnknownTopic):
-        manager.get_handler("x" * 200, 1)
+        manager.get_handler("x" * 249, 1)
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def control_events_of_several_pages(driver: Driver) -> None:
     driver.wal = WalConfig(file_bytes=16_384, shard_bytes=4 * 16_384)
     driver.open()
     driver.commit("g", "t", 1, metadata="m" * 3_200)
-    driver.create_all("a" * 200, "b" * 200, "c" * 200)
+    driver.create_all("a" * 200, "b" * 249, "c" * 200)
     driver.generation("g", 1, a=b"", b=bytes(9_000))
     driver.commit("g", "t", 2)
 

@@ -1,0 +1,72 @@
+"""Descriptors given back: what is done when the process has none left, or few.
+
+    an opening fails (disk/relieving.py)    unused logs park, unread sealed files close: some
+    as many logs are open as may be         the same, before one more is opened
+    there is none: all have bytes that      these are synced, by the house keeper, and park;
+    are not synced                          who asked is refused, and comes again
+
+Nothing is parked that is not synced: who closes a file that has unsynced bytes may never hear that
+they did not reach the disk.
+
+`relieve` may be called in any thread, under the locks of a log; it waits for no sync.  `make_room`
+is for lanes that hold no lock.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+
+from ..background import Housekeeper
+from ..log.caches import FileCache, OpenLogs
+from ..parallel import Each
+from ..partition.handler import DiskHandler
+
+
+class Relief:
+    """What the open logs of a data directory can do without."""
+
+    def __init__(
+        self,
+        files: FileCache,
+        open_logs: OpenLogs,
+        each: Each,
+        handlers: Callable[[], Sequence[DiskHandler]],
+    ) -> None:
+        """each: how several are synced.  handlers: the open partitions."""
+        self._files = files
+        self._open_logs = open_logs
+        self._each = each
+        self._handlers = handlers
+        self._housekeeper: Housekeeper | None = None
+        self._is_asked = False
+        self.refused_count = 0
+        """How often there was nothing to close."""
+        self._syncing = threading.Lock()
+
+    def begin(self, housekeeper: Housekeeper) -> None:
+        """From now on somebody can sync."""
+        self._housekeeper = housekeeper if housekeeper.is_threaded else None
+
+    def relieve(self) -> bool:
+        """Close some of what nobody uses now; whether there was any."""
+        given = self._open_logs.park_some() + self._files.close_some()
+        if not given:
+            self.refused_count += 1
+            if self._housekeeper is not None and not self._is_asked:
+                self._is_asked = True
+                self._housekeeper.submit(self._sync)
+        return given > 0
+
+    def make_room(self) -> None:
+        """Before a log is opened: where as many are open as may be, some are synced and park.
+        Blocking."""
+        if self._open_logs.is_full and not self._open_logs.park_surplus():
+            self._sync()
+
+    def _sync(self) -> None:
+        """Sync what is open, so that it can park.  What fails is that partition's state."""
+        self._is_asked = False
+        with self._syncing:
+            if not self._open_logs.park_surplus():
+                unsynced = [handler for handler in self._handlers() if handler.has_unsynced]
+                self._each(lambda place: unsynced[place].flush(), range(len(unsynced)))
+                self._open_logs.park_surplus()

@@ -1,0 +1,139 @@
+"""A process that has few descriptors: what is unused gives its own back, what is not begun is not
+broken, and what is written at once comes in turn."""
+
+import errno
+
+import pytest
+
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.disk.relieving import NoDescriptor, RelievingStorage
+from segbroker.segments.errors import DiskFull
+from segbroker.segments.settings.topic_config import TopicConfig
+
+from .tools import SMALL, append, batch_of, offsets_in, read_from
+
+PARTITIONS = 40
+NOW_MS = 1_700_000_000_000
+
+
+class FewDescriptors(MemoryStorage):
+    """No more than `limit` files are open at once."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit = limit
+        self.open_count = 0
+        self.greatest = 0
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if self.open_count >= self.limit:
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        plain = super().open(path, create=create, read_only=read_only)
+        file = _File(path, plain._inode, self)
+        file.owner = self
+        self.open_count += 1
+        self.greatest = max(self.greatest, self.open_count)
+        return file
+
+
+class _File(MemoryFile):
+    owner: FewDescriptors
+    is_counted = True
+
+    def close(self) -> None:
+        if self.is_counted:
+            self.is_counted = False
+            self.owner.open_count -= 1
+        super().close()
+
+
+def managed(disk: FewDescriptors, config: TopicConfig = SMALL) -> DiskManager:
+    manager = DiskManager("/data", storage=disk, flushers=0, now_ms=NOW_MS)
+    manager.open()
+    if "t" not in manager.topics:
+        manager.create_topic("t", PARTITIONS, config)
+    return manager
+
+
+@pytest.mark.parametrize("most", [None, 8])
+def test_more_partitions_than_descriptors_are_written_one_after_the_other(most: int | None) -> None:
+    disk = FewDescriptors(24)
+    manager = managed(disk)
+    manager.limit_open(files_max=4, logs_max=4096 if most is None else 4, logs_most=most)
+    for n in range(PARTITIONS):
+        append(manager.get_handler("t", n), batch_of(b"%d" % n))
+        manager.get_handler("t", n).sync()
+    for n in range(PARTITIONS):
+        assert append(manager.get_handler("t", n), batch_of(b"again")).base_offset == 1
+        manager.get_handler("t", n).sync()
+        assert offsets_in(read_from(manager.get_handler("t", n), 0)) == [0, 1]
+    if most is not None:
+        assert len(manager.open_logs) <= most
+        assert disk.greatest <= most + 6  # the write-ahead log's, and one that is read or written
+    manager.close()
+    assert not disk.open_count
+    manager = managed(disk)
+    assert [manager.get_handler("t", n).log_end_offset for n in range(PARTITIONS)] == [
+        2
+    ] * PARTITIONS
+    manager.close()
+
+
+def test_a_write_that_finds_no_descriptor_is_not_begun_and_the_next_one_is() -> None:
+    disk = FewDescriptors(1000)
+    manager = managed(disk, TopicConfig({**SMALL.overrides, "durability": "memory"}))
+    handlers = [manager.get_handler("t", n) for n in range(PARTITIONS)]
+    manager.limit_open(files_max=4, logs_max=4, logs_most=8)
+    manager.keep_house_now(NOW_MS + 1_000)  # all are parked
+    written, refused = [], []
+    for handler in handlers:
+        try:
+            append(handler, batch_of(b"v", producer=(7, 0, 0)))
+            written.append(handler)
+        except DiskFull:
+            refused.append(handler)
+    assert (len(written), len(refused)) == (8, PARTITIONS - 8)
+    assert not any(handler.read_only for handler in handlers)
+    assert [handler.log_end_offset for handler in refused] == [0] * len(refused)
+    for _ in range(PARTITIONS // 4):  # as their producers come again
+        manager.keep_house_now(NOW_MS + 2_000)
+        for handler in refused[:4]:
+            assert append(handler, batch_of(b"v", producer=(7, 0, 0))).base_offset == 0
+        del refused[:4]
+    manager.close()
+
+
+def test_a_roll_that_finds_no_descriptor_leaves_the_segment_as_it_is() -> None:
+    disk = FewDescriptors(1000)
+    manager = managed(disk)
+    handler = manager.get_handler("t", 0)
+    append(handler, batch_of(b"a" * 200))
+    handler._log.ready.park()
+    disk.limit = disk.open_count
+    with pytest.raises(DiskFull, match="Too many open files"):
+        append(handler, batch_of(b"b" * 400))
+    assert handler.read_only is None
+    disk.limit = 1000
+    assert append(handler, batch_of(b"b" * 400)).base_offset == 1
+    assert offsets_in(read_from(handler, 0)) == [0, 1]
+    manager.close()
+
+
+def test_what_nothing_can_be_closed_for_is_told_as_such() -> None:
+    disk = FewDescriptors(1)
+    given: list[MemoryFile] = [disk.open("/held", create=True)]
+
+    def relief() -> bool:
+        if given:
+            given.pop().close()
+            return True
+        return False
+
+    storage = RelievingStorage(disk, relief)
+    storage.open("/x", create=True)
+    with pytest.raises(NoDescriptor, match="Too many open files: '/y'") as told:
+        storage.open("/y", create=True)
+    assert told.value.errno == errno.EMFILE
+    with pytest.raises(FileNotFoundError):
+        storage.listdir("/none")
