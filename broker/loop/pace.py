@@ -20,8 +20,13 @@ class Pace:
     def __init__(self) -> None:
         self._over = time.perf_counter() + STEP_S
 
+    @property
+    def is_over(self) -> bool:
+        """Whether this one had the loop for STEP_S."""
+        return time.perf_counter() >= self._over
+
     async def step(self) -> None:
         """Let the other tasks run if this one had the loop for STEP_S."""
-        if time.perf_counter() >= self._over:
+        if self.is_over:
             await trio.lowlevel.checkpoint()
             self._over = time.perf_counter() + STEP_S

@@ -1,10 +1,12 @@
-"""The acknowledgements of one request: looked at at once, answered when they are durable.
+"""The acknowledgements of one request: looked at at once, answered when they are durable.  Those of
+very many partitions are looked at piece by piece.
 
 Of a partition all of them hold, or none.  What its group does not have in memory is nobody's, so
 nothing of it can be acknowledged.  A renewal begins the lock anew, and is written nowhere.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import trio
@@ -27,6 +29,8 @@ from ..shares.pieces import GAP, REJECT, RENEW, Acknowledgement, Change
 from ..shares.share_session import Place
 
 RENEWS_SINCE: Final = 2
+TAKEN_TOGETHER: Final = 100
+"""Partitions whose acknowledgements are taken in one turn of the loop, and written together."""
 
 
 class Member(NamedTuple):
@@ -75,22 +79,34 @@ class Outcome(NamedTuple):
 class Acknowledging:
     """Those of one request."""
 
-    __slots__ = ("_call", "_core", "_member", "_settled", "outcomes")
+    __slots__ = ("_call", "_core", "_left", "_member", "_settled", "outcomes")
 
     def __init__(self, core: Core, call: Call[Any], member: Member) -> None:
         self._core = core
         self._call = call
         self._member = member
-        self._settled: trio.Event | None = None
+        self._left: Iterator[tuple[Place, Sequence[Acknowledgement]]] = iter(())
+        self._settled: list[trio.Event] = []
         self.outcomes: dict[Place, Outcome] = {}
 
     def begin(self, said: Mapping[Place, Sequence[Acknowledgement]]) -> None:
-        """Take them, of each partition those that belong together."""
+        """Take them, of each partition those that belong together; those of more than
+        TAKEN_TOGETHER partitions are taken by `go_on`."""
+        self._left = iter(said.items())
+        self._take(islice(self._left, TAKEN_TOGETHER))
+
+    async def go_on(self) -> None:
+        """Take those that are left, some in each turn of the loop."""
+        while some := tuple(islice(self._left, TAKEN_TOGETHER)):
+            await trio.lowlevel.checkpoint()
+            self._take(some)
+
+    def _take(self, said: Iterable[tuple[Place, Sequence[Acknowledgement]]]) -> None:
         group_id, member_id = self._member
         changes: list[tuple[LivePartition, Change]] = []
         limits = self._core.shares.limits(group_id)
         now_ms = monotonic_ms()
-        for place, batches in said.items():
+        for place, batches in said:
             if not batches:
                 continue
             try:
@@ -104,7 +120,8 @@ class Acknowledging:
                 changes.append((live, change))
             self._core.shares.set_alarm(live)
         if changes:
-            self._settled = settled = trio.Event()
+            settled = trio.Event()
+            self._settled.append(settled)
 
             def written(error: OSError | None) -> None:
                 if error is not None:
@@ -115,8 +132,8 @@ class Acknowledging:
 
     async def settle(self) -> None:
         """Wait until all of it is durable, or is not."""
-        if self._settled is not None:
-            await self._settled.wait()
+        for settled in self._settled:
+            await settled.wait()
 
     def _failed(self, lives: Iterable[LivePartition], error: OSError) -> None:
         for live in lives:

@@ -50,6 +50,7 @@ def share_acknowledge(core: Core, call: Call[ShareAcknowledgeRequest], slot: Lat
     acknowledging.begin(said)
 
     async def settled() -> None:
+        await acknowledging.go_on()
         await acknowledging.settle()
         if request.share_session_epoch == FINAL_EPOCH:
             session.close()

@@ -2,8 +2,8 @@
 
     arrive    the session takes what changed, and the acknowledgements are looked at
     look      which partitions of the session have records to hand out: enough, or no wait wanted?
-              else wait for records, for a lock that ends, for what others let go of; look again
-              where that was
+              else wait for records, for a lock that ends, for what others let go of; look again.
+              Only where something may be (share_session.py), however many there are
     read      whole batches, from the first record that is available on
     acquire   what of it is available is the member's; the reply has the batches and says which
     answer    when the acknowledgements are durable, too
@@ -15,8 +15,10 @@ Limits: a reply has `fetch_bytes_max` bytes of records, but for a first batch th
 replies, and those to one address, as in shares.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import Final
 
 import structlog
@@ -44,9 +46,9 @@ from ..groups.group_keys import SHARE_ISOLATION, SHARE_RECORD_LOCK
 from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
 from ..partitions.isolation import READ_COMMITTED, visible_end
-from ..partitions.partition import Partition
 from ..peers.replies import Buffer
 from ..refused import Refused
+from ..shares.beginnings import Why
 from ..shares.fetched import Fetched
 from ..shares.live_partition import LivePartition
 from ..shares.reply_budget import ReplyBudget
@@ -59,6 +61,8 @@ log = structlog.get_logger()
 _WHOLE_BATCHES: Final = 0
 _STRICT: Final = 1
 _READ_LEAST: Final = 64
+_LOOKED_AT_TOGETHER: Final = 250
+"""So many partitions are brought into memory together."""
 
 
 def share_fetch(core: Core, call: Call[ShareFetchRequest], slot: LaterReply) -> None:
@@ -71,7 +75,8 @@ def share_fetch(core: Core, call: Call[ShareFetchRequest], slot: LaterReply) -> 
         slot.answer(_refusal(exc.code, exc.message))
         return
     acknowledging = Acknowledging(core, call, member)
-    acknowledging.begin(said_in(call.request))
+    if call.request.share_session_epoch != FIRST_EPOCH:
+        acknowledging.begin(said_in(call.request))
     core.spawn(_ShareFetching(core, call, slot, session, acknowledging).run)
 
 
@@ -172,26 +177,25 @@ class _ShareFetching:
         self._records_left = call.request.max_records
         self._bytes = 0
         self._woken = trio.Event()
-        self._is_over = False
-        self._partitions: dict[Partition, LivePartition] = {}
-        self._lives: dict[LivePartition, None] = {}
-        self._is_first = True
-        # Where there may be something since the last look, or that one did not come to.
-        self._news: dict[Place, None] = {}
+        # Whether the last look stopped in front of partitions that may have records.
+        self._is_cut_short = False
 
     async def run(self) -> None:
         """Answer, whatever happens."""
         request = self._request
         try:
+            await self._acknowledging.go_on()
             if request.share_session_epoch != FINAL_EPOCH and not request.is_renew_ack:
+                self._session.waiters[self] = None
                 try:
                     await self._collect()
                 finally:
-                    self._leave()
+                    del self._session.waiters[self]
+                    self._core.shares.reply_budget.wait_no_longer(self)
             await self._acknowledging.settle()
             if request.share_session_epoch == FINAL_EPOCH:
                 self._session.close()
-            answer = self._response()
+            answer = await self._response()
         except Exception:
             log.exception("share_fetch_failed")
             answer = _refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed; it is in its log")
@@ -200,18 +204,8 @@ class _ShareFetching:
 
     # Waiting
 
-    def wake(self, partition: Partition) -> None:
-        """There are more records in a partition."""
-        self.wake_share(self._partitions[partition])
-
-    def complete(self) -> None:
-        """Answer with what there is: the topic goes, or the broker."""
-        self._is_over = True
-        self._woken.set()
-
-    def wake_share(self, live: LivePartition) -> None:
-        """There may be more to acquire in a partition."""
-        self._news[live.place] = None
+    def look_again(self) -> None:
+        """There may be something to acquire, or nobody waits for it any more."""
         self._woken.set()
 
     async def _collect(self) -> None:
@@ -220,7 +214,7 @@ class _ShareFetching:
         deadline = trio.current_time() + max(0, wait_ms) / 1000
         while True:
             self._woken = trio.Event()
-            is_late = self._is_over or trio.current_time() >= deadline
+            is_late = trio.current_time() >= deadline
             await self._look(is_late=is_late or self._core.is_draining)
             if self._rows or is_late or self._is_gone or self._core.is_draining:
                 return
@@ -231,19 +225,6 @@ class _ShareFetching:
     def _is_gone(self) -> bool:
         """Whether nobody takes the answer, or may have records."""
         return self._slot.done or not self._session.is_open
-
-    def _leave(self) -> None:
-        self._core.shares.reply_budget.wait_no_longer(self)
-        for partition in self._partitions:
-            partition.fetches.pop(self, None)
-        for live in self._lives:
-            self._core.shares.left(live, self)
-
-    def _waits_for(self, live: LivePartition) -> None:
-        if live not in self._lives:
-            self._lives[live] = live.waiters[self] = None
-        self._partitions[live.partition] = live
-        live.partition.fetches[self] = None
 
     # Looking
 
@@ -256,14 +237,13 @@ class _ShareFetching:
             size = sum(one.plan.size_max for one in planned)
             if not planned or (size < self._request.min_bytes and not is_late and not self._rows):
                 return
+            pace = Pace()
             for one in planned:
+                await pace.step()
                 if self._records_left <= 0 or self._is_gone:
                     break
                 await self._read(one)
-            self._session.had_records(
-                place for place, row in self._rows.items() if row.acquired_records
-            )
-            if self._news:
+            if self._is_cut_short:
                 self._woken.set()  # no records were there, and not all was looked at
         finally:
             for one in planned:
@@ -279,66 +259,84 @@ class _ShareFetching:
 
     async def _plan(self) -> list[_Planned]:
         """Which partitions to read, as far as they fit."""
-        core, request = self._core, self._request
+        core, request, session = self._core, self._request, self._session
         room = min(request.max_bytes, core.config.fetch_bytes_max)
         if core.quotas is not None:
             room = min(room, core.quotas.fetch_limit(self._call.peer))
+        rules = None if core.authorizer is None else core.authorizer.rules
+        isolation = self._isolation
+        session.go_by(rules, isolation)
         planned: list[_Planned] = []
         pace = Pace()
-        places, isolation = self._to_be_looked_at(), self._isolation
+        places, self._is_cut_short = iter(tuple(session.ready)), False
         try:
-            for n, place in enumerate(places):
-                if room <= 0:
-                    self._news |= dict.fromkeys(places[n:])
+            while some := tuple(islice(places, _LOOKED_AT_TOGETHER)):
+                if sum(one.plan.size_max for one in planned) >= max(1, request.min_bytes):
+                    self._is_cut_short = True  # the others the next time
                     break
-                await pace.step()
-                try:
-                    live = await self._opened(place)
-                    size = max(_READ_LEAST, room)
-                    one = self._planned(live, size, isolation, is_first=not planned)
-                except Refused as exc:
-                    self._rows[place] = _row(place.partition, exc.code, exc.message)
-                    continue
-                if one is not None:
-                    planned.append(one)
-                    room -= one.plan.size_max
+                refused = await self._begun(some, pace)
+                for place in some:
+                    if room <= 0 or self._is_gone:
+                        self._is_cut_short = True
+                        return planned
+                    await pace.step()
+                    try:
+                        if (why := refused.get(place)) is not None:
+                            raise Refused(*why)
+                        live = await self._brought(place)
+                        size = max(_READ_LEAST, room)
+                        one = self._planned(live, size, isolation, is_first=not planned)
+                    except Refused as exc:
+                        self._rows[place] = _row(place.partition, exc.code, exc.message)
+                        continue
+                    if one is not None:
+                        planned.append(one)
+                        room -= one.plan.size_max
         except BaseException:
             for one in planned:
                 one.release()
             raise
         return planned
 
-    def _to_be_looked_at(self) -> Sequence[Place]:
-        """All partitions of the session, and then those where something happened; all each time
-        where it is not enough that one has something."""
-        places, news = self._session.places, self._news
-        is_first, self._is_first, self._news = self._is_first, False, {}
-        if is_first or self._request.min_bytes > 1:
-            return tuple(places)
-        return [place for place in news if place in places]
+    async def _begun(self, places: Sequence[Place], pace: Pace) -> dict[Place, Why]:
+        """Have the group begin where it is new, together; in which it cannot, and why."""
+        refused: dict[Place, Why] = {}
+        for place in places:
+            if (why := self._why_not_read(place)) is not None:
+                refused[place] = why
+        shares, group_id = self._core.shares, self._session.group_id
+        allowed = [place for place in places if place not in refused]
+        try:
+            with self._name_is_held():
+                return refused | await shares.begin(group_id, allowed, pace)
+        except Refused as exc:
+            return dict.fromkeys(allowed, (exc.code, exc.message)) | refused
 
-    async def _opened(self, place: Place) -> LivePartition:
+    def _why_not_read(self, place: Place) -> Why | None:
         authorizer = self._core.authorizer
         meta = None if authorizer is None else self._core.topics.by_id(place.topic_id)
-        if (
-            meta is not None
-            and authorizer is not None
-            and not authorizer.allows(self._call.peer, READ, TOPIC, meta.name)
-        ):
-            raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{meta.name} may not be read")
-        live = await self._brought(place)
-        self._waits_for(live)
-        return live
+        if meta is None or authorizer is None:
+            return None
+        if authorizer.allows(self._call.peer, READ, TOPIC, meta.name):
+            return None
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{meta.name} may not be read"
 
     async def _brought(self, place: Place) -> LivePartition:
-        """Into memory.  While nothing is written down of a group, no other one gets its name."""
-        core, session = self._core, self._session
-        if core.shares.has(session.group_id):
-            return await core.shares.open(session, place)
-        group = core.groups.obtain_share(session.group_id)
+        """Into memory."""
+        with self._name_is_held():
+            return await self._core.shares.open(self._session, place)
+
+    @contextmanager
+    def _name_is_held(self) -> Iterator[None]:
+        """While nothing is written down of a group, no other one gets its name.  Raises Refused."""
+        core, group_id = self._core, self._session.group_id
+        if core.shares.has(group_id):
+            yield
+            return
+        group = core.groups.obtain_share(group_id)
         group.moving += 1
         try:
-            return await core.shares.open(session, place)
+            yield
         finally:
             group.moving -= 1
             core.groups.share_groups.changed(group)
@@ -347,8 +345,11 @@ class _ShareFetching:
         self, live: LivePartition, size: int, isolation: int, *, is_first: bool
     ) -> _Planned | None:
         """What to read of a partition; None: there is nothing to hand out.  Raises Refused."""
+        if live.is_gone:
+            return None
         if live.is_read:
-            live.skipped[self] = None
+            live.skipped[self._session] = None
+            self._session.has_nothing(live.place)
             return None
         handler, part = live.partition.handler, live.part
         if lost := part.begin_at(handler.log_start_offset):
@@ -361,7 +362,8 @@ class _ShareFetching:
                 offsets=lost,
             )
         offset, end = part.next_offset, visible_end(handler, isolation)
-        if live.is_gone or offset >= end:  # as most are
+        if offset >= end:  # as most are
+            self._session.has_nothing(live.place)
             return None
         if not part.has_room(self._core.shares.limits(live.key.group_id)):
             return None
@@ -373,7 +375,7 @@ class _ShareFetching:
             return None
         if not is_first and plan.size_max > size:
             plan.release()
-            self._news[live.place] = None
+            self._is_cut_short = True
             return None
         core, host = self._core, self._call.peer.address[0]
         return _Planned(live, offset, plan, core.shares.reply_budget, host)
@@ -388,6 +390,7 @@ class _ShareFetching:
     async def _read(self, one: _Planned) -> None:
         """Read, and acquire what of it is available then."""
         live = one.live
+        self._session.had_its_turn(live.place)
         handler = live.partition.handler
         is_committed = self._isolation == READ_COMMITTED
         aborted = handler.transactions.ranges() if is_committed else None
@@ -398,7 +401,7 @@ class _ShareFetching:
                 self._core.counters.lane_reads += 1
                 count = await self._core.lanes.run(one.plan.read, buffer)
         except SegmentReplaced:
-            live.skipped[self] = None  # look again at once
+            live.skipped[self._session] = None  # look again at once
             return
         except STORAGE_FAILURES as exc:
             code, message = wire_error(exc)
@@ -422,7 +425,7 @@ class _ShareFetching:
         self._core.shares.looked_into(live)
         if not acquired:
             if live.part.next_offset != one.offset:
-                live.skipped[self] = None  # nothing of it holds records: go on behind it
+                live.skipped[self._session] = None  # nothing of it holds records: go on behind it
             return
         self._records_left -= sum(row.last - row.first + 1 for row in acquired)
         records: Buffer = found.with_records(acquired)
@@ -448,13 +451,15 @@ class _ShareFetching:
 
     # Answering
 
-    def _response(self) -> ShareFetchResponse:
-        core, request = self._core, self._request
+    async def _response(self) -> ShareFetchResponse:
+        core, request, pace = self._core, self._request, Pace()
         for place, outcome in self._acknowledging.outcomes.items():
             self._add_outcome(place, outcome)
         if request.share_session_epoch == FIRST_EPOCH:
-            for place in self._session.places:
-                self._rows.setdefault(place, _row(place.partition, ErrorCode.NONE, None))
+            for place in tuple(self._session.places):
+                if place not in self._rows:
+                    self._rows[place] = _row(place.partition, ErrorCode.NONE, None)
+                await pace.step()
         topics: dict[object, ShareFetchResponseTopic] = {}
         for place, row in self._rows.items():
             topic = topics.get(place.topic_id)
@@ -462,6 +467,7 @@ class _ShareFetching:
                 topic = ShareFetchResponseTopic(topic_id=place.topic_id, partitions=[])
                 topics[place.topic_id] = topic
             topic.partitions.append(row)
+            await pace.step()
         lock_ms = core.group_settings.in_force(self._session.group_id, SHARE_RECORD_LOCK)
         return ShareFetchResponse(
             acquisition_lock_timeout_ms=lock_ms,

@@ -10,5 +10,6 @@ A module imports only what stands above it:
     reply_budget       how many bytes are on their way to readers
     share_session      which partitions a member fetches from, over requests
     live_partition     one group in one partition: who works on it, who waits
+    beginnings         where groups begin in partitions that are new to them, written down together
     shares             all of them: kept as control events, locks that end, who waits
 """

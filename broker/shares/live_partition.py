@@ -1,7 +1,7 @@
 """One group in one partition, in memory: who works on it, who waits, and what is to be written."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from uuid import UUID
 
 from segbroker.segments.metadata.share_groups import Span
@@ -9,13 +9,6 @@ from segbroker.segments.metadata.share_groups import Span
 from ..partitions.partition import Partition
 from .share_partition import SharePartition
 from .share_session import Place, ShareSession
-
-
-class ShareWaiter(Protocol):
-    """Who waits for records of a share group."""
-
-    def wake_share(self, live: "LivePartition") -> None:
-        """There may be more to acquire in this partition than before."""
 
 
 class Key(NamedTuple):
@@ -26,18 +19,18 @@ class Key(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class LivePartition:
-    """One group in one partition, in memory."""
+    """One group in one partition, in memory.  It hears of the records of the partition."""
 
     key: Key
     topic: str
     partition: Partition
     part: SharePartition
-    sessions: set[ShareSession] = field(default_factory=set)
-    """Those whose members may have records of it."""
-    waiters: dict[ShareWaiter, None] = field(default_factory=dict)
+    sessions: dict[ShareSession, None] = field(default_factory=dict)
+    """Those whose members may have records of it; also of one that ended, until what its member
+    has is taken back."""
     is_read: bool = False
     """Whether somebody reads what is to be handed out next."""
-    skipped: dict[ShareWaiter, None] = field(default_factory=dict)
+    skipped: dict[ShareSession, None] = field(default_factory=dict)
     """Who would have, too: looks again when that is over."""
     unwritten: list[Span] = field(default_factory=list)
     """What could not be written down; it goes with the next that is."""
@@ -51,15 +44,41 @@ class LivePartition:
 
     def __post_init__(self) -> None:
         self.place = Place(self.key.topic_id, self.key.partition)
+        self.partition.fetches[self] = None
 
-    def wake(self) -> None:
-        """Let those who wait look again."""
-        for waiter in tuple(self.waiters):
-            waiter.wake_share(self)
+    def served_by(self, partition: Partition) -> None:
+        """From now on; mostly it was before."""
+        if partition is not self.partition:
+            self.partition.fetches.pop(self, None)
+            self.partition = partition
+            partition.fetches[self] = None
+
+    def drop(self) -> None:
+        """It hears of no records any more; who fetches from it looks for another."""
+        self.is_gone = True
+        self.partition.fetches.pop(self, None)
+        self.look_again()
+
+    # As one of those who wait at the partition
+
+    def wake(self, partition: Partition) -> None:
+        """There may be more records."""
+        self.look_again()
+
+    def complete(self) -> None:
+        """The topic goes, or the broker."""
+        self.look_again()
+
+    # Who fetches from it
+
+    def look_again(self) -> None:
+        """There may be more to acquire, or something to tell."""
+        for session in self.sessions:
+            session.look_again(self.place)
 
     def was_read(self) -> None:
         """Somebody else may read."""
         self.is_read = False
         skipped, self.skipped = self.skipped, {}
-        for waiter in skipped:
-            waiter.wake_share(self)
+        for session in skipped:
+            session.look_again(self.place)

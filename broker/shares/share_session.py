@@ -5,12 +5,16 @@ closes it with epoch -1.  A session ends with the connection that opened it, too
 had acquired by then is available again.  Who opens another instead has lost count of its epochs:
 it keeps what it has acquired, as in Kafka.
 
+Most of thousands of partitions have nothing to hand out.  So a session knows which are to be looked
+at (`ready`): a new one, one in which something happened since the last look, and one in which that
+look found something, or an error to tell.
+
 Limits: as many sessions as `most` says (SHARE_SESSION_LIMIT_REACHED), PARTITIONS_MAX partitions in
 all of them (likewise).
 """
 
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from segbroker.protocol.errors import ErrorCode
@@ -31,10 +35,28 @@ class Place(NamedTuple):
     partition: int
 
 
+class ShareWaiter(Protocol):
+    """A request that waits for records."""
+
+    def look_again(self) -> None:
+        """There may be some, or its session is over."""
+
+
 class ShareSession:
     """What one member fetches from."""
 
-    __slots__ = ("_ended", "epoch", "group_id", "is_open", "member_id", "places")
+    __slots__ = (
+        "_ended",
+        "_isolation",
+        "_rules",
+        "epoch",
+        "group_id",
+        "is_open",
+        "member_id",
+        "places",
+        "ready",
+        "waiters",
+    )
 
     def __init__(
         self, group_id: str, member_id: str, ended: "Callable[[ShareSession], None]"
@@ -44,23 +66,51 @@ class ShareSession:
         self.member_id = member_id
         # Of the next request.
         self.epoch = FIRST_EPOCH + 1
-        # In the order in which they are looked at; who had records goes to the end.
         self.places: dict[Place, None] = {}
+        # Which of them are to be looked at, in this order; who had its turn goes to the end.
+        self.ready: dict[Place, None] = {}
+        self.waiters: dict[ShareWaiter, None] = {}
         self.is_open = True
         self._ended = ended
+        self._rules: object = None
+        self._isolation = 0
 
-    def had_records(self, places: Iterable[Place]) -> None:
+    def go_by(self, rules: object, isolation: int) -> None:
+        """What its member may read, and which records: where that is new, all are looked at."""
+        if rules is not self._rules or isolation != self._isolation:
+            self._rules, self._isolation = rules, isolation
+            self.ready |= self.places
+
+    def look_again(self, place: Place) -> None:
+        """There may be more to acquire in a partition, or something to tell of it."""
+        if place in self.places:
+            self.ready[place] = None
+            self._wake()
+
+    def has_nothing(self, place: Place) -> None:
+        """Nothing more of this partition until something happens in it."""
+        self.ready.pop(place, None)
+
+    def had_its_turn(self, place: Place) -> None:
         """The others are looked at first the next time."""
-        for place in places:
-            if place in self.places:
-                del self.places[place]
-                self.places[place] = None
+        if place in self.ready:
+            del self.ready[place]
+            self.ready[place] = None
 
     def close(self) -> None:
         """It is over; a second time does nothing."""
         if self.is_open:
-            self.is_open = False
+            self.give_way()
             self._ended(self)
+
+    def give_way(self) -> None:
+        """Another takes its place, or none: nobody takes the answers of its requests."""
+        self.is_open = False
+        self._wake()
+
+    def _wake(self) -> None:
+        for waiter in self.waiters:
+            waiter.look_again()
 
 
 class ShareSessions:
@@ -95,7 +145,7 @@ class ShareSessions:
         session = ShareSession(group_id, member_id, self._end)
         self._add(session, places)
         if before is not None:
-            before.is_open = False
+            before.give_way()
             self._forget(before)
             self._told_next(before, session)
         self._sessions[group_id, member_id] = session
@@ -131,6 +181,7 @@ class ShareSessions:
         for place in forgotten:
             if place in session.places:
                 del session.places[place]
+                session.has_nothing(place)
                 self._places -= 1
 
     def _add(self, session: ShareSession, places: Iterable[Place]) -> None:
@@ -142,6 +193,7 @@ class ShareSessions:
                 f"limit {PARTITIONS_MAX}",
             )
         session.places |= new
+        session.ready |= new
         self._places += len(new)
 
     def _end(self, session: ShareSession) -> None:

@@ -3,7 +3,8 @@
     first fetch   the group's stored position; if it has none: where share.auto.offset.reset says,
                   stored durably before the first record is handed out
     acknowledged  a control event; the acknowledgement is answered when it is durable
-    taken back    (released, lock over, session closed) available at once, stored afterwards
+    taken back    (lock over, session closed) available soon, stored afterwards; of thousands of
+                  partitions piece by piece, each piece stored together
     nobody fetches, nothing is acquired   it leaves memory
 
 A restart knows what was stored: records that were acquired are available again, with the delivery
@@ -16,7 +17,7 @@ each continues with few records at a time.  The same holds while the broker's me
 a group then begins in no further partition (POLICY_VIOLATION).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -33,9 +34,7 @@ from segbroker.segments.metadata.share_groups import (
     ShareState,
     Span,
     all_of,
-    grows,
     overlaid,
-    state_of,
 )
 
 from ..error_map import STORAGE_FAILURES, wire_error
@@ -45,12 +44,13 @@ from ..loop.alarms import Alarms
 from ..loop.deadlines import Deadlines
 from ..loop.lanes import Lanes
 from ..loop.loop_clock import monotonic_ms
+from ..loop.pace import Pace
 from ..partitions.partition import Partition
 from ..partitions.topics import Topics
-from ..recording import Done, recorded
+from ..recording import Done
 from ..refused import Refused
-from .live_partition import Key, LivePartition, ShareWaiter
-from .offset_reset import first_offset
+from .beginnings import Beginnings, Why
+from .live_partition import Key, LivePartition
 from .pieces import Change, Limits
 from .reply_budget import ReplyBudget
 from .share_events import record_forgotten, record_offsets, record_states
@@ -60,8 +60,10 @@ from .share_session import Place, ShareSession, ShareSessions
 log = structlog.get_logger()
 
 PARTITIONS_MAX: Final = 200_000
-VISITS_MAX: Final = 5_000
+VISITS_MAX: Final = 1_000
 """In one look of keep_house: the loop does not stall."""
+TAKEN_TOGETHER: Final = 100
+"""Partitions in which records are taken back in one turn of the loop."""
 OFFSETS_MAX: Final = 2_000_000
 """From the start to the end of all partitions in memory: each may become a piece of its own, of
 some 180 bytes."""
@@ -80,28 +82,31 @@ class Shares:
         settings: GroupSettings,
         deadlines: Deadlines,
         lanes: Lanes,
+        spawn: Callable[[Callable[[], Awaitable[None]]], None],
         end_turn: Callable[[], None],
         now_ms: Callable[[], int],
     ) -> None:
-        """end_turn: send what was answered outside of a request.  now_ms: the wall clock."""
+        """spawn: start a task that lives as long as the broker.  end_turn: send what was answered
+        outside of a request.  now_ms: the wall clock."""
         self._manager = manager
         self._topics = topics
         self._settings = settings
         self._alarms = Alarms[LivePartition](deadlines, self._rings)
-        self._lanes = lanes
+        self._beginnings = Beginnings(manager, topics, settings, lanes, now_ms)
+        self._spawn = spawn
         self._end_turn = end_turn
-        self._now_ms = now_ms
         self._live: dict[Key, LivePartition] = {}
         # What a session has fetched from.
-        self._held: dict[ShareSession, set[LivePartition]] = {}
+        self._held: dict[ShareSession, dict[LivePartition, None]] = {}
+        # Where locks have ended, and sessions that have: what is to be taken back.
+        self._rung: dict[LivePartition, None] = {}
+        self._ended: dict[ShareSession, None] = {}
+        self._takes_back = False
         # From the start to the end of all of them; whether it was told that this is too much.
         self._offsets = 0
         self._is_told_full = False
         # Those that keep_house has yet to look at.
         self._visits: list[LivePartition] = []
-        self._opening: dict[Key, trio.Event] = {}
-        # The last change of where a group stands, while it is on its way to the disk.
-        self._moving: dict[str, trio.Event] = {}
         self.reply_budget = ReplyBudget()
         self.sessions = ShareSessions(
             lambda: settings.config.group_share_max_share_sessions,
@@ -153,36 +158,24 @@ class Shares:
             ]
             return ShareState(live.part.start, tuple(spans))
         meta = self._topics.by_id(topic_id)
-        if meta is None:
-            return None
-        content = self._manager.section(SECTION) or {}
-        return state_of(content, group_id, meta.name, topic_id, partition)
+        return (
+            None
+            if meta is None
+            else self._beginnings.kept(Key(group_id, topic_id, partition), meta)
+        )
 
     def set_offsets(self, group_id: str, rows: Sequence[ShareRow], done: Done) -> None:
         """Have a group go on from other offsets; `done` when that is durable, or is not."""
         for row in rows:
             self._drop(self._live.get(Key(group_id, row.topic_id, row.partition)))
-        record_offsets(self._manager, group_id, rows, self._moved(group_id, done))
+        record_offsets(self._manager, group_id, rows, self._beginnings.moved(group_id, done))
 
     def forget(self, group_id: str, topics: Sequence[str] | None, done: Done) -> None:
         """Have nothing kept of a group, or of what it did with these topics; likewise."""
         for live in tuple(self._live.values()):
             if live.key.group_id == group_id and (topics is None or live.topic in topics):
                 self._drop(live)
-        record_forgotten(self._manager, group_id, topics, self._moved(group_id, done))
-
-    def _moved(self, group_id: str, done: Done) -> Done:
-        """A group is about to stand elsewhere.  Until that is durable nobody brings into memory
-        what was so before, and would write it down again."""
-        moving = self._moving[group_id] = trio.Event()
-
-        def written(error: OSError | None) -> None:
-            if self._moving.get(group_id) is moving:
-                del self._moving[group_id]
-            moving.set()
-            done(error)
-
-        return written
+        record_forgotten(self._manager, group_id, topics, self._beginnings.moved(group_id, done))
 
     # Opening
 
@@ -211,6 +204,23 @@ class Shares:
         """A group's partition, if somebody fetches from it."""
         return self._live.get(Key(group_id, *place))
 
+    async def begin(self, group_id: str, places: Iterable[Place], pace: Pace) -> dict[Place, Why]:
+        """Have a group begin, by one sync, in those of these partitions that are new to it; in
+        which it cannot, and why.  `open` says so of what is not served."""
+        keys = [key for place in places if (key := Key(group_id, *place)) not in self._live]
+        keys = keys[: PARTITIONS_MAX - len(self._live)]
+        if not keys:
+            return {}
+        closed = []
+        for key in keys:
+            meta = self._topics.by_id(key.topic_id)
+            if meta and self._topics.served_partition(meta.name, key.partition) is None:
+                closed.append((meta.name, key.partition))
+        if closed:
+            await self._topics.open_all(closed)
+        refused = await self._beginnings.begin(group_id, keys, pace)
+        return {Place(key.topic_id, key.partition): why for key, why in refused.items()}
+
     async def open(self, session: ShareSession, place: Place) -> LivePartition:
         """A group's partition, brought into memory if need be.  Raises Refused."""
         key = Key(session.group_id, *place)
@@ -228,10 +238,11 @@ class Shares:
                 live = await self._made(key, meta, partition)
                 if live is None:
                     continue
-            live.partition = partition
+            live.served_by(partition)
             if session.is_open and session not in live.sessions:
-                live.sessions.add(session)
-                self._held.setdefault(session, set()).add(live)
+                live.sessions[session] = None  # first, or it might leave memory
+                self._held.setdefault(session, {})[live] = None
+                self._take_from_earlier(live, session.member_id)
             return live
 
     async def _served(self, meta: TopicMeta, index: int) -> Partition:
@@ -245,7 +256,7 @@ class Shares:
 
     async def _made(self, key: Key, meta: TopicMeta, partition: Partition) -> LivePartition | None:
         """As it is written down; None: it was about to be, look again."""
-        under_way = self._moving.get(key.group_id, self._opening.get(key))
+        under_way = self._beginnings.under_way(key)
         if under_way is not None:
             await under_way.wait()
             return None
@@ -254,48 +265,15 @@ class Shares:
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
                 f"share groups have {len(self._live)} partitions in memory, the most there may be",
             )
-        content = self._manager.section(SECTION) or {}
-        kept = state_of(content, key.group_id, meta.name, key.topic_id, key.partition)
+        kept = self._beginnings.kept(key, meta)
         if kept is None:
-            done = self._opening[key] = trio.Event()
-            try:
-                await self._begin(key, meta, partition)
-            finally:
-                del self._opening[key]
-                done.set()
+            refused = await self._beginnings.begin(key.group_id, [key], Pace())
+            if refused:
+                raise Refused(*refused[key])
             return None
         live = self._live[key] = LivePartition(key, meta.name, partition, SharePartition(kept))
         self._count(live)
         return live
-
-    async def _begin(self, key: Key, meta: TopicMeta, partition: Partition) -> None:
-        """Write down where a group begins that is new to a partition."""
-        if self._manager.is_metadata_full:
-            raise Refused(
-                ErrorCode.POLICY_VIOLATION, "the metadata of the broker is full: no room for more"
-            )
-        try:
-            start = await first_offset(
-                self._settings, self._lanes, key.group_id, partition.handler, self._now_ms()
-            )
-        except STORAGE_FAILURES as exc:
-            raise Refused(*wire_error(exc)) from exc
-        content = self._manager.section(SECTION) or {}
-        row = ShareRow(meta.name, key.topic_id, key.partition, start)
-        if key.group_id in self._moving or not grows(content, key.group_id, row):
-            return  # it was put somewhere meanwhile
-        error = await recorded(lambda done: record_states(self._manager, key.group_id, [row], done))
-        if error is not None:
-            raise Refused(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"its first offset is not durable: {error}"
-            )
-        log.info(
-            "share_partition_begun",
-            group=key.group_id,
-            topic=meta.name,
-            partition=key.partition,
-            offset=start,
-        )
 
     # Writing down
 
@@ -320,27 +298,31 @@ class Shares:
 
         self._record(group_id, [live for live, _ in changed], rows, written)
 
-    def taken_back(self, live: LivePartition, spans: list[Span]) -> None:
+    def _taken_back(
+        self, group_id: str, taken: Sequence[tuple[LivePartition, Sequence[Span]]]
+    ) -> None:
         """Records are available again, or archived: that is so at once, and written down beside."""
-        if not spans or live.is_gone:
-            return
-        row = self._row(live, spans, live.part.start)
+        lives = [live for live, _ in taken]
+        rows = [self._row(live, spans, live.part.start) for live, spans in taken]
 
         def written(error: OSError | None) -> None:
             if error is not None:
                 log.warning(
                     "share_state_not_recorded",
-                    group=live.key.group_id,
-                    topic=live.topic,
-                    partition=live.key.partition,
+                    group=group_id,
+                    topic=lives[0].topic,
+                    partition=lives[0].key.partition,
+                    others=len(lives) - 1,
                     error=str(error),
                 )
-                self._not_written(live, row.spans)
-            self._forget_if_idle(live)
+            for live, row in zip(lives, rows, strict=True):
+                if error is not None:
+                    self._not_written(live, row.spans)
+                self._forget_if_idle(live)
 
-        self._record(live.key.group_id, [live], [row], written)
+        self._record(group_id, lives, rows, written)
 
-    def _row(self, live: LivePartition, spans: list[Span], start: int) -> ShareRow:
+    def _row(self, live: LivePartition, spans: Sequence[Span], start: int) -> ShareRow:
         """With what could not be written before, as it is by now; what is said now lies over it."""
         before, live.unwritten = live.part.standing(live.unwritten), []
         told = _laid(before, spans, start)
@@ -371,11 +353,11 @@ class Shares:
     # Locks, sessions, and the end
 
     def _looked_at(self, live: LivePartition) -> None:
-        """Something was done with it: who waits looks where there is something to be had, and the
+        """Something was done with it: who fetches looks where there is something to be had, and the
         next lock has its alarm."""
         self._count(live)
-        if live.waiters and self._has_work(live):
-            live.wake()
+        if live.sessions and self._has_work(live):
+            live.look_again()
         self.set_alarm(live)
         self._forget_if_idle(live)
 
@@ -405,58 +387,110 @@ class Shares:
             self._alarms.set(live, live.part.due_ms)
 
     def _rings(self, live: LivePartition) -> None:
-        spans = live.part.expire(monotonic_ms(), self.limits(live.key.group_id))
-        if spans:
-            log.info(
-                "share_locks_ended",
-                group=live.key.group_id,
-                topic=live.topic,
-                partition=live.key.partition,
-                records=sum(span.last - span.first + 1 for span in spans),
-            )
-        self.taken_back(live, spans)
-        self._looked_at(live)
+        self._rung[live] = None
+        self._take_back_soon()
 
     def _session_followed(self, before: ShareSession, after: ShareSession) -> None:
         """A member begins anew: what it has stays its own."""
-        held = self._held.pop(before, set())
+        held = self._held.pop(before, {})
         for live in held:
-            live.sessions.discard(before)
-            live.sessions.add(after)
+            live.sessions.pop(before, None)
+            live.sessions[after] = None
         if held:
             self._held[after] = held
 
     def _session_ended(self, session: ShareSession) -> None:
-        for live in self._held.pop(session, ()):
-            live.sessions.discard(session)
-            spans = live.part.release(session.member_id, self.limits(session.group_id))
-            self.taken_back(live, spans)
-            live.wake()  # its own request, too: nobody takes that answer
-            self._looked_at(live)
+        if session in self._held:
+            self._ended[session] = None
+            self._take_back_soon()
 
-    def left(self, live: LivePartition, waiter: ShareWaiter) -> None:
-        """Somebody waits no longer."""
-        live.waiters.pop(waiter, None)
-        self._forget_if_idle(live)
+    # Taking back
+
+    def _take_back_soon(self) -> None:
+        if not self._takes_back:
+            self._takes_back = True
+            self._spawn(self._take_back)
+
+    async def _take_back(self) -> None:
+        """All that is to be taken back, a piece in each turn of the loop."""
+        try:
+            while self._rung or self._ended:
+                self._take_from(self._next_few())
+                self._end_turn()
+                await trio.lowlevel.checkpoint()
+        finally:
+            self._takes_back = False
+
+    def _next_few(self) -> Iterator[LivePartition]:
+        """Some with something to be taken back: as many as a turn of the loop has time for."""
+        pace = Pace()
+        for _ in range(TAKEN_TOGETHER):
+            if pace.is_over:
+                return
+            if self._rung:
+                yield self._rung.popitem()[0]
+            elif self._ended:
+                session = next(reversed(self._ended))
+                if held := self._held.get(session):
+                    yield next(reversed(held))
+                else:
+                    self._held.pop(session, None)
+                    del self._ended[session]
+            else:
+                return
+
+    def _take_from_earlier(self, live: LivePartition, member_id: str) -> None:
+        """Of a session of this member that has ended, what it had here: before the next has some,
+        or that would be taken back for it."""
+        if any(not one.is_open and one.member_id == member_id for one in live.sessions):
+            self._take_from((live,))
+
+    def _take_from(self, lives: Iterable[LivePartition]) -> None:
+        """What is not its member's any more, in these partitions: written down together."""
+        taken: dict[str, list[tuple[LivePartition, list[Span]]]] = {}
+        looked_at = []
+        for live in lives:
+            if live.is_gone:
+                continue
+            limits = self.limits(live.key.group_id)
+            spans = live.part.expire(monotonic_ms(), limits)
+            if spans:
+                log.info(
+                    "share_locks_ended",
+                    group=live.key.group_id,
+                    topic=live.topic,
+                    partition=live.key.partition,
+                    records=sum(span.last - span.first + 1 for span in spans),
+                )
+            for session in [one for one in live.sessions if not one.is_open]:
+                del live.sessions[session]
+                self._held[session].pop(live, None)
+                spans += live.part.release(session.member_id, limits)
+            if spans:
+                taken.setdefault(live.key.group_id, []).append((live, spans))
+            looked_at.append(live)
+        for group_id, some in taken.items():
+            self._taken_back(group_id, some)
+        for live in looked_at:
+            self._looked_at(live)
 
     def _forget_if_idle(self, live: LivePartition) -> None:
         """Nobody fetches from it and nothing is under way: it is as it is written down."""
         if any(live.place in one.places for one in live.sessions):
             return
-        if live.waiters or live.writing or live.unwritten or live.is_read:
+        if live.writing or live.unwritten or live.is_read:
             return
         if live.part.is_idle:
             self._drop(live)
 
     def _drop(self, live: LivePartition | None) -> None:
         if live is not None and not live.is_gone:
-            live.is_gone = True
+            live.drop()
             self._alarms.silence(live)
             self._count(live)
             del self._live[live.key]
             for session in live.sessions:
-                self._held[session].discard(live)
-            live.wake()
+                self._held[session].pop(live, None)
 
     def keep_house(self) -> None:
         """Write down what could not be, and let go of what belongs to topics that are gone, or is
@@ -469,7 +503,7 @@ class Shares:
                 self._drop(live)
             elif live.unwritten and not live.writing and not live.is_gone:
                 spans, live.unwritten = live.part.standing(live.unwritten), []
-                self.taken_back(live, spans)
+                self._taken_back(live.key.group_id, [(live, spans)])
             else:
                 self._forget_if_idle(live)
 

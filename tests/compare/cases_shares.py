@@ -97,8 +97,10 @@ class Reader:
 
     def _said(self, values: dict[str, Any]) -> dict[str, Any]:
         row: dict[str, Any] = {"partition_index": values.pop("partition", 0)}
-        row["acknowledgement_batches"] = values.pop("acks", [])
-        named = [{"topic_id": values.pop("topic", self._topic), "partitions": [row]}]
+        rows = [row | {"acknowledgement_batches": values.pop("acks", [])}]
+        if "again" in values:  # the same partition a second time
+            rows.append(row | {"acknowledgement_batches": values.pop("again")})
+        named = [{"topic_id": values.pop("topic", self._topic), "partitions": rows}]
         fields: dict[str, Any] = {"group_id": self._stage.name, "member_id": self._member}
         fields |= {"share_session_epoch": self.epoch, "topics": named}
         return fields | values
@@ -391,6 +393,19 @@ WRONG: Final[dict[str, list[dict[str, Any]]]] = {
 
 
 @case(ApiKey.SHARE_FETCH)
+async def a_partition_twice_with_a_fetch(stage: Stage) -> None:
+    topic = await filled(stage)
+    await joined(stage, topic)
+    mine = await reader(stage, topic)
+    await mine.took()
+    more = {"max_wait_ms": NOT_MS, "max_records": 0}
+    await mine.fetch("the last", acks=[done(3, 5, ACCEPT)], again=[done(0, 2, ACCEPT)], **more)
+    await mine.fetch("not the first", acks=[done(3, 5, ACCEPT)], **more)
+    await mine.fetch("the last is wrong", acks=[done(6, 8, ACCEPT)], again=[done(0, 2, 9)], **more)
+    await mine.fetch("nor then", acks=[done(6, 8, ACCEPT)], **more)
+
+
+@case(ApiKey.SHARE_FETCH)
 async def share_sessions(stage: Stage) -> None:
     topic = await filled(stage)
     nothing: dict[str, Any] = {"topics": [], "max_wait_ms": NOT_MS}
@@ -486,6 +501,18 @@ async def acknowledgements(stage: Stage) -> None:
     await mine.say("ended", acks=[done(4, 4, ACCEPT)], share_session_epoch=-1)
     mine.epoch = 0
     await mine.say("after its end", acks=[done(5, 5, ACCEPT)], share_session_epoch=3)
+
+
+@case(ApiKey.SHARE_ACKNOWLEDGE)
+async def a_partition_twice(stage: Stage) -> None:
+    topic = await filled(stage)
+    await joined(stage, topic)
+    mine = await reader(stage, topic)
+    await mine.took()
+    await mine.say("the last", acks=[done(3, 5, ACCEPT)], again=[done(0, 2, ACCEPT)])
+    await mine.say("not the first", acks=[done(3, 5, ACCEPT)])
+    await mine.say("the last is wrong", acks=[done(6, 8, ACCEPT)], again=[done(0, 2, 9)])
+    await mine.say("nor then", acks=[done(6, 8, ACCEPT)])
 
 
 @case(ApiKey.SHARE_ACKNOWLEDGE, since=2)

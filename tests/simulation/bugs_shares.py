@@ -1,27 +1,34 @@
 """Planted bugs of share groups; see bugs.py."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
-from segbroker.broker.shares.live_partition import LivePartition
-from segbroker.broker.shares.offset_reset import first_offset
+from segbroker.broker.share_fetching import share_fetch
+from segbroker.broker.shares import fetched
+from segbroker.broker.shares.beginnings import Beginnings, Why
+from segbroker.broker.shares.live_partition import Key
+from segbroker.broker.shares.offset_reset import first_offsets
 from segbroker.broker.shares.pieces import ACQUIRED, AVAILABLE, Change
 from segbroker.broker.shares.share_partition import SharePartition
 from segbroker.broker.shares.shares import Shares
 from segbroker.client.share_lanes import ShareLanes
 from segbroker.protocol.errors import ErrorCode
+from segbroker.segments.metadata.metadata import TopicMeta
 from segbroker.segments.metadata.share_groups import ShareState, Span
 
 from .bugs import CALM, POWER, Bug, replaced
+from .bugs_groups import HAVE_TRANSACTIONS, TRANSACTIONS
 from .plan import ShareGroup, Topic
 
 HAVE = (Topic("s0", 1, "fsync", 2048, use="group"),)
 BUSY = {"pause_s": 0.05, "records": 120, "delivery_timeout_ms": 20_000}
 HANDS = ShareGroup("hands", "s0", 3, 4, "earliest", 25, 1_000, 0, "records", 5, 0.0)
 KILLS = {"faults": tuple((0.7 * n, "kill") for n in range(1, 6)), "last_crash": "kill"}
+CLEAN = TRANSACTIONS | {"share_groups": (replace(HANDS, topic="x0", isolation="read_committed"),)}
 CUTS_OF_POWER = {"faults": tuple((1.5 * n, "power_cut") for n in range(1, 5))}
 BEGINS = {
     "share_groups": tuple(
@@ -44,13 +51,24 @@ def _answered_at_once(write: Callable[..., Any]) -> Callable[..., Any]:
     return wrote
 
 
-async def _begins_in_memory(self: Shares, key: Any, meta: Any, partition: Any) -> None:  # noqa: ANN401
+def _begins_in_memory() -> AbstractContextManager[object]:
     """Where a group begins is written down with the first acknowledgement, as in Kafka."""
-    start = await first_offset(
-        self._settings, self._lanes, key.group_id, partition.handler, self._now_ms()
-    )
-    kept = SharePartition(ShareState(start))
-    self._live[key] = LivePartition(key, meta.name, partition, kept)
+    begun: WeakKeyDictionary[Beginnings, dict[Key, ShareState]] = WeakKeyDictionary()
+    kept = Beginnings.kept
+
+    async def write(self: Beginnings, group_id: str, new: Mapping[Key, Any]) -> dict[Key, Why]:
+        handlers = [partition.handler for _, partition in new.values()]
+        starts = await first_offsets(
+            self._settings, self._lanes, group_id, handlers, self._now_ms()
+        )
+        states = (ShareState(start) for start in starts if isinstance(start, int))
+        begun.setdefault(self, {}).update(zip(new, states, strict=True))
+        return {}
+
+    def remembered(self: Beginnings, key: Key, meta: TopicMeta) -> ShareState | None:
+        return kept(self, key, meta) or begun.get(self, {}).get(key)
+
+    return patch.multiple(Beginnings, _write=write, kept=remembered)
 
 
 def _start_over_acquired(self: SharePartition, changing: object) -> int:
@@ -96,7 +114,7 @@ BUGS = (
     ),
     Bug(
         "where a share group begins is not written down before its first record",
-        replaced(Shares, "_begin", lambda _: _begins_in_memory),
+        _begins_in_memory,
         BEGINS,
         topics=(replace(HAVE[0], partitions=3),),
         writing=BUSY,
@@ -128,5 +146,17 @@ BUGS = (
         _group() | {"faults": tuple((0.4 * n, "wal_error") for n in range(1, 9))},
         topics=HAVE,
         writing=BUSY,
+    ),
+    Bug(
+        "share groups that read what is committed are given aborted records",
+        lambda: patch.object(fetched, "_is_aborted", lambda header, aborted: False),
+        CALM | CLEAN,
+        topics=HAVE_TRANSACTIONS,
+    ),
+    Bug(
+        "share groups that read what is committed are given records of open transactions",
+        lambda: patch.object(share_fetch, "visible_end", lambda handler, _: handler.high_watermark),
+        CALM | CLEAN,
+        topics=HAVE_TRANSACTIONS,
     ),
 )

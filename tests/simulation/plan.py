@@ -24,6 +24,8 @@ GROUPS_SHARE: Final = 0.3
 TRANSACTIONS_SHARE: Final = 0.3
 CONSUMER_GROUPS_SHARE: Final = 0.2
 SHARE_GROUPS_SHARE: Final = 0.25
+COMMITTED_SHARE: Final = 0.4
+"""Of the seeds with transactions: where a share group works on what is committed."""
 EXPRESS_SHARE: Final = 0.5
 YOUNG_SHARE: Final = 0.1
 
@@ -122,6 +124,7 @@ class ShareGroup:
     acquire: Acquire
     acquire_count: int
     pause_s: float
+    isolation: str = "read_uncommitted"
 
     @property
     def settings(self) -> dict[str, str]:
@@ -130,6 +133,7 @@ class ShareGroup:
             "share.auto.offset.reset": self.reset,
             "share.delivery.count.limit": str(self.deliveries),
             "share.record.lock.duration.ms": str(self.lock_ms),
+            "share.isolation.level": self.isolation,
             "share.session.timeout.ms": "3000",
             "share.heartbeat.interval.ms": "500",
         }
@@ -267,6 +271,10 @@ def draw(seed: int) -> Plan:
         share_groups = [
             _share_group(own, name) for name in ("hands", "more")[: own.choice((1, 1, 2))]
         ]
+    own = Random(f"{seed}/committed shares")
+    if transactors and own.random() < COMMITTED_SHARE:
+        clean = _share_group(own, "clean")
+        share_groups.append(replace(clean, topic="x0", isolation="read_committed"))
     own = Random(f"{seed}/express")
     express, pipelines = own.random() < EXPRESS_SHARE, []
     if express:

@@ -142,7 +142,7 @@ class Simulation:
                 consuming.cancel_scope.deadline = trio.current_time() + 30
             await self._read_everything()
             assert self.nemesis.process is not None
-            self.shares.judge(self.nemesis.process.broker.core)
+            self.shares.judge(self.nemesis.process.broker.core, self.transactions.final)
             await self._end()
             nursery.cancel_scope.cancel()
         for topic in self.plan.topics:

@@ -6,10 +6,12 @@ hands out and takes is judged on the wire (share_ledger.py); here, what a member
 client: what a commit has confirmed was answered on the wire.
 
 In calm all accept whatever they get, and a group has to be done with every record soon; then each
-record from its beginning on must be accounted for.
+record from its beginning on must be accounted for.  Of a group that works on what is committed:
+each record of a committed transaction, and it must have been given no other.
 """
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Never
 
@@ -21,7 +23,7 @@ from segbroker.client.acknowledging import Kind, ShareRecord
 from segbroker.client.errors import AcknowledgeFailed, SegbrokerError
 
 from .clients import BOOTSTRAP
-from .history import History
+from .history import History, Key
 from .lives import live_again
 from .plan import Plan, ShareGroup
 from .share_ledger import Place, ShareLedger
@@ -43,6 +45,8 @@ class Shares:
         self.ledger = ledger
         self.random = world.stream("share groups")
         self.is_calm = False
+        self.given: dict[tuple[str, Key], dict[int, bytes]] = defaultdict(dict)
+        """What the members of each group were given, by offset."""
         for group in plan.share_groups:
             ledger.limits[group.name] = (group.deliveries, group.lock_ms)
             if plan.topic(group.topic).retention:
@@ -74,8 +78,11 @@ class Shares:
             if lag != 0:
                 yield f"share group {place[0]} is not done with {lag} of {key[0]}-{key[1]}"
 
-    def judge(self, core: Core) -> None:
-        """Nothing was left out; needs the `final` of each partition."""
+    def judge(self, core: Core, committed: Mapping[Key, Mapping[bytes, int]]) -> None:
+        """Nothing was left out; needs the `final` of each partition.
+
+        committed: what is committed of partitions with transactions, and at which offsets.
+        """
         for place, key in self._places(core):
             final = self.history.finals[key]
             group = next(group for group in self.plan.share_groups if group.name == place[0])
@@ -83,11 +90,23 @@ class Shares:
             begin = 0 if group.reset == "earliest" else self.ledger.begins(place)
             if begin is None:
                 continue
-            left_out = self.ledger.left_out(place, begin, (offset for offset, _ in final.rows))
+            offsets = [offset for offset, _ in final.rows]
+            if group.isolation == "read_committed":
+                offsets = sorted(committed[key].values())
+                self._judge_given(group, key, committed[key])
+            left_out = self.ledger.left_out(place, begin, offsets)
             if left_out:
                 self.world.violation(
                     f"left out: {left_out[:10]} of {key[0]}-{key[1]} by {group.name}, "
                     f"which began at {begin}; the log is [{final.start}, {final.end})"
+                )
+
+    def _judge_given(self, group: ShareGroup, key: Key, committed: Mapping[bytes, int]) -> None:
+        for offset, value in self.given[group.name, key].items():
+            if committed.get(value) != offset:
+                self.world.violation(
+                    f"not committed: {value!r} at {offset} of {key[0]}-{key[1]} was given to "
+                    f"a member of {group.name}"
                 )
 
     def _places(self, core: Core) -> Iterator[tuple[Place, tuple[str, int]]]:
@@ -165,6 +184,7 @@ class _Life:
         self.world.trace("shared", self.name, *key[1:], record.offset, record.delivery_count)
         # Each is a reader of its own: there is no order.
         reader = f"{self.name}/{self._reads}"
+        self.shares.given[self.group.name, key][record.offset] = record.value
         self.shares.history.read(reader, key, record.offset, record.value)
 
     def _say(self, consumer: AsyncShareConsumer[Never], record: ShareRecord) -> None:

@@ -58,6 +58,8 @@ class Transactions:
         self.random = world.stream("transactions")
         self.attempts: dict[str, list[Attempt]] = defaultdict(list)
         self.seen: dict[Key, list[tuple[int, bytes]]] = defaultdict(list)
+        self.final: dict[Key, dict[bytes, int]] = {}
+        """What is committed of each partition in the end: values, and their offsets."""
 
     @property
     def keys(self) -> list[Key]:
@@ -157,7 +159,7 @@ class Transactions:
         """End what is open, read what is committed, and compare."""
         if not self.plan.transactors:
             return
-        final: dict[Key, dict[bytes, int]] = {}
+        final = self.final
         stands: dict[str, int] = {}
         try:
             with trio.fail_after(limit_s):

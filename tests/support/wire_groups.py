@@ -50,21 +50,25 @@ class WireMember:
     member_id: str = ""
     generation: int = -1
     leader: str = ""
+    rebalance_timeout_ms: int = _LONG_MS
 
-    async def join(self) -> JoinGroupResponse:
-        """Join, for the first time or again."""
-        request = JoinGroupRequest(
+    def to_join(self) -> JoinGroupRequest:
+        """What it joins with."""
+        return JoinGroupRequest(
             group_id=self.group,
             session_timeout_ms=self.session_timeout_ms,
-            rebalance_timeout_ms=_LONG_MS,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
             member_id=self.member_id,
             group_instance_id=self.instance,
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="range", metadata=self.metadata)],
         )
+
+    async def join(self) -> JoinGroupResponse:
+        """Join, for the first time or again."""
         # 3: no id has to be asked for first; 5: with an instance.
         version = 3 if self.instance is None else 5
-        reply = await self.client.ask(request, JoinGroupResponse, version)
+        reply = await self.client.ask(self.to_join(), JoinGroupResponse, version)
         if not reply.error_code:
             self.member_id, self.generation = reply.member_id, reply.generation_id
             self.leader = reply.leader
