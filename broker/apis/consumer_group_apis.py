@@ -42,12 +42,12 @@ from ..groups.consumer_members import Beat, ConsumerMember, Told, every_topic
 from ..groups.group_keys import HEARTBEAT
 from ..groups.server_assignors import Partition
 from ..groups.viewers import sight_of, viewer_of
-from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
 from ..refused import Refused
 from .group_apis import GROUP_OPERATIONS
 from .later_reply import LaterReply
 from .metadata import NOT_ASKED
+from .sign_of_life import said_ms
 
 _MEMBER_CHOOSES_ID_SINCE: Final = 1  # KIP-1082
 # Member types.
@@ -67,7 +67,7 @@ def consumer_group_heartbeat(
         _check(request, call.version)
         group = _group(core, request)
         beat = _beat(core, call)
-        told = group.heartbeat(monotonic_ms(), beat, core.topics.all)
+        told = group.heartbeat(said_ms(core, call.peer), beat, core.topics.all)
         core.groups.install(group)
         member = group.members.get(told.member_id)
     except Refused as exc:

@@ -60,6 +60,7 @@ from ..refused import Refused
 from . import mixed_groups
 from .later_reply import LaterReply
 from .metadata import NOT_ASKED
+from .sign_of_life import said_ms
 
 _CONSUMER: Final = "consumer"
 _CLASSIC: Final = "classic"
@@ -136,6 +137,7 @@ def join_group(core: Core, call: Call[JoinGroupRequest], slot: LaterReply) -> No
         {protocol.name: bytes(protocol.metadata) for protocol in request.protocols},
         call.version >= _ID_FIRST_SINCE,
         call.version >= _SKIP_SINCE,
+        request.reason or "",
     )
     if mixed is not None:
         mixed_groups.join(core, mixed, joining, joined)
@@ -146,7 +148,7 @@ def join_group(core: Core, call: Call[JoinGroupRequest], slot: LaterReply) -> No
         refuse(exc.code)
         return
     slot.on_abandoned = lambda: _abandoned(core, group, joined)
-    group.join(monotonic_ms(), joining, joined)
+    group.join(monotonic_ms(), joining, joined, said_ms=said_ms(core, call.peer))
     core.groups.changed(group)
 
 
@@ -199,15 +201,15 @@ def sync_group(core: Core, call: Call[SyncGroupRequest], slot: LaterReply) -> No
 
 async def heartbeat(core: Core, call: Call[HeartbeatRequest]) -> HeartbeatResponse:
     """A member is alive."""
-    request = call.request
+    request, now_ms = call.request, said_ms(core, call.peer)
     if (mixed := core.groups.get_mixed(request.group_id)) is not None:
-        return HeartbeatResponse(error_code=mixed_groups.heartbeat(core, mixed, request))
+        return HeartbeatResponse(error_code=mixed_groups.heartbeat(core, mixed, request, now_ms))
     group = core.groups.get(request.group_id)
     if group is None:
         code = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
         return HeartbeatResponse(error_code=code)
     code = group.heartbeat(
-        monotonic_ms(), request.member_id, request.group_instance_id, request.generation_id
+        now_ms, request.member_id, request.group_instance_id, request.generation_id
     )
     core.groups.changed(group)
     return HeartbeatResponse(error_code=code)
@@ -253,7 +255,9 @@ async def _leave(
         LeaveGroupResponseMember(
             member_id=member.member_id,
             group_instance_id=member.group_instance_id,
-            error_code=leave(monotonic_ms(), member.member_id, member.group_instance_id),
+            error_code=leave(
+                monotonic_ms(), member.member_id, member.group_instance_id, member.reason or ""
+            ),
         )
         for member in members
     ]
@@ -266,7 +270,7 @@ async def _leave(
     return rows
 
 
-def _no_member(now_ms: int, member_id: str, instance_id: str | None) -> int:
+def _no_member(now_ms: int, member_id: str, instance_id: str | None, said: str) -> int:
     return ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -368,6 +372,8 @@ async def delete_groups(core: Core, call: Call[DeleteGroupsRequest]) -> DeleteGr
             code = await _deleted(core, name)
         except Refused as exc:  # the broker has ended meanwhile
             code = exc.code
+        if not code:
+            core.groups.lines.tell("group_deleted", name, group=name)
         rows.append(DeleteGroupsResponseGroup(group_id=name, error_code=code))
     return DeleteGroupsResponse(results=rows)
 

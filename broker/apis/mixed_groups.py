@@ -72,11 +72,13 @@ def sync(core: Core, group: ConsumerGroup, request: SyncGroupRequest, done: OnSy
     _when_kept(core, group, request.member_id, tell, refused)
 
 
-def heartbeat(core: Core, group: ConsumerGroup, request: HeartbeatRequest) -> ErrorCode:
+def heartbeat(
+    core: Core, group: ConsumerGroup, request: HeartbeatRequest, now_ms: int
+) -> ErrorCode:
     """Heartbeat: whether it has a step to take."""
     code = classic_members.heartbeat(
         group,
-        monotonic_ms(),
+        now_ms,
         request.member_id,
         request.group_instance_id,
         request.generation_id,

@@ -55,10 +55,10 @@ from segbroker.segments.metadata.metadata import TopicMeta
 from ..call import Call
 from ..core import Core
 from ..groups.consumer_group import ConsumerGroup
-from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
 from ..partitions import topic_ids
 from .later_reply import LaterReply
+from .sign_of_life import said_ms
 
 METADATA_SIZE_MAX: Final = 4096
 ROWS_AT_ONCE: Final = ROWS_MAX
@@ -185,7 +185,7 @@ def _check_sender(core: Core, call: Call[OffsetCommitRequest]) -> tuple[ErrorCod
     group = core.groups.get(request.group_id)
     if group is not None:
         code = group.check_commit(
-            monotonic_ms(), request.member_id, request.group_instance_id, epoch
+            said_ms(core, call.peer), request.member_id, request.group_instance_id, epoch
         )
         core.groups.changed(group)
         return code, None

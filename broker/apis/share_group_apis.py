@@ -39,12 +39,12 @@ from ..groups.group_keys import SHARE_HEARTBEAT
 from ..groups.group_rounds import State
 from ..groups.share_assignor import SIMPLE
 from ..groups.share_group import FIRST_EPOCH, ShareGroup, ShareMember
-from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
 from ..refused import Refused
 from .group_apis import GROUP_OPERATIONS
 from .later_reply import LaterReply
 from .metadata import NOT_ASKED
+from .sign_of_life import said_ms
 
 MEMBER_ID_MAX: Final = 36
 """Characters, as many as an UUID has in writing."""
@@ -64,7 +64,7 @@ def _heard(core: Core, call: Call[ShareGroupHeartbeatRequest]) -> ShareGroupHear
     try:
         _check(request)
         group = _group(core, request)
-        told = group.heartbeat(monotonic_ms(), _beat(call), core.topics.all)
+        told = group.heartbeat(said_ms(core, call.peer), _beat(call), core.topics.all)
     except Refused as exc:
         return _refusal(exc.code, exc.message)
     core.groups.share_groups.changed(group)

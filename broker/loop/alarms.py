@@ -3,10 +3,16 @@
 An alarm is set anew only where it has to ring earlier; one that rings too early finds nothing due,
 and the next is set then.  So whoever has its time moved on with each request leaves one entry in
 the heap, not one for each.
+
+When the loop stood still, alarms wait until it has caught up (deadlines.py): a member whose
+heartbeat waits in a socket is not late.
 """
 
+import math
 from collections.abc import Callable
 from typing import Generic, TypeVar
+
+import trio
 
 from .deadlines import Deadlines
 from .loop_clock import NEVER_MS
@@ -60,4 +66,7 @@ class Alarms(Generic[Owner]):
     def _ring(self, owner: Owner) -> None:
         self._deadlines.forget()
         self._alarms.pop(owner, None)
-        self._rings(owner)
+        if trio.current_time() < self._deadlines.grace_ends:
+            self.set(owner, math.ceil(self._deadlines.grace_ends * 1000))
+        else:
+            self._rings(owner)

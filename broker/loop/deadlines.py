@@ -10,6 +10,12 @@ trio's clock, in seconds, so that a test's clock moves them.
 A round takes what was there when it began: what an expiry adds, even for a time that is past,
 comes with the next one, behind everybody else's turn.
 
+The task looks at the clock every LOOK_S at least, so it knows when the loop stood still: the
+process was stopped, the machine was paused, a step took seconds.  That is a warning, and until
+`grace_ends` alarms wait (alarms.py): what clients sent meanwhile is in the sockets and has to be
+read first.  A loop that stands still again within the grace is given no other one: what is due
+happens, however often it does.
+
 Invariant: the task's scope expires at or before the nearest live deadline.
 """
 
@@ -26,6 +32,10 @@ log = structlog.get_logger()
 
 # A rebuild below this size would cost more than the dead entries do.
 _REBUILD_LEAST: Final = 64
+LOOK_S: Final = 0.5
+STOOD_STILL_S: Final = 1.0
+"""Late by more than this: the loop stood still."""
+GRACE_S: Final = 1.0
 
 
 class Timed(Protocol):
@@ -43,7 +53,16 @@ class Timed(Protocol):
 class Deadlines:
     """The deadlines of all requests of one broker."""
 
-    __slots__ = ("_dead", "_heap", "_on_expired", "_ordinal", "_scope")
+    __slots__ = (
+        "_began",
+        "_dead",
+        "_heap",
+        "_on_expired",
+        "_ordinal",
+        "_scope",
+        "grace_ends",
+        "stood_still_since",
+    )
 
     def __init__(self, on_expired: Callable[[], None]) -> None:
         """`on_expired` is called after a round of expiries: the end of a turn."""
@@ -52,6 +71,9 @@ class Deadlines:
         self._ordinal = count()
         self._dead = 0
         self._scope: trio.CancelScope | None = None
+        self._began = -math.inf  # when the task began to wait
+        # On trio's clock: when the loop stood still last, and until when it catches up.
+        self.stood_still_since = self.grace_ends = -math.inf
 
     def __len__(self) -> int:
         return len(self._heap) - self._dead
@@ -78,11 +100,28 @@ class Deadlines:
     async def run(self) -> None:
         """Expire what is due, for ever: the one timer task."""
         while True:
+            self._began = began = trio.current_time()
             nearest = self._heap[0][0] if self._heap else math.inf
-            with trio.CancelScope(deadline=nearest) as self._scope:
+            with trio.CancelScope(deadline=min(nearest, began + LOOK_S)) as self._scope:
                 await trio.sleep_forever()
+            self.look_at_clock()
             self._scope = None
-            self._expire(trio.current_time())
+            now = trio.current_time()
+            if self._heap and self._heap[0][0] <= now:
+                self._expire(now)
+
+    def look_at_clock(self) -> None:
+        """See whether the loop stood still; others may have their turn before the timer task."""
+        if self._scope is None:
+            return
+        # What was added meanwhile may have been due before it was.
+        since, now = max(self._began, self._scope.deadline), trio.current_time()
+        if now - since <= STOOD_STILL_S:
+            return
+        self._began = now  # that was told
+        log.warning("loop_stood_still", ms=int((now - since) * 1000))
+        if since >= self.grace_ends:
+            self.stood_still_since, self.grace_ends = since, now + GRACE_S
 
     def _expire(self, now: float) -> None:
         begun = next(self._ordinal)

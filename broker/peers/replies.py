@@ -17,6 +17,7 @@ no queue.
 """
 
 import errno
+import select
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
@@ -34,6 +35,9 @@ _PIECES_MAX: Final = 1_000
 _GATHER_BYTES: Final = 256 << 10
 # What a send says that has not taken anything yet, below 0 as an errno.
 _NOT_NOW: Final = (0, -errno.EAGAIN, -errno.EWOULDBLOCK, -errno.EINTR)
+# Linux says so of a peer that may still read, too; others say POLLHUP.
+_ENDED: Final[int] = getattr(select, "POLLRDHUP", 0)
+_HUNG_UP: Final = _ENDED | select.POLLHUP | select.POLLERR
 # Stand for "none", in every outbox: an empty deque takes 600 bytes, and most connections are idle.
 # They hold nothing, whatever is put into them.
 _NO_SLOTS: "Final[deque[Slot]]" = deque(maxlen=0)
@@ -116,6 +120,13 @@ class Outbox:
         self.broken = False
         self.progress = 0  # counts writes that moved something; the idle sweep compares it
         self.sent_bytes = 0
+
+    @property
+    def has_hung_up(self) -> bool:
+        """Whether the peer has ended the connection, though what it sent before is not all read."""
+        poll = select.poll()
+        poll.register(self._sock, _ENDED)
+        return any(found & _HUNG_UP for _, found in poll.poll(0))
 
     def __len__(self) -> int:
         """Requests that are not answered yet."""

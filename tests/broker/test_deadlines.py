@@ -1,9 +1,13 @@
 """One heap of deadlines: what is due expires, what is done does not."""
 
 import trio
+import trio.testing
 from trio.testing import MockClock
 
-from segbroker.broker.loop.deadlines import Deadlines
+from segbroker.broker.loop.alarms import Alarms
+from segbroker.broker.loop.deadlines import GRACE_S, LOOK_S, Deadlines
+
+from .conftest import Events
 
 
 class Waiting:
@@ -110,3 +114,51 @@ async def test_the_count_is_that_of_the_live_ones() -> None:
     for one in waiting[:250]:
         one.finish()
     assert len(deadlines) == 50
+
+
+async def test_alarms_wait_until_a_loop_that_stood_still_has_caught_up(
+    mock_clock: MockClock, events: Events
+) -> None:
+    deadlines = Deadlines(lambda: None)
+    rang: list[str] = []
+    alarms = Alarms[str](deadlines, rang.append)
+
+    async def stand_still(seconds: float) -> None:
+        mock_clock.jump(seconds)
+        for _ in range(10):
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(deadlines.run)
+        await trio.testing.wait_all_tasks_blocked()
+        start_ms = int(trio.current_time() * 1000)
+        alarms.set("session", start_ms + 6_000)
+        waiting = Waiting(deadlines)
+        deadlines.add(trio.current_time() + 6, waiting)
+        await stand_still(8)
+        assert [line["ms"] for line in events.named("loop_stood_still")] == [7_500]
+        assert (rang, waiting.done) == ([], True), "who waits for an answer has it at once"
+        await stand_still(GRACE_S + 0.01)
+        assert rang == ["session"]
+        await stand_still(8)
+        alarms.set("another", start_ms)
+        await stand_still(GRACE_S + 0.6)
+        assert rang == ["session", "another"], "it stood still in the grace, and has no other one"
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_has_its_turn_before_the_timer_task_sees_that_the_loop_stood_still(
+    mock_clock: MockClock, events: Events
+) -> None:
+    deadlines = Deadlines(lambda: None)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(deadlines.run)
+        await trio.testing.wait_all_tasks_blocked()
+        began = trio.current_time()
+        mock_clock.jump(8)
+        deadlines.look_at_clock()
+        assert deadlines.stood_still_since == began + LOOK_S
+        assert deadlines.grace_ends == began + 8 + GRACE_S
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(events.named("loop_stood_still")) == 1
+        nursery.cancel_scope.cancel()

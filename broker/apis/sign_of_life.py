@@ -1,0 +1,26 @@
+"""When a member has said what it says: now, but for what waited while the broker stood still.
+
+| after the loop stood still (loop/deadlines.py), what comes | counts as said |
+|---|---|
+| by a connection that is open | now |
+| by one that the client has ended since | when the loop began to stand still |
+
+A client that has had no answer for its session gives up: librdkafka ends its connection and joins
+as a new member.  Its old heartbeat, or its first try to join, is still in the socket.  Were they
+signs of life, the rebalance of the new members would wait for the old ones for a whole session.
+What a member has said since, by another connection, counts for more (`heard_ms` of a member).
+A rebalance begins now, whoever it begins for: the others have their whole time to join again.
+"""
+
+from ..core import Core
+from ..loop.loop_clock import monotonic_ms
+from ..peers.peer import Peer
+
+
+def said_ms(core: Core, peer: Peer) -> int:
+    """The time of a request of a member, on the clock of the loop."""
+    now_ms, deadlines = monotonic_ms(), core.deadlines
+    deadlines.look_at_clock()
+    if now_ms < deadlines.grace_ends * 1000 and peer.outbox.has_hung_up:
+        return int(deadlines.stood_still_since * 1000)
+    return now_ms
