@@ -11,6 +11,7 @@ own list:
     address         host:port
     loop            one loop: its turns, deadlines, threads, and what may pile up in it
     configuration   what an operator may set
+    limited_lines   lines of the log about what clients do again and again
     partitions      topics and partitions as the loop sees them
     peers           who is at the other end: sockets, TLS, logins, replies in order
     access          who may do what, and how much of it

@@ -11,6 +11,7 @@ A module imports only what stands above it:
     inventory           topics in pages, sizes on disk
     acl_apis user_apis quota_apis sasl_apis             access
     later_reply         answers that wait for others or for the disk
+    sign_of_life        when a member has said what it says
     mixed_groups        classic members in KIP-848 groups
     group_apis consumer_group_apis share_group_apis offset_store    groups
     share_offset_apis   where share groups stand

@@ -67,6 +67,7 @@ async def init_producer_id(core: Core, call: Call[InitProducerIdRequest]) -> Ini
         request.transaction_timeout_ms,
         request.producer_id,
         request.producer_epoch,
+        {"client_id": call.header.client_id or "", "host": call.peer.address[0]},
     )
     return InitProducerIdResponse(
         error_code=_as_known(given.code, call.version, _INIT_FENCED_SINCE),

@@ -6,6 +6,7 @@ all of them.  A module imports only what stands above it:
     topic_regex         expressions that no text makes slow
     server_assignors    who reads which partition, decided here
     assignor_choice     ... decided by a member: by which assignor
+    group_news group_lines                                  what is told of them in the log
     group_members group_rounds group                        the classic protocol
     consumer_members    members of KIP-848 groups
     topic_expressions viewers                               what their expressions match, for whom

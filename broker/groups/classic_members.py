@@ -148,6 +148,7 @@ def _beat(joining: Joining, topics: Mapping[str, Topic]) -> Beat:
         owned,
         classic=Classic(joining.session_timeout_ms, joining.protocols),
         generation=generation,
+        reason=joining.reason,
     )
 
 

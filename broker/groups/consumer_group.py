@@ -35,7 +35,7 @@ as it is now, are the group.
 Source: KIP-848, KIP-1082 (members choose their ids), KIP-1251 (commits that are late).
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -44,8 +44,10 @@ from segbroker.segments.metadata.consumer_groups import KeptGroup
 
 from ..loop.loop_clock import NEVER_MS
 from ..refused import Refused
+from . import group_news
 from .consumer_members import Beat, ConsumerMember, MaySee, Reconciled, Told
 from .consumer_target import Target, Topic
+from .group_news import News, Tell, Who, untold
 from .group_rounds import State
 from .server_assignors import ASSIGNORS, Partition, TopicId
 from .topic_regex import TopicRegex
@@ -62,6 +64,7 @@ class ConsumerGroup:
     group_id: str
     session_timeout_ms: int
     size_max: int
+    tell: Tell = untold
     epoch: int = 0
     assignment_epoch: int = 0
     members: dict[str, ConsumerMember] = field(default_factory=dict)
@@ -78,6 +81,8 @@ class ConsumerGroup:
     """The member that each instance is."""
     has_turned: bool = False
     """Whether the next heartbeat makes the target anew, also where nobody came."""
+    _is_settling: bool = False
+    """Whether it was told that the epoch rose, and not yet that everybody is at the target."""
 
     @property
     def state(self) -> str:
@@ -134,6 +139,20 @@ class ConsumerGroup:
                 member.session_ends_ms = now_ms
                 self.due_at(now_ms)
 
+    def _tell(self, event: str, why: str = "", who: Who | None = None, said: str = "") -> None:
+        self.tell(News(event, self.epoch, len(self.members), why, who, said))
+
+    def _tell_rise(self, why: str, who: Who | None = None, said: str = "") -> None:
+        """The epoch has risen."""
+        self._is_settling = True
+        self._tell(group_news.BEGAN, why, who, said)
+
+    def _tell_settled(self) -> None:
+        """A member took a step: whether it was the last one."""
+        if self._is_settling and self.state == State.STABLE.value:
+            self._is_settling = False
+            self._tell(group_news.STABLE)
+
     def _changed(self, *member_ids: str, says: bool = False) -> None:
         """Of these something is to be written down."""
         self.unkept.update(member_ids)
@@ -155,8 +174,15 @@ class ConsumerGroup:
         member = self._join(beat) if beat.epoch == JOIN else self._member(beat)
         if regex is not None:
             self.target.take(regex, beat.viewer, beat.may_see)
-        if self._take_down(member, beat, topics) or self.has_turned:
+        is_new, resubscribed = self.epoch != epoch, self._take_down(member, beat)
+        others = self.target.look(topics, self.members.values(), resubscribed=resubscribed)
+        if others or self.has_turned:
             self.epoch = epoch + 1  # once, also of a member that has just joined
+        if self.epoch != epoch:
+            why = group_news.RESUBSCRIBED if resubscribed else group_news.OTHER_TOPICS
+            why = group_news.CAME if is_new else why
+            why = group_news.TURNED if self.has_turned else why
+            self._tell_rise(why, member.who, beat.reason)
             self.has_turned = False
         self._retarget()
         before = (member.epoch, member.reconciled)
@@ -169,6 +195,7 @@ class ConsumerGroup:
         )
         if changed or before != (member.epoch, member.reconciled):
             self._changed(member.member_id)
+            self._tell_settled()
         if changed:
             member.knows_assigned, member.revoking_ends_ms = False, None
             member.knows_to_let_go = False
@@ -221,6 +248,7 @@ class ConsumerGroup:
             self.static[beat.instance_id] = beat.member_id
         self._changed(beat.member_id, says=True)
         self.epoch += 1
+        self._tell(group_news.JOINED, "", beat.who, beat.reason)
         return member
 
     def _take_over(self, old: ConsumerMember, beat: Beat) -> ConsumerMember:
@@ -250,6 +278,8 @@ class ConsumerGroup:
         self.static[old.instance_id] = member.member_id
         self.target.given[member.member_id] = self.target.given.pop(old.member_id, ())
         self._changed(old.member_id, member.member_id, says=True)
+        self._tell(group_news.REMOVED, group_news.REPLACED, old.who)
+        self._tell(group_news.JOINED, "", beat.who, beat.reason)
         return member
 
     def _member(self, beat: Beat) -> ConsumerMember:
@@ -279,8 +309,10 @@ class ConsumerGroup:
                 ErrorCode.FENCED_INSTANCE_ID, f"instance {instance_id!r} is member {holder!r} now"
             )
 
-    def expel(self, now_ms: int, member_id: str, instance_id: str | None) -> ErrorCode:
-        """An administrator has a member leave, named by its id or by its instance.
+    def expel(
+        self, now_ms: int, member_id: str, instance_id: str | None, said: str = ""
+    ) -> ErrorCode:
+        """An administrator has a member leave, named by its id or by its instance.  said: why.
 
         It is told at its next heartbeat that it is none, and may join again.  So does a classic
         member leave by itself.
@@ -295,7 +327,8 @@ class ConsumerGroup:
         member = self.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        self._drop(now_ms, member)
+        why = group_news.EXPELLED if member.classic is None else group_news.LEFT
+        self._drop(now_ms, [(member, why)], said)
         return ErrorCode.NONE
 
     def _check_epoch(self, member: ConsumerMember, beat: Beat) -> None:
@@ -315,8 +348,9 @@ class ConsumerGroup:
         member = self._known(beat.member_id)
         if beat.epoch == LEAVE_FOR_A_WHILE:
             self._is_away(member)
+            self._tell(group_news.AWAY, "", member.who)
         else:
-            self._drop(now_ms, member)
+            self._drop(now_ms, [(member, group_news.LEFT)])
         return Told(member.member_id, beat.epoch)
 
     def _is_away(self, member: ConsumerMember) -> None:
@@ -332,18 +366,19 @@ class ConsumerGroup:
 
     # What is to be read, and by whom
 
-    def _take_down(self, member: ConsumerMember, beat: Beat, topics: Mapping[str, Topic]) -> bool:
-        """What a member says of itself, and which topics there are; whether others are read now."""
+    def _take_down(self, member: ConsumerMember, beat: Beat) -> bool:
+        """What a member says of itself; whether it subscribes to something else."""
         before = member.said
         resubscribed = member.says(beat)
         if member.said != before:
             self._changed(member.member_id, says=True)
-        return self.target.look(topics, self.members.values(), resubscribed=resubscribed)
+        return resubscribed
 
     def look(self, topics: Mapping[str, Topic]) -> None:
         """Whether there are other topics than before, of those that are subscribed to."""
         if self.target.look(topics, self.members.values(), resubscribed=False):
             self.epoch += 1
+            self._tell_rise(group_news.OTHER_TOPICS)
         self._retarget()
 
     def _retarget(self) -> None:
@@ -398,6 +433,9 @@ class ConsumerGroup:
 
     def heard_of(self, now_ms: int, member: ConsumerMember) -> None:
         """A member is alive."""
+        if now_ms < member.heard_ms:
+            return  # what it had said before, by a connection that it has given up since
+        member.heard_ms = now_ms
         session_ms = self.session_timeout_ms
         if member.classic is not None:
             session_ms = member.classic.session_timeout_ms
@@ -406,8 +444,11 @@ class ConsumerGroup:
         if member.reconciled is not Reconciled.REVOKING:
             member.revoking_ends_ms = None
 
-    def _drop(self, now_ms: int, *members: ConsumerMember) -> None:
-        for member in members:
+    def _drop(
+        self, now_ms: int, leaving: Sequence[tuple[ConsumerMember, str]], said: str = ""
+    ) -> None:
+        """These have no place any more, each for its reason."""
+        for member, why in leaving:
             for partition in (*member.assigned, *member.revoking):
                 del self.owners[partition]
             del self.members[member.member_id]
@@ -415,8 +456,13 @@ class ConsumerGroup:
                 del self.static[member.instance_id]
             self._changed(member.member_id, says=True)
             self.epoch += 1
+            self._tell(group_news.REMOVED, why, member.who, said)
         self.target.resubscribe(self.members.values())
-        if not self.members:
+        if self.members:
+            member, why = leaving[-1]
+            self._tell_rise(why, member.who, said)
+        else:
+            self._tell(group_news.EMPTY)
             self.empty_since_ms = now_ms
             self.target = Target()
             self.assignment_epoch = self.epoch
@@ -425,10 +471,10 @@ class ConsumerGroup:
         """Do what is due: drop who was not heard of, and who does not do what it is to do."""
         for member_id in [one for one, ends_ms in self.given.items() if ends_ms <= now_ms]:
             del self.given[member_id]
-        if late := [one for one in self.members.values() if _ends_ms(one) <= now_ms]:
-            self._drop(now_ms, *late)
+        if late := [one for one in self.members.values() if one.ends_ms <= now_ms]:
+            self._drop(now_ms, [(one, one.why_late(now_ms)) for one in late])
         self.due_ms = min(
-            min((_ends_ms(one) for one in self.members.values()), default=NEVER_MS),
+            min((one.ends_ms for one in self.members.values()), default=NEVER_MS),
             min(self.given.values(), default=NEVER_MS),
         )
 
@@ -441,14 +487,6 @@ class ConsumerGroup:
         self.members.clear()
         self.unkept.clear()
         self.unsaid.clear()
-
-
-def _ends_ms(member: ConsumerMember) -> int:
-    """When a member is dropped, if nothing is heard of it."""
-    ends_ms = member.session_ends_ms
-    if member.revoking_ends_ms is not None:
-        ends_ms = min(ends_ms, member.revoking_ends_ms)
-    return ends_ms if member.acts_until_ms is None else min(ends_ms, member.acts_until_ms)
 
 
 def by_topic(partitions: Iterable[Partition]) -> dict[TopicId, list[int]]:

@@ -23,6 +23,8 @@ from typing import NamedTuple, TypeAlias
 
 from segbroker.segments.metadata.consumer_groups import Classic, Has, Says
 
+from . import group_news
+from .group_news import Who
 from .server_assignors import Partition, Subscriber, TopicId
 
 
@@ -71,6 +73,13 @@ class Beat(NamedTuple):
     """What a member of the classic protocol says, whose JoinGroup this is."""
     generation: int | None = None
     """Of which that says that it has what it has; None: it cannot say so."""
+    reason: str = ""
+    """Why that joins, in its own words."""
+
+    @property
+    def who(self) -> Who:
+        """As it is told of."""
+        return Who(self.member_id, self.instance_id, self.client_id, self.client_host)
 
     @property
     def is_full(self) -> bool:
@@ -114,6 +123,7 @@ class ConsumerMember:
     knows_assigned: bool = False
     """Whether it was told of `assigned` as it is; else its next heartbeat is answered by that."""
     session_ends_ms: int = 0
+    heard_ms: int = 0
     revoking_ends_ms: int | None = None
     """Until when it has to let go; None: it has, or was not told to by this broker."""
     acts_until_ms: int | None = None
@@ -139,6 +149,27 @@ class ConsumerMember:
             # Others say everything on their new connection, and are told everything then.
             knows_assigned=has.state != Reconciled.REVOKING.value,
         )
+
+    @property
+    def who(self) -> Who:
+        """As it is told of."""
+        return Who(self.member_id, self.instance_id, self.client_id, self.client_host)
+
+    @property
+    def ends_ms(self) -> int:
+        """When it is dropped, if nothing is heard of it."""
+        ends_ms = self.session_ends_ms
+        if self.revoking_ends_ms is not None:
+            ends_ms = min(ends_ms, self.revoking_ends_ms)
+        return ends_ms if self.acts_until_ms is None else min(ends_ms, self.acts_until_ms)
+
+    def why_late(self, now_ms: int) -> str:
+        """Which of them it was, as it is told of."""
+        if self.session_ends_ms <= now_ms:
+            return group_news.SESSION_ENDED
+        if self.revoking_ends_ms is not None and self.revoking_ends_ms <= now_ms:
+            return group_news.NOT_LET_GO
+        return group_news.NOT_JOINED if self.has_synced else group_news.NOT_SYNCED
 
     @property
     def said(self) -> Says:

@@ -25,6 +25,7 @@ from collections.abc import Mapping
 
 from segbroker.protocol.errors import ErrorCode
 
+from . import group_news
 from .assignor_choice import candidates
 from .group_members import Joined, Joining, Member, OnJoined, OnSynced, Synced
 from .group_rounds import Rounds, State
@@ -42,15 +43,20 @@ class Group(Rounds):
 
     # Joining
 
-    def join(self, now_ms: int, joining: Joining, done: OnJoined) -> None:
-        """A member joins, or joins again; `done` is called once, now or later."""
+    def join(
+        self, now_ms: int, joining: Joining, done: OnJoined, *, said_ms: int | None = None
+    ) -> None:
+        """A member joins, or joins again; `done` is called once, now or later.
+
+        said_ms: when it said so, if not now: an id that it is given is waited for from then on.
+        """
         code = self._refusal(joining)
         if code:
             done(Joined(code, joining.member_id))
         elif joining.member_id in self.members:
             self._join_again(now_ms, joining, done)
         elif joining.member_id or joining.instance_id not in self.roster.by_instance:
-            self._join_new(now_ms, joining, done)
+            self._join_new(now_ms, joining, done, now_ms if said_ms is None else said_ms)
         else:
             self._take_over(now_ms, joining, done)
 
@@ -72,21 +78,22 @@ class Group(Rounds):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         return ErrorCode.NONE
 
-    def _join_new(self, now_ms: int, joining: Joining, done: OnJoined) -> None:
+    def _join_new(self, now_ms: int, joining: Joining, done: OnJoined, said_ms: int) -> None:
         prefix = joining.instance_id or joining.client_id
         member_id = joining.member_id or self.new_member_id(prefix)
         if not joining.member_id and joining.wants_id_first and joining.instance_id is None:
             if len(self.roster.given) >= self.size_max:
                 done(Joined(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
                 return
-            self.roster.given[member_id] = now_ms + joining.session_timeout_ms
+            self.roster.given[member_id] = said_ms + joining.session_timeout_ms
             self._due(self.roster.given[member_id])
             done(Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id))
             return
         self.roster.given.pop(member_id, None)
         member = self._add(now_ms, member_id, joining)
         member.on_joined = done
-        self._prepare(now_ms)
+        self._tell(group_news.JOINED, "", member, joining.reason)
+        self._prepare(now_ms, group_news.CAME, member, joining.reason)
 
     def _add(self, now_ms: int, member_id: str, joining: Joining) -> Member:
         if not self.members:
@@ -102,6 +109,8 @@ class Group(Rounds):
         member = self._add(now_ms, self.new_member_id(joining.instance_id), joining)
         member.assignment, member.held = old.assignment, old.held
         old.answer(ErrorCode.FENCED_INSTANCE_ID)
+        self._tell(group_news.REMOVED, group_news.REPLACED, old)
+        self._tell(group_news.JOINED, "", member, joining.reason)
         was_leader = self.leader == old.member_id
         if was_leader:
             self.leader = member.member_id
@@ -113,7 +122,7 @@ class Group(Rounds):
             self._join_when_recorded(member, joining.member_id, skip_assignment=skips)
         else:
             self._take_place(old.member_id, member, joining.member_id)
-            self._prepare(now_ms)
+            self._prepare(now_ms, group_news.CAME, member, joining.reason)
 
     def _join_again(self, now_ms: int, joining: Joining, done: OnJoined) -> None:
         member = self.members[joining.member_id]
@@ -131,7 +140,8 @@ class Group(Rounds):
         member.session_timeout_ms = joining.session_timeout_ms
         member.rebalance_timeout_ms = joining.rebalance_timeout_ms
         member.on_joined = done
-        self._prepare(now_ms)
+        why = group_news.JOINED_AGAIN if is_same else group_news.RESUBSCRIBED
+        self._prepare(now_ms, why, member, joining.reason)
 
     # Syncing
 
@@ -213,8 +223,10 @@ class Group(Rounds):
         self._alive(now_ms, self.members[member_id])
         return ErrorCode.NONE
 
-    def leave(self, now_ms: int, member_id: str, instance_id: str | None) -> ErrorCode:
-        """A member goes; a static one may be named by its instance alone."""
+    def leave(
+        self, now_ms: int, member_id: str, instance_id: str | None, said: str = ""
+    ) -> ErrorCode:
+        """A member goes; a static one may be named by its instance alone.  said: why."""
         if instance_id is not None:
             known = self.roster.by_instance.get(instance_id)
             if known is None:
@@ -228,7 +240,7 @@ class Group(Rounds):
             return ErrorCode.NONE
         if member_id not in self.members:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        self._drop(now_ms, self.members[member_id])
+        self._drop(now_ms, self.members[member_id], group_news.LEFT, said)
         return ErrorCode.NONE
 
     def abandon(self, now_ms: int, done: object) -> None:

@@ -16,6 +16,8 @@ from uuid import uuid4
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.metadata.generations import KeptMember
 
+from .group_news import Who
+
 _PREFIX_SIZE_MAX: Final = 1_000
 """Bytes of a client id or an instance id that a member id begins with."""
 
@@ -60,6 +62,8 @@ class Joining(NamedTuple):
     protocols: Mapping[str, bytes]
     wants_id_first: bool
     knows_skip: bool
+    reason: str = ""
+    """Why it joins, in its own words."""
 
 
 @dataclass(slots=True, eq=False)
@@ -74,11 +78,17 @@ class Member:
     rebalance_timeout_ms: int
     protocols: Mapping[str, bytes]
     session_ends_ms: int = 0
+    heard_ms: int = 0
     assignment: bytes = b""
     held: bytes = b""
     """The assignment that it was told last, or may ask for."""
     on_joined: OnJoined | None = None
     on_synced: OnSynced | None = None
+
+    @property
+    def who(self) -> Who:
+        """As it is told of."""
+        return Who(self.member_id, self.instance_id, self.client_id, self.client_host)
 
     @property
     def is_waiting(self) -> bool:

@@ -36,8 +36,10 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.metadata.generations import Generation
 
 from ..loop.loop_clock import NEVER_MS
+from . import group_news
 from .assignor_choice import vote
 from .group_members import Joined, Member, Members, Synced
+from .group_news import News, Tell, untold
 
 _SEATING_MS: Final = 100
 """A rebalance that is out of time while a place is being recorded looks again after that."""
@@ -66,6 +68,7 @@ class Rounds:
     initial_delay_ms: int
     size_max: int
     record: Record
+    tell: Tell = untold
     state: State = State.EMPTY
     generation: int = 0
     protocol_type: str = ""
@@ -114,13 +117,21 @@ class Rounds:
                 member.session_ends_ms = now_ms
                 self._due(now_ms)
         if not self.leader:
-            self._prepare(now_ms)
+            self._prepare(now_ms, group_news.TURNED)
+
+    def _tell(self, event: str, why: str = "", who: Member | None = None, said: str = "") -> None:
+        of = None if who is None else who.who
+        self.tell(News(event, self.generation, len(self.members), why, of, said))
 
     # Preparing
 
-    def _prepare(self, now_ms: int) -> None:
-        """Begin a rebalance, or look whether the one under way is complete."""
+    def _prepare(self, now_ms: int, why: str, who: Member | None = None, said: str = "") -> None:
+        """Begin a rebalance, or look whether the one under way is complete.
+
+        why, who, said: what it begins for, as it is told of.
+        """
         if self.state is not State.PREPARING:
+            self._tell(group_news.BEGAN, why, who, said)
             was_empty = self.state is State.EMPTY
             for member in self.members.values():
                 member.assignment = b"" if self.state is State.COMPLETING else member.assignment
@@ -145,7 +156,7 @@ class Rounds:
         self._is_first = False
         for member in [m for m in self.members.values() if m.on_joined is None]:
             if member.instance_id is None:
-                self.roster.remove(member)
+                self._remove(member, group_news.NOT_JOINED)
         joined = [member for member in self.members.values() if member.on_joined is not None]
         if not self.members:
             self._become_empty(now_ms)
@@ -196,6 +207,7 @@ class Rounds:
         self.protocol = self.leader = ""
         self.empty_since_ms = now_ms
         self._rebalance_ends_ms = NEVER_MS
+        self._tell(group_news.EMPTY)
         # Were it lost, members that are gone would be missed for a session after a restart.
         self._record(self.kept(), _nobody_waits)
 
@@ -222,6 +234,7 @@ class Rounds:
     def _become_stable(self, now_ms: int) -> None:
         self.state = State.STABLE
         self._rebalance_ends_ms = NEVER_MS
+        self._tell(group_news.STABLE)
         for member in self.members.values():
             member.held = member.assignment
             if member.on_synced is not None:
@@ -236,7 +249,7 @@ class Rounds:
                 on_synced, member.on_synced = member.on_synced, None
                 self._alive(now_ms, member)
                 on_synced(Synced(code))
-        self._prepare(now_ms)
+        self._prepare(now_ms, group_news.NOT_RECORDED)
 
     def _synced(self, member: Member) -> Synced:
         return Synced(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)
@@ -288,16 +301,23 @@ class Rounds:
 
     # Leaving, and time
 
-    def _drop(self, now_ms: int, member: Member) -> None:
+    def _remove(self, member: Member, why: str, said: str = "") -> None:
         self.roster.remove(member)
+        self._tell(group_news.REMOVED, why, member, said)
+
+    def _drop(self, now_ms: int, member: Member, why: str, said: str = "") -> None:
+        self._remove(member, why, said)
         if self.state is State.PREPARING:
             self._complete_if_all(now_ms)
         elif not self.members:
             self._become_empty(now_ms)
         else:
-            self._prepare(now_ms)
+            self._prepare(now_ms, why, member, said)
 
     def _alive(self, now_ms: int, member: Member) -> None:
+        if now_ms < member.heard_ms:
+            return  # what it had said before, by a connection that it has given up since
+        member.heard_ms = now_ms
         member.session_ends_ms = now_ms + member.session_timeout_ms
         self._due(member.session_ends_ms)
 
@@ -312,7 +332,7 @@ class Rounds:
             if member.is_waiting:
                 self._alive(now_ms, member)
             elif member.session_ends_ms <= now_ms and member.member_id in self.members:
-                self._drop(now_ms, member)
+                self._drop(now_ms, member, group_news.SESSION_ENDED)
         if self.state is State.PREPARING:
             if self._rebalance_ends_ms > now_ms:
                 self._complete_if_all(now_ms)
@@ -323,9 +343,9 @@ class Rounds:
         elif self.state is State.COMPLETING and self._rebalance_ends_ms <= now_ms:
             for member in [m for m in self.members.values() if m.on_synced is None]:
                 if member.member_id in self.members and self.state is State.COMPLETING:
-                    self.roster.remove(member)
+                    self._remove(member, group_news.NOT_SYNCED)
             if self.members:
-                self._prepare(now_ms)
+                self._prepare(now_ms, group_news.NOT_SYNCED)
             else:
                 self._become_empty(now_ms)
         self._look_ahead()

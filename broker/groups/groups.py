@@ -38,6 +38,7 @@ from .consumer_group import ConsumerGroup
 from .consumer_members import MaySee
 from .group import Group
 from .group_keys import SESSION
+from .group_lines import CLASSIC, CONSUMER, GroupLines
 from .group_members import new_member_id
 from .group_rounds import OnRecorded, Record
 from .group_settings import GroupSettings
@@ -78,8 +79,9 @@ class Groups(GroupUpkeep):
         """
         super().__init__(manager, config, pending, end_turn, now_ms)
         self._settings = settings
+        self.lines = GroupLines()
         self._alarms = Alarms[Group | ConsumerGroup](deadlines, self._ring)
-        self.share_groups = ShareGroups(manager, config, deadlines, settings)
+        self.share_groups = ShareGroups(manager, config, deadlines, settings, self.lines)
         self._may_see = may_see
         self._end_turn = end_turn
         self._next_drop_ms = 0
@@ -160,6 +162,7 @@ class Groups(GroupUpkeep):
             self.config.group_initial_rebalance_delay_ms,
             self.config.group_size_max,
             self._recorder(group_id),
+            self.lines.of(group_id, CLASSIC),
         )
 
     def _recorder(self, group_id: str) -> Record:
@@ -267,6 +270,7 @@ class Groups(GroupUpkeep):
             group_id,
             self._settings.in_force(group_id, SESSION),
             self.config.group_consumer_size_max,
+            self.lines.of(group_id, CONSUMER),
         )
 
     def when_kept(self, group: ConsumerGroup, member_id: str | None, done: Done) -> None:

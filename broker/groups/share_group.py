@@ -24,7 +24,7 @@ again.
 Invariants: epochs only rise; `due_ms` is never later than the next thing that has to happen.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
@@ -33,9 +33,11 @@ from segbroker.protocol.errors import ErrorCode
 
 from ..loop.loop_clock import NEVER_MS
 from ..refused import Refused
+from . import group_news
 from .consumer_group import JOIN, LEAVE
 from .consumer_members import Beat, Told
 from .consumer_target import Topic
+from .group_news import News, Tell, Who, untold
 from .group_rounds import State
 from .server_assignors import Assignment, Partition, Subscriber, TopicId
 from .share_assignor import simple
@@ -58,6 +60,12 @@ class ShareMember:
     previous_epoch: int = -1
     assigned: tuple[Partition, ...] = _NOTHING
     session_ends_ms: int = 0
+    heard_ms: int = 0
+
+    @property
+    def who(self) -> Who:
+        """As it is told of."""
+        return Who(self.member_id, None, self.client_id, self.client_host)
 
 
 @dataclass(slots=True, eq=False)
@@ -67,6 +75,7 @@ class ShareGroup:
     group_id: str
     session_timeout_ms: int
     size_max: int
+    tell: Tell = untold
     epoch: int = FIRST_EPOCH
     assignment_epoch: int = 0
     members: dict[str, ShareMember] = field(default_factory=dict)
@@ -95,25 +104,32 @@ class ShareGroup:
         topics: all that there are, by name; the same object as long as nothing changed.
         """
         if beat.epoch == LEAVE:
-            self._drop(now_ms, self._known(beat.member_id))
+            self._drop(now_ms, [self._known(beat.member_id)], group_news.LEFT)
             return Told(beat.member_id, LEAVE)
         member = self._join(beat) if beat.epoch == JOIN else self._at_epoch(beat)
         has_missed = beat.epoch != member.epoch
-        resubscribed = self._take_down(member, beat)
+        is_new, resubscribed = not member.epoch, self._take_down(member, beat)
         if self._look(topics, resubscribed=resubscribed) or resubscribed:
             self.epoch += 1
+            why = group_news.RESUBSCRIBED if resubscribed else group_news.OTHER_TOPICS
+            self._tell(group_news.BEGAN, group_news.CAME if is_new else why, member.who)
         if self.epoch != self.assignment_epoch:
             self._retarget()
         before = member.assigned
         member.assigned = self._target.get(member.member_id, _NOTHING)
         if member.epoch != self.assignment_epoch:
             member.previous_epoch, member.epoch = member.epoch, self.assignment_epoch
-        member.session_ends_ms = now_ms + self.session_timeout_ms
-        self.due_ms = min(self.due_ms, member.session_ends_ms)
+        if now_ms >= member.heard_ms:  # else it said so before, by a connection that it gave up
+            member.heard_ms = now_ms
+            member.session_ends_ms = now_ms + self.session_timeout_ms
+            self.due_ms = min(self.due_ms, member.session_ends_ms)
         is_full = beat.names is not None
         if has_missed or is_full or before != member.assigned:
             return Told(member.member_id, member.epoch, member.assigned)
         return Told(member.member_id, member.epoch)
+
+    def _tell(self, event: str, why: str = "", who: Who | None = None) -> None:
+        self.tell(News(event, self.epoch, len(self.members), why, who))
 
     def _join(self, beat: Beat) -> ShareMember:
         known = self.members.get(beat.member_id)
@@ -124,6 +140,7 @@ class ShareGroup:
                 ErrorCode.GROUP_MAX_SIZE_REACHED, f"the share group has {self.size_max} members"
             )
         member = self.members[beat.member_id] = ShareMember(beat.member_id)
+        self._tell(group_news.JOINED, "", beat.who)
         return member
 
     def _known(self, member_id: str) -> ShareMember:
@@ -188,19 +205,23 @@ class ShareGroup:
 
     # Time
 
-    def _drop(self, now_ms: int, *members: ShareMember) -> None:
-        for member in members:
+    def _drop(self, now_ms: int, leaving: Sequence[ShareMember], why: str) -> None:
+        for member in leaving:
             del self.members[member.member_id]
             self._target.pop(member.member_id, None)
             self.epoch += 1
+            self._tell(group_news.REMOVED, why, member.who)
         self._counts = self._counted()
-        if not self.members:
+        if self.members:
+            self._tell(group_news.BEGAN, why, leaving[-1].who)
+        else:
+            self._tell(group_news.EMPTY)
             self.empty_since_ms = now_ms
 
     def tick(self, now_ms: int) -> None:
         """Drop who was not heard of for a session."""
         if late := [one for one in self.members.values() if one.session_ends_ms <= now_ms]:
-            self._drop(now_ms, *late)
+            self._drop(now_ms, late, group_news.SESSION_ENDED)
         ends = (one.session_ends_ms for one in self.members.values())
         self.due_ms = min(ends, default=NEVER_MS)
 

@@ -21,6 +21,7 @@ from ..loop.alarms import Alarms
 from ..loop.deadlines import Deadlines
 from ..loop.loop_clock import monotonic_ms
 from .group_keys import SHARE_SESSION
+from .group_lines import SHARE, GroupLines
 from .group_settings import GroupSettings
 from .share_group import ShareGroup
 
@@ -40,8 +41,10 @@ class ShareGroups:
         config: BrokerConfig,
         deadlines: Deadlines,
         settings: GroupSettings,
+        lines: GroupLines,
     ) -> None:
         self._manager = manager
+        self._lines = lines
         self._config = config
         self._settings = settings
         self._groups: dict[str, ShareGroup] = {}
@@ -74,6 +77,7 @@ class ShareGroups:
             group_id,
             self._settings.in_force(group_id, SHARE_SESSION),
             self._config.group_share_size_max,
+            self._lines.of(group_id, SHARE),
             empty_since_ms=monotonic_ms(),
         )
         return made

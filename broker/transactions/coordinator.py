@@ -50,6 +50,7 @@ from segbroker.segments.metadata.transactions import (
 
 from ..configuration.config import BrokerConfig
 from ..error_map import STORAGE_FAILURES
+from ..limited_lines import LimitedLines
 from ..recording import logged, recorded
 from . import transactions
 from .markers import Markers
@@ -91,6 +92,7 @@ class Coordinator:
         self._spawn = spawn
         self._now_ms = now_ms
         self.table = TransactionTable()
+        self.lines = LimitedLines("transaction_lines_omitted")
         self._batches = trio.Lock()
 
     def load(self) -> list[Entry]:
@@ -115,12 +117,18 @@ class Coordinator:
     # What producers ask for
 
     async def init(
-        self, transactional_id: str, timeout_ms: int, producer_id: int, epoch: int
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        producer_id: int,
+        epoch: int,
+        by: Mapping[str, str],
     ) -> Given:
         """A producer id and epoch; whoever had the one before is fenced, what it left open is
-        aborted."""
+        aborted.  by: who asks, as the log tells it."""
         if not 0 < timeout_ms <= self.config.transaction_max_timeout_ms:
             return Given(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        is_successor = producer_id < 0
         while True:
             entry = self._obtain(transactional_id)
             if entry is None:
@@ -145,16 +153,27 @@ class Coordinator:
                     self._now_ms(),
                 )
                 if verdict.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
-                    return await self._apply(entry, verdict)
+                    given = await self._apply(entry, verdict)
+                    if is_successor and known is not None and not given.code:
+                        self._tell_fenced(known, by)
+                    return given
                 if verdict.decision is not None:
                     failed = await self._decide([(entry, verdict.decision)], commit=False)
                     if failed:
                         return Given(failed)
+                    if is_successor and known is not None:
+                        self._tell_fenced(known, by)
+                        is_successor = False  # it is told
             if not await _is_completed(entry):
                 return Given(ErrorCode.CONCURRENT_TRANSACTIONS)
             if producer_id >= 0 and verdict.decision is not None:
                 # It went on anew itself: the epoch that fenced is its own.
                 producer_id, epoch = verdict.decision.producer_id, verdict.decision.next_epoch
+
+    def _tell_fenced(self, known: Transaction, by: Mapping[str, str]) -> None:
+        """Another producer has the id; what its predecessor had open is aborted."""
+        facts = {**name_of(known), "aborts": known.state is State.ONGOING, **by}
+        self.lines.tell("producer_fenced", known.transactional_id, **facts)
 
     async def add(
         self,
@@ -472,7 +491,7 @@ async def _is_completed(entry: Entry) -> bool:
     return False
 
 
-def name_of(known: Transaction) -> dict[str, object]:
+def name_of(known: Transaction) -> dict[str, str | int]:
     """A transaction in a log line."""
     return {
         "transactional_id": known.transactional_id,

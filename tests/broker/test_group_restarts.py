@@ -51,7 +51,14 @@ async def broker_on(
             "group_min_session_timeout_ms": 1,
             **changes,
         }
-        serve = serving(storage=storage, now_ms=wall_ms, express=True, clock=None, **keys)
+        serve = serving(
+            storage=storage,
+            now_ms=wall_ms,
+            express=True,
+            clock=None,
+            descriptors_max=None,
+            **keys,
+        )
         broker = await stack.enter_async_context(serve)
         yield (
             broker,

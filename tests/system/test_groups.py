@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -119,6 +120,16 @@ def test_two_members_share_and_the_one_that_stays_takes_over(
     two.stop()
     # What one had read was committed when it left: two began behind it.
     assert two.values == []
+
+    def told(event: str) -> list[Any]:
+        return [line for line in daemon.events(event) if line["group"] == name]
+
+    until(lambda: bool(told("group_empty")))
+    first, *later = told("group_rebalance_began")
+    assert (first["reason"], first["client_id"]) == ("member joined", "rdkafka")
+    assert "left" in [line["reason"] for line in later]
+    assert 2 in [line["members"] for line in told("group_stable")]
+    assert [line["reason"] for line in told("group_member_removed")] == ["left", "left"]
 
 
 def test_members_hand_partitions_over_one_by_one(daemon: Daemon, topic: Callable[[], str]) -> None:
