@@ -114,7 +114,7 @@ def _read_only(core: Core) -> Iterator[Body]:
 def _not_opened(core: Core) -> Iterator[Body]:
     """The partitions that could not be opened, nor were since, by a chore; and why."""
     for (topic, index), (_, why) in core.topics.unopened.items():
-        if core.topics.manager.handler_if_open(topic, index) is None:
+        if core.topics.is_unserved(topic, index):
             yield {"topic": topic, "partition": index, "why": why}
 
 

@@ -36,9 +36,12 @@ _HUNG_UP = ("closed the connection", "Connection reset by peer")
 
 _NO_TOPIC_SETTING = re.compile(r"([^\s=]+)=.*: there is no such topic setting$")
 _TOPIC_SETTINGS = "segbroker topic describe NAME --verbose lists them"
+_NO_GROUP_SETTING = "there is no group setting"
 _NO_BROKER_SETTING = "there is no broker setting"
 _OF_BROKER = "settings of broker"
 STOP_THEM = "stop its consumers first"
+NOT_SERVED_HINT = "segbroker broker status says what is wrong with the partition"
+GROUP_SETTINGS_HINT = "segbroker group settings {name} lists them"
 BROKER_SETTINGS_HINT = "segbroker broker describe --all lists them"
 
 
@@ -122,10 +125,10 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
             text = f"group {params['name']!r} has members"
             return Failure(text, ExitCode.REFUSED, STOP_THEM)
         case errors.InvalidConfig():
-            return Failure(text, ExitCode.CONFIG, _setting_hint(text))
+            return Failure(text, ExitCode.CONFIG, _setting_hint(text, params))
         case errors.InvalidRequest() if text.startswith(_OF_BROKER):
             # As Kafka says it of a broker's settings; of a topic's it says INVALID_CONFIG.
-            return Failure(text, ExitCode.CONFIG, _setting_hint(text))
+            return Failure(text, ExitCode.CONFIG, _setting_hint(text, params))
         case errors.InvalidTopic():
             hint = f"a name has 1 to {TOPIC_NAME_SIZE_MAX} of the characters a-z A-Z 0-9 . _ -"
             return Failure(text, ExitCode.REFUSED, hint)
@@ -157,9 +160,8 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
             return Failure(text, ExitCode.UNREACHABLE)
         case errors.PeerError():
             return Failure(text, ExitCode.UNREACHABLE, f"is {params.get('bootstrap')} a broker?")
-        case errors.StorageFailed():
-            hint = "segbroker broker status says what is wrong with the partition"
-            return Failure(text, ExitCode.REFUSED, hint)
+        case errors.StorageFailed() | errors.LeaderNotAvailable():
+            return Failure(text, ExitCode.REFUSED, NOT_SERVED_HINT)
         case errors.CorruptBatch() | errors.CorruptMessage():
             return Failure(text, ExitCode.DAMAGED)
         case errors.TopicAlreadyExists():
@@ -175,11 +177,13 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
             return Failure(text, ExitCode.REFUSED)
 
 
-def _setting_hint(text: str) -> str:
+def _setting_hint(text: str, params: Mapping[str, Any]) -> str:
     """What may be meant by a setting that there is not, as the broker says it."""
     unknown = _NO_TOPIC_SETTING.search(text)
     if unknown is not None:
         return topic_setting_hint(unknown[1])
+    if _NO_GROUP_SETTING in text:
+        return GROUP_SETTINGS_HINT.format(name=params["name"])
     return BROKER_SETTINGS_HINT if _NO_BROKER_SETTING in text else ""
 
 
@@ -199,7 +203,8 @@ def _create_hint(params: Mapping[str, Any]) -> str:
         return "segbroker topic list shows what there is"
     if params.get("partition") is not None or params.get("partitions"):
         return f"segbroker topic describe {topic} shows its partitions"
-    return f"create it: segbroker topic create {topic}"
+    listed = "segbroker topic list shows what there is"
+    return f"create it: segbroker topic create {topic} ({listed})"
 
 
 def _start_hint(params: Mapping[str, Any], text: str, wants: str) -> str:

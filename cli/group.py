@@ -26,8 +26,9 @@ from .exit_codes import ExitCode
 from .failures import STOP_THEM, Failure
 from .group_lag import SHARE, Ages, Facts, facts_of, facts_of_all, listed
 from .start_position import is_number, parse_start
-from .tables import table_lines
+from .tables import number, table_lines
 from .topic import check_known, echo_table, json_option, open_admin, settings_option
+from .unserved import failure_of, unserved_in
 from .words import plural
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ def group() -> None:
 def list_(long: bool, as_json: bool, bootstrap: str) -> None:
     """List the groups, one per line.
 
-    With --json each has the keys of `describe --json`; without --long those are null that take a
-    look into each group (protocol, members, lag, lag_seconds, partitions).
+    With --json each has the keys of `describe --json`. Without --long those that need a request
+    for each group are null: protocol, members, lag, lag_seconds, partitions.
 
     \b
     Examples:
@@ -74,12 +75,14 @@ def list_(long: bool, as_json: bool, bootstrap: str) -> None:
                 click.echo("".join(f"{row.group_id}\n" for row in found), nl=False)
             return
         facts, failed = facts_of_all(admin, Ages(bootstrap))
+        unserved = failure_of(admin, unserved_in(facts))
     if as_json:
         click.echo(json.dumps(facts))
     else:
         _echo_list(facts)
-    if failed is not None:
-        raise failed  # the others are said all the same
+    for failure in (failed, unserved):  # the others are said all the same
+        if failure is not None:
+            raise failure
 
 
 def _echo_list(facts: Iterable[Facts]) -> None:
@@ -89,7 +92,7 @@ def _echo_list(facts: Iterable[Facts]) -> None:
             fact["state"],
             fact["type"],
             f"{len(fact['members']):,}",
-            f"{fact['lag']:,}",
+            f"{fact['lag']:,}" + ("+?" if unserved_in([fact]) else ""),
             _seconds(fact["lag_seconds"]),
         )
         for fact in facts
@@ -113,11 +116,12 @@ def _echo_list(facts: Iterable[Facts]) -> None:
 @json_option
 @bootstrap_option
 def describe(name: str, watch: bool, interval_s: float, as_json: bool, bootstrap: str) -> None:
-    """Describe the group NAME: its members, where it stands, and how far it is behind.
+    """Describe the group NAME: its members, committed offsets and lag.
 
-    The seconds are the age of the next record that it will read.  A share group stands at the first
-    record that it is not done with, and is behind by those that it is not done with.  --watch draws
-    anew on a terminal; elsewhere one description follows the other, with --json one per line.
+    The lag in seconds is the age of the next record that the group will read.  The offset of a
+    share group is that of its first unfinished record, its lag the number of unfinished records.
+    --watch redraws on a terminal; elsewhere one description follows another, with --json each on a
+    line.
 
     \b
     Examples:
@@ -129,6 +133,8 @@ def describe(name: str, watch: bool, interval_s: float, as_json: bool, bootstrap
         if not watch:
             facts = facts_of(admin, name, ages)
             click.echo(json.dumps(facts, indent=2) if as_json else "\n".join(_described(facts)))
+            if (unserved := failure_of(admin, unserved_in([facts]))) is not None:
+                raise unserved
             return
         while True:
             facts = facts_of(admin, name, ages)
@@ -148,6 +154,8 @@ def _described(facts: Facts) -> Iterator[str]:
     lag = f"{plural(facts['lag'], 'record')} behind"
     if facts["lag"] and facts["lag_seconds"] is not None:
         lag += f", {_seconds(facts['lag_seconds'])}"
+    if unknown := len(unserved_in([facts])):
+        lag += f", not counting {plural(unknown, 'partition')} that cannot be read"
     kind = "share group" if facts["type"] == SHARE else "group"
     yield f"{kind} {facts['group']}: {facts['state']}, {members}, {lag}"
     yield ""
@@ -156,8 +164,8 @@ def _described(facts: Facts) -> Iterator[str]:
             row["topic"],
             str(row["partition"]),
             "-" if row["offset"] is None else f"{row['offset']:,}",
-            f"{row['end']:,}",
-            "-" if row["lag"] is None else f"{row['lag']:,}",
+            number(row["end"]),
+            "-" if row["lag"] is None and row["end"] is not None else number(row["lag"]),
             _seconds(row["lag_seconds"]),
             row["member"] or (plural(len(row["members"]), "member") if row["members"] else "-"),
         )
@@ -197,12 +205,17 @@ def settings(name: str, as_json: bool, bootstrap: str) -> None:
 @group.command()
 @click.argument("name")
 @settings_option("group", "group settings")
-@click.option("--unset", metavar="KEY", multiple=True, help="Take back what was set here.")
+@click.option(
+    "--unset",
+    metavar="KEY",
+    multiple=True,
+    help="Remove a setting of the group; the broker's value applies again.",
+)
 @bootstrap_option
 def alter(name: str, settings: dict[str, str], unset: tuple[str, ...], bootstrap: str) -> None:
     """Change settings of the group NAME, which need not be there yet.
 
-    They are in force, and will be after a restart, when the command returns.
+    A change is in force when the command returns, and holds after a restart as well.
 
     \b
     Examples:
@@ -225,16 +238,19 @@ def alter(name: str, settings: dict[str, str], unset: tuple[str, ...], bootstrap
 @click.argument("name")
 @click.argument("topic")
 @click.argument("position")
-@click.option("--dry-run", is_flag=True, help="Say where it would stand, and change nothing.")
-@click.option("--share", "is_new_share", is_flag=True, help="A group that is new is a share group.")
+@click.option("--dry-run", is_flag=True, help="Show the new offsets, and change nothing.")
+@click.option(
+    "--share", "is_new_share", is_flag=True, help="If there is no such group, create a share group."
+)
 @bootstrap_option
 def seek(
     name: str, topic: str, position: str, dry_run: bool, is_new_share: bool, bootstrap: str
 ) -> None:
-    """Put the group NAME at POSITION in every partition of TOPIC.
+    """Set the offsets of the group NAME to POSITION in every partition of TOPIC.
 
-    POSITION is start, end, OFFSET, +N, -N (from where it stands) or @TIME. The group must have no
-    members: stop its consumers first. Of a share group nothing is remembered of single records.
+    POSITION is start, end, OFFSET, +N, -N (from the committed offset) or @TIME. The group must
+    have no members: stop its consumers first. For a share group the state of single records is
+    discarded.
 
     \b
     Examples:

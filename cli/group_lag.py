@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from segbroker.client.errors import SegbrokerError
 
     Place: TypeAlias = tuple[TopicPartition, int]
-    Ends: TypeAlias = dict[TopicPartition, int]
+    # None: it is there, and not served.
+    Ends: TypeAlias = dict[TopicPartition, int | None]
 
 # What a group is of which the broker does not say it: nobody was in it, offsets were committed.
 CONSUMER: Final = "consumer"
@@ -133,32 +134,36 @@ class _Group(NamedTuple):
     owners: "Mapping[TopicPartition, list[GroupMember]]"
 
     @property
-    def topics(self) -> set[str]:
-        return {tp.topic for tp in (*self.stands, *self.owners)}
+    def places(self) -> "set[TopicPartition]":
+        return {*self.stands, *self.owners}
 
     def lags(self, ends: "Ends") -> "dict[TopicPartition, int]":
         """Without those of share groups that the broker does not say."""
         from segbroker.client import ShareOffset
 
         lags = {
-            tp: at.lag if isinstance(at, ShareOffset) else ends[tp] - at.offset
+            tp: at.lag if isinstance(at, ShareOffset) else end - at.offset
             for tp, at in self.stands.items()
-            if tp in ends
+            if (end := ends.get(tp)) is not None
         }
         return {tp: lag for tp, lag in lags.items() if lag is not None}
 
     def behind(self, ends: "Ends") -> "dict[Place, int]":
         """Where it has something to read, and the end there."""
         lags = self.lags(ends).items()
-        return {(tp, self.stands[tp].offset): ends[tp] for tp, lag in lags if lag > 0}
+        return {
+            (tp, self.stands[tp].offset): end
+            for tp, lag in lags
+            if lag > 0 and (end := ends[tp]) is not None
+        }
 
 
 def facts_of(admin: "Admin", name: str, ages: Ages) -> Facts:
     """What `describe --json` prints.  Raises GroupIdNotFound."""
     group = _group(admin, name)
     ends: Ends = {}
-    for topic in sorted(group.topics):
-        ends |= _ends(admin, topic)
+    for topic, places in _by_topic([group]).items():
+        ends |= _ends(admin, topic, places)
     ages.look(group.behind(ends))
     return _facts(name, group, ends, ages.seconds())
 
@@ -177,14 +182,14 @@ def facts_of_all(admin: "Admin", ages: Ages) -> "tuple[list[Facts], SegbrokerErr
         except SegbrokerError as exc:
             failed = failed or exc
     ends: Ends = {}
-    unreadable = set()
-    for topic in sorted({topic for group in groups.values() for topic in group.topics}):
+    unreadable: set[TopicPartition] = set()
+    for topic, places in _by_topic(groups.values()).items():
         try:
-            ends |= _ends(admin, topic)
+            ends |= _ends(admin, topic, places)
         except SegbrokerError as exc:
             failed = failed or exc
-            unreadable.add(topic)
-    groups = {name: group for name, group in groups.items() if not unreadable & group.topics}
+            unreadable |= places
+    groups = {name: group for name, group in groups.items() if not unreadable & group.places}
     behind: dict[Place, int] = {}
     for group in groups.values():
         behind |= group.behind(ends)
@@ -227,11 +232,23 @@ def _group(admin: "Admin", name: str) -> _Group:
     return _Group(described, stands, owners)
 
 
-def _ends(admin: "Admin", topic: str) -> "Ends":
+def _by_topic(groups: "Iterable[_Group]") -> "dict[str, set[TopicPartition]]":
+    found: dict[str, set[TopicPartition]] = {}
+    for tp in sorted({tp for group in groups for tp in group.places}):
+        found.setdefault(tp.topic, set()).add(tp)
+    return found
+
+
+def _ends(admin: "Admin", topic: str, places: "set[TopicPartition]") -> "Ends":
     from segbroker.client.errors import UnknownTopicOrPartition
 
     with suppress(UnknownTopicOrPartition):  # deleted a moment ago: nothing to be behind of
-        return {tp: end.offset for tp, end in admin.offsets(topic, "end").items()}
+        found = admin.offsets(topic, "end", only_served=True)
+        ends: Ends = {tp: end.offset for tp, end in found.items()}
+        if missing := places - ends.keys():  # not served, or of an earlier topic of the name
+            count = len(admin.describe_topic(topic).partitions)
+            ends |= {tp: None for tp in missing if tp.partition < count}
+        return ends
     return {}
 
 

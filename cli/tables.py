@@ -3,6 +3,11 @@
 from collections.abc import Iterable, Iterator, Sequence, Set
 
 
+def number(value: int | None) -> str:
+    """A number in a column; ? for one that nobody knows."""
+    return "?" if value is None else f"{value:,}"
+
+
 def table_lines(
     head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Set[int] = frozenset()
 ) -> Iterator[str]:

@@ -28,10 +28,11 @@ from .command import (
 )
 from .durability import promise_lines
 from .exit_codes import ExitCode
-from .failures import BROKER_SETTINGS_HINT, Failure, topic_setting_hint
+from .failures import BROKER_SETTINGS_HINT, GROUP_SETTINGS_HINT, Failure, topic_setting_hint
 from .properties import security
 from .retention import cleaning_lines, retention_lines
-from .tables import table_lines
+from .tables import number, table_lines
+from .unserved import failure_of, unserved_in
 from .words import plural
 
 if TYPE_CHECKING:
@@ -173,6 +174,7 @@ def list_(long: bool, as_json: bool, bootstrap: str) -> None:
     with open_admin(bootstrap) as admin:
         names = admin.list_topics()
         facts, failed = _facts_of_all(admin, names) if long else ([], None)
+        unserved = failure_of(admin, unserved_in(facts))
     if as_json:
         click.echo(json.dumps(facts if long else names))
     elif not long:
@@ -182,14 +184,15 @@ def list_(long: bool, as_json: bool, bootstrap: str) -> None:
             (
                 str(fact["name"]),
                 f"{len(fact['partitions']):,}",
-                f"{count_records(fact):,}",
+                f"{count_records(fact):,}" + ("+?" if unserved_in([fact]) else ""),
                 durability_of(fact),
             )
             for fact in facts
         ]
         echo_table(("topic", "partitions", "records", "durability"), rows, numbers={1, 2})
-    if failed is not None:
-        raise failed  # the others are said all the same
+    for failure in (failed, unserved):  # the others are said all the same
+        if failure is not None:
+            raise failure
 
 
 @topic.command()
@@ -211,19 +214,28 @@ def describe(name: str, verbose: bool, as_json: bool, bootstrap: str) -> None:
             for row in facts["config"]
         )
         cleanings = admin.cleanings(name) if compacts else {}
+        unserved = failure_of(admin, unserved_in([facts]))
     if as_json:
         click.echo(json.dumps(facts, indent=2))
-        return
+    else:
+        _echo_description(name, facts, cleaning_lines(cleanings.values()), verbose=verbose)
+    if unserved is not None:
+        raise unserved
+
+
+def _echo_description(name: str, facts: Facts, cleanings: Iterable[str], *, verbose: bool) -> None:
     click.echo(f"topic {name}: {plural(len(facts['partitions']), 'partition')}, ", nl=False)
-    click.echo(plural(count_records(facts), "record"))
+    unknown = len(unserved_in([facts]))
+    more = f", and those of {plural(unknown, 'partition')} that cannot be read" if unknown else ""
+    click.echo(plural(count_records(facts), "record") + more)
     click.echo()
     in_force = {row["key"]: row["value"] or "" for row in facts["config"]}
     lines = [*promise_lines(durability_of(facts)), *retention_lines(in_force)]
-    for line in (*lines, *cleaning_lines(cleanings.values())):
+    for line in (*lines, *cleanings):
         click.echo(line)
     click.echo()
     rows = [
-        (str(row["partition"]), f"{row['start']:,}", f"{row['end']:,}", f"{row['records']:,}")
+        (str(row["partition"]), *(number(row[key]) for key in ("start", "end", "records")))
         for row in facts["partitions"]
     ]
     echo_table(("partition", "start", "end", "records"), rows, numbers={0, 1, 2, 3})
@@ -246,7 +258,12 @@ def describe(name: str, verbose: bool, as_json: bool, bootstrap: str) -> None:
 @topic.command()
 @click.argument("name")
 @config_option
-@click.option("--unset", metavar="KEY", multiple=True, help="Put a setting back to its default.")
+@click.option(
+    "--unset",
+    metavar="KEY",
+    multiple=True,
+    help="Remove a setting of the topic; the default applies again. May be repeated.",
+)
 @click.option(
     "--partitions",
     metavar="N",
@@ -289,17 +306,15 @@ def alter(
             note(f"topic {name} now has {plural(partitions, 'partition')}")
 
 
-_HINTS = {
-    "broker": BROKER_SETTINGS_HINT,
-    "group": "segbroker group settings lists them",
-}
+_HINTS = {"broker": BROKER_SETTINGS_HINT, "group": GROUP_SETTINGS_HINT}
 
 
 def check_known(whose: str, keys: Iterable[str], known: Container[str]) -> None:
     """A broker that is told to forget a setting it never had is content; who mistyped it is not."""
     for key in keys:
         if key not in known:
-            hint = topic_setting_hint(key) if whose == "topic" else _HINTS[whose]
+            name = click.get_current_context().params.get("name", "")
+            hint = topic_setting_hint(key) if whose == "topic" else _HINTS[whose].format(name=name)
             raise Failure(f"there is no {whose} setting {key!r}", ExitCode.CONFIG, hint)
 
 
@@ -326,14 +341,16 @@ def delete(name: str, yes: bool, bootstrap: str) -> None:
 
 @topic.command("delete-records", hidden=True)
 @click.argument("name")
-@click.option("-p", "--partition", required=True, type=click.IntRange(0), metavar="N")
+@click.option(
+    "-p", "--partition", required=True, type=click.IntRange(0), metavar="N", help="The partition."
+)
 @click.option(
     "--before",
     type=click.IntRange(0),
     metavar="OFFSET",
-    help="The first offset that stays.",
+    help="The first offset that is kept.",
 )
-@click.option("--all", "everything", is_flag=True, help="Nothing stays of what is there now.")
+@click.option("--all", "everything", is_flag=True, help="Delete all records that are there now.")
 @yes_option
 @bootstrap_option
 def delete_records(
@@ -364,9 +381,11 @@ def delete_records(
 
 
 def facts_of(admin: "Admin", name: str) -> Facts:
-    """What `describe --json` prints: plain values only."""
+    """What `describe --json` prints: plain values only; None for what nobody knows of a partition
+    that is not served."""
     description = admin.describe_topic(name)
-    starts, ends = admin.offsets(name, "start"), admin.offsets(name, "end")
+    starts = admin.offsets(name, "start", only_served=True)
+    ends = admin.offsets(name, "end", only_served=True)
     stored = {tp.partition: count for tp, count in admin.stored_records(name).items()}
     start = {tp.partition: found.offset for tp, found in starts.items()}
     end = {tp.partition: found.offset for tp, found in ends.items()}
@@ -377,9 +396,11 @@ def facts_of(admin: "Admin", name: str) -> Facts:
                 "partition": row.partition,
                 "leader": row.leader,
                 "leader_epoch": row.leader_epoch,
-                "start": start[row.partition],
-                "end": end[row.partition],
-                "records": stored.get(row.partition, end[row.partition] - start[row.partition]),
+                "start": start.get(row.partition),
+                "end": end.get(row.partition),
+                "records": stored.get(row.partition, end[row.partition] - start[row.partition])
+                if row.partition in start and row.partition in end
+                else None,
             }
             for row in description.partitions
         ],
@@ -421,7 +442,7 @@ def _is_idle(facts: Facts, row: Mapping[str, Any]) -> bool:
 
 def count_records(facts: Facts) -> int:
     """Records that are stored; of a broker that does not say, offsets between start and end."""
-    return sum(row["records"] for row in facts["partitions"])
+    return sum(row["records"] or 0 for row in facts["partitions"])
 
 
 def durability_of(facts: Facts) -> str:

@@ -20,6 +20,7 @@ from .exit_codes import ExitCode
 from .failures import Failure
 from .start_position import parse_start
 from .topic import echo_table, open_admin, topic
+from .unserved import failure_of
 from .words import plural
 
 if TYPE_CHECKING:
@@ -40,10 +41,10 @@ class Cut(NamedTuple):
     "position",
     required=True,
     metavar="OFFSET|@TIME|end",
-    help="The first record that stays; end: nothing stays of what is there now.",
+    help="The first record that is kept; end: delete all records that are there now.",
 )
 @click.option("-p", "--partition", type=click.IntRange(0), metavar="N", help="Only this partition.")
-@click.option("--dry-run", is_flag=True, help="Say what would go, and delete nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
 @yes_option
 @bootstrap_option
 def trim(
@@ -66,7 +67,10 @@ def trim(
     if not yes and not dry_run:
         require_terminal("--yes")
     with open_admin(bootstrap) as admin:
-        cuts = _cuts(admin, name, where, partition)
+        cuts, missing = _cuts(admin, name, where, partition)
+        unserved = failure_of(admin, [(name, number) for number in missing])
+        if unserved is not None and not cuts:
+            raise unserved
         records = sum(cut.before - cut.start for cut in cuts.values())
         rows = [
             (str(tp.partition), f"{cut.before:,}", f"{cut.before - cut.start:,}")
@@ -76,11 +80,13 @@ def trim(
         what = f"{plural(records, 'record')} of {name}"
         if dry_run:
             note(f"would delete {what}")
-            return
-        if not yes:
-            ask("delete", what)
-        admin.delete_records({tp: cut.before for tp, cut in cuts.items()})
-    note(f"deleted {what}")
+        else:
+            if not yes:
+                ask("delete", what)
+            admin.delete_records({tp: cut.before for tp, cut in cuts.items()})
+            note(f"deleted {what}")
+    if unserved is not None:
+        raise unserved  # what can be trimmed is
 
 
 def _position(text: str) -> str | int | datetime:
@@ -96,14 +102,26 @@ def _position(text: str) -> str | int | datetime:
 
 def _cuts(
     admin: "Admin", name: str, where: str | int | datetime, partition: int | None
-) -> "dict[TopicPartition, Cut]":
-    """Of each partition where it begins now, and where it will.  Raises Failure."""
-    starts, ends = admin.offsets(name, "start"), admin.offsets(name, "end")
-    times = admin.offsets(name, where) if isinstance(where, datetime) else {}
+) -> "tuple[dict[TopicPartition, Cut], list[int]]":
+    """Of each partition where it begins now, and where it will; those that are not served.  Raises
+    Failure."""
+    from segbroker.client import TopicPartition
+
+    starts = admin.offsets(name, "start", only_served=True)
+    ends = admin.offsets(name, "end", only_served=True)
+    times = {}
+    if isinstance(where, datetime):
+        times = admin.offsets(name, where, only_served=True)
     cuts = {}
-    for tp, start in starts.items():
-        if partition is not None and tp.partition != partition:
+    missing = []
+    for number in range(len(admin.describe_topic(name).partitions)):
+        if partition is not None and number != partition:
             continue
+        tp = TopicPartition(name, number)
+        if tp not in ends or tp not in starts or (isinstance(where, datetime) and tp not in times):
+            missing.append(number)
+            continue
+        start = starts[tp]
         end = ends[tp].offset
         before = end
         if isinstance(where, int):
@@ -111,10 +129,10 @@ def _cuts(
         elif isinstance(where, datetime) and times[tp].offset >= 0:
             before = times[tp].offset
         cuts[tp] = Cut(start.offset, min(max(before, start.offset), end))
-    if not cuts:
+    if not cuts and not missing:
         raise Failure(
             f"topic {name!r} has no partition {partition}",
             ExitCode.NOT_FOUND,
             f"segbroker topic describe {name} shows its partitions",
         )
-    return cuts
+    return cuts, missing

@@ -17,7 +17,7 @@ it took: what is pending and what is left over of a topic goes first.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from random import Random
 from uuid import UUID
@@ -307,8 +307,10 @@ class Accumulator(Batches):
         partition_count: int,
         error: SegbrokerError | None,
         topic_id: UUID = ZERO_UUID,
+        leaderless: Collection[int] = (),
     ) -> None:
-        """The cluster view says how many partitions a topic has, or why it has none."""
+        """The cluster view says how many partitions a topic has, or why it has none; and to which
+        of them nothing can be sent for now."""
         state = self.topics.get(topic)
         if state is None:
             return
@@ -322,6 +324,9 @@ class Accumulator(Batches):
                 state.fits_bytes = FRAME_SIZE_MAX
             # Else never fewer: keys of a moment ago must not change their order.
             state.partition_count = max(partition_count, state.partition_count)
+        state.leaderless = leaderless
+        if state.sticky is not None and state.sticky.partition in leaderless:
+            state.sticky = None
         state.error = None if state.partition_count else error
         if state.partition_count and topic not in self.inboxes and self.error is None:
             self.inboxes[topic] = Inbox(topic, self.settle, self._delivery)

@@ -161,13 +161,17 @@ class Admin:
         return self._driver.call(administration.delete_records(self._engine, offsets))
 
     def offsets(
-        self, topic: str, at: str | int | datetime = "end"
+        self, topic: str, at: str | int | datetime = "end", *, only_served: bool = False
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """Of each partition the "start", the "end", or the first record at a time (ms, datetime).
 
-        A time later than every record gives offset -1.
+        A time later than every record gives offset -1.  A partition that is not served, for its
+        disk failed, is left out with `only_served`.  Else raises LeaderNotAvailable, StorageFailed,
+        PolicyViolation (it is damaged and on.corruption=refuse).
         """
-        return self._driver.call(administration.offsets(self._engine, topic, at))
+        return self._driver.call(
+            administration.offsets(self._engine, topic, at, only_served=only_served)
+        )
 
     def cleanings(self, topic: str) -> dict[TopicPartition, Cleaning]:
         """How far the partitions of a compacted topic are cleaned; segbroker's own question."""

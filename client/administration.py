@@ -40,8 +40,14 @@ from segbroker.protocol.messages_core import (
 
 from .asking import change, look
 from .engine import Ask, AskAll, Call, Engine
-from .errors import SegbrokerError, UnknownTopicOrPartition, check_code
-from .lookups import END_TIME, START_TIME, look_up, topics_known
+from .errors import (
+    BrokerError,
+    LeaderNotAvailable,
+    SegbrokerError,
+    UnknownTopicOrPartition,
+    check_code,
+)
+from .lookups import END_TIME, NOBODY, START_TIME, look_up, topics_known
 from .records import ByPartition, OffsetAndTimestamp, TopicPartition, as_partition
 from .starting import to_ms
 
@@ -275,7 +281,9 @@ def delete_records(engine: Engine, offsets: ByPartition[int]) -> Call[dict[Topic
     for tp, offset in wanted.items():
         leader = engine.cluster.leader(*tp)
         if leader is None:
-            raise UnknownTopicOrPartition(f"{tp.topic}-{tp.partition} has no leader")
+            if tp.partition in range(engine.cluster.topics[tp.topic].partition_count):
+                raise LeaderNotAvailable(f"{tp.topic}-{tp.partition}: {NOBODY}")
+            raise UnknownTopicOrPartition(f"there is no {tp.topic}-{tp.partition}")
         by_leader.setdefault(leader, {}).setdefault(tp.topic, []).append(
             DeleteRecordsRequestPartition(partition_index=tp.partition, offset=offset)
         )
@@ -309,11 +317,12 @@ def delete_records(engine: Engine, offsets: ByPartition[int]) -> Call[dict[Topic
 
 
 def offsets(
-    engine: Engine, topic: str, at: str | int | datetime
+    engine: Engine, topic: str, at: str | int | datetime, *, only_served: bool
 ) -> Call[dict[TopicPartition, OffsetAndTimestamp]]:
     """Of every partition of a topic: the start, the end, or the first record at a time (ms).
 
-    A time later than every record gives offset -1.
+    A time later than every record gives offset -1.  `only_served`: what is not served is left out,
+    else it is raised.
     """
     match at:
         case "start":
@@ -328,8 +337,15 @@ def offsets(
             raise ValueError(f"at={at!r} is not 'start', 'end', a time in ms or a datetime")
     (view,) = yield from topics_known(engine, [topic])
     wanted = {TopicPartition(topic, number): time for number in range(view.partition_count)}
-    found = yield from look_up(engine, wanted, isolation_level=0, waits_for_disks=False)
-    return {tp: OffsetAndTimestamp(found[tp].offset, found[tp].timestamp_ms) for tp in wanted}
+    unserved: dict[TopicPartition, BrokerError] = {}
+    found = yield from look_up(engine, wanted, isolation_level=0, unserved=unserved)
+    if unserved and not only_served:
+        raise next(iter(unserved.values()))
+    return {
+        tp: OffsetAndTimestamp(found[tp].offset, found[tp].timestamp_ms)
+        for tp in wanted
+        if tp in found
+    }
 
 
 def describe_cluster(engine: Engine) -> Call[ClusterDescription]:

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from segbroker.protocol.fields import ZERO_UUID
 
+from .errors import SegbrokerError
 from .records import Gap, TopicPartition
 from .starting import Start
 
@@ -49,6 +50,7 @@ class PartitionState:
         "topic_id",
         "tp",
         "unknown_count",
+        "unserved",
     )
 
     def __init__(self, tp: TopicPartition, start: Start) -> None:
@@ -80,6 +82,8 @@ class PartitionState:
         self.failures = 0
         self.failing_since_ms = 0
         self.unknown_count = 0
+        # Why nobody serves it, as was said last.
+        self.unserved: SegbrokerError | None = None
         self.backoff_until_ms = 0
         # The topic that is read; another id under the same name is another topic.
         self.topic_id: UUID = ZERO_UUID

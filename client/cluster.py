@@ -34,6 +34,7 @@ from segbroker.protocol.messages_core import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
+    MetadataResponsePartition,
     MetadataResponseTopic,
 )
 
@@ -70,6 +71,8 @@ class TopicView:
     topic_id: UUID = ZERO_UUID
     leaders: list[int] = field(default_factory=list)
     leader_epochs: list[int] = field(default_factory=list)
+    # Those that nobody can lead for now: all brokers that have them are away, or their disks are.
+    unserved: frozenset[int] = frozenset()
     error: SegbrokerError | None = None
     # Looks at a topic that is not there, since it was last wanted.
     looks: int = 0
@@ -96,6 +99,16 @@ class TopicView:
             for partition in row.partitions:
                 self.leaders[partition.partition_index] = partition.leader_id
                 self.leader_epochs[partition.partition_index] = partition.leader_epoch
+            self.unserved = frozenset(
+                partition.partition_index for partition in row.partitions if _is_unserved(partition)
+            )
+
+    @property
+    def leaderless(self) -> frozenset[int]:
+        """The partitions that nobody leads, as far as is known."""
+        if -1 not in self.leaders:
+            return frozenset()
+        return frozenset(number for number, leader in enumerate(self.leaders) if leader < 0)
 
     @property
     def is_settled(self) -> bool:
@@ -203,6 +216,11 @@ class Cluster:
             return None
         leader = view.leaders[partition]
         return leader if leader in self.brokers else None
+
+    def is_unserved(self, topic: str, partition: int) -> bool:
+        """Whether the cluster says that nobody can lead the partition for now."""
+        view = self.topics.get(topic)
+        return view is not None and partition in view.unserved
 
     def leader_epoch(self, topic: str, partition: int) -> int:
         view = self.topics.get(topic)
@@ -365,6 +383,14 @@ class Cluster:
                 done.resolve(None)
             else:
                 done.fail(error)
+
+
+def _is_unserved(row: MetadataResponsePartition) -> bool:
+    return (
+        row.leader_id < 0
+        and bool(row.offline_replicas)
+        and (set(row.replica_nodes) <= set(row.offline_replicas))
+    )
 
 
 def _checked(reply: MetadataResponse) -> Reply:

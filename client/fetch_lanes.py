@@ -15,15 +15,18 @@ from typing import TypeAlias
 
 from .assigned import PartitionState
 from .engine import Engine
+from .errors import LeaderNotAvailable, SegbrokerError
 from .fetch_replies import Asked, Fail
 from .fetch_session import FetchSession
 from .log_changes import LogChanges
+from .lookups import NOBODY
 from .network import FETCH, Node
 from .prefetched import Prefetched
 from .records import TopicPartition
 from .settings import ConsumerSettings
 from .spoken import Reply
 
+NotServed: TypeAlias = Callable[[PartitionState, int, SegbrokerError], None]
 Take: TypeAlias = Callable[[dict[TopicPartition, Asked], Reply | None, int], None]
 
 # How long a fetch may wait at the broker while another partition is left out of it.
@@ -45,8 +48,10 @@ class FetchLanes:
         isolation_level: int,
         take: Take,
         fail: Fail,
+        not_served: NotServed,
     ) -> None:
-        """states: what is read, now and later.  take: what a fetch asked, what came, and when."""
+        """states: what is read, now and later.  take: what a fetch asked, what came, and when.
+        not_served: told of a partition that nobody leads, each time it would be asked for."""
         self._engine = engine
         self._settings = settings
         self._states = states
@@ -56,6 +61,7 @@ class FetchLanes:
         self._isolation_level = isolation_level
         self._take = take
         self._fail = fail
+        self._not_served = not_served
         self._claimed: dict[int, int] = {}
         self._sessions: dict[int, FetchSession] = {}
         # Since when something is wanted and nobody has answered.
@@ -94,6 +100,15 @@ class FetchLanes:
                 continue
             if self._stop_at_end and state.stop_offset is None:
                 continue
+            if leader is None and self._engine.cluster.is_unserved(*state.tp):
+                # The view is asked for anew as long as it says so.
+                if now_ms >= state.backoff_until_ms:
+                    where = f"{state.tp.topic}-{state.tp.partition}"
+                    self._not_served(
+                        state, now_ms, LeaderNotAvailable(f"fetch of {where}: {NOBODY}")
+                    )
+                continue
+            state.unserved = None
             epoch = self._engine.cluster.leader_epoch(*state.tp)
             if epoch > state.checked_epoch:
                 if 0 <= state.epoch < epoch:

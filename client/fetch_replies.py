@@ -41,6 +41,8 @@ LEADER_CODES = frozenset(
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.REPLICA_NOT_AVAILABLE,
+        # Its disk failed: another broker may lead it by now, or nobody.
+        ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
 

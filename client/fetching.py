@@ -38,7 +38,13 @@ from .backoff import Backoff
 from .completion import Completion
 from .consumed import ConsumedBatch
 from .engine import Engine
-from .errors import CorruptBatch, PeerError, SegbrokerError, UnknownTopicOrPartition
+from .errors import (
+    BrokerError,
+    CorruptBatch,
+    PeerError,
+    SegbrokerError,
+    UnknownTopicOrPartition,
+)
 from .fetch_lanes import FetchLanes
 from .fetch_replies import Asked, FetchReplies
 from .log_changes import LogChanges, bug
@@ -104,6 +110,7 @@ class Fetching:
             isolation_level=self.isolation_level,
             take=self._take,
             fail=self.fail,
+            not_served=self._not_served,
         )
         self._changed: Completion[None] | None = None
         self._random = random
@@ -239,6 +246,8 @@ class Fetching:
             return
         self._resolve_starts(now_ms)
         self._lanes.step(now_ms)
+        if self.stop_at_end:
+            self._tell_unserved()
 
     def next_wake_ms(self) -> int | None:
         wakes = [
@@ -400,12 +409,19 @@ class Fetching:
                 call = self.engine.call(question, now_ms)
                 call.on_done(partial(self._starts_found, call, generations))
 
-    def _starts_found(self, call: Completion[None], generations: dict[PartitionState, int]) -> None:
+    def _starts_found(
+        self,
+        call: Completion[dict[TopicPartition, BrokerError]],
+        generations: dict[PartitionState, int],
+    ) -> None:
+        unserved = {} if call.error is not None else call.result()
         for state, generation in generations.items():
             if state.generation == generation:
                 state.resolving = False
                 if call.error is not None:
                     self._hold(state, self._now_ms)
+                elif (why := unserved.get(state.tp)) is not None:
+                    self._not_served(state, self._now_ms, why)
         if call.error is not None:
             error = call.error
             self.fail(error if isinstance(error, SegbrokerError) else bug(error))
@@ -416,6 +432,29 @@ class Fetching:
                 self._changes.out_of_range(state, self._now_ms)
         self.notify()
         self._wake_by(0)
+
+    def _not_served(self, state: PartitionState, now_ms: int, why: SegbrokerError) -> None:
+        """Try it again later; the others go on.  A bounded reading ends with `why`."""
+        state.unserved = why
+        self._hold(state, now_ms, why if why.retryable else None)
+        if not why.retryable and not self.stop_at_end:
+            self.fail(why, state)
+
+    def _tell_unserved(self) -> None:
+        """A bounded reading has come to the end of all that is served: the caller hears why the
+        rest is not."""
+        if self.prefetched.ready or self.prefetched.errors or self._undiscovered():
+            return
+        left = [state for state in self.states.values() if not state.at_stop]
+        whys = [state.unserved for state in left if state.unserved is not None]
+        if not whys or len(whys) < len(left):
+            return
+        for state in left:
+            state.unserved = None  # said once, until it is tried again
+        error = whys[0]
+        if len(whys) > 1:
+            error = type(error)(f"{error}; and {len(whys) - 1} more")
+        self.fail(error)
 
     def _hold(self, state: PartitionState, now_ms: int, why: SegbrokerError | None = None) -> None:
         """Keep it back for a while; the caller hears `why` when that has gone on for long."""

@@ -3,6 +3,10 @@
 A call (see engine): grouped by leader, asked in parallel, retried for the partitions whose leader
 moved, until the deadline of the call.  A topic or partition that the cluster does not have is an
 error after a few looks, not a wait: waiting would hide a typing mistake.
+
+A partition is not served when the cluster says that nobody can lead it (its only disk failed), or
+its leader says that its disk failed, or that it refuses what is damaged, a few times in a row.  It
+must not hold up the others: who asks says whether it is waited for or told apart.
 """
 
 from collections.abc import Collection, Mapping
@@ -20,7 +24,10 @@ from .backoff import Backoff
 from .cluster import TopicView
 from .engine import Ask, AskAll, Call, Engine, Pause, Refresh
 from .errors import (
+    BrokerError,
+    LeaderNotAvailable,
     PeerError,
+    PolicyViolation,
     SegbrokerError,
     StorageFailed,
     UnknownTopicOrPartition,
@@ -28,9 +35,12 @@ from .errors import (
 )
 from .records import TopicPartition
 
-# An admin's question ends when so many answers in a row have failed for the disk of a partition
-# alone: who has another replica has another leader by then.
-STORAGE_FAILURES_MAX = 4
+# So many looks in a row at which nothing was missing but what is not served: who has another
+# replica has another leader by then.  The cluster's own word counts twice.
+UNSERVED_LOOKS = 4
+# What a leader says of a partition that it does not serve.
+UNSERVED = (StorageFailed, PolicyViolation)
+NOBODY = "no broker serves the partition for now"
 # The two times that ListOffsets takes for "end" and "start".
 END_TIME = -1
 START_TIME = -2
@@ -47,20 +57,21 @@ def look_up(
     times: Mapping[TopicPartition, int],
     *,
     isolation_level: int,
-    waits_for_disks: bool = True,
+    unserved: dict[TopicPartition, BrokerError] | None = None,
 ) -> Call[dict[TopicPartition, FoundOffset]]:
     """For each partition the first offset at or after its time (ms), or END_TIME, START_TIME.
 
-    An offset of -1 means that no record is that young.  Not `waits_for_disks`: raises StorageFailed
-    after a few looks, where that is all that is wrong.
+    An offset of -1 means that no record is that young.  What is not served is put into `unserved`,
+    with why, and is missing in the answer; None: it is waited for.
     """
     found: dict[TopicPartition, FoundOffset] = {}
-    storage_failures = 0
+    unserved_looks = 0
     backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
     while True:
         views = yield from topics_known(engine, {tp.topic for tp in times})
         counts = {view.name: view.partition_count for view in views}
         by_leader: dict[int, dict[TopicPartition, int]] = {}
+        failed: dict[TopicPartition, BrokerError] = {}
         for tp, time in times.items():
             if tp in found:
                 continue
@@ -71,6 +82,8 @@ def look_up(
             leader = engine.cluster.leader(*tp)
             if leader is not None:
                 by_leader.setdefault(leader, {})[tp] = time
+            elif engine.cluster.is_unserved(*tp):
+                failed[tp] = LeaderNotAvailable(f"offsets of {tp.topic}-{tp.partition}: {NOBODY}")
         asks = [
             Ask(_request(wanted, engine, isolation_level), to=leader)
             for leader, wanted in by_leader.items()
@@ -95,18 +108,25 @@ def look_up(
                     if row.error_code == ErrorCode.NONE:
                         found[tp] = FoundOffset(row.offset, row.timestamp, row.leader_epoch)
                         continue
-                    error = broker_error(row.error_code, f"offsets of {tp.topic}-{tp.partition}")
-                    if not error.retryable:
-                        raise error
+                    refusal = broker_error(row.error_code, f"offsets of {tp.topic}-{tp.partition}")
+                    if isinstance(refusal, UNSERVED) and (
+                        unserved is not None or refusal.retryable
+                    ):
+                        failed[tp] = refusal
+                    elif not refusal.retryable:
+                        raise refusal
+                    error = refusal
         if len(found) == len(times):
             return found
         if error is None and asks:
             missing = next(tp for tp in times if tp not in found)
             error = PeerError(f"a broker says nothing of {missing.topic}-{missing.partition}")
-        storage_failures = storage_failures + 1 if isinstance(error, StorageFailed) else 0
-        if error is not None and storage_failures >= STORAGE_FAILURES_MAX and not waits_for_disks:
-            raise error
-        yield Pause(backoff.next_delay_ms(), error)
+        is_rest = len(found) + len(failed) == len(times)
+        unserved_looks = unserved_looks + (1 if asks else 2) if is_rest else 0
+        if unserved is not None and unserved_looks >= UNSERVED_LOOKS:
+            unserved.update(failed)
+            return found
+        yield Pause(backoff.next_delay_ms(), error or next(iter(failed.values()), None))
         yield Refresh()
 
 

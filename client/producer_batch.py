@@ -10,7 +10,7 @@ side).  A shell can wait for a batch as for a Completion.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from uuid import UUID
 
@@ -277,6 +277,7 @@ class TopicQueue:
         "error",
         "fits_bytes",
         "known",
+        "leaderless",
         "name",
         "partition_count",
         "partitions",
@@ -293,6 +294,8 @@ class TopicQueue:
         self.beyond: dict[int, Completion[None]] = {}
         self.topic_id: UUID = ZERO_UUID
         self.partitions: dict[int, PartitionQueue] = {}
+        # To these nothing can be sent for now: what has no key goes elsewhere.
+        self.leaderless: Collection[int] = ()
         self.sticky: PartitionQueue | None = None
         self.error: SegbrokerError | None = None
         # Half of the smallest batch that was too large for the broker: later ones are no larger.

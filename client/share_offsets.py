@@ -7,6 +7,7 @@ where it stands, while it has no members.
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_share_groups import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -27,11 +28,14 @@ from .errors import check_code
 from .group_offsets import as_offsets
 from .records import ByPartition, TopicPartition
 
+NOT_SERVED = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.POLICY_VIOLATION)
+
 
 class ShareOffset(NamedTuple):
     """Where a share group stands in a partition: the first record that it is not done with.
 
-    lag: records that it is not done with; None: the broker does not say.
+    lag: records that it is not done with; None: the broker does not say, or does not serve the
+    partition.
     """
 
     offset: int
@@ -52,7 +56,8 @@ def share_offsets(engine: Engine, group_id: str) -> Call[dict[TopicPartition, Sh
     for topic in group.topics:
         for row in topic.partitions:
             about = f"share group {group_id!r} in {topic.topic_name}-{row.partition_index}"
-            check_code(row.error_code, about, row.error_message)
+            if row.error_code not in NOT_SERVED:  # where it stands is told all the same
+                check_code(row.error_code, about, row.error_message)
             if row.start_offset >= 0:
                 lag = row.lag if row.lag >= 0 else None
                 place = TopicPartition(topic.topic_name, row.partition_index)

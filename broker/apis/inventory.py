@@ -40,7 +40,7 @@ from ..call import Call
 from ..core import Core
 from ..loop.pace import Pace
 from .config_admin import BROKER, BROKER_LOGGER, GROUP, TOPIC
-from .metadata import TOPIC_OPERATIONS
+from .metadata import NO_LEADER, TOPIC_OPERATIONS
 from .placement import log_dir
 
 PARTITIONS_MAX: Final = 2_000
@@ -106,13 +106,13 @@ def _described(
         partitions=[
             DescribeTopicPartitionsResponsePartition(
                 partition_index=index,
-                leader_id=node,
+                leader_id=NO_LEADER if core.topics.is_unserved(meta.name, index) else node,
                 leader_epoch=core.topics.leader_epoch(meta, index),
                 replica_nodes=[node],
                 isr_nodes=[node],
                 eligible_leader_replicas=[],  # never null: Java streams it
                 last_known_elr=[],
-                offline_replicas=[],
+                offline_replicas=[node] if core.topics.is_unserved(meta.name, index) else [],
             )
             for index in page
         ],

@@ -1,4 +1,4 @@
-"""Metadata: which topics there are, who leads them (always we) and where we are.
+"""Metadata: which topics there are, who leads them (we, or nobody) and where we are.
 
 | topics asked       | v0    | v1 and later                                      |
 |--------------------|-------|---------------------------------------------------|
@@ -8,6 +8,10 @@
 | by topic id (v10+) | those; never created                                    |
 
 Those of one request are created together: a program that names thousands waits for few syncs.
+
+A partition that is known not to be served (`Topics.is_unserved`) has no leader, as one in a log
+directory that failed has none in Kafka: LEADER_NOT_AVAILABLE, its replica is offline.  Clients go
+on with the others and ask again; that it is tried again is a chore's work (chores.py).
 
 Asking for one of Kafka's own topics (__consumer_offsets) creates none: INVALID_TOPIC_EXCEPTION,
 which a consumer says at once, for what it would wait for is not kept in a topic here.
@@ -54,6 +58,7 @@ from ..peers.peer import Peer
 CLUSTER_OPERATIONS: Final = sum(1 << n for n in (5, 7, 8, 9, 10, 11, 12))
 TOPIC_OPERATIONS: Final = sum(1 << n for n in (3, 4, 5, 6, 7, 8, 10, 11))
 NOT_ASKED: Final = -(2**31)
+NO_LEADER: Final = -1
 
 
 # Where Kafka keeps its own state; who reads them wants that, and not an empty topic of the name.
@@ -199,6 +204,16 @@ def _topic(core: Core, meta: TopicMeta) -> MetadataResponseTopic:
                 leader_epoch=core.topics.leader_epoch(meta, index),
                 replica_nodes=[node],
                 isr_nodes=[node],
+            )
+            if not core.topics.is_unserved(meta.name, index)
+            else MetadataResponsePartition(
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=NO_LEADER,
+                leader_epoch=core.topics.leader_epoch(meta, index),
+                replica_nodes=[node],
+                isr_nodes=[node],
+                offline_replicas=[node],
             )
             for index in range(meta.partitions)
         ],

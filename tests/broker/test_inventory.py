@@ -281,6 +281,7 @@ async def test_a_replica_moves_to_the_directory_where_it_is_and_nowhere_else(ver
                     (here.results[0].log_dir, "t"),
                     (here.results[0].log_dir, "nowhere"),
                     ("/elsewhere", "t"),
+                    (here.results[0].log_dir, "x" * 249),
                 )
             ]
         )
@@ -291,6 +292,7 @@ async def test_a_replica_moves_to_the_directory_where_it_is_and_nowhere_else(ver
         assert found == {
             "t": [0, ErrorCode.LOG_DIR_NOT_FOUND],
             "nowhere": [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
+            "x" * 249: [ErrorCode.INVALID_TOPIC_EXCEPTION],
         }
 
 

@@ -6,8 +6,13 @@ import pytest
 import trio
 import trio.testing
 
+from segbroker.broker import chores
 from segbroker.broker.partitions.topics import OPENING_AT_ONCE
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_admin import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
 from segbroker.protocol.messages_core import (
     FetchRequest,
     FetchRequestPartition,
@@ -17,7 +22,15 @@ from segbroker.protocol.messages_core import (
     ListOffsetsRequestPartition,
     ListOffsetsRequestTopic,
     ListOffsetsResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
     ProduceResponse,
+)
+from segbroker.protocol.messages_placement import (
+    ElectLeadersRequest,
+    ElectLeadersRequestTopic,
+    ElectLeadersResponse,
 )
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import StorageError
@@ -30,6 +43,7 @@ from .conftest import Events, serving
 
 COUNT = 3 * OPENING_AT_ONCE
 DAMAGED = 5
+NOT_OPENED = "partition_not_opened"
 
 
 async def test_one_that_cannot_be_opened_is_told_and_the_others_are_served(events: Events) -> None:
@@ -114,7 +128,9 @@ async def test_who_waits_for_an_opening_that_fails_fails_with_it(events: Events)
         assert len(events.named("partition_not_opened")) == 1
 
 
-async def test_a_partition_without_its_directory_fails_as_a_disk_does_until_it_is_back() -> None:
+async def test_a_partition_without_its_directory_fails_as_a_disk_does_until_it_is_back(
+    events: Events,
+) -> None:
     disk = MemoryStorage()
     async with serving(storage=disk) as broker, connect(broker.address) as client:
         await client.create("t", partitions=2)
@@ -133,6 +149,25 @@ async def test_a_partition_without_its_directory_fails_as_a_disk_does_until_it_i
         disk.rename(away, folder)
         assert (await client.produce("t", b"second", partition=1)).base_offset == 1
         assert values(await client.fetch("t", 0, partition=1)) == [b"first", b"second"]
+        # Told once, however often it is asked for, and when it is there again.
+        assert [event["partition"] for event in events.named("partition_not_opened")] == [1]
+        assert [event["partition"] for event in events.named("partition_opened_again")] == [1]
+
+
+async def test_a_partition_that_fails_in_another_way_is_told_again(events: Events) -> None:
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t", on_corruption="refuse")
+        await client.produce("t", b"first")
+    flip(disk, "/data/topics/t/partition_0/t_partition_0_segment_0.log", 64)
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        for _ in range(2):
+            await client.fetch("t", 0)
+        disk.rename("/data/topics/t/partition_0", "/data/topics/t/away")
+        for _ in range(2):
+            await client.fetch("t", 0)
+        told = events.named("partition_not_opened")
+        assert ["damaged" in event["error"] for event in told] == [True, False]
 
 
 @pytest.mark.parametrize("damaged", [{DAMAGED}, set(range(COUNT))])
@@ -172,3 +207,71 @@ async def test_partitions_of_requests_that_wait_behind_each_other_are_opened_tog
         # What cannot be opened is tried again for its own request, and for no other.
         assert sum(asked) <= COUNT + len(damaged)
         assert len(asked) < COUNT + len(damaged)
+
+
+async def test_a_partition_that_is_not_served_has_no_leader_until_it_is(
+    events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chores, "REOPEN_LOOK_S", 0.001)
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t", partitions=3)
+        await client.create("gone")
+        await client.produce("t", b"first", partition=1)
+    folder, away = "/data/topics/t/partition_1", "/data/topics/t/away"
+    disk.rename(folder, away)
+    disk.rename("/data/topics/gone", "/data/away")
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+
+        async def leaders() -> dict[str, list[tuple[int, int, list[int]]]]:
+            reply = await client.ask(MetadataRequest(topics=None), MetadataResponse, 12)
+            assert all(one.replica_nodes == [1] for row in reply.topics for one in row.partitions)
+            return {
+                str(topic.name): [
+                    (one.error_code, one.leader_id, one.offline_replicas)
+                    for one in topic.partitions
+                ]
+                for topic in reply.topics
+            }
+
+        # The start has seen it: nobody has to ask for the partition first.
+        lost: tuple[int, int, list[int]] = (ErrorCode.LEADER_NOT_AVAILABLE, -1, [1])
+        served: tuple[int, int, list[int]] = (ErrorCode.NONE, 1, [])
+        assert await leaders() == {"t": [served, lost, served], "gone": [lost]}
+        asked = DescribeTopicPartitionsRequest(topics=[], cursor=None)
+        pages = await client.ask(asked, DescribeTopicPartitionsResponse, 0)
+        assert {
+            topic.name: [(one.leader_id, one.offline_replicas) for one in topic.partitions]
+            for topic in pages.topics
+        } == {"t": [(1, []), (-1, [1]), (1, [])], "gone": [(-1, [1])]}
+        elected = ElectLeadersRequest(
+            election_type=0,
+            topic_partitions=[ElectLeadersRequestTopic(topic="t", partitions=[0, 1])],
+            timeout_ms=1_000,
+        )
+        reply = await client.ask(elected, ElectLeadersResponse, 2)
+        assert [row.error_code for row in reply.replica_election_results[0].partition_result] == [
+            ErrorCode.ELECTION_NOT_NEEDED,
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ]
+        disk.rename(away, folder)
+        with trio.fail_after(60):
+            while (await leaders())["t"] != [served] * 3:
+                pass
+        assert values(await client.fetch("t", 0, partition=1)) == [b"first"]
+        assert [event["topic"] for event in events.named("partition_opened_again")] == ["t"]
+        told = [(event["topic"], event["partition"]) for event in events.named(NOT_OPENED)]
+        assert told == [("gone", 0), ("t", 1)], "once, however often it was tried"
+
+
+async def test_of_what_is_refused_for_damage_the_same_is_told() -> None:
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t", partitions=2, on_corruption="refuse")
+        await client.produce("t", b"first")
+    flip(disk, "/data/topics/t/partition_0/t_partition_0_segment_0.log", 64)
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        assert (await client.fetch("t", 0)).error_code == ErrorCode.POLICY_VIOLATION
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+        reply = await client.ask(asked, MetadataResponse, 12)
+        assert [one.leader_id for one in reply.topics[0].partitions] == [-1, 1]

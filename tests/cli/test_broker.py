@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from segbroker.cli.exit_codes import ExitCode
+from segbroker.client import Admin
+from segbroker.client.errors import LeaderNotAvailable
 
 from ..support.daemon import running, start
 from .conftest import in_process, segbroker
@@ -132,13 +134,44 @@ def test_a_partition_that_cannot_be_opened_needs_a_look(tmp_path: Path) -> None:
         assert lines[2].startswith("  partition 1 of topic 'flights' is not served: ")
         assert lines[2].endswith("the partition's directory is missing")
         segbroker("topic", "create", "trains", "--partitions", "3", *words)
-        listed = in_process("topic", "list", "--long", *words)
-        assert [line.split()[:2] for line in listed.stdout.decode().splitlines()[1:]] == [
-            ["trains", "3"]
-        ], "the others are listed"
-        assert b"offsets of flights-1: The disk failed" in listed.stderr
-        assert b"segbroker broker status" in listed.stderr
-        assert listed.returncode == ExitCode.REFUSED, "soon, not when its time is over"
+        told = b"Error: partition 1 of topic 'flights' is not served: "
+
+        def asked(*words_of_it: str) -> list[list[str]]:
+            """The rows; the exit code and the reason are those of a partition that is not served:
+            soon, not when its time is over."""
+            found = in_process(*words_of_it, *words)
+            assert told in found.stderr
+            assert b"the partition's directory is missing\nHint: segbroker broker" in found.stderr
+            assert found.returncode == ExitCode.REFUSED
+            return [line.split() for line in found.stdout.decode().splitlines()]
+
+        sent = segbroker("produce", "flights", *words, stdin=b"1\n2\n3\n")
+        assert sent.returncode == ExitCode.OK, "what has no key goes to the others"
+        with Admin(daemon.address) as admin:
+            admin.commit("billing", {("flights", 0): 1, ("flights", 1): 0})
+            assert admin.offsets("flights", only_served=True).keys() == {("flights", 0)}
+            with pytest.raises(LeaderNotAvailable, match="no broker serves the partition for now"):
+                admin.offsets("flights")
+            with pytest.raises(LeaderNotAvailable, match="no broker serves the partition for now"):
+                admin.delete_records({("flights", 1): 1})
+        assert [row[:3] for row in asked("topic", "list", "--long")[1:]] == [
+            ["flights", "2", "3+?"],
+            ["trains", "3", "0"],
+        ]
+        described = asked("topic", "describe", "flights")
+        assert ["0", "0", "3", "3"] in described
+        assert ["1", "?", "?", "?"] in described
+        assert [row[0] for row in asked("group", "list", "--long")[1:]] == ["billing"]
+        described = asked("group", "describe", "billing")
+        assert described[3][:5] == ["flights", "0", "1", "3", "2"]
+        assert described[4][:5] == ["flights", "1", "0", "?", "?"]
+        trimmed = asked("topic", "trim", "flights", "--before", "1", "--yes")
+        assert trimmed[1:] == [["0", "1", "1"]], "what can be trimmed is"
+        assert not asked("topic", "trim", "flights", "--before", "1", "-p", "1", "--yes")
+        read = in_process("consume", "flights", "-e", *words)
+        assert read.stdout == b"2\n3\n", "all that there is, and then the reason"
+        assert b"-1: no broker serves the partition for now" in read.stderr
+        assert read.returncode == ExitCode.REFUSED
         (tmp_path / "gone").rename(tmp_path / "data/topics/flights/partition_1")
         sent = segbroker("produce", "flights", "-p", "1", *words, stdin=b"value\n")
         assert sent.returncode == ExitCode.OK

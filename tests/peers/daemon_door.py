@@ -70,6 +70,10 @@ ROUNDS: Final = (
     "transaction.remove.expired.transaction.cleanup.interval.ms",
 )
 
+# A connection may be silent for as long before its first request as behind it, as in Kafka: tests
+# open some and use them one after the other.
+KAFKAS_IDLE_MS: Final = 600_000
+
 
 def settings(properties: Mapping[str, str]) -> dict[str, int | bool | str]:
     """Our settings that these of Kafka's stand for, by our names, as near as ours allow."""
@@ -165,6 +169,7 @@ class Door:
                 f"{name}:{protocol}" for name, protocol in listeners.items()
             ),
             "broker_id": int(broker["node"]),
+            "handshake_timeout_ms": KAFKAS_IDLE_MS,
             "advertised_listeners": ",".join(
                 f"{name}://localhost:{port}" for name, port in fronts.items()
             ),
