@@ -11,6 +11,7 @@ loop (measured: SocketStream costs 1.6 to 4 times as much).
 State changes only in `pump` and in what sockets bring, never across an await; so no lock.
 """
 
+import asyncio
 from math import inf
 from ssl import SSLContext
 from types import TracebackType
@@ -42,6 +43,8 @@ class AsyncDriver:
         self._engine: Engine | None = None
         self._context: SSLContext | None = None
         self._tasks: TaskGroup | None = None
+        # Of asyncio: who goes on after its end is told so, as no task does anything there.
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._kick = anyio.Event()
         self._asleep_until_ms: float = -inf
         self._transports: dict[Connection, Transport] = {}
@@ -51,7 +54,12 @@ class AsyncDriver:
     def engine(self) -> Engine:
         if self._engine is None or self._tasks is None:
             raise ClosedError("not open: use it inside its `async with` block")
+        self._check_loop()
         return self._engine
+
+    def _check_loop(self) -> None:
+        if self._loop is not None and self._loop.is_closed():
+            raise ClosedError("the event loop that it was opened in has ended: open one in each")
 
     @property
     def is_open(self) -> bool:
@@ -70,6 +78,10 @@ class AsyncDriver:
         self._context = tls_context(engine.settings)
         reaching = Reaching(engine)
         self._engine = engine
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:  # trio's, which does not end before this
+            self._loop = None
         tasks = anyio.create_task_group()
         await tasks.__aenter__()
         self._tasks = tasks
@@ -98,6 +110,11 @@ class AsyncDriver:
             return
         assert self._engine is not None
         self._engine.close(now_ms())
+        if self._loop is not None and self._loop.is_closed():
+            for transport in self._transports.values():
+                transport.close()
+            self._transports.clear()
+            return  # the tasks ended with their loop
         self._apply_closed(self._engine)
         for transport in self._transports.values():
             self._close(transport)
@@ -109,8 +126,10 @@ class AsyncDriver:
             await tasks.__aexit__(None, None, None)
 
     def wake_by(self, at_ms: int) -> None:
-        """Have the timer task look at `at_ms` at the latest."""
+        """Have the timer task look at `at_ms` at the latest.  Raises ClosedError where its loop
+        has ended."""
         if at_ms < self._asleep_until_ms:
+            self._check_loop()
             self._asleep_until_ms = -inf
             self._kick.set()
 
@@ -182,6 +201,12 @@ class AsyncDriver:
             self.wake_by(wake_ms)
 
     async def _run_timer(self) -> None:
+        try:
+            await self._keep_time()
+        finally:
+            self._asleep_until_ms = inf
+
+    async def _keep_time(self) -> None:
         while True:
             self._kick = anyio.Event()
             self._asleep_until_ms = inf

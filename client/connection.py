@@ -136,9 +136,11 @@ class Connection:
         deadline_ms: int,
         ask_version: int = 4,
         new_login: Callable[[], Login] | None = None,
+        tls: bool = False,
     ) -> None:
         """`deadline_ms` bounds connecting, negotiating and the login; `ask_version` is
-        ApiVersions' own; `new_login` makes a login, None: none is asked for.
+        ApiVersions' own; `new_login` makes a login, None: none is asked for; `tls`: whether it is
+        spoken, for the reasons that errors give.
         """
         self.host = host
         self.port = port
@@ -158,6 +160,7 @@ class Connection:
         self.on_ready: Callable[[int], None] | None = None
         self._client_id = client_id
         self._new_login = new_login
+        self._tls = tls
         self._login: Login | None = None
         # When the session has to be renewed, if ever.
         self.renew_at_ms: int | None = None
@@ -274,11 +277,12 @@ class Connection:
 
         Whoever answered ApiVersions speaks without TLS: then it can only be the login.
         """
-        if self._new_login is not None or self._was_answered:
+        if self._was_answered:
             return ""
-        if self.state is State.NEGOTIATING:
-            return "TLS or a login"
-        if self.state is State.READY and self.in_flight:
+        lacks_login = self._new_login is None
+        if self.state is State.NEGOTIATING and not self._tls:
+            return "TLS or a login" if lacks_login else "TLS"
+        if self.state in (State.NEGOTIATING, State.READY) and self.in_flight and lacks_login:
             return "a login"
         return ""
 

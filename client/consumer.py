@@ -18,11 +18,11 @@ is CorruptBatch.  After an error the consumer can be used further.
 One thread at a time: BusyError for a second one.
 """
 
-import atexit
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from itertools import chain, islice
 from types import TracebackType
 from typing import Any, Generic, Literal, Never, Self, Unpack, overload
@@ -31,6 +31,7 @@ from .assigned import Fetched
 from .clock import now_ms
 from .consumed import ConsumedBatch
 from .errors import SegbrokerError
+from .forgotten import Forgotten
 from .group_events import Listener
 from .group_offsets import CommittedOffset, GroupMetadata
 from .reading import Notice, Reading, check_poll
@@ -140,6 +141,7 @@ class Consumer(Generic[Notice]):
         """
         self._driver = ThreadDriver()
         self._lock = self._driver.lock
+        self._forgotten = Forgotten()
         self._turns = Turns()
         self._reading = Reading(
             bootstrap,
@@ -162,6 +164,9 @@ class Consumer(Generic[Notice]):
     def __enter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
         self._driver.start(self._reading.engine)
+        group = self._reading.group if self._reading.is_member else None
+        goodbye = None if group is None else partial(group.goodbye, patient=True)
+        self._forgotten.opened(self, self._driver, goodbye, GOODBYE_MS)
         return self
 
     def open(self) -> Self:
@@ -171,7 +176,7 @@ class Consumer(Generic[Notice]):
         a forked worker.  Raises as entering the block.
         """
         self.__enter__()
-        atexit.register(self.close)
+        self._forgotten.close_at_exit(self)
         return self
 
     def __exit__(
@@ -185,7 +190,6 @@ class Consumer(Generic[Notice]):
 
     def close(self) -> None:
         """End; in a group commit what was gone past, and leave.  Again: nothing."""
-        atexit.unregister(self.close)
         self._close(is_hurried=False)
 
     def _close(self, *, is_hurried: bool) -> None:
@@ -194,6 +198,7 @@ class Consumer(Generic[Notice]):
                 self._say_goodbye(is_hurried)
         finally:
             self._driver.stop()
+            self._forgotten.closed()
 
     def _say_goodbye(self, is_hurried: bool) -> None:
         group = self._reading.group

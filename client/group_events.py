@@ -24,7 +24,7 @@ Listener = Callable[[list[TopicPartition]], Any]
 class Event:
     """Something that the caller has to be told: with which callback, and what comes after it."""
 
-    __slots__ = ("after", "listener", "partitions", "waits_for")
+    __slots__ = ("after", "listener", "partitions", "until_ms", "waits_for")
 
     def __init__(
         self,
@@ -32,12 +32,15 @@ class Event:
         partitions: Iterable[TopicPartition],
         after: Callable[[], object],
         waits_for: Iterable[TopicPartition] = (),
+        until_ms: int | None = None,
     ) -> None:
         self.listener = listener
         self.partitions = sorted(partitions)
         self.after = after
         # Without a listener: the caller may not have any of these in hand.
         self.waits_for = set(waits_for)
+        # With one: how long the caller is waited for with partitions that it has not in hand.
+        self.until_ms = until_ms
 
 
 class Events:
@@ -72,6 +75,26 @@ class Events:
             if not any(self._progress.is_busy_with(tp) for tp in event.waits_for):
                 self._waiting.remove(event)
                 event.after()
+
+    def too_late(self, now_ms: int) -> set[TopicPartition]:
+        """Partitions of events that were not told in time and that the caller has not in hand.
+        They do not wait for it any more."""
+        late: set[TopicPartition] = set()
+        for event in list(self._waiting):
+            if event.until_ms is None or now_ms < event.until_ms:
+                continue
+            event.until_ms = None
+            free = {tp for tp in event.partitions if not self._progress.is_busy_with(tp)}
+            free -= self.being_told()
+            event.partitions = [tp for tp in event.partitions if tp not in free]
+            if not event.partitions:
+                self._waiting.remove(event)
+            late |= free
+        return late
+
+    def next_wake_ms(self) -> int | None:
+        times = (event.until_ms for event in self._waiting)
+        return min((time for time in times if time is not None), default=None)
 
     def next(self) -> Event | None:
         """What the caller has to be told next; it says `done` when that is done."""

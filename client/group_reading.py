@@ -8,9 +8,11 @@
 The callbacks run in the caller's thread or task, between two records: the reading is interrupted
 there, so none waits for the rest of a batch.  Without callbacks the caller is not waited for,
 unless it has a record in hand of what is given up.  However long it takes with that record, the
-partition stays its own: heartbeats do not depend on the caller.  Only where all give up all first
-(eager strategies) the others cannot wait for ever: after half of the rebalance timeout the member
-joins all the same, and what it is not given again is lost.
+partition stays its own: heartbeats do not depend on the caller.  The others do not wait that long
+for partitions that it has nothing of in hand: when half of the rebalance timeout is over and it has
+not come to hear on_revoked, they are let go, and on_lost tells it when it comes.  Where all give up
+all first (eager strategies), the member joins then all the same, and what it is not given again is
+lost.
 
 Commits: what the caller has gone past, at intervals, when a partition is given up, and at the end;
 in the member's generation, so never over the head of a successor.
@@ -296,12 +298,23 @@ class GroupReading:
             return
         self._leaving |= going
         self._hold(going, True)
-        event = Event(self._on_revoked, going, lambda: self._given_up(event), going)
+        until_ms = None
+        if self._on_revoked is not None and self.membership.is_cooperative:
+            until_ms = self._now_ms + self.settings.rebalance_timeout_ms // 2
+        event = Event(
+            self._on_revoked, going, lambda: self._given_up(event.partitions), going, until_ms
+        )
         self.events.tell(event)
 
-    def _given_up(self, event: Event) -> None:
+    def _give_up_unheard(self, now_ms: int) -> None:
+        """The others wait for what the caller has nothing of in hand, and it does not come."""
+        if late := self.events.too_late(now_ms):
+            self.events.tell(Event(self._on_lost, late, _nothing))
+            self._given_up(late)
+
+    def _given_up(self, partitions: Iterable[TopicPartition]) -> None:
         """The caller is done with them: say where it was, and let them go."""
-        going = {tp for tp in event.partitions if tp in self._leaving}
+        going = self._leaving.intersection(partitions)
         if not going:
             return
         commit = self._commits.once(self._commits.gone_past(going))
@@ -407,6 +420,7 @@ class GroupReading:
         self._now_ms = now_ms
         self._topics.step(now_ms)
         self.events.settle()
+        self._give_up_unheard(now_ms)
         self._auto_commit(now_ms)
         limit_ms = self.settings.max_poll_interval_ms
         is_late = limit_ms is not None and now_ms >= self._seen_ms + limit_ms
@@ -419,6 +433,7 @@ class GroupReading:
             self._commits.next_wake_ms(self._now_ms),
             self._topics.next_wake_ms(),
             self._prepare_until_ms,
+            self.events.next_wake_ms(),
         ]
         limit_ms = self.settings.max_poll_interval_ms
         if limit_ms is not None and self._owned:

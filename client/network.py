@@ -300,6 +300,7 @@ class Network:
             deadline_ms=now_ms + SETUP_TIMEOUT_MS,
             ask_version=node.ask_version,
             new_login=self._new_login,
+            tls=self.settings.security is not None and self.settings.security.tls,
         )
         connection.on_ready = partial(self._on_ready, connection)
         self._opening.append(connection)

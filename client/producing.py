@@ -185,7 +185,9 @@ class Producing:
             view = self.engine.cluster.topics.get(name)
             if view is not None:
                 error = view.error if view.is_settled else None
-                self.accumulator.topic_known(name, view.partition_count, error, view.topic_id)
+                self.accumulator.topic_known(
+                    name, view.partition_count, error, view.topic_id, view.leaderless
+                )
 
     # Sending.
 
@@ -457,6 +459,13 @@ class Producing:
         if self.settings.idempotent and batch.is_sent and not unanswered(queue):
             self._restart(queue)
 
+    def _why_away(self, queue: PartitionQueue) -> SegbrokerError | None:
+        """What keeps the leader's connection from being there."""
+        cluster = self.engine.cluster
+        leader = cluster.leader(queue.topic, queue.partition)
+        node = None if leader is None else cluster.node(leader)
+        return None if node is None or node.is_ready else node.last_error
+
     def _expire(self, now_ms: int) -> None:
         for queue in list(self.accumulator.active):
             for batch in (*queue.in_flight, *queue.sealed):
@@ -473,6 +482,8 @@ class Producing:
                     message += f"; the last one failed: {batch.refusal}"
                 elif self._identity.is_missing and self._identity.refusal is not None:
                     message += f"; {self._identity.refusal}"
+                elif (lost := self._why_away(queue)) is not None:
+                    message += f"; {lost}"
                 self._give_up(batch, TimedOut(message))
 
 

@@ -19,9 +19,9 @@ is AcknowledgeFailed, or told to `on_failed`; those records come again.
 One thread at a time reads: BusyError for a second one.  What became of a record any thread may say.
 """
 
-import atexit
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Literal, Never, Self, Unpack, overload
 
@@ -29,6 +29,7 @@ from .acknowledging import Kind, ShareRecord, told
 from .clock import now_ms
 from .consumer import GOODBYE_MS, HURRIED_MS
 from .errors import SegbrokerError
+from .forgotten import Forgotten
 from .reading import Notice, check_poll
 from .records import Gap, TopicPartition
 from .settings import DEFAULT_BOOTSTRAP, OnGap, said_of
@@ -103,6 +104,7 @@ class ShareConsumer(Generic[Notice]):
         """
         self._driver = ThreadDriver()
         self._lock = self._driver.lock
+        self._forgotten = Forgotten()
         self._turns = Turns()
         self._reading = ShareReading(
             bootstrap,
@@ -121,6 +123,8 @@ class ShareConsumer(Generic[Notice]):
     def __enter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
         self._driver.start(self._reading.engine)
+        goodbye = partial(self._reading.goodbye, patient=True)
+        self._forgotten.opened(self, self._driver, goodbye, GOODBYE_MS)
         return self
 
     def open(self) -> Self:
@@ -130,7 +134,7 @@ class ShareConsumer(Generic[Notice]):
         a forked worker.  Raises as entering the block.
         """
         self.__enter__()
-        atexit.register(self.close)
+        self._forgotten.close_at_exit(self)
         return self
 
     def __exit__(
@@ -144,7 +148,6 @@ class ShareConsumer(Generic[Notice]):
     def close(self) -> None:
         """End: what was said is said, the rest is free for others, the group is left.  Again:
         nothing.  Raises AcknowledgeFailed with what does not hold of what was said."""
-        atexit.unregister(self.close)
         self._close(None)
 
     def _close(self, exc: BaseException | None) -> None:
@@ -159,6 +162,7 @@ class ShareConsumer(Generic[Notice]):
                     )
         finally:
             self._driver.stop()
+            self._forgotten.closed()
         failed = [] if self._driver.is_forked else self._reading.take_last()
         if failed and self._reading.on_failed is not None and not is_hurried:
             self._reading.on_failed(failed)

@@ -27,6 +27,7 @@ import os
 import selectors
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from math import inf
 from ssl import SSLContext
@@ -65,6 +66,8 @@ class ThreadDriver:
         self._context: SSLContext | None = None
         self._thread: threading.Thread | None = None
         self._stopping = False
+        # What the thread is to do at last, and how long: nobody is left who could stop it.
+        self._last: tuple[Callable[[], Call[None]] | None, int] | None = None
         self.is_forked = False
         self._is_pushing = False
         self._asleep_until_ms: float = -inf
@@ -126,9 +129,19 @@ class ThreadDriver:
         thread.join()
         _open.discard(self)
         self._thread = None
+        self._close_wakers()
+
+    def _close_wakers(self) -> None:
         self._selector.close()
         self._wake_reader.close()
         self._wake_writer.close()
+
+    def end_by_itself(self, last: Callable[[], Call[None]] | None, timeout_ms: int) -> None:
+        """Have the I/O thread run `last`, for `timeout_ms` at most, and end: nobody refers to the
+        client any more (forgotten.py).  Returns at once and takes no lock."""
+        if self._thread is not None:
+            self._last = last, timeout_ms
+            self._wake()
 
     def forked(self) -> None:
         """This is the child of a fork: give everything up, and leave what is the parent's to it."""
@@ -141,9 +154,7 @@ class ThreadDriver:
         for transport in self._transports.values():
             transport.close()
         self._transports.clear()
-        self._selector.close()
-        self._wake_reader.close()
-        self._wake_writer.close()
+        self._close_wakers()
         # A call that another thread was just running cannot be ended: nobody here waits for it.
         with suppress(ValueError):
             self._engine.close(now_ms(), ClosedError(FORKED))
@@ -219,8 +230,10 @@ class ThreadDriver:
         engine = self._engine
         error: SegbrokerError | None = None
         try:
-            while not self._stopping:
+            while not self._stopping and self._last is None:
                 self._turn(engine)
+            if self._last is not None:
+                self._run_last(engine, *self._last)
         except BaseException as exc:
             # A bug.  Whoever waits must hear of it; the thread has nobody to tell.
             error = SegbrokerError(f"bug in the client: {exc!r}")
@@ -231,6 +244,18 @@ class ThreadDriver:
         for transport in self._transports.values():
             transport.close()
         self._transports.clear()
+        if self._last is not None:
+            self._close_wakers()
+
+    def _run_last(
+        self, engine: Engine, last: Callable[[], Call[None]] | None, timeout_ms: int
+    ) -> None:
+        if last is None:
+            return
+        with self.lock:
+            done = engine.call(last(), now_ms(), timeout_ms=timeout_ms)
+        while not done.done:
+            self._turn(engine)
 
     def _turn(self, engine: Engine) -> None:
         """One round: what is due, what is to be sent, then sleep until something happens."""

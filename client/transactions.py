@@ -5,7 +5,7 @@
      |                             |    ABORTING: an abort was interrupted; what comes next ends it
      |                             +--prepare--> PREPARED: somebody else ends it
      +--- how an end went is not known, or a hole is in the sequences: init again, same identity
-    FENCED: another producer took the transactional id; final
+    FENCED: another producer took the id, or a transaction was open for too long; final
 
 The broker knows a transactional id by one producer id and epoch.  Whoever asks for it anew gets the
 next epoch, what its predecessor left open is aborted, and the predecessor is *fenced*.  Asking
@@ -156,7 +156,7 @@ class Transactions:
         """
         yield from self._ended()
         if self.state is State.FENCED:
-            raise ProducerFenced(f"{self.transactional_id!r} is another producer's by now")
+            raise self._fenced()
         if self.state is not State.NEW:
             return
         identity = self._identity
@@ -270,9 +270,16 @@ class Transactions:
 
     # Inside.
 
+    def _fenced(self) -> ProducerFenced:
+        """A broker gives both cases the same answer."""
+        return ProducerFenced(
+            f"{self.transactional_id!r}: another producer took over, or a transaction was open for"
+            f" longer than transaction_timeout_ms={self._timeout_ms}"
+        )
+
     def _check_open(self) -> None:
         if self.state is State.FENCED:
-            raise ProducerFenced(f"{self.transactional_id!r} is another producer's by now")
+            raise self._fenced()
         if self.state is not State.OPEN:
             raise _outside()
         if self.error is not None:
@@ -285,10 +292,7 @@ class Transactions:
         yield Until(self._flush())
         undelivered = self._accumulator.take_undelivered()
         if isinstance(self.error, BrokerError) and self.error.code in FENCING:
-            raise ProducerFenced(
-                f"{self.transactional_id!r}: another producer took over, or the transaction was"
-                " open for longer than transaction_timeout_ms"
-            ) from self.error
+            raise self._fenced() from self.error
         if undelivered:
             raise DeliveryFailed(undelivered)
         self._check_open()
@@ -361,7 +365,7 @@ class Transactions:
             code = min(codes - PASSING, default=min(codes))
             if isinstance(request, InitProducerIdRequest) and code in FENCING:
                 self.state = State.FENCED
-                raise ProducerFenced(f"{self.transactional_id!r} is another producer's by now")
+                raise self._fenced()
             raise broker_error(code, f"{self.transactional_id!r}: {about}")
 
     def _find_version(self) -> None:

@@ -67,7 +67,8 @@ def transform(
     """Go on for ever; or to the end, of a consumer with stop_at_end.
 
     function: of each record, what is to be sent of it; None is nothing.
-    max_records: how many records are one transaction, at most.
+    max_records: how many records are one transaction, at most; to be worked at within the
+        producer's transaction_timeout_ms.
     wait_ms: how long a poll waits for the first of them.
 
     Raises what the function raises (the transaction is aborted), ProducerFenced, FencedInstanceId,

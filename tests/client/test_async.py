@@ -1,5 +1,6 @@
 """The async shell against a real broker, on trio and on asyncio."""
 
+import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -502,3 +503,32 @@ def test_calls_that_ask_for_the_same_missing_topic_at_once_hear_the_same(
 
     run(main)
     assert heard == [UnknownTopicOrPartition] * 3
+
+
+def test_a_client_of_an_event_loop_that_has_ended_says_so(daemon: Daemon, topic: str) -> None:
+    """As one that is global where a framework runs each request in a loop of its own."""
+    producer = AsyncProducer(daemon.address)
+    consumer: AsyncConsumer = AsyncConsumer(daemon.address, topic, group=topic)
+    admin = AsyncAdmin(daemon.address)
+
+    async def first() -> None:
+        await producer.__aenter__()
+        await consumer.__aenter__()
+        await admin.__aenter__()
+        await (await producer.send(topic, b"v"))
+
+    async def second() -> None:
+        with anyio.fail_after(60):
+            with pytest.raises(ClosedError, match="event loop that it was opened in has ended"):
+                await (await producer.send(topic, b"w"))
+            with pytest.raises(ClosedError, match="event loop"):
+                await consumer.poll(timeout_ms=60_000)
+            with pytest.raises(ClosedError, match="event loop"):
+                await admin.list_topics()
+            with pytest.raises(ClosedError, match="event loop"):
+                await producer.aclose()
+            await consumer.aclose()
+            await admin.aclose()
+
+    asyncio.run(first())
+    asyncio.run(second())

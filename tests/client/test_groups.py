@@ -22,6 +22,7 @@ from segbroker.client import (
     IllegalGeneration,
     Producer,
     Record,
+    ShareConsumer,
     TopicPartition,
     UnknownTopicOrPartition,
 )
@@ -236,6 +237,72 @@ def test_a_long_job_costs_no_partition_and_holds_nobody_up(daemon: Daemon, fille
     two.stop()
     values = [int(record.value or b"") for record in seen] + two.values
     assert sorted(values) == list(range(COUNT))
+
+
+def test_a_long_job_gives_up_what_it_does_not_work_at_without_hearing_of_it(
+    daemon: Daemon, topic: str
+) -> None:
+    """on_revoked cannot be called meanwhile; the others wait for it for a limited time."""
+    with Admin(daemon.address) as admin:
+        admin.create_topic(topic, partitions=PARTITIONS)
+    with Producer(daemon.address) as producer:
+        producer.send(topic, b"-1", partition=0)
+    at_work, done = threading.Event(), threading.Event()
+    told: list[tuple[str, list[TopicPartition]]] = []
+    quick = {**QUICK, "rebalance_timeout_ms": 2_000}
+
+    def work() -> None:
+        with Consumer(
+            daemon.address,
+            topic,
+            group=topic,
+            start="start",
+            on_revoked=lambda revoked: told.append(("revoked", revoked)),
+            on_lost=lambda lost: told.append(("lost", lost)),
+            **quick,
+        ) as consumer:
+            for _ in consumer:
+                at_work.set()
+                assert done.wait(DEADLINE_S)
+                break
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert at_work.wait(DEADLINE_S)
+    two = Member(daemon.address, topic, start="start", **quick)
+    until(lambda: len(two.owned) == 2, two)
+    assert 0 not in two.owned
+    more(daemon.address, topic, 0, COUNT)
+    until(lambda: len(two.values) == COUNT // 2, two)
+    assert told == []
+    done.set()
+    thread.join()
+    # Left by `break`, with the record in hand: it comes again.
+    until(lambda: len(two.values) == COUNT + 1, two)
+    two.stop()
+    assert sorted(two.values) == list(range(-1, COUNT))
+    assert [what for what, _ in told][-1:] == ["revoked"]
+
+
+@pytest.mark.parametrize("kind", [Consumer, ShareConsumer])
+def test_a_consumer_that_nobody_refers_to_any_more_leaves_its_group(
+    daemon: Daemon, filled: str, kind: type[Consumer | ShareConsumer]
+) -> None:
+    """As in a notebook whose cell is run once more."""
+
+    def members() -> list[str]:
+        return [member.member_id for member in admin.describe_group(filled).members]
+
+    consumer = kind(daemon.address, filled, group=filled).open()
+    with Admin(daemon.address) as admin:
+        until(lambda: bool(consumer.poll(timeout_ms=50) or consumer.assignment))
+        (first,) = members()
+        with pytest.warns(ResourceWarning, match="was not closed"):
+            consumer = kind(daemon.address, filled, group=filled).open()
+        until(lambda: (consumer.poll(timeout_ms=50), first not in members())[1])
+        assert len(members()) == 1
+        consumer.close()
+        assert members() == []
 
 
 def test_what_is_in_hand_when_the_loop_is_left_comes_again(daemon: Daemon, filled: str) -> None:

@@ -1,8 +1,10 @@
-"""The guide's snippets run, against a real broker, in the order in which they stand."""
+"""The snippets of the pages about the client run, against a real broker, in their order."""
 
 import re
 from dataclasses import fields
 from pathlib import Path
+
+import pytest
 
 from segbroker.client.settings import (
     ClientSettings,
@@ -14,18 +16,36 @@ from segbroker.client.settings import (
     ProducerSettings,
 )
 from segbroker.client.share_settings import ShareOptions, ShareSettings
+from segbroker.testing.embedded import EmbeddedBroker
 
 from ..support.daemon import Daemon
 
-GUIDE = Path(__file__).parents[2] / "docs" / "client.md"
+DOCS = Path(__file__).parents[2] / "docs"
+GUIDE = DOCS / "client.md"
+
+
+def run_snippets(page: Path, count: int, address: str) -> None:
+    snippets = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(snippets) == count
+    for snippet in snippets:
+        code = snippet.replace("127.0.0.1:9092", address)
+        exec(compile(code, str(page), "exec"), {"__name__": "guide"})
 
 
 def test_the_snippets_of_the_guide_run(daemon: Daemon) -> None:
-    snippets = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(snippets) == 8
-    for snippet in snippets:
-        code = snippet.replace("127.0.0.1:9092", daemon.address)
-        exec(compile(code, str(GUIDE), "exec"), {"__name__": "guide"})
+    run_snippets(GUIDE, 8, daemon.address)
+
+
+def test_the_snippet_about_tls_names_options_that_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    (snippet,) = re.findall(r"^```py\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    monkeypatch.setenv("PASSWORD", "secret")
+    # The broker that it goes on to talk to is nowhere.
+    exec(compile(snippet.partition("with Producer(")[0], str(GUIDE), "exec"), {})
+
+
+def test_the_snippet_about_quotas_runs() -> None:
+    with EmbeddedBroker() as broker:  # of its own, as its quotas hold for everybody
+        run_snippets(DOCS / "security.md", 1, broker.address)
 
 
 # What the constructor takes as a word and keeps otherwise, or says in words.

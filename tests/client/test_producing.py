@@ -309,6 +309,10 @@ def test_records_that_are_not_acknowledged_in_time_are_handed_back() -> None:
     assert record.headers == (("h", b"v"),)
     assert isinstance(record.error, TimedOut)
     assert "topic 'a', partition 0" in str(record.error)
+    sender.send("a", b"never tried")
+    sender.flush()
+    (record,) = sender.accumulator.take_undelivered()
+    assert str(record.error).endswith("0 attempts; 10.0.0.1: refused")
 
 
 def test_who_is_given_no_producer_id_is_told_why() -> None:

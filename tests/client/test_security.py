@@ -237,6 +237,15 @@ def test_no_protection_where_it_is_asked_for_ends_in_no_broker(
         pass
 
 
+def test_a_login_without_tls_where_it_is_asked_for_ends_in_no_broker(guarded: Guarded) -> None:
+    security = guarded.security("SASL_PLAINTEXT", "PLAIN")
+    with (
+        pytest.raises(BrokerUnreachable, match="does this port want TLS "),
+        Admin(guarded.address("SASL_SSL"), connect_timeout_ms=2_000, security=security),
+    ):
+        pass
+
+
 def test_a_mechanism_that_is_not_offered_is_answered_with_those_that_are(tmp_path: Path) -> None:
     made = Guarded(tmp_path, sasl_mechanisms="SCRAM-SHA-512")
     with (

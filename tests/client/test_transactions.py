@@ -205,7 +205,7 @@ def test_a_transaction_that_was_open_for_too_long_is_aborted_and_said(
 
     with (
         Producer(daemon.address, transactional_id=topic, transaction_timeout_ms=1_000) as producer,
-        pytest.raises((TransactionAborted, ProducerFenced)),
+        pytest.raises((TransactionAborted, ProducerFenced), match="transaction_timeout_ms=1000"),
     ):
         slow(producer)
     assert b"late" not in read(daemon, topic)

@@ -1,0 +1,77 @@
+"""A consumer that nobody refers to any more gives its place up.
+
+In a notebook the cell is run once more, and what `consumer` was before is gone without `close()`.
+Its I/O thread would go on with the heartbeats, and the group would keep giving partitions to a
+member that nobody reads from.
+
+    collected --> the I/O thread is asked, says goodbye if it can within a moment, and ends
+
+Who collects it may hold any lock, so nothing is done there but to ask.  A producer is not treated
+like this: what it was given is still delivered, and `close` at the end of the interpreter says what
+was not.
+"""
+
+import atexit
+import warnings
+from collections.abc import Callable
+from typing import Protocol
+from weakref import finalize, ref
+
+from .engine import Call
+from .thread_driver import ThreadDriver
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+class Forgotten:
+    """What happens to an open consumer that is not closed."""
+
+    def __init__(self) -> None:
+        self._collected: finalize[..., object] | None = None
+        self._at_exit: _AtExit | None = None
+
+    def opened(
+        self,
+        client: _Closable,
+        driver: ThreadDriver,
+        goodbye: Callable[[], Call[None]] | None,
+        timeout_ms: int,
+    ) -> None:
+        """From now on; `goodbye` is what the I/O thread says at last.  Neither may refer to it."""
+        said = f"{client!r} was not closed"
+        self._collected = finalize(client, _ask_to_end, said, driver, goodbye, timeout_ms)
+        self._collected.atexit = False
+
+    def close_at_exit(self, client: _Closable) -> None:
+        """At a regular end of the interpreter it is closed, if it is still there."""
+        self._at_exit = _AtExit(client)
+        atexit.register(self._at_exit)
+
+    def closed(self) -> None:
+        """It was closed: nothing is to be done any more."""
+        if self._collected is not None:
+            self._collected.detach()
+        if self._at_exit is not None:
+            atexit.unregister(self._at_exit)
+
+
+class _AtExit:
+    def __init__(self, client: _Closable) -> None:
+        self._client = ref(client)
+
+    def __call__(self) -> None:
+        client = self._client()
+        if client is not None:
+            client.close()
+
+
+def _ask_to_end(
+    said: str,
+    driver: ThreadDriver,
+    goodbye: Callable[[], Call[None]] | None,
+    timeout_ms: int,
+) -> None:
+    driver.end_by_itself(goodbye, timeout_ms)
+    warnings.warn(said, ResourceWarning, stacklevel=1)
