@@ -22,7 +22,7 @@ Invariant: no Python loop over records; the cost in Python is per batch.
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -32,6 +32,7 @@ import pyarrow.compute
 from segbroker.protocol.batch_layout import Gathered
 from segbroker.protocol.record_batch import RecordBatch, RecordColumns, columns_of
 
+from .errors import OptionError
 from .loss import Lost
 from .offsets import OffsetRange
 
@@ -60,8 +61,20 @@ GAP = pyarrow.struct(
 # The same for Spark.
 _SPARK_FIELDS = (
     "key binary, value binary, topic string, partition int, offset long,"
-    " timestamp timestamp, timestampType int"
+    " timestamp timestamp_ltz, timestampType int"
 )
+
+_TYPES = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+    "_gap": "struct<start:bigint,end:bigint,reason:string>",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +98,20 @@ class Shape:
         if self.gaps:
             fields.append(pyarrow.field("_gap", GAP))
         return pyarrow.schema(fields)
+
+
+def check_fixed(asked: Sequence[tuple[str, str]], shape: Shape) -> None:
+    """Refuse a schema of the user's that is another one, as Kafka's source does.
+
+    asked: name and type of each column, as Spark writes them; none: nobody asked.
+    Raises OptionError.
+    """
+    fixed = [(name, _TYPES[name]) for name in shape.arrow.names]
+    if asked and list(asked) != fixed:
+        raise OptionError(
+            "the columns are fixed, and .schema(...) asks for others: leave it out, then select"
+            " and cast, for example .selectExpr('CAST(value AS STRING) AS value')"
+        )
 
 
 # A microsecond timestamp has room for these milliseconds; a record may claim others.

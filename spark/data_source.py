@@ -8,9 +8,9 @@ from dataclasses import replace
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from .columns import Shape
+from .columns import Shape, check_fixed
 from .errors import OptionError, plain
-from .jvm import mark, reads_in_jvm
+from .jvm import MARK, mark, reads_in_jvm
 from .options import SourceOptions, parse_options, wants_gaps, wants_headers
 from .rows import check_columns
 from .sink import BatchWriter, StreamWriter
@@ -29,16 +29,19 @@ class SegbrokerDataSource(DataSource):
 
     @plain
     def schema(self) -> str:
-        shape = Shape(wants_headers(self.options), wants_gaps(self.options))
-        return shape.spark + mark(self.options)
+        return self._shape.spark + mark(self.options)
 
     @plain
     def reader(self, schema: StructType) -> BatchReader:
-        return BatchReader(self._source(streaming=False))
+        options = self._source(streaming=False)
+        self._check_fixed(schema)
+        return BatchReader(options)
 
     @plain
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
-        return StreamReader(self._source(streaming=True))
+        options = self._source(streaming=True)
+        self._check_fixed(schema)
+        return StreamReader(options)
 
     @plain
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
@@ -52,6 +55,14 @@ class SegbrokerDataSource(DataSource):
     ) -> StreamWriter:
         # Output mode complete says overwrite: as with Kafka's sink, every result is appended.
         return StreamWriter(self._sink(schema, streaming=True))
+
+    @property
+    def _shape(self) -> Shape:
+        return Shape(wants_headers(self.options), wants_gaps(self.options))
+
+    def _check_fixed(self, schema: StructType) -> None:
+        asked = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+        check_fixed([column for column in asked if column[0] != MARK], self._shape)
 
     def _source(self, *, streaming: bool) -> SourceOptions:
         options = parse_options(self.options, streaming=streaming)

@@ -98,7 +98,7 @@ def spark_types(text: str) -> StructType:
         "string": StringType(),
         "int": IntegerType(),
         "long": LongType(),
-        "timestamp": TimestampType(),
+        "timestamp_ltz": TimestampType(),
         "array<struct<key: string, value: binary>>": ArrayType(header),
         "struct<start: long, end: long, reason: string>": gap,
     }

@@ -4,7 +4,15 @@ import pickle
 import traceback
 
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from segbroker.spark.data_source import SegbrokerDataSource
 from segbroker.spark.errors import OptionError, SourceUnavailable
@@ -306,6 +314,26 @@ def test_a_malformed_option_is_refused_with_one_sentence(
     with pytest.raises(OptionError) as caught:
         parse_options(given, streaming=streaming)
     assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_the_columns_are_fixed(streaming: bool) -> None:
+    fixed = [
+        ("key", BinaryType()),
+        ("value", BinaryType()),
+        ("topic", StringType()),
+        ("partition", IntegerType()),
+        ("offset", LongType()),
+        ("timestamp", TimestampType()),
+        ("timestampType", IntegerType()),
+    ]
+    source = SegbrokerDataSource(BASE)
+    make = source.streamReader if streaming else source.reader
+    make(StructType([StructField(*column) for column in fixed]))
+    fixed[1] = ("value", StringType())
+    for columns in (fixed, fixed[:1]):
+        with pytest.raises(OptionError, match="the columns are fixed"):
+            make(StructType([StructField(*column) for column in columns]))
 
 
 def test_spark_is_given_the_sentence_without_the_way_that_it_came() -> None:

@@ -317,3 +317,18 @@ def test_a_frame_is_written_as_a_whole_or_refused_with_a_sentence(
     assert values == sorted((n % 2, n) for n in range(1000))
     with pytest.raises(Exception, match="the column 'value' is missing"):
         spark.range(3).write.format("segbroker").options(**options).mode("append").save()
+
+
+def test_a_session_whose_timestamps_are_without_a_zone_reads_as_well(
+    spark: "SparkSession", topics: Topics, name: Name
+) -> None:
+    topic = name()
+    topics.create(topic, 1)
+    topics.produce(topic, [b"one"], partition=0)
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        frame = load(spark, topics.bootstrap, subscribe=topic)
+        assert frame.schema["timestamp"].dataType.simpleString() == "timestamp"
+        assert frame.count() == 1
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
