@@ -12,6 +12,7 @@ A module imports only what stands above it:
     exposure                whether a listener lets strangers in
     unknown_keys            what somebody may have meant
     config                  all of them: read, checked, with their sources
+    descriptors             how few file descriptors are divided
     kafka_settings          Kafka's settings that change nothing here
     log_sink                where its lines go, or nowhere
     logs                    the log

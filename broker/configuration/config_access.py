@@ -14,13 +14,13 @@ class AccessKeys:
 
     allow_anonymous_network: bool = key(
         False,
-        "Whether a listener without authentication may be on an address that other machines "
-        "reach. Without it such a listener is an error at the start.",
+        "Whether a listener without authentication may be on an address that other machines can "
+        "reach. If not, such a listener is an error at the start.",
         listener="any",
     )
     authorizer: str = key(
         "none",
-        "Who may do what. none: everybody may do everything. acl: only what an access rule or "
+        "Access control. none: every client may do everything. acl: only what an access rule or "
         "super_users allows.",
         choices=("none", "acl"),
     )
@@ -31,33 +31,35 @@ class AccessKeys:
     )
     allow_everyone_if_no_acl_found: bool = key(
         False,
-        "With authorizer = acl: whether a resource that no rule is about is open to everybody.",
+        "With authorizer = acl: whether every client has access to a resource without rules.",
         kafka="allow.everyone.if.no.acl.found",
     )
     audit_allowed: bool = key(
         False,
-        "With authorizer = acl: log what is allowed, too, not only what is denied.",
+        "With authorizer = acl: log also what is allowed, not only what is denied.",
         dynamic=True,
     )
     audit_lines_max: int = key(
         100,
-        "Different decisions that the audit log tells per minute; the others are counted.",
+        "How many different decisions the audit log shows per minute; further ones are only "
+        "counted.",
         most=100_000,
         dynamic=True,
     )
     quota_produce_bytes_per_second: int = key(
         0,
-        "Bytes of produce requests per second of each user from each address that no quota is set "
-        "for (producer_byte_rate); beyond it the connection is not read for a while. 0: no limit.",
+        "Bytes of produce requests per second, for each user and address without a quota of its "
+        "own (producer_byte_rate). A client beyond it is throttled: its connection is not read "
+        "for a while. 0: no limit.",
         most=1 << 40,
         dynamic=True,
     )
     quota_consume_bytes_per_second: int = key(
         0,
-        "The same for bytes of records that are fetched (consumer_byte_rate).",
+        "The same for bytes of fetched records (consumer_byte_rate).",
         most=1 << 40,
         dynamic=True,
     )
     quota_requests_per_second: int = key(
-        0, "The same for requests of any kind (request_rate).", dynamic=True
+        0, "The same for the number of requests (request_rate).", dynamic=True
     )

@@ -73,6 +73,8 @@ def parse_value(spec: Field[Any], value: object) -> Value:
         return _boolean(spec.name, value)
     if isinstance(spec.default, int):
         return whole_number(spec.name, value, spec.metadata["least"], spec.metadata["most"])
+    if isinstance(value, int | float) and _is_number(spec.default):
+        value = text_of(value)  # as TOML writes a ratio
     if not isinstance(value, str):
         shown = "********" if spec.metadata["secret"] else repr(value)
         raise InvalidConfig(f"{spec.name} = {shown} is not text")
@@ -93,6 +95,11 @@ def whole_number(name: str, value: object, least: int, most: int) -> int:
 def text_of(value: object) -> str:
     """A value as it is written: `parse_value` of it is the value again."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _is_number(text: str) -> bool:
+    """Whether the default of a key is one; its values are, too, and have their bounds elsewhere."""
+    return text.replace(".", "", 1).isdecimal()
 
 
 def _boolean(name: str, value: object) -> bool:

@@ -19,8 +19,8 @@ class TopicKeys:
 
     log_retention_ms: int = key(
         604_800_000,
-        "retention.ms of topics that have none of their own: segments whose newest record is older "
-        "are deleted; -1: kept for ever.",
+        "retention.ms of topics that do not set it: segments whose newest record is older are "
+        "deleted. -1: kept for ever.",
         least=-1,
         most=_INT64_MAX,
         kafka="log.retention.ms",
@@ -29,8 +29,7 @@ class TopicKeys:
     )
     log_retention_bytes: int = key(
         -1,
-        "retention.bytes of topics that have none of their own: how much of a partition is kept; "
-        "-1: all.",
+        "retention.bytes of topics that do not set it: how much of a partition is kept. -1: all.",
         least=-1,
         most=_INT64_MAX,
         kafka="log.retention.bytes",
@@ -39,8 +38,8 @@ class TopicKeys:
     )
     log_retention_records: int = key(
         -1,
-        "retention.records of topics that have none of their own: how many records of a partition "
-        "are kept; -1: all.",
+        "retention.records of topics that do not set it: how many records of a partition are "
+        "kept. -1: all.",
         least=-1,
         most=_INT64_MAX,
         topic="retention.records",
@@ -48,15 +47,15 @@ class TopicKeys:
     )
     log_retention_full_policy: str = key(
         "drop-old",
-        "retention.full.policy of topics that have none of their own: what makes room in a full "
-        "partition, or that nothing does.",
+        "retention.full.policy of topics that do not set it: in a full partition, delete the "
+        "oldest segments (drop-old) or refuse new batches (reject).",
         choices=("drop-old", "reject"),
         topic="retention.full.policy",
         dynamic=True,
     )
     log_segment_bytes: int = key(
         1_048_576,
-        "segment.bytes of topics that have none of their own: a segment file is never larger.",
+        "segment.bytes of topics that do not set it: maximum size of a segment file.",
         least=512,
         kafka="log.segment.bytes",
         topic="segment.bytes",
@@ -64,8 +63,7 @@ class TopicKeys:
     )
     log_roll_ms: int = key(
         604_800_000,
-        "segment.ms of topics that have none of their own: a segment whose first batch is older "
-        "is sealed.",
+        "segment.ms of topics that do not set it: a segment whose first batch is older is sealed.",
         least=1,
         most=_INT64_MAX,
         kafka="log.roll.ms",
@@ -74,8 +72,8 @@ class TopicKeys:
     )
     message_max_bytes: int = key(
         1_048_576,
-        "max.message.bytes of topics that have none of their own: the largest batch, after "
-        "compression. Not set: log_segment_bytes.",
+        "max.message.bytes of topics that do not set it: the largest batch, after compression. If"
+        " not set: log_segment_bytes.",
         least=61,
         kafka="message.max.bytes",
         topic="max.message.bytes",
@@ -83,8 +81,8 @@ class TopicKeys:
     )
     log_message_timestamp_type: str = key(
         "CreateTime",
-        "message.timestamp.type of topics that have none of their own: whose clock a record's "
-        "timestamp comes from.",
+        "message.timestamp.type of topics that do not set it: timestamps of the producer "
+        "(CreateTime) or of the arrival (LogAppendTime).",
         choices=("CreateTime", "LogAppendTime"),
         kafka="log.message.timestamp.type",
         topic="message.timestamp.type",
@@ -92,8 +90,8 @@ class TopicKeys:
     )
     log_message_timestamp_before_max_ms: int = key(
         _INT64_MAX,
-        "message.timestamp.before.max.ms of topics that have none of their own: how much older "
-        "than the broker's clock a record may be.",
+        "message.timestamp.before.max.ms of topics that do not set it: how much older than the "
+        "broker's clock a record may be.",
         most=_INT64_MAX,
         kafka="log.message.timestamp.before.max.ms",
         topic="message.timestamp.before.max.ms",
@@ -101,8 +99,8 @@ class TopicKeys:
     )
     log_message_timestamp_after_max_ms: int = key(
         _INT64_MAX,
-        "message.timestamp.after.max.ms of topics that have none of their own: how much newer "
-        "than the broker's clock a record may be.",
+        "message.timestamp.after.max.ms of topics that do not set it: how much newer than the "
+        "broker's clock a record may be.",
         most=_INT64_MAX,
         kafka="log.message.timestamp.after.max.ms",
         topic="message.timestamp.after.max.ms",
@@ -110,7 +108,7 @@ class TopicKeys:
     )
     log_cleanup_policy: str = key(
         "delete",
-        "cleanup.policy of topics that have none of their own: delete, compact, or both with a "
+        "cleanup.policy of topics that do not set it: delete, compact, or both, separated by a "
         "comma.",
         kafka="log.cleanup.policy",
         topic="cleanup.policy",
@@ -118,16 +116,16 @@ class TopicKeys:
     )
     log_cleaner_min_cleanable_ratio: str = key(
         "0.5",
-        "min.cleanable.dirty.ratio of topics that have none of their own: the share of a compacted "
-        "partition that waits for a cleaning.",
+        "min.cleanable.dirty.ratio of topics that do not set it: a compacted partition is cleaned"
+        " when a larger share of it is not cleaned yet.",
         kafka="log.cleaner.min.cleanable.ratio",
         topic="min.cleanable.dirty.ratio",
         dynamic=True,
     )
     log_cleaner_min_compaction_lag_ms: int = key(
         0,
-        "min.compaction.lag.ms of topics that have none of their own: how long a record of a "
-        "compacted topic stays at least.",
+        "min.compaction.lag.ms of topics that do not set it: how long a record of a compacted "
+        "topic is kept at least.",
         most=_INT64_MAX,
         kafka="log.cleaner.min.compaction.lag.ms",
         topic="min.compaction.lag.ms",
@@ -135,8 +133,8 @@ class TopicKeys:
     )
     log_cleaner_max_compaction_lag_ms: int = key(
         _INT64_MAX,
-        "max.compaction.lag.ms of topics that have none of their own: how long a segment of a "
-        "compacted topic waits for a cleaning at most.",
+        "max.compaction.lag.ms of topics that do not set it: how long a segment of a compacted "
+        "topic waits for a cleaning at most.",
         least=1,
         most=_INT64_MAX,
         kafka="log.cleaner.max.compaction.lag.ms",
@@ -145,8 +143,8 @@ class TopicKeys:
     )
     log_cleaner_delete_retention_ms: int = key(
         86_400_000,
-        "delete.retention.ms of topics that have none of their own: how long a record without a "
-        "value stays in a compacted topic.",
+        "delete.retention.ms of topics that do not set it: how long a tombstone (a record without"
+        " a value) stays in a compacted topic.",
         most=_INT64_MAX,
         kafka="log.cleaner.delete.retention.ms",
         topic="delete.retention.ms",
@@ -154,8 +152,8 @@ class TopicKeys:
     )
     compression_type: str = key(
         "producer",
-        "compression.type of topics that have none of their own; batches are stored as the "
-        "producer compressed them, whatever it says.",
+        "compression.type of topics that do not set it. Whatever it says, batches are stored as "
+        "the producer compressed them.",
         choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         kafka="compression.type",
         topic="compression.type",
@@ -163,8 +161,8 @@ class TopicKeys:
     )
     on_corruption: str = key(
         "gap",
-        "on.corruption of topics that have none of their own: what becomes of a partition whose "
-        "stored bytes are damaged.",
+        "on.corruption of topics that do not set it: what happens to a partition whose stored "
+        "bytes are damaged.",
         choices=("gap", "readonly", "refuse"),
         topic="on.corruption",
         dynamic=True,

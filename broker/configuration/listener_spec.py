@@ -67,8 +67,13 @@ def parse_listeners(listeners: str, advertised: str, protocols: str) -> tuple[Li
     """
     by_name = _protocols(protocols)
     told = _addresses("advertised_listeners", advertised)
-    specs = []
+    specs: list[ListenerSpec] = []
     for name, (host, port) in _addresses("listeners", listeners).items():
+        for other in specs:
+            if port and (other.host, other.port) == (host, port):
+                raise InvalidConfig(
+                    f"listeners: {other.name!r} and {name!r} are both on {host}:{port}"
+                )
         if name not in by_name:
             raise InvalidConfig(
                 f"listeners: {name!r} is none of {', '.join(p.value for p in SecurityProtocol)} "

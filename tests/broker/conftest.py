@@ -50,13 +50,20 @@ async def serving(
     now_ms: Callable[[], int] = wall_ms,
     express: bool = True,
     clock: Callable[[], float] | None = None,
+    descriptors_max: int | None = None,
     **keys: str | int | bool,
 ) -> AsyncIterator[Broker]:
     """A running broker; drained at the end, so that every test also tests that."""
     # Empty groups are forgotten at the first look: what a test waits for does not take minutes.
     settings = {"listen": "127.0.0.1:0", "group_kept_empty_ms": 0, **PATIENT, **keys}
     config = merge(settings)
-    broker = Broker(config, manager=manager(storage, clock), now_ms=now_ms, express=express)
+    broker = Broker(
+        config,
+        manager=manager(storage, clock),
+        now_ms=now_ms,
+        express=express,
+        descriptors_max=descriptors_max,
+    )
     async with trio.open_nursery() as nursery:
         await nursery.start(broker.run)
         yield broker

@@ -221,7 +221,7 @@ async def test_who_waits_while_its_id_is_forgotten_has_it_anew() -> None:
         assert await tx.init() == 0
         coordinator = broker.core.transactions
         async with coordinator.table.entries["tx"].lock:
-            nursery.start_soon(coordinator.init, "tx", 60_000, -1, -1)
+            nursery.start_soon(coordinator.init, "tx", 60_000, -1, -1, {})
             await wait_all_tasks_blocked()
             coordinator.table.forget("tx")
 

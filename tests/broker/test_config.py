@@ -6,7 +6,9 @@ import json
 import os
 import re
 import threading
+from dataclasses import Field
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import structlog
@@ -20,10 +22,12 @@ from segbroker.broker.configuration.config import (
     split_address,
 )
 from segbroker.broker.configuration.logs import configure
+from segbroker.broker.groups.group_keys import GROUP_KEYS
 from segbroker.segments.settings.inert_settings import INERT
 from segbroker.segments.settings.topic_config import TopicConfig
 
 ROOT = Path(__file__).parent.parent.parent
+INTEGERS_MAX: Final = (2**31 - 1, 2**63 - 1)
 
 
 def test_flags_win_over_the_environment_over_the_file_over_the_defaults() -> None:
@@ -155,6 +159,14 @@ def test_a_time_may_have_a_unit(text: str, ms: int) -> None:
     assert merge({"idle_timeout_ms": text}).idle_timeout_ms == ms
 
 
+def test_a_ratio_may_be_a_number_of_toml() -> None:
+    assert merge(toml_text="log_cleaner_min_cleanable_ratio = 0.3") == merge(
+        toml_text='log_cleaner_min_cleanable_ratio = "0.3"'
+    )
+    with pytest.raises(InvalidConfig, match="log_cleaner_min_cleanable_ratio"):
+        merge(toml_text="log_cleaner_min_cleanable_ratio = true")
+
+
 def test_a_unit_is_no_part_of_a_count() -> None:
     with pytest.raises(InvalidConfig, match="partitions"):
         merge({"partitions": "4 KiB"})
@@ -173,12 +185,27 @@ def test_an_address_is_split_and_joined(address: str, host: str, port: int) -> N
     assert join_address(host, port) == address
 
 
-def test_the_page_lists_every_key_with_its_default_and_no_other() -> None:
+def test_the_page_lists_every_key_as_the_code_has_it_and_no_other() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
-    page = page.partition("## Topic settings")[0]
-    rows = re.findall(r"^\| `(\w+)` \| `([^|]*)` \|", page, flags=re.MULTILINE)
-    expected = [(spec.name, _shown(spec.default)) for spec in keys()]
-    assert rows == expected
+    page = page.partition("## Settings that change")[0]
+    rows = [line for line in page.splitlines() if re.match(r"\| `\w+` \|", line)]
+    assert rows == [row(spec) for spec in keys()]
+
+
+def row(spec: Field[Any]) -> str:
+    """A key's row of the page: its name, default, bounds, name in Kafka, meaning."""
+    least, most, choices = (spec.metadata[name] for name in ("least", "most", "choices"))
+    if isinstance(spec.default, bool):
+        allowed = "true, false"
+    elif isinstance(spec.default, int):
+        # Bounds of the type itself are none to a reader.
+        allowed = f"{least:,} or more" if most in INTEGERS_MAX else f"{least:,} to {most:,}"
+    else:
+        allowed = ", ".join(choices) or "text"
+    kafka = f"`{spec.metadata['kafka']}`" if spec.metadata["kafka"] else ""
+    changes = "running" if spec.metadata["dynamic"] else "start"
+    columns = f"`{_shown(spec.default)}`", allowed, kafka, changes, spec.metadata["doc"]
+    return f"| `{spec.name}` | {' | '.join(columns)} |"
 
 
 def test_the_page_lists_every_topic_setting_with_its_default_and_words() -> None:
@@ -188,6 +215,17 @@ def test_the_page_lists_every_topic_setting_with_its_default_and_words() -> None
     assert rows == [(one.name, one.default, one.documentation) for one in settings]
     # Those without effect share the rows of a table of their own.
     assert all(f"`{name}`" in page for name in INERT)
+
+
+def test_the_pages_list_every_setting_of_groups() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    listed = re.findall(r"^\| `(.+)` \| ", page, flags=re.MULTILINE)
+    found = {name for cell in listed for name in cell.split("`, `")}
+    assert GROUP_KEYS.keys() <= found
+    of_shares = (ROOT / "docs" / "share-groups.md").read_text()
+    for name, key in GROUP_KEYS.items():
+        if name.startswith("share.") and not key.of_broker:
+            assert f"| `{name}` | `{key.default}` |" in of_shares
 
 
 def _shown(value: object) -> str:
