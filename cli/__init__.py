@@ -15,6 +15,7 @@ What is where; a module imports only what stands above it:
     command          what every subcommand has: -b, --debug, quiet ends (Ctrl-C, closed pipe)
     asking           questions before something is deleted, and --yes
     tables           columns by spaces
+    unserved         partitions that the broker does not serve
     escapes          \\n \\t \\xXX in arguments
     start_position   -o start | end | OFFSET | -N | @TIME
     record_format    -f and -J: a record -> bytes

@@ -45,5 +45,5 @@ def quiet_option(function: AnyCallable) -> AnyCallable:
         "-q",
         "--quiet",
         is_flag=True,
-        help="No counter, and no word of a broker that is away; errors all the same.",
+        help="No counter, no messages about an unreachable broker; errors are still shown.",
     )(function)

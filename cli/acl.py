@@ -46,7 +46,7 @@ HEAD: Final = ("principal", "host", "permission", "operation", "on", "name")
 def acl() -> None:
     """List, add and remove access rules: who may do what.
 
-    The broker asks them when it was started with authorizer = acl.
+    They apply on a broker that was started with authorizer = acl.
 
     \b
     Examples:
@@ -118,7 +118,12 @@ def _checked_principal(
 
 
 @acl.command("list")
-@click.option("--principal", metavar="User:NAME", callback=_checked_principal, help="Of this one.")
+@click.option(
+    "--principal",
+    metavar="User:NAME",
+    callback=_checked_principal,
+    help="Only rules of this principal.",
+)
 @resource_options
 @json_option
 @bootstrap_option
@@ -217,13 +222,20 @@ def add(
 
 
 @acl.command()
-@click.option("--principal", metavar="User:NAME", callback=_checked_principal, help="Of this one.")
 @click.option(
-    "--operation", type=click.Choice(OPERATIONS, case_sensitive=False), help="About this one."
+    "--principal",
+    metavar="User:NAME",
+    callback=_checked_principal,
+    help="Only rules of this principal.",
+)
+@click.option(
+    "--operation",
+    type=click.Choice(OPERATIONS, case_sensitive=False),
+    help="Only rules about this operation.",
 )
 @resource_options
-@click.option("--host", metavar="ADDRESS", help="From this address.")
-@click.option("--all", "everything", is_flag=True, help="Every rule that there is.")
+@click.option("--host", metavar="ADDRESS", help="Only rules about this address.")
+@click.option("--all", "everything", is_flag=True, help="All rules.")
 @bootstrap_option
 def remove(
     principal: str | None,

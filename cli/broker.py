@@ -22,7 +22,7 @@ _FROM: Final = {"broker": "set here", "every broker": "set for all", "start": "t
 
 @click.group(cls=Group)
 def broker() -> None:
-    """See how a broker is doing; describe and change its settings while it runs.
+    """Show the state of a running broker; describe and change its settings.
 
     \b
     Examples:
@@ -33,12 +33,12 @@ def broker() -> None:
 
 
 @broker.command()
-@click.option("--check", is_flag=True, help="Exit with 11 when something needs a look.")
+@click.option("--check", is_flag=True, help="Exit with code 11 if there is a problem.")
 @json_option
 @bootstrap_option
 @click.pass_context
 def status(ctx: click.Context, check: bool, as_json: bool, bootstrap: str) -> None:
-    """Show how a broker is doing: what needs a look, then its numbers.
+    """Show the state of a broker: problems first, then its numbers.
 
     With --json everything that the broker tells of itself, times in milliseconds.
 
@@ -60,7 +60,7 @@ def status(ctx: click.Context, check: bool, as_json: bool, bootstrap: str) -> No
 
 
 every_option = click.option(
-    "--every", is_flag=True, help="The settings of all brokers, where one has none of its own."
+    "--every", is_flag=True, help="The values for all brokers that have none of their own."
 )
 
 
@@ -105,13 +105,18 @@ def describe(every: bool, everything: bool, verbose: bool, as_json: bool, bootst
 
 @broker.command()
 @settings_option("broker", "describe --all")
-@click.option("--unset", metavar="KEY", multiple=True, help="Take back what was set here.")
+@click.option(
+    "--unset",
+    metavar="KEY",
+    multiple=True,
+    help="Remove a changed value; the one below it applies again.",
+)
 @every_option
 @bootstrap_option
 def alter(settings: dict[str, str], unset: tuple[str, ...], every: bool, bootstrap: str) -> None:
     """Change settings of a broker while it runs.
 
-    They are in force, and will be after a restart, when the command returns.
+    A change is in force when the command returns, and holds after a restart as well.
 
     \b
     Examples:

@@ -200,7 +200,7 @@ def bootstrap_option(function: AnyCallable) -> AnyCallable:
         show_default=DEFAULT_BOOTSTRAP,
         show_envvar=True,
         callback=_choose_broker,
-        help="Broker to talk to; several, for a cluster, with commas between.",
+        help="Address of the broker; several addresses, of a cluster, are separated by commas.",
     )(function)
 
 

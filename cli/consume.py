@@ -78,8 +78,13 @@ def batch_formatter(text: str | None, null: str, as_json: bool) -> BatchFormatte
     """How a batch becomes bytes."""
     if text is None and not as_json and not null:
         return _values_as_lines
-    formatter = format_json if as_json else compile_format(text or DEFAULT_FORMAT, null)
+    formatter = format_json if as_json else compile_format(_or_default(text), null)
     return lambda batch, count: _each(formatter, batch, count)
+
+
+def _or_default(text: str | None) -> str:
+    """An empty format prints nothing: who only wants to see gaps and the exit code."""
+    return DEFAULT_FORMAT if text is None else text
 
 
 def _each(formatter: Formatter, batch: "ConsumedBatch", count: int) -> bytes:
@@ -103,20 +108,21 @@ def gap_as_json(gap: "Gap") -> bytes:
     "-g",
     "--group",
     metavar="NAME",
-    help="Read as a member of this consumer group: share the partitions with its other members, go"
-    " on where it stands, and commit what is printed.",
+    help="Join this consumer group: share the partitions with its other members, start at its"
+    " committed offsets, and commit what is printed.",
 )
 @click.option(
     "--static",
     "instance_id",
     metavar="NAME",
-    help="A static member of the group: it gets its partitions back when it starts again soon.",
+    help="Join the group as the static member NAME, which gets its partitions back if it starts"
+    " again within the session timeout.",
 )
 @click.option(
     "--share",
     metavar="NAME",
-    help="Work for this share group: each record is for one of its members, and accepted when it"
-    " is printed. Where a new one begins its setting share.auto.offset.reset says.",
+    help="Join this share group: each record goes to one of its members, and is accepted when it is"
+    " printed. A new group begins where its setting share.auto.offset.reset says.",
 )
 @click.option(
     "-o",
@@ -126,7 +132,7 @@ def gap_as_json(gap: "Gap") -> bytes:
     default="start",
     show_default=True,
     callback=_start,
-    help="Where to begin in each partition (with -g: of which the group has committed nothing):"
+    help="Where to begin in each partition (with -g: in those without a committed offset):"
     " start, end, OFFSET, -N (the last N), or @TIME (ms since"
     " 1970 or ISO 8601).",
 )
@@ -141,7 +147,7 @@ def gap_as_json(gap: "Gap") -> bytes:
     "-e",
     "--exit-at-end",
     is_flag=True,
-    help="End when everything that was there at the beginning is printed.",
+    help="End at the end of the log as it was when the command began.",
 )
 @click.option(
     "-p",
@@ -236,7 +242,7 @@ def consume(
             bootstrap,
             topics,
             share,
-            format_json if as_json else compile_format(text or DEFAULT_FORMAT, null),
+            format_json if as_json else compile_format(_or_default(text), null),
             gap_as_json if as_json else None,
             count=count,
             on_gap=on_gap,

@@ -33,7 +33,7 @@ def context() -> None:
     callback=parse_properties,
     help="TLS and login, by Kafka's property names; secrets better as env:VARIABLE or file:PATH.",
 )
-@click.option("--force", is_flag=True, help="Replace one that is there already.")
+@click.option("--force", is_flag=True, help="Replace a context of this name.")
 def add(name: str, bootstrap: str, properties: dict[str, str], force: bool) -> None:
     """Store the context NAME; the first one is in use at once.
 
@@ -63,7 +63,7 @@ def add(name: str, bootstrap: str, properties: dict[str, str], force: bool) -> N
 
 @context.command()
 @click.argument("name", required=False)
-@click.option("--none", "nothing", is_flag=True, help="Use none of them.")
+@click.option("--none", "nothing", is_flag=True, help="Use no context.")
 def use(name: str | None, nothing: bool) -> None:
     """Use the context NAME from now on.
 
@@ -118,7 +118,7 @@ def list_(as_json: bool) -> None:
 @context.command()
 @click.argument("name")
 def remove(name: str) -> None:
-    """Forget the context NAME.
+    """Delete the context NAME.
 
     \b
     Example:

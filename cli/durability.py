@@ -29,13 +29,13 @@ PROMISES: dict[str, Promise] = {
         "after it was written to the file, before it was synced",
         "nothing",
         "at most the records not yet synced, those of about the last second",
-        "a gap (lost_tail), told as at most 1,048,576 offsets; a new leader epoch",
+        "a gap (lost_tail) of at most 1,048,576 offsets; a new leader epoch",
     ),
     "memory": Promise(
         "after it was written to the file; it is synced when its segment is full",
         "nothing is promised; nothing as long as the machine runs on",
         "at most everything since the last full segment",
-        "a gap (lost_tail), told as at most 1,048,576 offsets; a new leader epoch",
+        "a gap (lost_tail) of at most 1,048,576 offsets; a new leader epoch",
     ),
     "ephemeral": Promise(
         "as soon as it is in memory",

@@ -38,7 +38,7 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.DAMAGED: "Damaged bytes were found, in a file or in what was fetched.",
     ExitCode.SYSTEM: "The system refused: port in use, directory locked, disk full, no permission.",
     ExitCode.LOST: "`consume`: records were lost (`--on-gap raise`); which and why is said.",
-    ExitCode.ATTENTION: "`broker status --check`: something needs a look; what is said.",
+    ExitCode.ATTENTION: "`broker status --check`: there is a problem; the output names it.",
     ExitCode.INTERRUPTED: "Ended by Ctrl-C, or by a no to a question. `serve`: by a second Ctrl-C.",
     ExitCode.TERMINATED: "Ended by SIGTERM. `serve`: by a second one; the first drains.",
 }

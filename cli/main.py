@@ -37,10 +37,12 @@ class Segbroker(Group):
         "produce": Leaf("produce", "produce", "Send lines from standard input to a topic."),
         "consume": Leaf("consume", "consume", "Print the records of a topic."),
         "topic": Leaf("trim", "topic", "Create, list, describe, alter, trim and delete topics."),
-        "group": Leaf("group", "group", "List, describe, move and delete groups."),
+        "group": Leaf(
+            "group", "group", "List, describe, seek and delete groups; change their settings."
+        ),
         "user": Leaf("user", "user", "Create, list and remove users; set passwords."),
         "broker": Leaf(
-            "broker", "broker", "See how a running broker is doing; change its settings."
+            "broker", "broker", "Show the state of a running broker; change its settings."
         ),
         "acl": Leaf("acl", "acl", "List, add and remove access rules."),
         "quota": Leaf("quota", "quota", "List, set and remove quotas of clients."),

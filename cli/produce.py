@@ -227,7 +227,7 @@ def _headers(
     type=click.Choice(["all", "1", "0"]),
     default="all",
     show_default=True,
-    help="all, 1: wait for the topic's durability class. 0: do not wait, nor know.",
+    help="all, 1: wait for the topic's durability class. 0: wait for nothing.",
 )
 @click.option(
     "--linger",
@@ -236,7 +236,7 @@ def _headers(
     type=click.IntRange(min=0),
     default=5,
     show_default=True,
-    help="How long a record may wait for company in its batch.",
+    help="How long a record may wait for more records in its batch.",
 )
 @click.option(
     "--timeout",

@@ -138,7 +138,7 @@ def options(function: Any) -> Any:  # noqa: ANN401 - click's decorators
         is_eager=True,
         expose_value=False,
         callback=lambda ctx, _, value: ctx.meta.__setitem__("segbroker.context", value),
-        help="A stored broker instead of the one in use; see `segbroker context`.",
+        help="Use this stored context, not the one in use; see `segbroker context`.",
     )(function)
     return click.option(
         "-X",

@@ -24,7 +24,7 @@ KEYS: Final = (
     ("consume", "consumer_byte_rate", "Bytes of fetched records."),
     ("requests", "request_rate", "Requests of any kind."),
     ("request-percentage", "request_percentage", "Time of the broker's loop; 100 is all of it."),
-    ("mutations", "controller_mutation_rate", "Partitions made or deleted."),
+    ("mutations", "controller_mutation_rate", "Partitions created or deleted."),
     ("connections", "connection_creation_rate", "New connections, of an --ip alone."),
 )
 DEFAULT: Final = "*"
@@ -34,7 +34,7 @@ DEFAULT: Final = "*"
 def quota() -> None:
     """List, set and remove quotas: how much clients may use per second.
 
-    A client over its quota is slowed down; refused is only what makes or deletes partitions.
+    A client over its quota is throttled; only creating and deleting partitions is refused.
 
     \b
     Examples:

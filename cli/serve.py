@@ -189,14 +189,17 @@ def _text(config: Path) -> str:
         raise Failure(f"{config} is not text in UTF-8, as TOML is", ExitCode.CONFIG) from exc
 
 
-def raise_descriptor_limit() -> None:
+def raise_descriptor_limit() -> int | None:
     """Take as many descriptors as the system allows: partitions and connections need thousands.
 
     Shells give 1,024 for the sake of select(), which nothing here uses.
+
+    How many there are; None: as many as one likes.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return None if hard == resource.RLIM_INFINITY else hard
 
 
 def run(settings: BrokerConfig) -> int:
@@ -208,8 +211,7 @@ def run(settings: BrokerConfig) -> int:
     from segbroker.broker.server import Broker
 
     configure(settings)
-    raise_descriptor_limit()
-    broker = Broker(settings)
+    broker = Broker(settings, descriptors_max=raise_descriptor_limit())
     forced: list[int] = []
 
     async def main() -> None:

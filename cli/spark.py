@@ -69,15 +69,15 @@ def pace_options(function: AnyCallable) -> AnyCallable:
         click.option(
             "--max-offsets",
             type=click.IntRange(1),
-            help="Most offsets of one batch; default: all that is there.",
+            help="Maximum number of offsets in a batch; default: no limit.",
         ),
         click.option(
             "--every",
             metavar="INTERVAL",
-            help="Stay, and take a batch per interval, such as '10 seconds'.",
+            help="Keep running, with a batch per interval, such as '10 seconds'.",
         ),
         click.option(
-            "--checkpoint", metavar="PATH", help="Where the pipeline notes how far it is."
+            "--checkpoint", metavar="PATH", help="Folder in which the pipeline keeps its position."
         ),
     ):
         function = option(function)
@@ -102,6 +102,7 @@ def spark() -> None:
     "file_format",
     type=click.Choice(FORMATS),
     default="parquet",
+    show_default=True,
     help="csv has no headers of records.",
 )
 @click.option(
@@ -110,7 +111,13 @@ def spark() -> None:
     help="binary, text, json (columns by a sample) or columns such as 'carrier STRING, n INT'."
     "  [default: binary for parquet, text for the others]",
 )
-@click.option("--start", type=click.Choice(["earliest", "latest"]), default="earliest")
+@click.option(
+    "--start",
+    type=click.Choice(["earliest", "latest"]),
+    default="earliest",
+    show_default=True,
+    help="Where the first run begins.",
+)
 @pace_options
 @session_options
 @bootstrap_option
@@ -145,7 +152,13 @@ def export(topic: str, path: str, bootstrap: str, **options: Any) -> None:  # no
 @spark.command("import")
 @click.argument("path")
 @click.option("--topic", required=True, help="Where the rows go.")
-@click.option("--format", "file_format", type=click.Choice([*FORMATS, "text"]), default="parquet")
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice([*FORMATS, "text"]),
+    default="parquet",
+    show_default=True,
+)
 @click.option("--key", metavar="COLUMN", help="The column that is the records' key.")
 @pace_options
 @session_options
@@ -185,7 +198,13 @@ def import_(path: str, topic: str, bootstrap: str, **options: Any) -> None:  # n
 @click.option(
     "--values", metavar="COLUMNS", help="The value as a struct `data`: 'carrier STRING, n INT'."
 )
-@click.option("--start", type=click.Choice(["earliest", "latest"]), default="earliest")
+@click.option(
+    "--start",
+    type=click.Choice(["earliest", "latest"]),
+    default="earliest",
+    show_default=True,
+    help="Where the first run begins.",
+)
 @pace_options
 @session_options
 @bootstrap_option
@@ -223,14 +242,20 @@ def replay(source: str, target: str, bootstrap: str, **options: Any) -> None:  #
 
 @spark.command()
 @click.argument("query")
-@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table")
 @click.option(
-    "--limit", type=click.IntRange(0), default=1000, show_default=True, help="Most rows; 0: all."
+    "--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(0),
+    default=1000,
+    show_default=True,
+    help="Maximum number of rows; 0: all.",
 )
 @session_options
 @bootstrap_option
 def sql(query: str, bootstrap: str, output: str, limit: int, **options: Any) -> None:  # noqa: ANN401
-    """Ask topics with SQL: topic('NAME') is a table.
+    """Query topics with SQL: topic('NAME') is a table.
 
     JSON objects have their fields as columns, and _key, _partition, _offset, _timestamp beside
     them. topic('NAME', 'carrier STRING, n INT') says which fields, topic('NAME', 'text') takes the

@@ -46,7 +46,7 @@ data_dir_option = click.option(
     "--data-dir",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Change this data directory, on which no broker runs, instead of asking a broker.",
+    help="Use this data directory, on which no broker runs, instead of asking a broker.",
 )
 iterations_option = click.option(
     "--iterations",
@@ -54,7 +54,8 @@ iterations_option = click.option(
     type=click.IntRange(4_096, 16_384),
     default=ITERATIONS_DEFAULT,
     show_default=True,
-    help="Rounds of hashing: more make guessing from stolen data slower, and each login.",
+    help="Hash iterations. More make it slower to guess the password from stolen data,"
+    " and to log in.",
 )
 
 
@@ -109,7 +110,7 @@ def add(
     data_dir: Path | None,
     bootstrap: str,
 ) -> None:
-    """Create the user NAME, who may then log in by PLAIN and SCRAM.
+    """Create the user NAME, who can then log in with PLAIN and SCRAM.
 
     \b
     Examples:

@@ -35,7 +35,11 @@ if TYPE_CHECKING:
 @click.argument(
     "directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
-@click.option("--repair", is_flag=True, help="Do what a start of the broker and its scrub do.")
+@click.option(
+    "--repair",
+    is_flag=True,
+    help="Make the repairs that a start of the broker and its scrub would make.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.pass_context
 def verify(ctx: click.Context, directory: Path, repair: bool, as_json: bool) -> None:

@@ -88,6 +88,7 @@ def test_keys_headers_and_tombstones_arrive(run: Run, topic: str) -> None:
 def test_a_key_delimiter_may_be_any_bytes(run: Run, topic: str) -> None:
     run("produce", topic, "-K", r"\t=>\x01", stdin=b"a\t=>\x01b\n")
     assert run("consume", topic, "-e", "-f", "%k|%s").stdout == b"a|b"
+    assert run("consume", topic, "-e", "-f", "").stdout == b"", "who wants the exit code only"
 
 
 def test_json_lines_are_one_object_per_record(daemon: Daemon, run: Run, topic: str) -> None:

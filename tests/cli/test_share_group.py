@@ -112,4 +112,6 @@ def test_settings_of_a_group_are_shown_and_changed(run: Run, topic: str) -> None
     for words in (["-c", "share.auto.offset.reset=none"], ["-c", "no.such=1"], ["--unset", "no"]):
         refused = run("group", "alter", topic, *words)
         assert refused.returncode == ExitCode.CONFIG, refused.stderr
+        hint = f"Hint: segbroker group settings {topic} lists them" in refused.stderr.decode()
+        assert hint == (words[1] in ("no.such=1", "no")), "where the name is wrong"
     assert run("group", "alter", topic).returncode == ExitCode.USAGE
