@@ -341,11 +341,13 @@ class Rounds:
             else:
                 self._complete(now_ms)
         elif self.state is State.COMPLETING and self._rebalance_ends_ms <= now_ms:
-            for member in [m for m in self.members.values() if m.on_synced is None]:
+            late = [m for m in self.members.values() if m.on_synced is None]
+            for member in late:
                 if member.member_id in self.members and self.state is State.COMPLETING:
                     self._remove(member, group_news.NOT_SYNCED)
             if self.members:
-                self._prepare(now_ms, group_news.NOT_SYNCED)
+                why = group_news.NOT_SYNCED if late else group_news.NOT_RECORDED
+                self._prepare(now_ms, why)
             else:
                 self._become_empty(now_ms)
         self._look_ahead()

@@ -117,6 +117,17 @@ def test_a_classic_group_tells_who_was_too_slow_in_a_rebalance() -> None:
     ]
 
 
+def test_a_disk_that_hangs_is_not_laid_to_members_that_have_synced() -> None:
+    disk = classics.Disk()
+    shared = classics.group(record=disk.record)
+    one = classics.Client(shared)
+    one.join(0)
+    one.sync(1)
+    heard = listening(shared)
+    shared.tick(classics.REBALANCE_MS)
+    assert lines(heard) == [("group_rebalance_began", "generation could not be recorded", "")]
+
+
 def test_a_classic_group_tells_that_a_static_member_was_replaced_or_joined_again() -> None:
     shared = classics.group()
     old, new = classics.Client(shared, "a"), classics.Client(shared, "a")
