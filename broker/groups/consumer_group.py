@@ -433,6 +433,8 @@ class ConsumerGroup:
 
     def heard_of(self, now_ms: int, member: ConsumerMember) -> None:
         """A member is alive."""
+        if member.reconciled is not Reconciled.REVOKING:
+            member.revoking_ends_ms = None
         if now_ms < member.heard_ms:
             return  # what it had said before, by a connection that it has given up since
         member.heard_ms = now_ms
@@ -441,8 +443,6 @@ class ConsumerGroup:
             session_ms = member.classic.session_timeout_ms
         member.session_ends_ms = now_ms + session_ms
         self.due_at(member.session_ends_ms)
-        if member.reconciled is not Reconciled.REVOKING:
-            member.revoking_ends_ms = None
 
     def _drop(
         self, now_ms: int, leaving: Sequence[tuple[ConsumerMember, str]], said: str = ""

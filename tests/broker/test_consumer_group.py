@@ -200,6 +200,21 @@ def test_who_does_not_let_go_in_time_is_dropped_though_it_is_heard_of() -> None:
     assert two.reads == holding
 
 
+def test_who_has_let_go_by_a_connection_that_it_gave_up_is_not_dropped_for_it() -> None:
+    """The broker stood still: it reads that connection behind the one that came after it."""
+    shared = group()
+    slow, other = Client(shared, "slow"), Client(shared, "other")
+    slow.join()
+    other.join()
+    slow.heartbeat()  # told to let go
+    let_go = slow.question()
+    shared.heartbeat(40_000, Beat("slow", slow.epoch), TOPICS)
+    shared.heartbeat(30_000, let_go, TOPICS)
+    other.heartbeat(40_000)
+    shared.tick(REBALANCE_MS)
+    assert set(shared.members) == {"slow", "other"}
+
+
 def test_an_epoch_is_one_more_with_each_who_joins() -> None:
     shared = group()
     assert Client(shared, "one").join().epoch == 1
