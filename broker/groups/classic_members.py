@@ -73,7 +73,7 @@ def join(
     told = group.heartbeat(now_ms, beat, topics)
     group.given.pop(told.member_id, None)
     member = group.members[told.member_id]
-    member.has_synced = False
+    member.has_synced = member.has_to_join = False
     _acts_until(group, member, now_ms + member.rebalance_timeout_ms)
     return Joined(
         ErrorCode.NONE, told.member_id, told.epoch, PROTOCOL_TYPE, next(iter(joining.protocols))
@@ -253,6 +253,7 @@ def _has_step(group: ConsumerGroup, member: ConsumerMember) -> bool:
 
 def _must_join(group: ConsumerGroup, now_ms: int, member: ConsumerMember) -> None:
     if member.acts_until_ms is None:
+        member.has_to_join = True
         _acts_until(group, member, now_ms + member.rebalance_timeout_ms)
 
 

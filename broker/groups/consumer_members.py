@@ -128,6 +128,8 @@ class ConsumerMember:
     """Until when it has to let go; None: it has, or was not told to by this broker."""
     acts_until_ms: int | None = None
     """Until when a classic member has to join again, as it was told, or to sync."""
+    has_to_join: bool = False
+    """Which of both."""
     has_synced: bool = False
     """Whether a classic member has asked for its partitions since it joined."""
     knows_to_let_go: bool = False
@@ -169,7 +171,7 @@ class ConsumerMember:
             return group_news.SESSION_ENDED
         if self.revoking_ends_ms is not None and self.revoking_ends_ms <= now_ms:
             return group_news.NOT_LET_GO
-        return group_news.NOT_JOINED if self.has_synced else group_news.NOT_SYNCED
+        return group_news.NOT_JOINED if self.has_to_join else group_news.NOT_SYNCED
 
     @property
     def said(self) -> Says:

@@ -28,6 +28,7 @@ from ..support.wire_client import connect
 from ..support.wire_transactions import Tx
 from . import test_consumer_group as consumers
 from . import test_group as classics
+from . import test_mixed_group as mixed
 from . import test_share_group as shares
 from .conftest import Events, serving
 
@@ -205,6 +206,20 @@ def test_a_consumer_group_tells_why_a_member_is_gone() -> None:
         ("group_member_removed", "session ended", "other"),
         ("group_empty", "", ""),
     ]
+
+
+def test_a_group_that_turned_tells_that_a_classic_member_did_not_join_again() -> None:
+    one = mixed.Classic(cooperative=True)
+    life, _, _ = mixed.one_and_a_consumer(one)
+    life.turn_back_and_again()
+    heard = listening(life.group)
+    while life.now_ms < consumers.REBALANCE_MS:
+        life.step(one, heard=False)
+        life.beat(life.clients[0], heard=True)
+        life.now_ms += 10_000
+    assert one.next == "beat", "it was not told that it is to join"
+    life.group.tick(life.now_ms)
+    assert lines(heard)[0] == ("group_member_removed", "did not join in time", one.member_id)
 
 
 def test_a_consumer_group_tells_that_a_static_member_is_away_and_back() -> None:
