@@ -201,15 +201,15 @@ def sync_group(core: Core, call: Call[SyncGroupRequest], slot: LaterReply) -> No
 
 async def heartbeat(core: Core, call: Call[HeartbeatRequest]) -> HeartbeatResponse:
     """A member is alive."""
-    request, now_ms = call.request, said_ms(core, call.peer)
+    request, heard_ms = call.request, said_ms(core, call.peer)
     if (mixed := core.groups.get_mixed(request.group_id)) is not None:
-        return HeartbeatResponse(error_code=mixed_groups.heartbeat(core, mixed, request, now_ms))
+        return HeartbeatResponse(error_code=mixed_groups.heartbeat(core, mixed, request, heard_ms))
     group = core.groups.get(request.group_id)
     if group is None:
         code = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
         return HeartbeatResponse(error_code=code)
     code = group.heartbeat(
-        now_ms, request.member_id, request.group_instance_id, request.generation_id
+        heard_ms, request.member_id, request.group_instance_id, request.generation_id
     )
     core.groups.changed(group)
     return HeartbeatResponse(error_code=code)

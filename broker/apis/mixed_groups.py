@@ -73,16 +73,17 @@ def sync(core: Core, group: ConsumerGroup, request: SyncGroupRequest, done: OnSy
 
 
 def heartbeat(
-    core: Core, group: ConsumerGroup, request: HeartbeatRequest, now_ms: int
+    core: Core, group: ConsumerGroup, request: HeartbeatRequest, said_ms: int
 ) -> ErrorCode:
-    """Heartbeat: whether it has a step to take."""
+    """Heartbeat: whether it has a step to take.  said_ms: sign_of_life.py."""
     code = classic_members.heartbeat(
         group,
-        now_ms,
+        monotonic_ms(),
         request.member_id,
         request.group_instance_id,
         request.generation_id,
         core.topics.all,
+        said_ms=said_ms,
     )
     core.groups.changed(group)
     return code

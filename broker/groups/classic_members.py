@@ -227,12 +227,17 @@ def heartbeat(
     instance_id: str | None,
     generation: int,
     topics: Mapping[str, Topic],
+    *,
+    said_ms: int | None = None,
 ) -> ErrorCode:
-    """A member is alive; whether it has a step to take."""
+    """A member is alive; whether it has a step to take.
+
+    said_ms: when it said so, if not now: its session goes by that, its step by now.
+    """
     member = _member(group, member_id, instance_id, generation)
     if isinstance(member, ErrorCode):
         return member
-    group.heard_of(now_ms, member)
+    group.heard_of(now_ms if said_ms is None else said_ms, member)
     if member.has_synced and member.reconciled is Reconciled.REVOKING:
         member.knows_to_let_go = True
     group.look(topics)

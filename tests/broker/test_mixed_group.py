@@ -319,6 +319,20 @@ def test_who_never_says_a_generation_lets_go_all_the_same() -> None:
     assert life.group.state == "Stable"
 
 
+def test_a_step_begins_when_a_member_is_told_of_it_however_late_it_is_heard_of() -> None:
+    """The broker stood still, and its client has ended the connection of the heartbeat since."""
+    one = Classic(cooperative=True)
+    life, _, _ = one_and_a_consumer(one)
+    later = 2 * REBALANCE_MS
+    told = classic_members.heartbeat(
+        life.group, later, one.member_id, None, one.epoch, TOPICS, said_ms=0
+    )
+    assert told is ErrorCode.REBALANCE_IN_PROGRESS
+    member = life.group.members[one.member_id]
+    assert member.session_ends_ms == SESSION_MS
+    assert member.acts_until_ms == later + REBALANCE_MS
+
+
 def test_an_id_is_given_before_what_a_member_says_is_read() -> None:
     """Kafka's own tests ask for an id with no words at all; who has one must be a consumer."""
     now = group()
