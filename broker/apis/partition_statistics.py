@@ -136,6 +136,6 @@ def _statistics(core: Core, partition: Partition) -> Body:
         "repairs": handler.repairs_count,
         "scrubbed_ms": handler.scrubbed_ms,
         "read_only": None if handler.read_only is None else str(handler.read_only),
-        "fetches_waiting": len(partition.fetches),
+        "fetches_waiting": partition.fetches_waiting,
         "appends_waiting": partition.appends_waiting,
     }

@@ -109,6 +109,11 @@ class FetchSlot:
         self._reply.code = code
 
     @property
+    def waiting(self) -> int:
+        """As one of those who wait at a partition."""
+        return 1
+
+    @property
     def further(self) -> int:
         """How many further requests it counts as until it is sent."""
         return len(self._targets) // PARTITIONS_PER_SLOT

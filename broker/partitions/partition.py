@@ -42,6 +42,11 @@ class AppendWaiter(Protocol):
 class FetchWaiter(Protocol):
     """Who waits for records."""
 
+    @property
+    def waiting(self) -> int:
+        """How many requests these are now."""
+        ...
+
     def wake(self, partition: "Partition") -> None:
         """There may be more to read in this partition than before."""
 
@@ -84,6 +89,11 @@ class Partition:
     def appends_waiting(self) -> int:
         """How many appends wait to be durable."""
         return len(self._appends)
+
+    @property
+    def fetches_waiting(self) -> int:
+        """How many requests wait for records."""
+        return sum(one.waiting for one in self.fetches)
 
     def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> AppendResult:
         """Append one checked batch. Raises StorageError.

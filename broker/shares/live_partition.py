@@ -61,6 +61,11 @@ class LivePartition:
 
     # As one of those who wait at the partition
 
+    @property
+    def waiting(self) -> int:
+        """How many fetches wait for what may be in it."""
+        return sum(len(one.waiters) for one in self.sessions if self.place in one.places)
+
     def wake(self, partition: Partition) -> None:
         """There may be more records."""
         self.look_again()

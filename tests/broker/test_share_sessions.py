@@ -3,6 +3,7 @@ what is to be heard of a partition is heard though its session did not look at i
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -12,6 +13,7 @@ from segbroker.broker.server import Broker
 from segbroker.broker.shares import shares as shares_module
 from segbroker.protocol.acls import Operation, Permission, ResourceType
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.vendor import VendorKey
 
 from ..support.wire_client import WireClient, connect
 from ..support.wire_shares import ACCEPT, Given, Sharing, set_on_group, topic_id
@@ -152,3 +154,22 @@ async def test_who_may_not_read_a_topic_any_more_is_told_though_nothing_comes() 
             await allow(broker, may._replace(permission=int(Permission.DENY)))
             assert await one.fetch() == []
             assert one.rows[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+async def test_fetches_are_counted_while_they_wait_and_not_for_a_session_that_has_none() -> None:
+    async with begun(1) as (broker, one), connect(broker.address) as client:
+
+        async def waiting() -> int:
+            reply: Any = await client.ask_vendor(VendorKey.PARTITION_STATISTICS, {"topics": ["t"]})
+            (row,) = reply["topics"]["t"]["partitions"]
+            return int(row["fetches_waiting"])
+
+        assert await one.fetch(0) == []
+        assert await waiting() == 0
+        other = Sharing(client, GROUP, one.topic)
+        assert await other.fetch(0) == []
+        await one.begin(wait_ms=WAIT_MS)
+        async with connect(broker.address) as third:
+            await Sharing(third, GROUP, one.topic).begin(0, wait_ms=WAIT_MS)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            assert await waiting() == 2
