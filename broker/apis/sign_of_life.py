@@ -9,6 +9,7 @@ A client that has had no answer for its session gives up: librdkafka ends its co
 as a new member.  Its old heartbeat, or its first try to join, is still in the socket.  Were they
 signs of life, the rebalance of the new members would wait for the old ones for a whole session.
 What a member has said since, by another connection, counts for more (`heard_ms` of a member).
+Joins and syncs of who has a place are none of this: they count when they are read.
 A rebalance begins now, whoever it begins for: the others have their whole time to join again.
 """
 
