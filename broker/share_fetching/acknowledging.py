@@ -1,5 +1,5 @@
 """The acknowledgements of one request: looked at at once, answered when they are durable.  Those of
-very many partitions are looked at piece by piece.
+very many partitions are looked at piece by piece; if the session ends meanwhile, the rest at once.
 
 Of a partition all of them hold, or none.  What its group does not have in memory is nobody's, so
 nothing of it can be acknowledged.  A renewal begins the lock anew, and is written nowhere.
@@ -26,7 +26,7 @@ from ..loop.loop_clock import monotonic_ms
 from ..refused import Refused
 from ..shares.live_partition import LivePartition
 from ..shares.pieces import GAP, REJECT, RENEW, Acknowledgement, Change
-from ..shares.share_session import Place
+from ..shares.share_session import Place, ShareSession
 
 RENEWS_SINCE: Final = 2
 TAKEN_TOGETHER: Final = 100
@@ -79,12 +79,13 @@ class Outcome(NamedTuple):
 class Acknowledging:
     """Those of one request."""
 
-    __slots__ = ("_call", "_core", "_left", "_member", "_settled", "outcomes")
+    __slots__ = ("_call", "_core", "_left", "_member", "_session", "_settled", "outcomes")
 
-    def __init__(self, core: Core, call: Call[Any], member: Member) -> None:
+    def __init__(self, core: Core, call: Call[Any], member: Member, session: ShareSession) -> None:
         self._core = core
         self._call = call
         self._member = member
+        self._session = session
         self._left: Iterator[tuple[Place, Sequence[Acknowledgement]]] = iter(())
         self._settled: list[trio.Event] = []
         self.outcomes: dict[Place, Outcome] = {}
@@ -94,12 +95,24 @@ class Acknowledging:
         TAKEN_TOGETHER partitions are taken by `go_on`."""
         self._left = iter(said.items())
         self._take(islice(self._left, TAKEN_TOGETHER))
+        if len(said) > TAKEN_TOGETHER:
+            self._session.saying[self] = None
 
     async def go_on(self) -> None:
         """Take those that are left, some in each turn of the loop."""
-        while some := tuple(islice(self._left, TAKEN_TOGETHER)):
-            await trio.lowlevel.checkpoint()
-            self._take(some)
+        try:
+            while self in self._session.saying:
+                await trio.lowlevel.checkpoint()
+                some = tuple(islice(self._left, TAKEN_TOGETHER))
+                if not some:
+                    break
+                self._take(some)
+        finally:
+            self._session.saying.pop(self, None)
+
+    def finish(self) -> None:
+        """The session ends, and what its member has is taken back: take those that are left."""
+        self._take(self._left)
 
     def _take(self, said: Iterable[tuple[Place, Sequence[Acknowledgement]]]) -> None:
         group_id, member_id = self._member

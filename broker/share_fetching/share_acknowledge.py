@@ -45,7 +45,7 @@ def share_acknowledge(core: Core, call: Call[ShareAcknowledgeRequest], slot: Lat
             )
         )
         return
-    acknowledging = Acknowledging(core, call, member)
+    acknowledging = Acknowledging(core, call, member, session)
     said = said_in(request)
     acknowledging.begin(said)
 

@@ -74,7 +74,7 @@ def share_fetch(core: Core, call: Call[ShareFetchRequest], slot: LaterReply) -> 
     except Refused as exc:
         slot.answer(_refusal(exc.code, exc.message))
         return
-    acknowledging = Acknowledging(core, call, member)
+    acknowledging = Acknowledging(core, call, member, session)
     if call.request.share_session_epoch != FIRST_EPOCH:
         acknowledging.begin(said_in(call.request))
     core.spawn(_ShareFetching(core, call, slot, session, acknowledging).run)

@@ -42,6 +42,13 @@ class ShareWaiter(Protocol):
         """There may be some, or its session is over."""
 
 
+class Saying(Protocol):
+    """Acknowledgements that are heard piece by piece."""
+
+    def finish(self) -> None:
+        """Hear the rest of them now."""
+
+
 class ShareSession:
     """What one member fetches from."""
 
@@ -55,6 +62,7 @@ class ShareSession:
         "member_id",
         "places",
         "ready",
+        "saying",
         "waiters",
     )
 
@@ -70,6 +78,7 @@ class ShareSession:
         # Which of them are to be looked at, in this order; who had its turn goes to the end.
         self.ready: dict[Place, None] = {}
         self.waiters: dict[ShareWaiter, None] = {}
+        self.saying: dict[Saying, None] = {}
         self.is_open = True
         self._ended = ended
         self._rules: object = None
@@ -98,8 +107,10 @@ class ShareSession:
             self.ready[place] = None
 
     def close(self) -> None:
-        """It is over; a second time does nothing."""
+        """It is over; a second time does nothing.  What its member has said before holds."""
         if self.is_open:
+            for one in tuple(self.saying):
+                one.finish()
             self.give_way()
             self._ended(self)
 

@@ -10,13 +10,14 @@ import trio
 import trio.testing
 
 from segbroker.broker.server import Broker
+from segbroker.broker.share_fetching import acknowledging
 from segbroker.broker.shares import shares as shares_module
 from segbroker.protocol.acls import Operation, Permission, ResourceType
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.vendor import VendorKey
 
 from ..support.wire_client import WireClient, connect
-from ..support.wire_shares import ACCEPT, Given, Sharing, set_on_group, topic_id
+from ..support.wire_shares import ACCEPT, VERSION, Given, Sharing, set_on_group, topic_id
 from ..support.wire_transactions import V2, Tx
 from .conftest import Events, serving
 from .test_authorization import ALICE, allow, connect_from, filled, guarded, rule
@@ -80,6 +81,28 @@ async def test_each_record_of_many_partitions_is_handed_out_once_and_taken_back_
             said = {n: [(0, 1, [ACCEPT])] for n in range(MANY)}
             assert await again.say(said) == (ErrorCode.NONE, dict.fromkeys(said, ErrorCode.NONE))
             assert await again.fetch() == []
+
+
+@pytest.mark.parametrize("fetches", [False, True])
+async def test_what_a_member_said_before_it_was_gone_holds_in_all_of_many_partitions(
+    *, fetches: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acknowledging, "TAKEN_TOGETHER", 1)
+    async with begun(MANY) as (broker, one):
+        await fill(one.client, MANY)
+        given = await one.fetch(*range(MANY), max_records=MANY)
+        while len(given) < MANY:
+            given += await one.fetch(max_records=MANY)
+        said = {n: [(0, 0, [ACCEPT])] for n in range(MANY)}
+        if fetches:
+            await one.begin(said=said)
+        else:
+            await one.client.send(one.saying(said), VERSION)
+        await one.client.stream.aclose()
+        while len(broker.core.shares.sessions):
+            await trio.lowlevel.checkpoint()
+        async with connect(broker.address) as other:
+            assert await Sharing(other, GROUP, one.topic).fetch(*range(MANY)) == []
 
 
 async def test_who_comes_again_before_the_last_session_is_taken_back_hears_of_records(

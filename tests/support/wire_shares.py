@@ -184,7 +184,25 @@ class Sharing:
         renew: bool = False,
     ) -> tuple[ErrorCode, dict[int, ErrorCode]]:
         """Acknowledge without fetching: the codes of the reply, and of its partitions."""
-        request = ShareAcknowledgeRequest(
+        request = self.saying(said, epoch=epoch, renew=renew)
+        reply = await self.client.ask(request, ShareAcknowledgeResponse, VERSION)
+        if not reply.error_code:
+            self.epoch += 1
+        return ErrorCode.of(reply.error_code), {
+            row.partition_index: ErrorCode.of(row.error_code)
+            for topic in reply.responses
+            for row in topic.partitions
+        }
+
+    def saying(
+        self,
+        said: Mapping[int, Iterable[Said]],
+        *,
+        epoch: int | None = None,
+        renew: bool = False,
+    ) -> ShareAcknowledgeRequest:
+        """The request of `say`."""
+        return ShareAcknowledgeRequest(
             group_id=self.group,
             member_id=self.member,
             share_session_epoch=self.epoch if epoch is None else epoch,
@@ -209,14 +227,6 @@ class Sharing:
                 )
             ],
         )
-        reply = await self.client.ask(request, ShareAcknowledgeResponse, VERSION)
-        if not reply.error_code:
-            self.epoch += 1
-        return ErrorCode.of(reply.error_code), {
-            row.partition_index: ErrorCode.of(row.error_code)
-            for topic in reply.responses
-            for row in topic.partitions
-        }
 
 
 def _given(row: ShareFetchResponsePartition) -> Iterable[Given]:
