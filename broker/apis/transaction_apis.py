@@ -34,9 +34,9 @@ from segbroker.protocol.messages_transactions import (
 from ..call import Call
 from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
-from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
 from .offset_store import Late, Looked, commit_row, without_growth
+from .sign_of_life import said_ms
 
 # Of a producer that says no id, or no epoch.
 _NONE: Final = -1
@@ -158,7 +158,7 @@ async def txn_offset_commit(
             answered.partitions.append(answer)
             looked.append(Looked(answer, meta, row))
             await pace.step()
-    code, late = _check_member(core, request)
+    code, late = _check_member(core, call)
     rows = [row for one in looked if (row := one.accept(code, late)) is not None]
     if core.topics.manager.is_metadata_full:
         rows = without_growth(core, request.group_id, looked, rows)
@@ -180,8 +180,9 @@ async def txn_offset_commit(
     return response
 
 
-def _check_member(core: Core, request: TxnOffsetCommitRequest) -> tuple[ErrorCode, Late | None]:
+def _check_member(core: Core, call: Call[TxnOffsetCommitRequest]) -> tuple[ErrorCode, Late | None]:
     """Whoever says which member it is has to be that; whoever does not is taken at its word."""
+    request = call.request
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID, None
     if not core.groups.share_groups.gives_way(request.group_id):
@@ -203,7 +204,7 @@ def _check_member(core: Core, request: TxnOffsetCommitRequest) -> tuple[ErrorCod
     if group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID, None
     code = group.check_commit(
-        monotonic_ms(),
+        said_ms(core, call.peer),
         request.member_id,
         request.group_instance_id,
         request.generation_id,
