@@ -428,7 +428,7 @@ class Shares:
             if pace.is_over:
                 return
             if self._rung:
-                yield self._rung.popitem()[0]
+                yield next(reversed(self._rung))
             elif self._ended:
                 session = next(reversed(self._ended))
                 if held := self._held.get(session):
@@ -450,10 +450,13 @@ class Shares:
         taken: dict[str, list[tuple[LivePartition, list[Span]]]] = {}
         looked_at = []
         for live in lives:
+            # Only then: no lock ends while alarms wait for what is still in the sockets.
+            has_rung = live in self._rung
+            self._rung.pop(live, None)
             if live.is_gone:
                 continue
             limits = self.limits(live.key.group_id)
-            spans = live.part.expire(monotonic_ms(), limits)
+            spans = live.part.expire(monotonic_ms(), limits) if has_rung else []
             if spans:
                 log.info(
                     "share_locks_ended",

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from segbroker.broker.server import Broker
 from segbroker.broker.share_fetching import acknowledging
@@ -34,6 +35,11 @@ async def begun(partitions: int, **settings: str) -> AsyncIterator[tuple[Broker,
         await client.create("t", partitions)
         await set_on_group(client, GROUP, share_auto_offset_reset="earliest", **settings)
         yield broker, Sharing(client, GROUP, await topic_id(client, "t"))
+
+
+async def until_sessions(broker: Broker, count: int) -> None:
+    while len(broker.core.shares.sessions) > count:
+        await trio.lowlevel.checkpoint()
 
 
 async def fill(client: WireClient, partitions: int) -> None:
@@ -99,8 +105,7 @@ async def test_what_a_member_said_before_it_was_gone_holds_in_all_of_many_partit
         else:
             await one.client.send(one.saying(said), VERSION)
         await one.client.stream.aclose()
-        while len(broker.core.shares.sessions):
-            await trio.lowlevel.checkpoint()
+        await until_sessions(broker, 0)
         async with connect(broker.address) as other:
             assert await Sharing(other, GROUP, one.topic).fetch(*range(MANY)) == []
 
@@ -115,8 +120,7 @@ async def test_who_comes_again_before_the_last_session_is_taken_back_hears_of_re
         async with connect(broker.address) as other, connect(broker.address) as third:
             again = Sharing(other, GROUP, one.topic, one.member)
             await one.client.stream.aclose()
-            while len(broker.core.shares.sessions):
-                await trio.lowlevel.checkpoint()
+            await until_sessions(broker, 0)
             given: list[Given] = []
 
             async def wait() -> None:
@@ -129,6 +133,22 @@ async def test_who_comes_again_before_the_last_session_is_taken_back_hears_of_re
             assert [one.value for one in given] == [b"new"]
         with trio.fail_after(WAIT_MS / 1000):
             await trio.testing.wait_all_tasks_blocked(0.01)  # all was taken back
+
+
+async def test_a_session_that_ends_after_a_pause_of_the_broker_ends_no_locks_of_others(
+    mock_clock: MockClock,
+) -> None:
+    """What they have said waits in a socket: no lock ends before it is read."""
+    async with begun(1, share_record_lock_duration_ms="1000") as (broker, one):
+        await fill(one.client, 1)
+        assert len(await one.fetch(0)) == 1
+        async with connect(broker.address) as client:
+            assert await Sharing(client, GROUP, one.topic).fetch(0) == []
+            mock_clock.jump(8)
+        await until_sessions(broker, 1)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        said = {0: [(0, 0, [ACCEPT])]}
+        assert await one.say(said) == (ErrorCode.NONE, {0: ErrorCode.NONE})
 
 
 async def test_who_had_records_is_looked_at_behind_the_others() -> None:
