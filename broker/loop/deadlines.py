@@ -109,13 +109,18 @@ class Deadlines:
             now = trio.current_time()
             if self._heap and self._heap[0][0] <= now:
                 self._expire(now)
+                self._look(now)
 
     def look_at_clock(self) -> None:
         """See whether the loop stood still; others may have their turn before the timer task."""
         if self._scope is None:
             return
         # What was added meanwhile may have been due before it was.
-        since, now = max(self._began, self._scope.deadline), trio.current_time()
+        self._look(max(self._began, self._scope.deadline))
+
+    def _look(self, since: float) -> None:
+        """since: when others were to have their turn."""
+        now = trio.current_time()
         if now - since <= STOOD_STILL_S:
             return
         self._began = now  # that was told

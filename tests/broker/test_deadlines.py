@@ -147,6 +147,25 @@ async def test_alarms_wait_until_a_loop_that_stood_still_has_caught_up(
         nursery.cancel_scope.cancel()
 
 
+async def test_a_loop_that_stood_still_while_something_expired_has_to_catch_up_too(
+    mock_clock: MockClock, events: Events
+) -> None:
+    seconds = iter([8])
+    deadlines = Deadlines(lambda: mock_clock.jump(next(seconds, 0)))
+    rang: list[str] = []
+    alarms = Alarms[str](deadlines, rang.append)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(deadlines.run)
+        await trio.testing.wait_all_tasks_blocked()
+        deadlines.add(trio.current_time(), Waiting(deadlines))
+        alarms.set("session", int(trio.current_time() * 1000) + 6_000)
+        for _ in range(10):
+            await trio.lowlevel.checkpoint()
+        assert [line["ms"] for line in events.named("loop_stood_still")] == [8_000]
+        assert rang == []
+        nursery.cancel_scope.cancel()
+
+
 async def test_who_has_its_turn_before_the_timer_task_sees_that_the_loop_stood_still(
     mock_clock: MockClock, events: Events
 ) -> None:
