@@ -260,6 +260,7 @@ class DiskManager:
         """End those that there are, each behind whoever has work for it."""
         threads, self._threads = self._threads, None
         self._registry.stop_removing()
+        self.relief.end()
         if threads is not None:
             threads.maker.close()
             threads.housekeeper.close()

@@ -45,15 +45,22 @@ class Relief:
     def begin(self, housekeeper: Housekeeper) -> None:
         """From now on somebody can sync."""
         self._housekeeper = housekeeper if housekeeper.is_threaded else None
+        self._is_asked = False
+
+    def end(self) -> None:
+        """From now on nobody syncs; before the house keeper ends.  Who asks it then does the work
+        himself, and may hold the lock of a log that is to be synced."""
+        self._housekeeper = None
 
     def relieve(self) -> bool:
         """Close some of what nobody uses now; whether there was any."""
         given = self._open_logs.park_some() + self._files.close_some()
         if not given:
             self.refused_count += 1
-            if self._housekeeper is not None and not self._is_asked:
+            housekeeper = self._housekeeper
+            if housekeeper is not None and not self._is_asked:
                 self._is_asked = True
-                self._housekeeper.submit(self._sync)
+                housekeeper.submit(self._sync_soon)
         return given > 0
 
     def make_room(self) -> None:
@@ -62,9 +69,13 @@ class Relief:
         if self._open_logs.is_full and not self._open_logs.park_surplus():
             self._sync()
 
+    def _sync_soon(self) -> None:
+        self._is_asked = False
+        if self._housekeeper is not None:
+            self._sync()
+
     def _sync(self) -> None:
         """Sync what is open, so that it can park.  What fails is that partition's state."""
-        self._is_asked = False
         with self._syncing:
             if not self._open_logs.park_surplus():
                 unsynced = [handler for handler in self._handlers() if handler.has_unsynced]

@@ -2,6 +2,7 @@
 broken, and what is written at once comes in turn."""
 
 import errno
+import threading
 
 import pytest
 
@@ -137,3 +138,43 @@ def test_what_nothing_can_be_closed_for_is_told_as_such() -> None:
     assert told.value.errno == errno.EMFILE
     with pytest.raises(FileNotFoundError):
         storage.listdir("/none")
+
+
+class HeldDescriptors(FewDescriptors):
+    """Its manifests are opened when `go` is set, and there is no descriptor for them."""
+
+    def __init__(self) -> None:
+        super().__init__(1000)
+        self.is_held = False
+        self.began, self.go = threading.Event(), threading.Event()
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if self.is_held and path.endswith(".manifest"):
+            self.began.set()
+            assert self.go.wait(60)
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        return super().open(path, create=create, read_only=read_only)
+
+
+def test_a_sync_without_a_descriptor_does_not_wait_for_itself_while_the_broker_stops() -> None:
+    disk = HeldDescriptors()
+    others = set(threading.enumerate())
+    manager = DiskManager("/data", storage=disk, flushers=1, now_ms=NOW_MS)
+    manager.open()
+    (writer,) = (one for one in set(threading.enumerate()) - others if one.name == "wal-0")
+    manager.create_topic("t", 1, TopicConfig({**SMALL.overrides, "durability": "disk"}))
+    handler = manager.get_handler("t", 0)
+    append(handler, batch_of(b"v"))
+    disk.is_held = True
+    handler._flushers.request(handler)
+    assert disk.began.wait(60)
+    stopping = threading.Thread(target=manager.close, daemon=True)
+    stopping.start()
+    writer.join()  # then nobody keeps house any more
+    disk.go.set()
+    stopping.join(60)
+    assert not stopping.is_alive()
+    again = DiskManager("/data", storage=disk.after_kill(), flushers=0, now_ms=NOW_MS)
+    again.open()
+    assert again.get_handler("t", 0).log_end_offset == 1
+    again.close()
