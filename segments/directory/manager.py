@@ -125,7 +125,7 @@ class DiskManager:
         self.open_logs = OpenLogs(open_logs_max)
         each = overlapping if flushers else one_by_one
         self.relief = Relief(self.files, self.open_logs, each, lambda: self.partitions.served())
-        self.open_logs.relief = self.relief.relieve
+        self.open_logs.relief = self.relief.park
         disk = storage if storage is not None else PosixStorage()
         self.storage: Storage = RelievingStorage(disk, self.relief.relieve)
         self.topics: Mapping[str, TopicMeta] = MappingProxyType({})

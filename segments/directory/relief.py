@@ -1,15 +1,15 @@
 """Descriptors given back: what is done when the process has none left, or few.
 
     an opening fails (disk/relieving.py)    unused logs park, unread sealed files close: some
-    as many logs are open as may be         the same, before one more is opened
+    as many logs are open as may be         unused logs park, before one more is opened
     there is none: all have bytes that      these are synced, by the house keeper, and park;
     are not synced                          who asked is refused, and comes again
 
 Nothing is parked that is not synced: who closes a file that has unsynced bytes may never hear that
 they did not reach the disk.
 
-`relieve` may be called in any thread, under the locks of a log; it waits for no sync.  `make_room`
-is for lanes that hold no lock.
+`relieve` and `park` may be called in any thread, under the locks of a log; they wait for no sync.
+`make_room` is for lanes that hold no lock.
 """
 
 import threading
@@ -55,13 +55,20 @@ class Relief:
     def relieve(self) -> bool:
         """Close some of what nobody uses now; whether there was any."""
         given = self._open_logs.park_some() + self._files.close_some()
-        if not given:
-            self.refused_count += 1
-            housekeeper = self._housekeeper
-            if housekeeper is not None and not self._is_asked:
-                self._is_asked = True
-                housekeeper.submit(self._sync_soon)
-        return given > 0
+        return given > 0 or self._refuse()
+
+    def park(self) -> bool:
+        """As `relieve`, where there are too many logs: the file of a sealed segment is none."""
+        return self._open_logs.park_some() > 0 or self._refuse()
+
+    def _refuse(self) -> bool:
+        """There was nothing: have what is not synced synced soon."""
+        self.refused_count += 1
+        housekeeper = self._housekeeper
+        if housekeeper is not None and not self._is_asked:
+            self._is_asked = True
+            housekeeper.submit(self._sync_soon)
+        return False
 
     def make_room(self) -> None:
         """Before a log is opened: where as many are open as may be, some are synced and park.

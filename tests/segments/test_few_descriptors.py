@@ -140,6 +140,29 @@ def test_what_nothing_can_be_closed_for_is_told_as_such() -> None:
         storage.listdir("/none")
 
 
+def test_a_sealed_file_that_is_closed_lets_no_more_partitions_be_written_than_there_may_be() -> (
+    None
+):
+    disk = FewDescriptors(1000)
+    settings = {**SMALL.overrides, "durability": "memory", "retention.ms": "-1"}
+    manager = managed(disk, TopicConfig(settings))
+    full = manager.get_handler("t", 0)
+    for _ in range(4):
+        append(full, batch_of(b"a" * 300))
+    for n in range(1, PARTITIONS):
+        manager.get_handler("t", n)
+    manager.limit_open(files_max=4, logs_max=4, logs_most=8)
+    manager.keep_house_now(NOW_MS + 1_000)  # all are parked
+    for n in range(1, PARTITIONS):
+        assert offsets_in(read_from(full, 0, 1)) == [0], "a sealed segment is open again"
+        try:
+            append(manager.get_handler("t", n), batch_of(b"v"))
+        except DiskFull:
+            assert len(manager.open_logs) == 8
+    assert len(manager.open_logs) == 8
+    manager.close()
+
+
 class HeldDescriptors(FewDescriptors):
     """Its manifests are opened when `go` is set, and there is no descriptor for them."""
 
