@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 import structlog
 
-from ..disk.storage import Storage
+from ..disk.storage import Storage, remove_tree
 from ..errors import CorruptMetadata, StorageError
 from ..metadata.metadata import Metadata
 from ..metadata.metadata_log import MetadataLog
@@ -70,6 +70,7 @@ class Starting:
         self._report = report
         self._events_lost = 0
         self._is_loaded = False
+        self._graves: list[str] = []
 
     def start(self) -> Started:
         """Do all of it; blocking.
@@ -78,10 +79,11 @@ class Starting:
         WAL holds could not be put back).
         """
         found = Replay()
+        self._graves = []
         try:
             found = self._wal.open()
             is_new_boot = self._with_ballast(lambda: self._load_metadata(found))
-            missing, graves = self._with_ballast(self._remove_orphans)
+            missing = self._with_ballast(self._remove_orphans)
             replayed = self._with_ballast(lambda: self._put_back(found))
             self._wal.absorbed(self._putting_back.waiting)
         except OSError as exc:
@@ -90,7 +92,7 @@ class Starting:
                 f"what {self._root}/wal holds could not be put back, it stays there: {exc}{hint}"
             ) from exc
         self._metadata.attach(self._wal)
-        return Started(replayed, sorted(missing), graves, is_new_boot)
+        return Started(replayed, sorted(missing), self._graves, is_new_boot)
 
     def _load_metadata(self, found: Replay) -> bool:
         """The snapshot and the events behind it, as one snapshot: the WAL may begin anew.
@@ -128,15 +130,18 @@ class Starting:
         return self._putting_back.put_back(found, topics, events_lost=self._events_lost > 0)
 
     def _with_ballast(self, work: Callable[[], T]) -> T:
-        """`work`, once more without the spare files of the WAL where the disk is full, and then
-        without the reserve."""
+        """`work`, once more without what deleted topics left where the disk is full, then without
+        the spare files of the WAL, and then without the reserve."""
         while True:
             try:
                 return work()
             except OSError as exc:
                 if exc.errno != errno.ENOSPC:
                     raise
-                if self._wal.give_space_back():
+                if self._graves:
+                    while self._graves:
+                        remove_tree(self._storage, self._graves.pop())
+                elif self._wal.give_space_back():
                     log.warning("wal_spare_files_given_up", error=str(exc))
                 elif self._reserve.give_back():
                     log.warning("reserve_given_up", error=str(exc))
@@ -159,18 +164,17 @@ class Starting:
             f"move files away that are not {self._root}'s; delete nothing below {self._root}/wal"
         )
 
-    def _remove_orphans(self) -> tuple[set[Place], list[str]]:
-        """The partitions that have no directory; the directories of deleted topics that are left to
-        be removed: where there is room, the start does not wait for that."""
+    def _remove_orphans(self) -> set[Place]:
+        """The partitions that have no directory.  Of deleted topics the directories are left to be
+        removed later: where there is room, the start does not wait for that."""
         has_room = not is_short(self._storage, self._root, self._wal.config.file_bytes)
-        graves: list[str] = []
         missing: set[Place] = set()
         state = self._metadata.state
         for orphan in list(find_orphans(self._storage, self._root, state, missing)):
             mark = self._storage.random_bytes(8).hex()
             path = orphan.path
             if has_room and orphan.topic.startswith("~"):
-                graves.append(path)
+                self._graves.append(path)
                 row = ReportRow("orphan_removed", path)
             elif orphan.has_records:
                 path = put_aside(self._storage, self._root, orphan, mark)
@@ -179,4 +183,4 @@ class Starting:
                 remove_orphan(self._storage, orphan, mark)
                 row = ReportRow("orphan_removed", path)
             self._report.add(row)
-        return missing, graves
+        return missing

@@ -6,12 +6,13 @@ import pytest
 
 from segbroker.protocol.record_batch import check_batch, encode_batch
 from segbroker.segments.checks.directory_check import DirectoryChecker
-from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.directory.manager import SMALL_WAL, DiskManager
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
-from segbroker.segments.disk.storage import Buffer, Space, remove_tree
+from segbroker.segments.disk.storage import Buffer, Space, make_dirs, remove_tree
 from segbroker.segments.errors import StorageError
 from segbroker.segments.settings.topic_config import TopicConfig
-from segbroker.segments.wal.journal import Wal
+from segbroker.segments.wal.files import is_short
+from segbroker.segments.wal.journal import Wal, WalConfig
 from segbroker.segments.wal.replay import Replay
 
 from .crash.observing import see_handler
@@ -101,6 +102,27 @@ def test_a_start_on_a_full_disk_gives_back_what_is_free(lacking: tuple[str, ...]
     assert disk.exists(f"{DATA}/reserve") == ("reserve" in lacking), (
         "made again where there is room"
     )
+
+
+def test_a_start_that_lacks_room_removes_what_deleted_topics_left() -> None:
+    disk = MemoryStorage()
+    wal = WalConfig(file_bytes=1 << 14, shard_bytes=1 << 18)
+    manager = DiskManager(DATA, storage=disk, flushers=0, now_ms=1_000, wal=wal)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig({"durability": "fsync"}))
+    for number in range(7):
+        append(manager, b"%d" % number * 12_000)
+    cut = disk.after_power_cut()  # the records are in the write-ahead log alone
+    grave = f"{DATA}/topics/~{7:032x}"
+    make_dirs(cut, grave)
+    cut.open(f"{grave}/gone", create=True).pwrite(bytes(100_000), 0)
+    small = SmallDisk.over(cut, 40_000)
+    assert not is_short(small, DATA, SMALL_WAL.file_bytes), "it could be left for later"
+    manager = manager_on(small)
+    manager.open()
+    assert see_handler(manager.get_handler("t", 0)).end == 7
+    assert not small.exists(grave)
+    manager.close()
 
 
 def test_a_start_that_lacks_room_says_how_much_and_loses_nothing() -> None:
