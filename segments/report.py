@@ -40,7 +40,7 @@ WHAT_TO_DO: Final = {
     "quarantined": "keep the copy until nobody needs it, then delete it",
     "wal_damaged": "what was acknowledged shortly before the stop may be lost; check the disk",
     "wal_torn": "a power cut while they were written explains it; without one, check the disk",
-    "not_served": "check the disk; it is tried again whenever somebody asks for the partition",
+    "not_served": "check the disk; it is tried again every few seconds",
     "unknown_topic": "its creation is lost; `segbroker dump` reads the batches that were kept",
     "readonly": "check the disk, then: segbroker verify --repair, or on.corruption=gap",
     "refused": "check the disk, then: segbroker verify --repair, or on.corruption=gap",

@@ -342,7 +342,7 @@ class OpenedPartitions:
 
     def open_replayed(self, places: Sequence[tuple[str, int]]) -> None:
         """Open what was put back, before anybody asks for it; who asks for one that cannot be
-        opened is told."""
+        opened, or could not be put back, is told."""
 
         def open_one(place: int) -> None:
             topic, partition = places[place]
@@ -352,6 +352,9 @@ class OpenedPartitions:
                 self._not_opened(topic, partition, exc)
 
         self._each(open_one, range(len(places)))
+        for key, failure in self._putting_back.refused.items():
+            if key not in self.failed_at_start and key not in self.handlers:
+                self._not_opened(*key, failure)
 
     def note_missing(self, places: Iterable[tuple[str, int]]) -> None:
         """Of these the start has seen that they have no directory: nobody has to ask first.  Those

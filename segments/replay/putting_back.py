@@ -49,6 +49,8 @@ class PuttingBack:
         self._storage = storage
         self._root = root
         self._report = report
+        self.refused: dict[Place, StorageError] = {}
+        """Why the last start could not put these back; who opens one later tries again."""
         self._waiting: dict[tuple[bytes, int], Sequence[Frame]] = {}
         self._ends: dict[Place, int] = {}
         self._synced: dict[Place, frozenset[int]] = {}
@@ -73,6 +75,7 @@ class PuttingBack:
                 reason += ": torn and told to nobody, or damaged"
                 self._report.add(ReportRow("wal_torn", missing.path, reason=reason))
         self._synced.clear()  # of an opening that failed: others may have been there since
+        self.refused.clear()
         by_id = {meta.topic_id.bytes: meta for meta in topics.values()}
         of_topics: list[tuple[TopicMeta, int, list[Frame]]] = []
         for key, frames in found.partitions.items():
@@ -87,6 +90,9 @@ class PuttingBack:
         for number, (meta, partition, frames) in enumerate(of_topics):
             if number in refused:
                 self._waiting[meta.topic_id.bytes, partition] = frames
+                self.refused[meta.name, partition] = _not_put_back(
+                    meta.name, partition, refused[number]
+                )
                 self._tell(meta, partition, refused[number])
             else:
                 touched[meta.name, partition] = None
@@ -109,10 +115,7 @@ class PuttingBack:
             try:
                 self._put_back(meta, partition, frames)
             except OSError as exc:
-                raise StorageError(
-                    f"partition {partition} of {meta.name!r} is not served: what the write-ahead"
-                    f" log holds of it could not be put back: {exc}"
-                ) from exc
+                raise _not_put_back(meta.name, partition, exc) from exc
             del self._waiting[meta.topic_id.bytes, partition]
         return self._ends.get((meta.name, partition), -1)
 
@@ -179,3 +182,12 @@ class PuttingBack:
                 reason=f"topic id {key[0].hex()}",
             )
         )
+
+
+def _not_put_back(topic: str, partition: int, cause: OSError) -> StorageError:
+    error = StorageError(
+        f"partition {partition} of {topic!r} is not served: what the write-ahead log holds of it"
+        f" could not be put back: {cause}"
+    )
+    error.__cause__ = cause
+    return error

@@ -64,6 +64,17 @@ def test_a_partition_whose_disk_refuses_is_not_served_and_the_others_are(call: s
     assert ends(manager_on(disk.after_power_cut())) == [(3, 3), (4, 4)]
 
 
+def test_what_could_not_be_put_back_is_known_not_to_be_served_before_anybody_asks() -> None:
+    disk = RecordingStorage.over(cut_off())
+    disk.faults.append(Fault("fdatasync", FIRST, 0, lasts=True))
+    manager = manager_on(disk)
+    ((place, failure),) = manager.partitions.failed_at_start.items()
+    assert place == ("t", 0)
+    with pytest.raises(StorageError) as told:
+        manager.get_handler("t", 0)
+    assert str(told.value) == str(failure)
+
+
 def test_a_partition_whose_disk_works_again_is_served_without_a_restart() -> None:
     disk = RecordingStorage.over(cut_off())
     disk.faults.append(Fault("fdatasync", FIRST, 0, lasts=True))
