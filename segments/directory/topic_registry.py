@@ -40,7 +40,7 @@ log = structlog.get_logger()
 
 PARTITIONS_MAX: Final = 10_000
 REMOVED_AT_ONCE: Final = 100
-"""Files of a deleted topic that the housekeeper removes before it looks after others."""
+"""Files of deleted topics that the housekeeper removes before it looks after others."""
 
 
 class NewTopic(NamedTuple):
@@ -187,8 +187,7 @@ class TopicRegistry:
             for meta in going:
                 self._partitions.close_topic(meta)
             graves = self._move_away(going)
-        for grave in graves:
-            self._remove_soon(grave)
+        self._remove_soon(graves)
         return list(outcomes.values())
 
     def _move_away(self, metas: Iterable[TopicMeta]) -> list[str]:
@@ -220,34 +219,36 @@ class TopicRegistry:
     def begin_removing(self, graves: Iterable[str]) -> None:
         """From now on what topics leave is removed; first this, of topics deleted before."""
         self._is_removing = True
-        for grave in graves:
-            self._remove_soon(grave)
+        self._remove_soon(graves)
 
     def stop_removing(self) -> None:
         """Leave the rest to the next start: nobody waits for the end of a broker that removes."""
         self._is_removing = False
 
-    def _remove_soon(self, grave: str) -> None:
-        steps = removals(self._storage, grave)
-        self._partitions.threads.housekeeper.submit(lambda: self._remove_some(grave, steps))
+    def _remove_soon(self, graves: Iterable[str]) -> None:
+        """One after the other: the housekeeper has others to look after between any two parts."""
+        steps = self._removals(graves)
+        self._partitions.threads.housekeeper.submit(lambda: self._remove_some(steps))
 
-    def _remove_some(self, grave: str, steps: Iterator[None]) -> None:
-        """A part of what a deleted topic leaves; the housekeeper has others to look after."""
+    def _removals(self, graves: Iterable[str]) -> Iterator[None]:
+        """What is removed at each step is one file, or directory."""
+        for grave in graves:
+            try:
+                yield from removals(self._storage, grave)
+            except OSError as exc:
+                log.warning("deleted_topic_not_removed", folder=grave, error=str(exc))
+
+    def _remove_some(self, steps: Iterator[None]) -> None:
+        """A part of what deleted topics leave."""
         housekeeper = self._partitions.threads.housekeeper
         if not self._is_removing:
             return
-        try:
-            for count, _ in enumerate(steps, 1):
-                if not self._is_removing:
-                    return
-                if count >= REMOVED_AT_ONCE and housekeeper.is_threaded:
-                    break
-            else:
+        for count, _ in enumerate(steps, 1):
+            if not self._is_removing:
                 return
-        except OSError as exc:
-            log.warning("deleted_topic_not_removed", folder=grave, error=str(exc))
-            return
-        housekeeper.submit(lambda: self._remove_some(grave, steps))
+            if count >= REMOVED_AT_ONCE and housekeeper.is_threaded:
+                housekeeper.submit(lambda: self._remove_some(steps))
+                return
 
     def create_partitions(self, name: str, count: int) -> TopicMeta:
         """Let a topic grow to `count` partitions.  Raises UnknownTopic, InvalidPartitions."""

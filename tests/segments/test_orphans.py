@@ -2,10 +2,13 @@
 
 import threading
 
+import pytest
+
 from segbroker.segments.checks.directory_check import DirectoryChecker
+from segbroker.segments.directory import topic_registry
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage, _Directory
-from segbroker.segments.disk.storage import remove_tree
+from segbroker.segments.disk.storage import make_dirs, remove_tree
 
 from .tools import SMALL, append, batch_of, offsets_in, read_from
 
@@ -169,6 +172,33 @@ def test_a_stop_leaves_what_deleted_topics_left_to_the_next_start() -> None:
     assert what(again) == [("orphan_removed", "/data/topics/")] * 2
     assert disk.listdir("/data/topics") == ["t"]
     assert offsets_in(read_from(again.get_handler("t", 0), 0)) == [0]
+
+
+def test_of_many_deleted_topics_no_more_is_removed_at_once_than_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topic_registry, "REMOVED_AT_ONCE", 3)
+    disk = HeldStorage()
+    for number in range(4):
+        make_dirs(disk, f"/data/topics/~{number}")
+        for file in range(5):
+            disk.open(f"/data/topics/~{number}/{file}", create=True)
+    manager = DiskManager("/data", storage=disk, flushers=1, now_ms=1_000)
+    manager.open()
+    assert disk.began.wait(60)
+    left: list[int] = []
+
+    def look() -> None:
+        names = disk.listdir("/data/topics")
+        left.append(sum(len(disk.listdir(f"/data/topics/{name}")) for name in names))
+
+    housekeeper = manager.partitions.threads.housekeeper
+    housekeeper.submit(look)
+    disk.go.set()
+    housekeeper.wait_idle()
+    assert left == [4 * 5 - 3]
+    assert disk.listdir("/data/topics") == []
+    manager.close()
 
 
 def test_a_partition_that_gets_its_directory_from_the_write_ahead_log_is_not_missing() -> None:
