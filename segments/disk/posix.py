@@ -181,6 +181,12 @@ class PosixStorage:
             os.close(fd)
 
     def lock(self, path: str, *, only_looks: bool = False) -> PosixLock:
+        while (lock := self._lock(path, only_looks)) is None:
+            pass
+        return lock
+
+    def _lock(self, path: str, only_looks: bool) -> PosixLock | None:
+        """None: the file was removed, by who had it, before it was locked here."""
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         except OSError as exc:
@@ -189,10 +195,15 @@ class PosixStorage:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # of a backup that is looked at
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(fd), os.stat(path)):
+                return PosixLock(fd)
+        except FileNotFoundError:
+            pass
         except OSError:
             os.close(fd)
             raise
-        return PosixLock(fd)
+        os.close(fd)
+        return None
 
     def random_bytes(self, count: int) -> bytes:
         return os.urandom(count)

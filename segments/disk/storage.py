@@ -201,15 +201,16 @@ def make_dirs(storage: Storage, path: str) -> None:
     storage.fsync_dir(parent or ("/" if path.startswith("/") else "."))
 
 
-def remove_tree(storage: Storage, path: str) -> None:
-    """Remove a directory and everything in it; only for names that are out of use already."""
-    for _ in removals(storage, path):
+def remove_tree(storage: Storage, path: str, *, last: str = "") -> None:
+    """Remove a directory and everything in it; only for names that are out of use already.
+    last: what of it goes when all else is gone."""
+    for _ in removals(storage, path, last=last):
         pass
 
 
-def removals(storage: Storage, path: str) -> Iterator[None]:
+def removals(storage: Storage, path: str, *, last: str = "") -> Iterator[None]:
     """The same, one file or directory at each step: whoever asks no further leaves the rest."""
-    for name in storage.listdir(path):
+    for name in sorted(storage.listdir(path), key=last.__eq__):
         try:
             storage.unlink(f"{path}/{name}")
         except (IsADirectoryError, PermissionError):

@@ -22,7 +22,7 @@ Not thread-safe: one thread uses a log, or the caller locks.
 
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import NoReturn, TypeAlias
+from typing import Final, NoReturn, TypeAlias
 
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.record_batch import (
@@ -64,6 +64,9 @@ from ..settings.topic_config import Durability, TopicConfig
 
 Appendable: TypeAlias = Buffer | Sequence[bytes | None]
 
+LOCK: Final = "LOCK"
+"""The file that says who has the log open."""
+
 
 class SegmentedLog:
     """One log in a directory of its own."""
@@ -97,7 +100,7 @@ class SegmentedLog:
         """
         make_dirs(storage, path)
         try:
-            lock = storage.lock(f"{path}/LOCK")
+            lock = storage.lock(f"{path}/{LOCK}")
         except BlockingIOError as exc:
             raise LogInUse(path) from exc
         try:
@@ -308,10 +311,12 @@ class SegmentedLog:
 
     def remove(self) -> None:
         """Close and delete the directory with everything in it."""
-        close_log(self._log, clean=False)
         folder = self._log.paths.folder
-        remove_tree(self._storage, folder)
-        self._lock.release()
+        try:
+            close_log(self._log, clean=False)
+            remove_tree(self._storage, folder, last=LOCK)  # nobody opens what is half gone
+        finally:
+            self._lock.release()
         self._storage.fsync_dir(folder.rpartition("/")[0] or "/")
 
     def __enter__(self) -> "SegmentedLog":

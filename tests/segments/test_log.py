@@ -1,5 +1,7 @@
 """The segmented log as a library."""
 
+import errno
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +45,59 @@ def test_a_log_is_open_once_at_a_time(tmp_path: Path) -> None:
         log.remove()
     with SegmentedLog.open(PosixStorage(), path, now_ms=1) as log:
         assert values_of(log) == []
+
+
+class Watched(PosixStorage):
+    """Of the log `path` nothing is removed that another could open."""
+
+    path = ""
+
+    def unlink(self, path: str) -> None:
+        with pytest.raises(LogInUse):
+            SegmentedLog.open(PosixStorage(), self.path, now_ms=1)
+        super().unlink(path)
+
+
+class Unremovable(PosixStorage):
+    def unlink(self, path: str) -> None:
+        raise OSError(errno.EIO, "Input/output error", path)
+
+
+def test_what_is_being_removed_is_opened_by_nobody(tmp_path: Path) -> None:
+    disk = Watched()
+    log = SegmentedLog.open(disk, f"{tmp_path}/log", now_ms=1)
+    log.append([b"one"], now_ms=1)
+    disk.path = f"{tmp_path}/log"
+    log.remove()
+    assert not (tmp_path / "log").exists()
+
+
+def test_who_had_the_lock_file_of_a_log_that_was_removed_does_not_have_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"{tmp_path}/log"
+    first = SegmentedLog.open(PosixStorage(), path, now_ms=1)
+    others: list[SegmentedLog] = []
+    lock = fcntl.flock
+
+    def flock(file: int, how: int) -> None:
+        monkeypatch.undo()
+        first.remove()
+        others.append(SegmentedLog.open(PosixStorage(), path, now_ms=1))
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(LogInUse):
+        SegmentedLog.open(PosixStorage(), path, now_ms=1)
+    others[0].close()
+
+
+def test_a_log_that_could_not_be_removed_can_be_opened(tmp_path: Path) -> None:
+    path = f"{tmp_path}/log"
+    log = SegmentedLog.open(Unremovable(), path, now_ms=1)
+    with pytest.raises(OSError, match="Input/output error"):
+        log.remove()
+    SegmentedLog.open(PosixStorage(), path, now_ms=1).close()
 
 
 FORKED = """
