@@ -8,7 +8,8 @@
 An unopened partition does not change, so it is looked at once, and again when that time has come or
 its settings were altered.  A broker with ten thousand idle partitions reads their manifests
 once, PEEKS_MAX per call; what is due is opened, OPENS_MAX per call, and then treated like the rest.
-What cannot be opened is tried again AGAIN_MS later.
+What cannot be opened is tried again AGAIN_MS later; what could not be looked at for want of a
+descriptor is looked at in the next round.
 
 A first batch that is old enough opens its partition even if others in its segment are not: then
 it is open, and looked at in memory from then on.
@@ -21,6 +22,7 @@ from uuid import UUID
 import structlog
 
 from ..compaction.dirtiness import dirt_of, wants_cleaning
+from ..disk.relieving import NoDescriptor
 from ..disk.storage import Storage
 from ..log.first_stamps import first_stamp
 from ..metadata.metadata import TopicMeta
@@ -78,7 +80,10 @@ class Unopened:
             config, due = self._due.get(key, (None, 0))
             if config is not meta.config:
                 peeks += 1
-                due = self._peek(partition_paths(self._root, meta.name, partition), meta.config)
+                try:
+                    due = self._peek(partition_paths(self._root, meta.name, partition), meta.config)
+                except NoDescriptor:
+                    break  # it is looked at in another round; told once a minute for all of them
                 self._due[key] = (meta.config, due)
             if due == 0 or (age_ms is not None and due <= age_ms):
                 self._due[key] = (meta.config, NEVER)  # opened once
@@ -91,11 +96,14 @@ class Unopened:
         self._due[meta.topic_id, partition] = (meta.config, due)
 
     def _peek(self, paths: LogPaths, config: TopicConfig) -> int:
+        """Raises NoDescriptor."""
         try:
             known = read_known(self._storage, paths)
             if known is None:  # nobody ever opened it; or it was never synced, and the power went
                 return 0 if self._storage.listdir(paths.folder) else NEVER
             return due_ms(self._storage, paths, config, known)
+        except NoDescriptor:
+            raise
         except OSError as exc:
             log.warning("retention_not_looked_at", path=paths.folder, error=str(exc))
             return NEVER

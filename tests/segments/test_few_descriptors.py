@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.directory.unopened import PEEKS_MAX
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.disk.relieving import NoDescriptor, RelievingStorage
 from segbroker.segments.errors import DiskFull
@@ -160,6 +161,25 @@ def test_a_sealed_file_that_is_closed_lets_no_more_partitions_be_written_than_th
         except DiskFull:
             assert len(manager.open_logs) == 8
     assert len(manager.open_logs) == 8
+    manager.close()
+
+
+def test_what_is_due_in_a_partition_that_nobody_opens_is_due_after_the_want_of_a_descriptor() -> (
+    None
+):
+    disk = FewDescriptors(1000)
+    manager = managed(disk, TopicConfig({**SMALL.overrides, "retention.ms": "3600000"}))
+    for _ in range(4):
+        append(manager.get_handler("t", 0), batch_of(b"v" * 300, now_ms=NOW_MS), NOW_MS)
+    manager.close()
+    manager = managed(disk)
+    disk.limit = disk.open_count
+    manager.keep_house_now(NOW_MS + 7_200_000)
+    disk.limit = 1000
+    assert manager.handler_if_open("t", 0) is None
+    for _ in range(2 * PARTITIONS // PEEKS_MAX):
+        manager.keep_house_now(NOW_MS + 7_200_000)
+    assert manager.get_handler("t", 0).log_start_offset == 4
     manager.close()
 
 
