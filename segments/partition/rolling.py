@@ -78,6 +78,8 @@ class Rolling:
             return
         try:
             opened.ready.make(opened.active.number)
+            if len(opened.ready):
+                opened.open_logs.add(opened)  # it may have parked meanwhile
         except NoDescriptor:
             pass  # told once a minute for all of them
         except OSError as exc:

@@ -122,6 +122,21 @@ def test_a_roll_that_finds_no_descriptor_leaves_the_segment_as_it_is() -> None:
     manager.close()
 
 
+def test_a_segment_that_is_made_ahead_late_can_be_closed_like_the_others() -> None:
+    disk = FewDescriptors(1000)
+    manager = managed(disk)
+    handler = manager.get_handler("t", 0)
+    append(handler, batch_of(b"a" * 200))
+    handler.sync()
+    assert manager.relief.park()
+    count = disk.open_count
+    handler._rolling._make_ready()  # as the maker does that was asked before, and had others first
+    assert disk.open_count == count + 1
+    assert manager.relief.park()
+    assert disk.open_count == count
+    manager.close()
+
+
 def test_what_nothing_can_be_closed_for_is_told_as_such() -> None:
     disk = FewDescriptors(1)
     given: list[MemoryFile] = [disk.open("/held", create=True)]
