@@ -42,6 +42,7 @@ from .progress import counter
 from .properties import security
 from .record_format import DEFAULT_FORMAT, Formatter, compile_format, format_json
 from .start_position import parse_start
+from .unserved import told_why
 
 if TYPE_CHECKING:
     from segbroker.client import ConsumedBatch, Gap
@@ -259,6 +260,7 @@ def consume(
     printed = size = 0
     with (
         ended_by_reader(),
+        told_why(bootstrap, topics),
         counter("received", sys.stdout, quiet=quiet) as update,
         told_of_absence(quiet=quiet),
         Consumer(

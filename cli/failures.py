@@ -157,7 +157,8 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
             hint = _start_hint(params, error.message, error.wants)
             return Failure(error.message, ExitCode.UNREACHABLE, hint)
         case errors.TimedOut() | errors.RequestTimedOut():
-            return Failure(text, ExitCode.UNREACHABLE)
+            is_unserved = isinstance(error.__cause__, errors.LeaderNotAvailable)
+            return Failure(text, ExitCode.UNREACHABLE, NOT_SERVED_HINT if is_unserved else "")
         case errors.PeerError():
             return Failure(text, ExitCode.UNREACHABLE, f"is {params.get('bootstrap')} a broker?")
         case errors.StorageFailed() | errors.LeaderNotAvailable():

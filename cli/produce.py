@@ -41,6 +41,7 @@ from .lines import READ_SIZE, LineTooLong, read_lines
 from .progress import Update, counter
 from .properties import security
 from .stop_signal import StopSignal
+from .unserved import why_unserved
 
 if TYPE_CHECKING:
     from segbroker.client import Deliveries
@@ -75,6 +76,8 @@ class Settlement:
         self.stopped = False
         self.hint = ""
         """What to do about the first of them."""
+        self.is_unserved = False
+        """Of some of them nobody serves the partition."""
         self.in_hand = (1, 0)
         """First line and number of those that are just being sent."""
         self._waiting: deque[tuple[int, Deliveries]] = deque()
@@ -141,6 +144,9 @@ class Settlement:
 
     def fail(self, first_line: int, count: int, error: Exception) -> None:
         """Lines that were not delivered."""
+        from segbroker.client.errors import LeaderNotAvailable
+
+        self.is_unserved |= isinstance(error.__cause__, LeaderNotAvailable)
         self.undelivered.add(first_line, count, str(error))
         self.stopped |= type(error).__name__ not in OF_ONE_RECORD
         if not self.hint and (explained := explain(error, self._params)) is not None:
@@ -307,12 +313,12 @@ def produce(
         with suppress(DeliveryFailed):  # each line's failure is looked at below
             producer.flush()
         settlement.settle_all()
-    tell(settlement)
+    tell(settlement, why_unserved(bootstrap, topic) if settlement.is_unserved else "")
     ctx.exit(ExitCode.UNDELIVERED if settlement.undelivered.count else stop.exit_code)
 
 
-def tell(settlement: Settlement) -> None:
-    """Name the lines that were not delivered, if there are any."""
+def tell(settlement: Settlement, why: str = "") -> None:
+    """Name the lines that were not delivered, if there are any; `why`: what the broker says."""
     undelivered = settlement.undelivered
     if not undelivered.count:
         return
@@ -320,6 +326,8 @@ def tell(settlement: Settlement) -> None:
     note(f"{undelivered.count:,} of {total:,} records were not delivered:")
     for sentence in undelivered:
         note(f"  {sentence}")
+    if why:
+        note(why)
     if settlement.stopped:
         note("reading stopped there; what followed was not sent")
     if settlement.hint:

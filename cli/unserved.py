@@ -4,12 +4,14 @@ The rows of the others are printed, "?" stands for what nobody knows, and the co
 sentence of the broker about the first one (exit code 6): a script must not take the rest for all.
 """
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from .command import ACCEPT_TIMEOUT_MS
 from .exit_codes import ExitCode
 from .failures import NOT_SERVED_HINT, Failure
+from .properties import security
 
 if TYPE_CHECKING:
     from segbroker.client import Admin
@@ -38,12 +40,50 @@ def failure_of(admin: "Admin", unserved: Sequence[tuple[str, int]]) -> Failure |
     return Failure(text + (f"; and {more} more" if more else ""), ExitCode.REFUSED, NOT_SERVED_HINT)
 
 
+def why_unserved(bootstrap: str, topic: str) -> str:
+    """What is said of the partitions of a topic that have no leader, where nobody has an Admin;
+    empty: nothing is known.  Takes as long as an Admin waits for a broker that does not answer."""
+    from segbroker.client import Admin
+    from segbroker.client.errors import SegbrokerError
+
+    limit_ms = ACCEPT_TIMEOUT_MS
+    with (
+        suppress(SegbrokerError),
+        Admin(
+            bootstrap,
+            security=security(),
+            accept_timeout_ms=limit_ms,
+            connect_timeout_ms=limit_ms,
+            api_timeout_ms=limit_ms,
+        ) as admin,
+    ):
+        rows = admin.describe_topic(topic).partitions
+        failure = failure_of(admin, [(topic, row.partition) for row in rows if row.leader < 0])
+        return "" if failure is None else str(failure)
+    return ""
+
+
+@contextmanager
+def told_why(bootstrap: str, topics: Iterable[str]) -> Iterator[None]:
+    """An error about a partition that nobody serves gets the broker's reason."""
+    from segbroker.client.errors import LeaderNotAvailable
+
+    try:
+        yield
+    except LeaderNotAvailable as exc:
+        whys = [why for topic in topics if (why := why_unserved(bootstrap, topic))]
+        text = "; ".join([str(exc), *whys[:1]])
+        raise Failure(text, ExitCode.REFUSED, NOT_SERVED_HINT) from exc
+
+
 def _why(admin: "Admin", topic: str, partition: int) -> str:
     """The broker's sentence; empty of another make, or where it may not be asked."""
     from segbroker.client.errors import SegbrokerError
 
     with suppress(SegbrokerError):
-        for row in admin.broker_status()["not_opened"]:
+        status = admin.broker_status()
+        # Damage that was found while it was open is told among what takes no writes.
+        for row in (*status["not_opened"], *status["read_only"]):
             if (row["topic"], row["partition"]) == (topic, partition):
                 return str(row["why"])
     return ""

@@ -39,6 +39,7 @@ from segbroker.protocol.messages_core import (
 )
 
 from .asking import change, look
+from .cluster import NOBODY
 from .engine import Ask, AskAll, Call, Engine
 from .errors import (
     BrokerError,
@@ -47,7 +48,7 @@ from .errors import (
     UnknownTopicOrPartition,
     check_code,
 )
-from .lookups import END_TIME, NOBODY, START_TIME, look_up, topics_known
+from .lookups import END_TIME, START_TIME, look_up, topics_known
 from .records import ByPartition, OffsetAndTimestamp, TopicPartition, as_partition
 from .starting import to_ms
 

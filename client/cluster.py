@@ -60,6 +60,8 @@ LISTED_PER_QUESTION = 25
 OTHERS_COUNT_MAX = 20_000
 # Partitions of one topic: as many as a consumer reads.
 PARTITIONS_COUNT_MAX = 100_000
+# What is said of a partition that is not served.
+NOBODY = "no broker serves the partition for now"
 
 
 @dataclass(slots=True)

@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from .assigned import PartitionState
+from .cluster import NOBODY
 from .engine import Engine
 from .errors import LeaderNotAvailable, SegbrokerError
 from .fetch_replies import Asked, Fail
 from .fetch_session import FetchSession
 from .log_changes import LogChanges
-from .lookups import NOBODY
 from .network import FETCH, Node
 from .prefetched import Prefetched
 from .records import TopicPartition

@@ -21,7 +21,7 @@ from segbroker.protocol.messages_core import (
 )
 
 from .backoff import Backoff
-from .cluster import TopicView
+from .cluster import NOBODY, TopicView
 from .engine import Ask, AskAll, Call, Engine, Pause, Refresh
 from .errors import (
     BrokerError,
@@ -40,7 +40,6 @@ from .records import TopicPartition
 UNSERVED_LOOKS = 4
 # What a leader says of a partition that it does not serve.
 UNSERVED = (StorageFailed, PolicyViolation)
-NOBODY = "no broker serves the partition for now"
 # The two times that ListOffsets takes for "end" and "start".
 END_TIME = -1
 START_TIME = -2

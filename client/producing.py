@@ -41,9 +41,10 @@ from segbroker.protocol.messages_core import (
 from .accumulator import Accumulator
 from .backoff import Backoff
 from .batch_order import part_of, precedes, put_back, unanswered
+from .cluster import NOBODY
 from .completion import Completion
 from .engine import Engine
-from .errors import NoTransaction, SegbrokerError, TimedOut, broker_error
+from .errors import LeaderNotAvailable, NoTransaction, SegbrokerError, TimedOut, broker_error
 from .identity import Identity
 from .network import Node
 from .producer_batch import PartitionQueue, ProducerBatch
@@ -484,7 +485,11 @@ class Producing:
                     message += f"; {self._identity.refusal}"
                 elif (lost := self._why_away(queue)) is not None:
                     message += f"; {lost}"
-                self._give_up(batch, TimedOut(message))
+                error = TimedOut(message)
+                if self.engine.cluster.is_unserved(queue.topic, queue.partition):
+                    error = TimedOut(f"{message}; {NOBODY}")
+                    error.__cause__ = LeaderNotAvailable(f"{_where(queue)}: {NOBODY}")
+                self._give_up(batch, error)
 
 
 def _is_oldest(batch: ProducerBatch) -> bool:

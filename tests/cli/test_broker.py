@@ -170,7 +170,8 @@ def test_a_partition_that_cannot_be_opened_needs_a_look(tmp_path: Path) -> None:
         assert not asked("topic", "trim", "flights", "--before", "1", "-p", "1", "--yes")
         read = in_process("consume", "flights", "-e", *words)
         assert read.stdout == b"2\n3\n", "all that there is, and then the reason"
-        assert b"-1: no broker serves the partition for now" in read.stderr
+        assert b"-1: no broker serves the partition for now; partition 1 of topic" in read.stderr
+        assert b"the partition's directory is missing" in read.stderr
         assert read.returncode == ExitCode.REFUSED
         (tmp_path / "gone").rename(tmp_path / "data/topics/flights/partition_1")
         sent = segbroker("produce", "flights", "-p", "1", *words, stdin=b"value\n")

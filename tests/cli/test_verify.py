@@ -439,7 +439,9 @@ def test_a_repair_is_the_word_of_the_operator(policy: str, tmp_path: Path) -> No
     try:
         read = in_process("consume", "-b", daemon.address, "t", "-e", "--on-gap", "print")
         assert (read.returncode == 0) is (policy == "readonly"), read.stderr.decode()
-        refused = segbroker("produce", "-b", daemon.address, "t", stdin=b"more\n")
+        assert ("on.corruption=gap" in read.stderr.decode()) is (policy == "refuse")
+        words = ("produce", "-b", daemon.address, "t", "--timeout", "2")
+        refused = segbroker(*words, stdin=b"more\n")
         assert refused.returncode == 7
         assert "on.corruption=gap" in refused.stderr.decode()
     finally:

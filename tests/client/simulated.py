@@ -10,7 +10,7 @@ which the client wants to do something.
 
 Faults are asked for before they happen: `broker.cut_before(n)`, `broker.cut_after(n)` (the nth
 produce is not appended, or appended and not answered), `broker.is_up = False`,
-`cluster.move(topic, 0, 2)`.
+`cluster.move(topic, 0, 2)`, to `NOBODY` for a partition that is not served.
 
 What a log may lose: `partition.evict(to, reason)`, `partition.delete(to)` (on purpose),
 `partition.truncate(end)` (its tail, with a new leader epoch), `cluster.create` once more (the
@@ -75,6 +75,8 @@ from segbroker.protocol.record_batch import (
 )
 from segbroker.protocol.schema import Message, records_view
 from segbroker.protocol.vendor import VendorKey, unpack
+
+NOBODY = -1
 
 
 @dataclass
@@ -388,8 +390,9 @@ class Broker:
                             partition_index=index or first,
                             leader_id=partition.leader,
                             leader_epoch=partition.leader_epoch,
-                            replica_nodes=[],
+                            replica_nodes=[1],
                             isr_nodes=[],
+                            offline_replicas=[1] if partition.leader == NOBODY else [],
                         )
                         for index, partition in enumerate(cluster.topics.get(name, ()))
                     ],

@@ -37,7 +37,7 @@ from segbroker.protocol.partitioner import partition_for_key
 from segbroker.protocol.record_batch import read_header
 from segbroker.protocol.schema import Message, records_view
 
-from .simulated import Broker, World
+from .simulated import NOBODY, Broker, World
 
 
 class Sender:
@@ -313,6 +313,26 @@ def test_records_that_are_not_acknowledged_in_time_are_handed_back() -> None:
     sender.flush()
     (record,) = sender.accumulator.take_undelivered()
     assert str(record.error).endswith("0 attempts; 10.0.0.1: refused")
+
+
+def test_a_record_for_a_partition_that_nobody_serves_waits_and_is_told_why_it_did() -> None:
+    world = World()
+    world.cluster.create("a", 2)
+    world.cluster.move("a", 1, NOBODY)
+    sender = Sender(world, delivery_timeout_ms=5_000)
+    sender.send("a", b"waits", partition=1)
+    sender.send("a", b"goes elsewhere")
+    sender.flush()
+    (record,) = sender.accumulator.take_undelivered()
+    assert record.value == b"waits"
+    assert isinstance(record.error, TimedOut)
+    assert str(record.error).endswith("0 attempts; no broker serves the partition for now")
+    sender.send("a", b"in time", partition=1)
+    back_ms = world.now_ms + 4_000
+    world.run(lambda: world.now_ms >= back_ms)
+    world.cluster.move("a", 1, 1)
+    sender.flush()
+    assert [world.stored("a", n) for n in range(2)] == [[b"goes elsewhere"], [b"in time"]]
 
 
 def test_who_is_given_no_producer_id_is_told_why() -> None:
