@@ -436,8 +436,11 @@ class Fetching:
     def _not_served(self, state: PartitionState, now_ms: int, why: SegbrokerError) -> None:
         """Try it again later; the others go on.  A bounded reading ends with `why`."""
         state.unserved = why
+        if self.stop_at_end:
+            self._hold(state, now_ms)  # told behind what is served, see `_tell_unserved`
+            return
         self._hold(state, now_ms, why if why.retryable else None)
-        if not why.retryable and not self.stop_at_end:
+        if not why.retryable:
             self.fail(why, state)
 
     def _tell_unserved(self) -> None:

@@ -10,6 +10,7 @@ from segbroker.client.consumed import ConsumedBatch
 from segbroker.client.errors import (
     BrokerUnreachable,
     CorruptBatch,
+    LeaderNotAvailable,
     OffsetOutOfRange,
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
@@ -32,7 +33,7 @@ from segbroker.protocol.record_batch import (
 )
 from segbroker.protocol.schema import Message
 
-from .simulated import Partition, World
+from .simulated import NOBODY, Partition, World
 
 
 @pytest.fixture(autouse=True, params=[fetch_session.PARTITIONS_MIN, 1], ids=["full", "session"])
@@ -176,6 +177,24 @@ def test_a_bounded_reading_of_an_empty_topic_ends_at_once() -> None:
     reader = Reader(world, stop_at_end=True)
     reader.fetching.subscribe(["a"], "start")
     assert reader.read_all() == []
+
+
+def test_a_bounded_reading_hands_out_all_that_is_served_however_long_that_takes() -> None:
+    """And then says why the rest is not."""
+    world = World(create_topics=False)
+    filled(world, partitions=2, batches=100)
+    world.cluster.move("a", 1, NOBODY)
+    reader = Reader(world, stop_at_end=True, prefetch_bytes=2_000)
+    reader.fetching.subscribe(["a"], "start")
+    records = reader.read(10)
+    long_ms = world.now_ms + 2 * world.engine.settings.api_timeout_ms
+    world.run(lambda: world.now_ms > long_ms)
+    records += reader.read(990)
+    assert [(one.partition, one.offset) for one in records] == [(0, n) for n in range(1000)]
+    with pytest.raises(LeaderNotAvailable, match="a-1: no broker serves the partition for now"):
+        reader.read(1)
+    world.cluster.move("a", 1, 1)
+    assert offsets(reader.read_all()) == list(range(1000))
 
 
 def test_all_partitions_on_all_brokers_are_read() -> None:
