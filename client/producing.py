@@ -60,6 +60,8 @@ LEADER_CODES = frozenset(
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.KAFKA_STORAGE_ERROR,
+        # It may be damaged, and refused from now on: then nobody leads it.
+        ErrorCode.POLICY_VIOLATION,
     }
 )
 TOO_LARGE_CODES = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})

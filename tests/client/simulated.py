@@ -430,6 +430,8 @@ class Broker:
         if not index < len(self.cluster.topics.get(topic, [])):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1
         partition = self.cluster.topics[topic][index]
+        if partition.leader == NOBODY:
+            return ErrorCode.POLICY_VIOLATION, -1  # as where what is damaged is refused
         if partition.leader != self.number:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
         if len(data) > self.too_large_bytes:

@@ -11,6 +11,7 @@ from segbroker.client.errors import (
     DeliveryFailed,
     InvalidTopic,
     OutOfOrderSequenceNumber,
+    PolicyViolation,
     TimedOut,
     UnknownTopicOrPartition,
 )
@@ -333,6 +334,25 @@ def test_a_record_for_a_partition_that_nobody_serves_waits_and_is_told_why_it_di
     world.cluster.move("a", 1, 1)
     sender.flush()
     assert [world.stored("a", n) for n in range(2)] == [[b"goes elsewhere"], [b"in time"]]
+
+
+def test_after_a_refusal_it_is_looked_whether_the_partition_is_served() -> None:
+    """As of one that was damaged while it was open: what has no key goes elsewhere from then on."""
+    world = World()
+    world.cluster.create("a", 2)
+    sender = Sender(world)
+    sender.send("a", b"before", partition=1)
+    sender.flush()
+    world.cluster.move("a", 1, NOBODY)
+    sender.send("a", b"refused", partition=1)
+    sender.flush()
+    (record,) = sender.accumulator.take_undelivered()
+    assert isinstance(record.error, PolicyViolation)
+    world.run(lambda: world.engine.cluster.is_unserved("a", 1), within_ms=10_000)
+    for value in numbers(40):
+        sender.send("a", value)
+        sender.flush()
+    assert world.stored("a") == numbers(40)
 
 
 def test_who_is_given_no_producer_id_is_told_why() -> None:
