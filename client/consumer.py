@@ -176,7 +176,7 @@ class Consumer(Generic[Notice]):
         a forked worker.  Raises as entering the block.
         """
         self.__enter__()
-        self._forgotten.close_at_exit(self)
+        self._forgotten.close_at_exit(self, self._driver, GOODBYE_MS)
         return self
 
     def __exit__(

@@ -6,6 +6,9 @@ member that nobody reads from.
 
     collected --> the I/O thread is asked, says goodbye if it can within a moment, and ends
 
+Where the interpreter ends in the same moment, as behind the one function of a program, its end
+waits for that.
+
 Who collects it may hold any lock, so nothing is done there but to ask.  A producer is not treated
 like this: what it was given is still delivered, and `close` at the end of the interpreter says what
 was not.
@@ -14,6 +17,7 @@ was not.
 import atexit
 import warnings
 from collections.abc import Callable
+from threading import Thread
 from typing import Protocol
 from weakref import finalize, ref
 
@@ -44,9 +48,10 @@ class Forgotten:
         self._collected = finalize(client, _ask_to_end, said, driver, goodbye, timeout_ms)
         self._collected.atexit = False
 
-    def close_at_exit(self, client: _Closable) -> None:
-        """At a regular end of the interpreter it is closed, if it is still there."""
-        self._at_exit = _AtExit(client)
+    def close_at_exit(self, client: _Closable, driver: ThreadDriver, timeout_ms: int) -> None:
+        """At a regular end of the interpreter it is closed, or has said goodbye by itself."""
+        assert driver.thread is not None, "it is open"
+        self._at_exit = _AtExit(client, driver.thread, timeout_ms)
         atexit.register(self._at_exit)
 
     def closed(self) -> None:
@@ -58,13 +63,19 @@ class Forgotten:
 
 
 class _AtExit:
-    def __init__(self, client: _Closable) -> None:
+    """Refers to nothing that is large: of who was forgotten it stays until then."""
+
+    def __init__(self, client: _Closable, thread: Thread, timeout_ms: int) -> None:
         self._client = ref(client)
+        self._thread = thread
+        self._timeout_ms = timeout_ms
 
     def __call__(self) -> None:
         client = self._client()
         if client is not None:
             client.close()
+        else:
+            self._thread.join(self._timeout_ms / 1000)
 
 
 def _ask_to_end(

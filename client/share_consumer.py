@@ -134,7 +134,7 @@ class ShareConsumer(Generic[Notice]):
         a forked worker.  Raises as entering the block.
         """
         self.__enter__()
-        self._forgotten.close_at_exit(self)
+        self._forgotten.close_at_exit(self, self._driver, GOODBYE_MS)
         return self
 
     def __exit__(

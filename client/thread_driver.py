@@ -83,6 +83,11 @@ class ThreadDriver:
         return self._engine
 
     @property
+    def thread(self) -> threading.Thread | None:
+        """The I/O thread, while it is open."""
+        return self._thread
+
+    @property
     def is_open(self) -> bool:
         return self._thread is not None
 

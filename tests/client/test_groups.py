@@ -305,6 +305,24 @@ def test_a_consumer_that_nobody_refers_to_any_more_leaves_its_group(
         assert members() == []
 
 
+@pytest.mark.parametrize("kind", ["Consumer", "ShareConsumer"])
+def test_a_consumer_of_a_function_that_was_the_last_leaves_its_group_before_the_process_ends(
+    daemon: Daemon, filled: str, kind: str
+) -> None:
+    """Nobody refers to it any more, and the interpreter ends in the same moment."""
+    program = (
+        f"from segbroker.client import {kind}\n"
+        "def main():\n"
+        f"    consumer = {kind}({daemon.address!r}, {filled!r}, group={filled!r}).open()\n"
+        "    while not consumer.assignment:\n"
+        "        consumer.poll(timeout_ms=50)\n"
+        "main()\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=DEADLINE_S)
+    with Admin(daemon.address) as admin:
+        assert admin.describe_group(filled).members == ()
+
+
 def test_what_is_in_hand_when_the_loop_is_left_comes_again(daemon: Daemon, filled: str) -> None:
     def read(count: int, *, commit: bool = False) -> list[Record]:
         seen: list[Record] = []
