@@ -109,8 +109,11 @@ class AsyncDriver:
         if tasks is None:
             return
         assert self._engine is not None
+        has_ended = self._loop is not None and self._loop.is_closed()
+        if has_ended:
+            self._asleep_until_ms = -inf  # nobody is to be woken for what ends now
         self._engine.close(now_ms())
-        if self._loop is not None and self._loop.is_closed():
+        if has_ended:
             for transport in self._transports.values():
                 transport.close()
             self._transports.clear()

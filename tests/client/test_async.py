@@ -532,3 +532,19 @@ def test_a_client_of_an_event_loop_that_has_ended_says_so(daemon: Daemon, topic:
 
     asyncio.run(first())
     asyncio.run(second())
+
+
+def test_a_client_whose_event_loop_ended_while_it_asked_something_can_be_closed(
+    daemon: Daemon, topic: str
+) -> None:
+    consumer: AsyncConsumer = AsyncConsumer(daemon.address)
+
+    async def first() -> None:
+        await consumer.__aenter__()
+        consumer.assign([(topic, 0)])
+        await anyio.lowlevel.checkpoint()  # it begins to ask where the partition starts
+
+    asyncio.run(first())
+    asyncio.run(consumer.aclose())
+    with pytest.raises(ClosedError):
+        asyncio.run(consumer.poll())
