@@ -309,7 +309,8 @@ class GroupReading:
     def _give_up_unheard(self, now_ms: int) -> None:
         """The others wait for what the caller has nothing of in hand, and it does not come."""
         if late := self.events.too_late(now_ms):
-            self.events.tell(Event(self._on_lost, late, _nothing))
+            # Not told where they are ours again before they are gone, see `_keep`.
+            self.events.tell(Event(self._on_lost, late, _nothing, late))
             self._given_up(late)
 
     def _given_up(self, partitions: Iterable[TopicPartition]) -> None:

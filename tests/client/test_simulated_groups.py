@@ -281,3 +281,34 @@ def test_nothing_of_a_partition_is_handed_out_behind_the_word_that_it_is_given_u
     assert what == "revoked"
     assert set(given) & set(taken)
     assert all(partition not in taken for partition, _ in world.processed[processed_count:])
+
+
+def test_what_comes_back_before_it_has_gone_is_not_told_as_lost() -> None:
+    """The caller works at something else and has not heard that it was to go."""
+    world = GroupWorld(1, partitions=2, records=20)
+    world.to_cut[OffsetCommitRequest.message_key] = 1_000
+    first = world.start(
+        commit_interval_ms=10**9, heartbeat_interval_ms=100, rebalance_timeout_ms=4_000
+    )
+    group, membership = first.reading.group, first.reading.group.membership
+    world.run(lambda: first.in_hand is not None and first.in_hand.partition == 0)
+    record = first.in_hand
+    assert record is not None
+    first.busy_until_ms = world.now_ms + 60_000
+    second = world.start()
+    world.run(lambda: membership.generation == 2 and membership.phase is Phase.STABLE)
+    # Nothing is to be committed of the one that stays, or joining would wait for the other's.
+    world.to_cut.clear()
+    commit = first.reading.commit({(TOPIC, 0): record.offset})
+    done = first.reading.engine.call(commit, world.now_ms)
+    world.run(lambda: done.done)
+    world.to_cut[OffsetCommitRequest.message_key] = 1_000
+    world.run(lambda: group.events.next_wake_ms() is None)  # its time to hear of it is over
+    world.kill(second)
+    world.group.leave(world.now_ms, second.reading.group.membership.member_id, None)
+    world.run(lambda: membership.generation == 3 and membership.phase is Phase.STABLE)
+    assert first.owned == {0, 1}
+    world.to_cut.clear()
+    first.busy_until_ms = world.now_ms
+    world.run(world.is_settled)
+    assert first.told == [("assigned", [0, 1])]
