@@ -76,11 +76,12 @@ class Commits:
         """Where the caller stands in these, where that is not committed; nothing by hand only."""
         if not self._settings.auto_commit or self._membership.generation < 0:
             return {}
-        return self._uncommitted(partitions)
+        return self.uncommitted(partitions)
 
-    def _uncommitted(
+    def uncommitted(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
+        """Where the caller stands in these, where that is not committed."""
         found = {}
         for tp in partitions:
             state = self._fetching.states.get(tp)
@@ -122,7 +123,7 @@ class Commits:
         states = self._fetching.states
         if offsets is None:
             self._progress.acknowledge([s for s in states.values() if s.position is not None])
-            offsets = self._uncommitted(self._owned())
+            offsets = self.uncommitted(self._owned())
         else:
             for tp, stands in offsets.items():
                 if tp in states:

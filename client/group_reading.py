@@ -127,8 +127,9 @@ class GroupReading:
     def member(self) -> GroupMetadata:
         """Who commits what the caller has in hand.
 
-        Of what was lost meanwhile: the member that had it, which the broker refuses.  It may have
-        come back by now, and another member may have worked at it in between.
+        Of what was lost meanwhile, or went before on_revoked was heard: the member that had it,
+        which the broker refuses.  It may have come back by now, and another member may have worked
+        at it in between.
         """
         return self._lost_as or self.membership.metadata
 
@@ -309,6 +310,8 @@ class GroupReading:
     def _give_up_unheard(self, now_ms: int) -> None:
         """The others wait for what the caller has nothing of in hand, and it does not come."""
         if late := self.events.too_late(now_ms):
+            if self._lost_as is None and self._commits.uncommitted(late):
+                self._lost_as = self._given_as  # a transaction may have records of them
             # Not told where they are ours again before they are gone, see `_keep`.
             self.events.tell(Event(self._on_lost, late, _nothing, late))
             self._given_up(late)

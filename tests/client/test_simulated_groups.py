@@ -312,3 +312,22 @@ def test_what_comes_back_before_it_has_gone_is_not_told_as_lost() -> None:
     first.busy_until_ms = world.now_ms
     world.run(world.is_settled)
     assert first.told == [("assigned", [0, 1])]
+
+
+def test_what_went_without_a_word_is_committed_by_no_transaction_that_began_before() -> None:
+    """Its records are in a transaction that goes on with another partition, for long."""
+    world = GroupWorld(1, partitions=2, records=20)
+    first = world.start(auto_commit=False, rebalance_timeout_ms=4_000)
+    world.run(lambda: {partition for partition, _ in world.processed} == {0, 1})
+    world.run(lambda: first.in_hand is not None and first.in_hand.partition == 0)
+    first.busy_until_ms = world.now_ms + 60_000
+    second = world.start(auto_commit=False)
+    world.run(lambda: second.owned == {1})
+    metadata = first.reading.group_metadata
+    refused = world.group.check_commit(
+        world.now_ms, metadata.member_id, metadata.instance_id, metadata.generation
+    )
+    assert refused == ErrorCode.ILLEGAL_GENERATION
+    first.busy_until_ms = world.now_ms
+    world.run(lambda: ("lost", [1]) in first.told)
+    assert first.reading.group_metadata == first.reading.group.membership.metadata
