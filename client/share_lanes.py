@@ -27,10 +27,12 @@ from segbroker.protocol.messages_share_groups import (
 
 from .acknowledging import Acquired, Kind
 from .backoff import Backoff
+from .cluster import NOBODY
 from .engine import Engine
 from .errors import (
     ClosedError,
     ConnectionLost,
+    LeaderNotAvailable,
     PeerError,
     SegbrokerError,
     UnsupportedByBroker,
@@ -47,7 +49,8 @@ from .spoken import Reply
 RENEWALS_SINCE = 2
 BLOCKED_MS = 10
 # Of what is gone: no more is to be had there until the view of the cluster is another one.
-_GONE = LEADER_CODES | {ErrorCode.UNKNOWN_TOPIC_ID}
+# A disk that failed takes no lock away: what is in hand may be said when it is back.
+_GONE = (LEADER_CODES - {ErrorCode.KAFKA_STORAGE_ERROR}) | {ErrorCode.UNKNOWN_TOPIC_ID}
 # Errors of an answer as a whole that pass: the session is over, a topic is being deleted.
 _PASSING = _GONE | {
     ErrorCode.SHARE_SESSION_NOT_FOUND,
@@ -185,6 +188,11 @@ class ShareLanes:
             leader = cluster.leader(*tp)
             if leader is None:
                 cluster.invalidate()
+                if cluster.is_unserved(*tp):
+                    trouble = self._troubles.setdefault(key, self._new_trouble())
+                    if trouble.failed(now_ms):
+                        where = f"{tp.topic}-{tp.partition}"
+                        self._reader.fail(LeaderNotAvailable(f"share fetch of {where}: {NOBODY}"))
                 continue
             if leader not in self.lanes:
                 session = ShareSession(self._settings, self._member_id)
@@ -473,6 +481,8 @@ class ShareLanes:
             return
         error = broker_error(row.error_code, f"{tp.topic}-{tp.partition}", row.error_message)
         is_long = self._troubles.setdefault(key, self._new_trouble()).failed(now_ms)
+        if code in LEADER_CODES:
+            self._engine.cluster.invalidate()
         if code in _GONE:
             self._engine.cluster.invalidate()
             part = lane.acquired.get(key)

@@ -366,7 +366,9 @@ class ShareReading:
             self._silent_since_ms = at_ms
         elif at_ms >= self._silent_since_ms + limit_ms:
             self._silent_since_ms = at_ms
-            self.fail(self.engine.network.unreachable())
+            is_unserved = self.engine.cluster.is_unserved
+            if not all(is_unserved(*tp) for tp in self.lanes.given.values()):
+                self.fail(self.engine.network.unreachable())
 
     def next_wake_ms(self) -> int | None:
         wakes = [self.lanes.next_wake_ms()]

@@ -29,6 +29,7 @@ from segbroker.client import (
 )
 from segbroker.client.errors import (
     GroupAuthorizationFailed,
+    LeaderNotAvailable,
     PeerError,
     ShareSessionNotFound,
     TopicAuthorizationFailed,
@@ -168,11 +169,15 @@ def test_what_the_broker_refuses_is_raised_by_the_next_poll_or_told() -> None:
 
 def test_what_the_broker_cannot_take_now_is_said_again() -> None:
     script = Script((batch(0, 2), [(0, 1, 1)]))
-    script.verdicts = [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT]
+    script.verdicts = [
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    ]
     with working(script) as consumer:
         poll(consumer)
         consumer.commit()
-        assert len(script.acknowledged) == 3
+        assert len(script.acknowledged) == 4
         assert script.said == {0: 1, 1: 1}
 
 
@@ -248,6 +253,26 @@ def test_a_partition_whose_leader_is_another_broker_by_now() -> None:
             consumer.commit()
     assert second.said == {1: 1, 2: 1}
     assert first.acknowledged[-1][0] == second.acknowledged[-1][0] == -1, "both sessions end"
+
+
+def test_a_partition_that_nobody_serves_is_said_when_that_has_gone_on_for_long() -> None:
+    """As to other consumers; and what it is read when it is back."""
+    script = Script((batch(0, 1), [(0, 0, 1)]))
+    leaders = [-1]
+
+    def unserved(request: Request) -> bytes:
+        whole = metadata(request, leader_id=leaders[-1])
+        whole.topics[0].topic_id = TOPIC_ID
+        (row,) = whole.topics[0].partitions
+        row.replica_nodes, row.offline_replicas = [1], [1] if row.leader_id < 0 else []
+        return request.answer(whole)
+
+    script.answers[ApiKey.METADATA] = unserved
+    with working(script, api_timeout_ms=2_000) as consumer:
+        with pytest.raises(LeaderNotAvailable, match="clicks-0: no broker serves the partition"):
+            poll(consumer)
+        leaders.append(1)
+        until(lambda: offsets(consumer.poll(timeout_ms=50)) == [0])
 
 
 def test_an_error_of_one_partition_that_does_not_pass_is_raised() -> None:
