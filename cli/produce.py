@@ -313,12 +313,15 @@ def produce(
         with suppress(DeliveryFailed):  # each line's failure is looked at below
             producer.flush()
         settlement.settle_all()
-    tell(settlement, why_unserved(bootstrap, topic) if settlement.is_unserved else "")
+    tell(settlement, partial(why_unserved, bootstrap, topic))
     ctx.exit(ExitCode.UNDELIVERED if settlement.undelivered.count else stop.exit_code)
 
 
-def tell(settlement: Settlement, why: str = "") -> None:
-    """Name the lines that were not delivered, if there are any; `why`: what the broker says."""
+def tell(settlement: Settlement, ask_why: Callable[[], str] | None = None) -> None:
+    """Name the lines that were not delivered, if there are any.
+
+    ask_why: what the broker says of partitions that it does not serve, asked behind that.
+    """
     undelivered = settlement.undelivered
     if not undelivered.count:
         return
@@ -326,7 +329,7 @@ def tell(settlement: Settlement, why: str = "") -> None:
     note(f"{undelivered.count:,} of {total:,} records were not delivered:")
     for sentence in undelivered:
         note(f"  {sentence}")
-    if why:
+    if settlement.is_unserved and ask_why is not None and (why := ask_why()):
         note(why)
     if settlement.stopped:
         note("reading stopped there; what followed was not sent")
