@@ -4,18 +4,18 @@ In a notebook the cell is run once more, and what `consumer` was before is gone 
 Its I/O thread would go on with the heartbeats, and the group would keep giving partitions to a
 member that nobody reads from.
 
-    collected --> the I/O thread is asked, says goodbye if it can within a moment, and ends
+    collected --> the I/O thread is asked, says goodbye if it can within a moment, warns, and ends
 
 Where the interpreter ends in the same moment, as behind the one function of a program, its end
 waits for that.
 
-Who collects it may hold any lock, so nothing is done there but to ask.  A producer is not treated
+Who collects it may hold any lock, so nothing is done there but to ask: what a program does with a
+warning may well be to send it to Kafka.  A producer is not treated
 like this: what it was given is still delivered, and `close` at the end of the interpreter says what
 was not.
 """
 
 import atexit
-import warnings
 from collections.abc import Callable
 from threading import Thread
 from typing import Protocol
@@ -45,7 +45,7 @@ class Forgotten:
     ) -> None:
         """From now on; `goodbye` is what the I/O thread says at last.  Neither may refer to it."""
         said = f"{client!r} was not closed"
-        self._collected = finalize(client, _ask_to_end, said, driver, goodbye, timeout_ms)
+        self._collected = finalize(client, driver.end_by_itself, said, goodbye, timeout_ms)
         self._collected.atexit = False
 
     def close_at_exit(self, client: _Closable, driver: ThreadDriver, timeout_ms: int) -> None:
@@ -76,13 +76,3 @@ class _AtExit:
             client.close()
         else:
             self._thread.join(self._timeout_ms / 1000)
-
-
-def _ask_to_end(
-    said: str,
-    driver: ThreadDriver,
-    goodbye: Callable[[], Call[None]] | None,
-    timeout_ms: int,
-) -> None:
-    driver.end_by_itself(goodbye, timeout_ms)
-    warnings.warn(said, ResourceWarning, stacklevel=1)

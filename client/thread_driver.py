@@ -27,6 +27,7 @@ import os
 import selectors
 import socket
 import threading
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from math import inf
@@ -66,8 +67,8 @@ class ThreadDriver:
         self._context: SSLContext | None = None
         self._thread: threading.Thread | None = None
         self._stopping = False
-        # What the thread is to do at last, and how long: nobody is left who could stop it.
-        self._last: tuple[Callable[[], Call[None]] | None, int] | None = None
+        # What the thread is to say, to do at last, and how long: nobody is left who could stop it.
+        self._last: tuple[str, Callable[[], Call[None]] | None, int] | None = None
         self.is_forked = False
         self._is_pushing = False
         self._asleep_until_ms: float = -inf
@@ -141,11 +142,13 @@ class ThreadDriver:
         self._wake_reader.close()
         self._wake_writer.close()
 
-    def end_by_itself(self, last: Callable[[], Call[None]] | None, timeout_ms: int) -> None:
-        """Have the I/O thread run `last`, for `timeout_ms` at most, and end: nobody refers to the
-        client any more (forgotten.py).  Returns at once and takes no lock."""
+    def end_by_itself(
+        self, said: str, last: Callable[[], Call[None]] | None, timeout_ms: int
+    ) -> None:
+        """Have the I/O thread run `last`, for `timeout_ms` at most, warn and end: nobody refers to
+        the client any more (forgotten.py).  Returns at once and takes no lock."""
         if self._thread is not None:
-            self._last = last, timeout_ms
+            self._last = said, last, timeout_ms
             self._wake()
 
     def forked(self) -> None:
@@ -238,7 +241,8 @@ class ThreadDriver:
             while not self._stopping and self._last is None:
                 self._turn(engine)
             if self._last is not None:
-                self._run_last(engine, *self._last)
+                _, last, timeout_ms = self._last
+                self._run_last(engine, last, timeout_ms)
         except BaseException as exc:
             # A bug.  Whoever waits must hear of it; the thread has nobody to tell.
             error = SegbrokerError(f"bug in the client: {exc!r}")
@@ -251,6 +255,9 @@ class ThreadDriver:
         self._transports.clear()
         if self._last is not None:
             self._close_wakers()
+            said, *_ = self._last
+            self._last = None
+            warnings.warn(said, ResourceWarning, stacklevel=1)
 
     def _run_last(
         self, engine: Engine, last: Callable[[], Call[None]] | None, timeout_ms: int

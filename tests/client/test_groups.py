@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -297,12 +298,38 @@ def test_a_consumer_that_nobody_refers_to_any_more_leaves_its_group(
     with Admin(daemon.address) as admin:
         until(lambda: bool(consumer.poll(timeout_ms=50) or consumer.assignment))
         (first,) = members()
-        with pytest.warns(ResourceWarning, match="was not closed"):
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always", ResourceWarning)
             consumer = kind(daemon.address, filled, group=filled).open()
+            until(lambda: "was not closed" in " ".join(str(one.message) for one in warned))
         until(lambda: (consumer.poll(timeout_ms=50), first not in members())[1])
         assert len(members()) == 1
         consumer.close()
         assert members() == []
+
+
+def test_who_collects_a_forgotten_consumer_may_be_in_the_middle_of_a_send(
+    daemon: Daemon, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a producer to which the program's log goes, and with it warnings (captureWarnings)."""
+    told = threading.Event()
+
+    def log(message: Warning | str, *_: object) -> None:
+        producer.send(filled, str(message).encode())
+        told.set()
+
+    with Producer(daemon.address) as producer:
+        producer.send(filled, b"first").result(DEADLINE_S)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", ResourceWarning)
+            monkeypatch.setattr(warnings, "showwarning", log)
+            forgotten = [Consumer(daemon.address, filled, group=filled).open()]
+            with producer._driver.lock:
+                collecting = threading.Thread(target=forgotten.clear, daemon=True)
+                collecting.start()
+                collecting.join(DEADLINE_S)
+                assert not collecting.is_alive()
+            assert told.wait(DEADLINE_S)
 
 
 @pytest.mark.parametrize("kind", ["Consumer", "ShareConsumer"])
