@@ -105,6 +105,8 @@ class GroupReading:
         # in hand.
         self._given_as = OUTSIDE
         self._lost_as: GroupMetadata | None = None
+        # The same of what it did not hear that it was to give up.
+        self._unheard_as: GroupMetadata | None = None
         self._now_ms = 0
         engine.components.append(self)
 
@@ -127,11 +129,16 @@ class GroupReading:
     def member(self) -> GroupMetadata:
         """Who commits what the caller has in hand.
 
-        Of what was lost meanwhile, or went before on_revoked was heard: the member that had it,
-        which the broker refuses.  It may have come back by now, and another member may have worked
-        at it in between.
+        Of what was lost meanwhile: the member that had it, which the broker refuses.  It may have
+        come back by now, and another member may have worked at it in between.
         """
         return self._lost_as or self.membership.metadata
+
+    @property
+    def member_of_all(self) -> GroupMetadata:
+        """Who commits what the caller was handed until now, as in a transaction over several turns
+        of a loop: also of what went before on_revoked was heard the member that had it."""
+        return self._lost_as or self._unheard_as or self.membership.metadata
 
     @property
     def is_settled(self) -> bool:
@@ -146,7 +153,7 @@ class GroupReading:
         """The caller asks for more."""
         self._progress.came_back()
         self._seen_ms = now_ms
-        self._lost_as = None
+        self._lost_as = self._unheard_as = None
         if self.error is not None:
             raise self.error
         is_out = self.membership.phase is Phase.OUT and not self._is_closing
@@ -310,8 +317,8 @@ class GroupReading:
     def _give_up_unheard(self, now_ms: int) -> None:
         """The others wait for what the caller has nothing of in hand, and it does not come."""
         if late := self.events.too_late(now_ms):
-            if self._lost_as is None and self._commits.uncommitted(late):
-                self._lost_as = self._given_as  # a transaction may have records of them
+            if self._unheard_as is None and self._commits.uncommitted(late):
+                self._unheard_as = self._given_as
             # Not told where they are ours again before they are gone, see `_keep`.
             self.events.tell(Event(self._on_lost, late, _nothing, late))
             self._given_up(late)

@@ -268,7 +268,7 @@ class Reading:
 
     @property
     def group_metadata(self) -> GroupMetadata:
-        return self.group.member
+        return self.group.member_of_all
 
     def lag(self) -> dict[TopicPartition, int]:
         lags = {}

@@ -94,7 +94,7 @@ def transform(
                         producer.send(out.topic, out.value, **out.options())
                 with consumer._lock:
                     positions = _positions(consumer._reading, records)
-                producer.send_offsets(positions, consumer.group_metadata)
+                producer.send_offsets(positions, consumer._reading.group.member)
                 is_told = True
         except BaseException as exc:
             with consumer._lock:
@@ -134,7 +134,7 @@ async def async_transform(
                     for out in made or ():
                         await producer.send(out.topic, out.value, **out.options())
                 await producer.send_offsets(
-                    _positions(consumer._reading, records), consumer.group_metadata
+                    _positions(consumer._reading, records), consumer._reading.group.member
                 )
                 is_told = True
         except BaseException as exc:
