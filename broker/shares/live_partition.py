@@ -34,6 +34,8 @@ class LivePartition:
     """Who would have, too: looks again when that is over."""
     unwritten: list[Span] = field(default_factory=list)
     """What could not be written down; it goes with the next that is."""
+    is_start_unwritten: bool = False
+    """Whether the start could not be, perhaps: what lies below it is in no span any more."""
     writing: int = 0
     """Events under way."""
     is_gone: bool = False

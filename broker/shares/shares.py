@@ -282,16 +282,17 @@ class Shares:
     ) -> None:
         """Have what a member has said written down, and then done; `done` hears of it."""
         changed = [(live, change) for live, change in changes if not live.is_gone]
-        before = [live.unwritten for live, _ in changed]
+        before = [(live.unwritten, live.is_start_unwritten) for live, _ in changed]
         rows = [self._row(live, change.spans, change.start) for live, change in changed]
 
         def written(error: OSError | None) -> None:
-            for (live, change), unwritten in zip(changed, before, strict=True):
+            for (live, change), (unwritten, is_start) in zip(changed, before, strict=True):
                 if error is None:
                     live.part.done(change)
                 else:
                     live.part.failed(change)
                     self._not_written(live, unwritten)
+                    live.is_start_unwritten |= is_start
                 self._looked_at(live)
             done(error)
             self._end_turn()
@@ -318,6 +319,7 @@ class Shares:
             for live, row in zip(lives, rows, strict=True):
                 if error is not None:
                     self._not_written(live, row.spans)
+                    live.is_start_unwritten = True
                 self._forget_if_idle(live)
 
         self._record(group_id, lives, rows, written)
@@ -325,6 +327,7 @@ class Shares:
     def _row(self, live: LivePartition, spans: Sequence[Span], start: int) -> ShareRow:
         """With what could not be written before, as it is by now; what is said now lies over it."""
         before, live.unwritten = live.part.standing(live.unwritten), []
+        live.is_start_unwritten = False
         told = _laid(before, spans, start)
         return ShareRow(live.topic, live.key.topic_id, live.key.partition, start, told)
 
@@ -481,7 +484,7 @@ class Shares:
         """Nobody fetches from it and nothing is under way: it is as it is written down."""
         if any(live.place in one.places for one in live.sessions):
             return
-        if live.writing or live.unwritten or live.is_read:
+        if live.writing or live.unwritten or live.is_start_unwritten or live.is_read:
             return
         if live.part.is_idle:
             self._drop(live)
@@ -504,7 +507,9 @@ class Shares:
         for live in visits:
             if self._topics.by_id(live.key.topic_id) is None:
                 self._drop(live)
-            elif live.unwritten and not live.writing and not live.is_gone:
+                continue
+            lacks = live.unwritten or live.is_start_unwritten
+            if lacks and not live.writing and not live.is_gone:
                 spans, live.unwritten = live.part.standing(live.unwritten), []
                 self._taken_back(live.key.group_id, [(live, spans)])
             else:

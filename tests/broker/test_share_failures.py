@@ -165,3 +165,31 @@ async def test_of_two_events_that_fail_behind_each_other_nothing_is_forgotten(
         after = settled(broker, disk)
     often = {1: 3} if by == "who says more" else {}
     assert await all_there_is(after, one) == [(n, often.get(n, 2)) for n in range(COUNT)]
+
+
+async def test_a_record_whose_last_delivery_ended_is_not_given_again_though_that_was_not_written(
+    full: Full,
+) -> None:
+    """With the record the start went on, and nobody is left who fetches from the partition."""
+    disk = MemoryStorage()
+    async with broker_on(disk, 3) as (broker, clients):
+        one, two, three = await begun(*clients)
+        await set_on_group(clients[0], GROUP, share_delivery_count_limit="2")
+        for member, said in ((one, [RELEASE]), (two, [])):
+            (record,) = await member.fetch(0, max_records=1, strict=True)
+            assert record.offset == 0
+            if said:
+                assert (await member.say({0: [(0, 0, said)]}))[1] == {0: GONE_WELL}
+
+        async def ended() -> None:
+            await one.fetch(epoch=FINAL)
+            await two.fetch(epoch=FINAL)
+
+        await full.fails(ended, count=1)
+        left = [(record.offset, record.deliveries) for record in await three.fetch(0)]
+        assert left == [(n, 1) for n in range(1, COUNT)]
+        await three.fetch(epoch=FINAL)
+        broker.core.shares.keep_house()
+        await wait_all_tasks_blocked(0.05)
+        after = settled(broker, disk)
+    assert await all_there_is(after, one) == [(n, 2) for n in range(1, COUNT)]
