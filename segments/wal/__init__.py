@@ -20,6 +20,7 @@ A module imports only what stands above it:
     frames           the bytes of a WAL file
     scanning         what those of one file say, damaged ones included
     pending          what a partition has appended and not given to its shard yet
+    markers          which files must exist
     kept             frames of logs that could not be synced, until the next start
     files            made ahead, named, used again
     replay           what the files of all shards say at a start

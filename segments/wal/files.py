@@ -8,6 +8,8 @@
     kept-17.log.tmp: one that a crash interrupted; the full file is still there
     spent-17.log: one that an earlier version has put back, and crashed before it removed it
 
+Every `wal-` file has a marker from before its first frame on (markers.py).
+
 A file is written once with zeros when it is made, so later writes change neither its size nor its
 blocks.  The number in the name is that of the header: a `wal-` file whose header is another's, or
 gone, is not replayed, and is told as damage.  `free-` files are never replayed.
@@ -33,6 +35,7 @@ import structlog
 from ..disk.storage import Storage, StorageFile, make_dirs, read_file, write_all
 from .frames import FRAMES_BEGIN, Header, frames_end, header_blocks
 from .kept import copy_out, kept_path, spent_path
+from .markers import WAL, Marked, make_marker, marked, remove_marker, remove_markers
 
 log = structlog.get_logger()
 
@@ -160,6 +163,7 @@ class ShardFiles:
         target = self.path(sequence)
         self._storage.rename(path, target)
         self._storage.fsync_dir(self.folder)
+        make_marker(self._storage, self.folder, WAL, sequence)
         file = self._storage.open(target)
         self._next_sequence = sequence + 1
         return WalFile(target, file, sequence, salt)
@@ -182,6 +186,7 @@ class ShardFiles:
         """
         used.file.close()
         if not used.is_gone:  # else its directory could not be synced: only that is tried again
+            remove_marker(self._storage, self.folder, WAL, used.sequence)
             used.is_spare = trusted and not (
                 self._free and is_short(self._storage, self.folder, self.file_bytes)
             )
@@ -252,13 +257,24 @@ def _remove_interrupted(storage: Storage, folder: str) -> bool:
     return bool(interrupted)
 
 
-def unlink_free(storage: Storage, folder: str, unused: Sequence[str] = ()) -> bool:
+def unlink_free(storage: Storage, folder: str, shard: int, unused: Sequence[str] = ()) -> bool:
     """Remove the files that are not in use, and these, newest first; whether there were any."""
+    there = [path for path in unused if storage.exists(path)]
+    if there:
+        root = folder.rpartition("/")[0]
+        going = {Marked(shard, WAL, _number(path)) for path in there}
+        remove_markers(storage, root, but=marked(storage, root).keys() - going)
     paths = [f"{folder}/free-{number}.log" for number in list_files(storage, folder)["free"]]
-    paths += [path for path in unused if storage.exists(path)]
+    paths += there
     for path in paths:
         storage.unlink(path)
     is_given = _remove_interrupted(storage, folder) or bool(paths)
     if is_given:
         storage.fsync_dir(folder)
     return is_given
+
+
+def _number(path: str) -> int:
+    match = _NAME.fullmatch(path.rpartition("/")[2])
+    assert match, f"{path} is a file of a shard"
+    return int(match[2])

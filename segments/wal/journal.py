@@ -35,7 +35,8 @@ from .files import SPARE_FILES, ShardFiles, discard_used, is_short, unlink_free
 from .frames import FILE_SIZE_MIN, FRAMES_BEGIN, OVERHEAD, Frame, FrameType, frames_end
 from .group import CallSoon, Done, Source
 from .inline_sync import ROW, Clock, InlineSyncBudget
-from .kept import SHARD_OF_STARTS, remove_markers, write_kept
+from .kept import SHARD_OF_STARTS, write_kept
+from .markers import KEPT, Marked, remove_markers
 from .replay import Replay, replay, shard_folder, shard_folders, shard_number
 from .shard import Shard
 
@@ -177,11 +178,11 @@ class Wal:
         given = False
         for shard, folder in shard_folders(self._storage, self._root).items():
             unused = self._replayed.unused.get(shard, ())
-            given = unlink_free(self._storage, folder, unused) or given
+            given = unlink_free(self._storage, folder, shard, unused) or given
         return given
 
     def _discard(self, *, keep: int, kept: int = -1) -> None:
-        remove_markers(self._storage, self._root, keep=(SHARD_OF_STARTS, kept))
+        remove_markers(self._storage, self._root, but={Marked(SHARD_OF_STARTS, KEPT, kept)})
         for number, folder in shard_folders(self._storage, self._root).items():
             discard_used(
                 self._storage, folder, keep=keep, kept=kept if number == SHARD_OF_STARTS else -1

@@ -12,15 +12,11 @@ end, too.  Damage that the full file has is copied as it is, so that a start rep
 
 Its frames are older than those of every `wal-` file that exists.
 
-    wal/shard-00/kept-17.log      the frames
-    wal/shard-00.kept-17          its marker, empty, in another directory: the file must exist
-
-The marker is durable before the file counts, so a file that is gone is reported as damage, whatever
-was written or freed since.  When everything is put back the marker is removed, then the file, then
-what is newer than its frames; each durably before the next.
+It has a marker (markers.py), so one that is gone is reported as damage, whatever was written or
+freed since.  When everything is put back the marker is removed, then the file, then what is newer
+than its frames; each durably before the next.
 """
 
-import re
 from collections.abc import Collection, Iterable
 from typing import Final
 
@@ -36,13 +32,13 @@ from .frames import (
     encode_frame,
     header_blocks,
 )
+from .markers import KEPT, make_marker
 from .scanning import Hole, Scanned, scan_file
 
 log = structlog.get_logger()
 
 SHARD_OF_STARTS: Final = 0
 """In its directory are the kept files of a start: they have frames of all shards."""
-_MARKER: Final = re.compile(r"shard-([0-9]{2,9})\.kept-(0|[1-9][0-9]{0,18})")
 
 
 def kept_path(folder: str, number: int) -> str:
@@ -53,22 +49,6 @@ def kept_path(folder: str, number: int) -> str:
 def spent_path(folder: str, number: int) -> str:
     """What an earlier version called a kept file that it had put back, before it removed it."""
     return f"{folder}/spent-{number}.log"
-
-
-def marked(storage: Storage, root: str) -> dict[tuple[int, int], str]:
-    """(shard, number) of every kept file that has to be there, and its marker.  Raises OSError."""
-    matches = (_MARKER.fullmatch(name) for name in sorted(storage.listdir(root)))
-    return {(int(match[1]), int(match[2])): f"{root}/{match[0]}" for match in matches if match}
-
-
-def remove_markers(storage: Storage, root: str, *, keep: tuple[int, int]) -> None:
-    """What the markers speak of was put back, or told as missing; but for this one, by shard and
-    number.  Durable when this returns.  Raises OSError."""
-    old = [path for one, path in marked(storage, root).items() if one != keep]
-    for path in old:
-        storage.unlink(path)
-    if old:
-        storage.fsync_dir(root)
 
 
 def copy_out(
@@ -130,9 +110,5 @@ def _write(storage: Storage, folder: str, header: Header, parts: list[Buffer]) -
     path = kept_path(folder, header.sequence)
     (_, begin), (_, end) = header_blocks(header)
     replace_file(storage, path, b"".join((begin, *parts, end)))
-    marker = f"{folder}.kept-{header.sequence}"
-    if storage.exists(marker):
-        storage.unlink(marker)  # a sync of its directory failed: another one proves nothing of it
-    storage.open(marker, create=True).close()
-    storage.fsync_dir(folder.rpartition("/")[0])
+    make_marker(storage, folder, KEPT, header.sequence)
     log.warning("wal_frames_kept", path=path)

@@ -16,7 +16,7 @@ of them, because all files are put back before anything new is written.
 | the first frame of all is not at the beginning | those before it are missing: see below |
 | a `kept-` file | the frames of logs that could not be synced; older than all others (kept.py) |
 | ... and bytes in it that are no frame | damage, at its end as well: it was written whole |
-| ... that has its marker, and is not there | damage |
+| a file that has its marker, and is not there | damage |
 
 Frames of an unacknowledged group may be among those returned: whoever replays may apply them or
 not, but each wholly.  Not returned: control events after a hole in a group that nobody was told of
@@ -60,7 +60,8 @@ from .frames import (
     header_of,
     later_version,
 )
-from .kept import SHARD_OF_STARTS, holes_of, kept_path, marked, spent_path
+from .kept import SHARD_OF_STARTS, holes_of, kept_path, spent_path
+from .markers import KEPT, Marked, marked
 from .scanning import First, Hole, Scanned, Suspect, scan_file
 
 log = structlog.get_logger()
@@ -187,15 +188,29 @@ def replay(storage: Storage, root: str) -> Replay:
     found.shards = len(folders)
     for shard, folder in folders.items():
         _replay_shard(storage, shard, folder, found)
-    for shard, number in marked(storage, root):
-        path = kept_path(shard_folder(root, shard), number)
-        # Put back by an earlier version, which knows no markers, and crashed before it went.
-        was_put_back = storage.exists(spent_path(shard_folder(root, shard), number))
-        if not storage.exists(path) and not was_put_back:
-            found.missing.append(_damage(path, is_gone=True))
-            found.shards = max(found.shards, shard + 1)  # its directory may be gone as well
-            found.unnamed.update(_shards_of_kept(shard, found))
+    for one in marked(storage, root):
+        _look_for_marked(storage, root, one, found)
     return found
+
+
+def _look_for_marked(storage: Storage, root: str, one: Marked, found: Replay) -> None:
+    """A file that has a marker: what is lost with it if it is gone."""
+    folder = shard_folder(root, one.shard)
+    path = f"{folder}/{one.kind}-{one.number}.log"
+    if storage.exists(path):
+        return
+    # Put back by an earlier version, which knows no markers, and crashed before it went.
+    if one.kind == KEPT and storage.exists(spent_path(folder, one.number)):
+        return
+    found.missing.append(_damage(path, is_gone=True))
+    found.shards = max(found.shards, one.shard + 1)  # its directory may be gone as well
+    found.next_sequence = max(found.next_sequence, one.number + 1)
+    if one.kind == KEPT:
+        found.unnamed.update(_shards_of_kept(one.shard, found))
+        return
+    found.unnamed.add(one.shard)
+    if one.shard == 0:
+        found.control_lost += 1
 
 
 def _replay_shard(storage: Storage, shard: int, folder: str, found: Replay) -> None:

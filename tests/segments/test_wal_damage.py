@@ -215,9 +215,10 @@ def test_a_missing_file_is_noticed() -> None:
     for number in range(20):
         writer.append(bytes([number]) * 1000)
     disk.unlink(f"{ROOT}/shard-00/wal-2.log")
-    (missing,) = replayed(disk, config).missing
-    assert missing.durable
-    assert missing.frames == 3
+    by_lsn, by_name = replayed(disk, config).missing
+    assert by_lsn.durable
+    assert by_lsn.frames == 3
+    assert (by_name.path, by_name.is_gone) == (f"{ROOT}/shard-00/wal-2.log", True)
 
 
 def test_what_is_missing_is_told_in_words() -> None:

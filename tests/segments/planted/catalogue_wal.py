@@ -312,25 +312,24 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "nothing_speaks_of_a_kept_file",
         "wal.kept",
-        "    storage.open(marker, create=True).close()\n",
+        "    make_marker(storage, folder, KEPT, header.sequence)\n",
         "",
         "tests.segments.test_wal_kept:"
         "test_a_kept_file_that_is_gone_is_told_whatever_was_written_since",
     ),
     Bug(
         "the_name_of_a_marker_is_not_synced",
-        "wal.kept",
-        "    storage.open(marker, create=True).close()\n"
-        '    storage.fsync_dir(folder.rpartition("/")[0])\n',
-        "    storage.open(marker, create=True).close()\n",
+        "wal.markers",
+        "    storage.open(path, create=True).close()\n    storage.fsync_dir(_root(folder))\n",
+        "    storage.open(path, create=True).close()\n",
         "tests.segments.test_wal_kept:"
         "test_a_kept_file_that_is_gone_is_told_whatever_was_written_since",
     ),
     Bug(
         "a_marker_whose_sync_failed_is_synced_again",
-        "wal.kept",
-        "        storage.unlink(marker)",
-        "        pass",
+        "wal.markers",
+        "        storage.unlink(path)  # a sync",
+        "        pass  # a sync",
         "tests.segments.test_wal_kept:"
         "test_a_marker_whose_directory_could_not_be_synced_is_made_anew",
     ),
@@ -338,14 +337,13 @@ WAL_BUGS: tuple[Bug, ...] = (
         "the_marker_of_a_kept_file_comes_before_it",
         "wal.kept",
         '    replace_file(storage, path, b"".join((begin, *parts, end)))\n',
-        '    marker = f"{folder}.kept-{header.sequence}"\n'
-        "    storage.open(marker, create=True).close()\n"
+        "    make_marker(storage, folder, KEPT, header.sequence)\n"
         '    replace_file(storage, path, b"".join((begin, *parts, end)))\n',
         "what_a_checkpoint_kept_is_put_back",
     ),
     Bug(
         "the_marker_of_what_was_put_back_goes_after_it",
-        "wal.kept",
+        "wal.markers",
         "    if old:\n        storage.fsync_dir(root)\n",
         "",
         "what_a_checkpoint_kept_is_put_back",
@@ -353,16 +351,47 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_marker_of_what_was_put_back_stays",
         "wal.journal",
-        "        remove_markers(self._storage, self._root, keep=(SHARD_OF_STARTS, kept))\n",
+        "        remove_markers(self._storage, self._root, "
+        "but={Marked(SHARD_OF_STARTS, KEPT, kept)})\n",
         "",
         "what_a_start_cannot_put_back_is_kept_by_each",
     ),
     Bug(
         "the_marker_of_what_a_start_keeps_goes_with_the_others",
         "wal.journal",
-        "keep=(SHARD_OF_STARTS, kept))\n",
-        "keep=(-1, -1))\n",
+        "but={Marked(SHARD_OF_STARTS, KEPT, kept)})\n",
+        "but=())\n",
         "tests.segments.test_wal_kept:test_a_kept_file_is_missed_with_the_directory_of_its_shard",
+    ),
+    Bug(
+        "nothing_speaks_of_a_file_in_use",
+        "wal.files",
+        "        make_marker(self._storage, self.folder, WAL, sequence)\n",
+        "",
+        "tests.segments.test_wal_markers:test_a_file_in_use_that_is_gone_is_told",
+    ),
+    Bug(
+        "the_marker_of_a_file_in_use_comes_before_its_name",
+        "wal.files",
+        "        self._storage.rename(path, target)\n",
+        "        make_marker(self._storage, self.folder, WAL, sequence)\n"
+        "        self._storage.rename(path, target)\n",
+        "wal_files_fill_and_are_freed",
+    ),
+    Bug(
+        "the_marker_of_a_file_that_is_freed_goes_after_it",
+        "wal.markers",
+        "    storage.unlink(path)\n    storage.fsync_dir(_root(folder))\n",
+        "    storage.unlink(path)\n",
+        "wal_files_fill_and_are_freed",
+    ),
+    Bug(
+        "the_marker_of_a_file_that_was_given_back_stays",
+        "wal.files",
+        "        remove_markers(storage, root, but=marked(storage, root).keys() - going)\n",
+        "        pass\n",
+        "tests.segments.test_full_start:"
+        "test_a_ready_file_that_was_given_back_is_not_missed_by_the_next_start",
     ),
     Bug(
         "no_header_at_the_end_of_a_wal_file",
