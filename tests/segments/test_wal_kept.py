@@ -295,11 +295,15 @@ def test_a_kept_file_that_is_gone_is_told_though_everything_was_freed_since() ->
     assert [one.path for one in replayed(image).missing] == [f"{FOLDER}/kept-0.log"]
 
 
-# The WAL's own directory is synced when it is made, for the markers of four files in use, for that
-# of the kept file, and before the first file is freed.
-@pytest.mark.parametrize("nth", range(2, 7))
-def test_a_marker_whose_directory_could_not_be_synced_is_made_anew(nth: int) -> None:
-    # What a failed sync was asked for is in doubt for ever: the second is for a new name.
+def test_a_marker_whose_directory_could_not_be_synced_is_made_anew() -> None:
+    # What a failed sync was asked for is in doubt for ever: the second is for a new name.  The
+    # directory is synced when it is made, for the markers of four files in use, for that of the
+    # kept file, and before the first file is freed.
+    for nth in range(2, 7):
+        check_that_a_marker_is_made_anew(nth)
+
+
+def check_that_a_marker_is_made_anew(nth: int) -> None:
     disk = RecordingStorage()
     disk.faults.append(Fault("fsync_dir", "/wal", nth))
     _, other = kept_by_a_checkpoint(disk)
@@ -361,7 +365,8 @@ def test_a_kept_file_is_missed_with_the_directory_of_its_shard() -> None:
         left.unlink(f"{FOLDER}/{name}")
     left.rmdir(FOLDER)
     after = opened(left)
-    assert after.report.counts["wal_damaged"] == 1
+    (path,) = [row.path for row in after.report.rows if row.what == "wal_damaged"]
+    assert path.startswith(f"{FOLDER}/kept-"), "not the write-ahead log as a whole"
     assert [after.get_handler(name, 0).leader_epoch for name in "tv"] == [1, 1]
 
 

@@ -322,8 +322,7 @@ WAL_BUGS: tuple[Bug, ...] = (
         "wal.markers",
         "    storage.open(path, create=True).close()\n    storage.fsync_dir(_root(folder))\n",
         "    storage.open(path, create=True).close()\n",
-        "tests.segments.test_wal_kept:"
-        "test_a_kept_file_that_is_gone_is_told_whatever_was_written_since",
+        "tests.segments.test_wal_markers:test_a_file_in_use_that_is_gone_is_told",
     ),
     Bug(
         "a_marker_whose_sync_failed_is_synced_again",
