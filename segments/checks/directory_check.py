@@ -112,6 +112,8 @@ class DirectoryChecker:
             frames = missing.what
             if missing.durable:
                 gone = "are damaged" if missing.lsn < 0 else "are damaged or missing in front of it"
+                if missing.is_gone:
+                    gone = "are lost"
                 yield damage(
                     missing.path,
                     f"{frames} {gone}",

@@ -68,7 +68,7 @@ class PuttingBack:
         Raises OSError on a full disk.
         """
         for missing in found.missing:
-            reason = f"{missing.what} are not valid"
+            reason = f"{missing.what} are {'lost' if missing.is_gone else 'not valid'}"
             if missing.durable:
                 self._report.add(ReportRow("wal_damaged", missing.path, reason=reason))
             elif missing.is_in_doubt:

@@ -98,7 +98,7 @@ class Missing(NamedTuple):
     def what(self) -> str:
         """Which frames, in words."""
         if self.is_gone:
-            return "all frames, of a file that is not there,"
+            return "the file is missing: all frames in it"
         if self.size:
             return f"all frames in bytes {self.position} to {self.position + self.size}"
         if self.frames:

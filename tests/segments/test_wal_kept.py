@@ -351,7 +351,7 @@ def test_a_kept_file_of_a_start_that_is_gone_costs_every_partition_a_leader_epoc
     left = disk.after_power_cut()
     (name,) = [name for name in left.listdir(FOLDER) if name.startswith("kept-")]
     left.unlink(f"{FOLDER}/{name}")
-    assert any("of a file that is not there" in text for text in findings(left))
+    assert any("the file is missing" in text for text in findings(left))
     after = opened(left)
     assert after.report.counts["wal_damaged"] == 1
     assert [after.get_handler(name, 0).leader_epoch for name in "tv"] == [1, 1]

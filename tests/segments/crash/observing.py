@@ -193,7 +193,7 @@ class Broker:
 
     @property
     def files_missed(self) -> int:
-        return sum("a file that is not there" in row.reason for row in self.manager.report.rows)
+        return sum("the file is missing" in row.reason for row in self.manager.report.rows)
 
     def see(self) -> Seen:
         manager = self.manager
