@@ -73,7 +73,7 @@ def test_spans_laid_over_others_are_as_offset_by_offset(
 
 def test_of_two_acknowledgements_that_were_under_way_the_farther_start_stands() -> None:
     first = states(None, states_fields("g", [ShareRow("t", ID, 0, 9)]))
-    second = states(first, states_fields("g", [ShareRow("t", ID, 0, 5, [Span(5, 8, 2, 1)])]))
+    second = states(first, states_fields("g", [ShareRow("t", ID, 0, 5, [Span(5, 7, 2, 1)])]))
     assert state_of(second, "g", "t", ID, 0) == ShareState(9)
 
 

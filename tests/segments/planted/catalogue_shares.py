@@ -61,7 +61,7 @@ SHARE_BUGS: Final = (
         "share_groups",
         "covers[0][0] - 1, key=_LAST",
         "covers[0][0], key=_LAST",
-        HERE + "spans_laid_over_others_are_as_offset_by_offset",
+        HERE + "what_is_laid_over_leaves_what_it_was_laid_over_as_it_was",
     ),
     Bug(
         "neighbours_are_one_whatever_became_of_them",

@@ -114,6 +114,11 @@ def _look(bug: Bug, told: int, plan: Mapping[str, int]) -> Outcome:
         except (AssertionError, pytest.fail.Exception) as exc:  # Found is one of the first
             os.write(told, str(exc).encode()[:SAID_BYTES_MAX])
             return Outcome.FOUND
+        except ExceptionGroup as exc:  # Hypothesis, of several examples
+            if exc.subgroup((AssertionError, pytest.fail.Exception)) is None:
+                raise
+            os.write(told, str(exc).encode()[:SAID_BYTES_MAX])
+            return Outcome.FOUND
     return Outcome.MISSED
 
 
