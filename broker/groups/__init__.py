@@ -12,7 +12,8 @@ all of them.  A module imports only what stands above it:
     topic_expressions viewers                               what their expressions match, for whom
     consumer_target consumer_group                          the target, and the group
     classic_members     classic members of such a group
-    kept_sizes kept_generations kept_consumers kept_ends    what is written down, how large
+    kept_sizes kept_generations kept_ends                   what is written down, how large
+    kept_members kept_consumers                             ... of members who take single steps
     offset_events group_offsets offset_expiry               where groups stand
     share_reset group_keys group_settings                   settings of single groups
     group_upkeep        which there are, when each is forgotten
