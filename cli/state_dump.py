@@ -13,6 +13,8 @@ from segbroker.segments.metadata.generations import SECTION, generations_in
 from segbroker.segments.metadata.metadata import decode_metadata
 from segbroker.segments.metadata.share_groups import SECTION as SHARE_GROUPS
 from segbroker.segments.metadata.share_groups import all_of
+from segbroker.segments.metadata.streams_groups import SECTION as STREAMS_GROUPS
+from segbroker.segments.metadata.streams_groups import groups_in as streams_groups_in
 
 from .dump_report import Report
 
@@ -44,6 +46,10 @@ def dump_metadata(content: bytes, path: str) -> Report:
         "consumer_groups": {
             group: f"epoch {known.epoch} with {len(known.members)} members"
             for group, known in groups_in(state.sections.get(CONSUMER_GROUPS))
+        },
+        "streams_groups": {
+            group: f"epoch {known.epoch} with {len(known.members)} members"
+            for group, known in streams_groups_in(state.sections.get(STREAMS_GROUPS))
         },
         "share_groups": {
             group: {

@@ -12,6 +12,7 @@ A module imports only what stands above it:
     emptied          since when nobody is in a group
     generations      who is in classic groups and has what
     consumer_groups  the same of KIP-848 groups
+    streams_groups   ... and of streams groups
     share_groups     what became of the records that share groups work on
     transactions     what is known of transactional ids
     acls             who may do what

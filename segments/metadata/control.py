@@ -16,6 +16,7 @@
 | group_emptied | emptied.py | a group has no members since then |
 | generation | generations.py | these are the members of a group, and what each has |
 | consumer_group | consumer_groups.py | so do those of a KIP-848 group stand |
+| streams_group | streams_groups.py | and those of a streams group |
 | transaction, transactions_decided, transactions_forgotten | transactions.py | it is open, ends |
 | acls_created, acls_deleted | acls.py | these rules stand, or are gone |
 | quotas_set | quotas.py | an entity has these quotas |
@@ -58,6 +59,7 @@ from . import (
     generations,
     quotas,
     share_groups,
+    streams_groups,
     transactions,
 )
 from .metadata import Ceiling, Metadata, decode_topic
@@ -207,7 +209,7 @@ def _generations(state: Metadata, run: Run) -> Metadata:
     sections = dict(state.sections)
     sections[generations.SECTION] = generations.changed(sections.get(generations.SECTION), run)
     classic = [fields["group"] for fields in run if fields["members"] is not None]
-    return _without_rows(replace(state, sections=sections), consumer_groups.SECTION, classic)
+    return _alone(replace(state, sections=sections), generations.SECTION, classic)
 
 
 def _consumer_groups(state: Metadata, run: Run) -> Metadata:
@@ -216,7 +218,24 @@ def _consumer_groups(state: Metadata, run: Run) -> Metadata:
     sections = dict(state.sections)
     sections[name] = consumer_groups.changed(sections.get(name), run)
     consumer = [fields["group"] for fields in run if fields["epoch"] is not None]
-    return _without_rows(replace(state, sections=sections), generations.SECTION, consumer)
+    return _alone(replace(state, sections=sections), name, consumer)
+
+
+def _streams_groups(state: Metadata, run: Run) -> Metadata:
+    """Groups are streams groups from here on, or forgotten."""
+    name = streams_groups.SECTION
+    sections = dict(state.sections)
+    sections[name] = streams_groups.changed(sections.get(name), run)
+    streams = [fields["group"] for fields in run if fields["epoch"] is not None]
+    return _alone(replace(state, sections=sections), name, streams)
+
+
+def _alone(state: Metadata, section: str, groups: Collection[str]) -> Metadata:
+    """Without what the sections of other protocols hold of these groups."""
+    for other in _OF_GROUPS:
+        if other != section:
+            state = _without_rows(state, other, groups)
+    return state
 
 
 def _without_rows(state: Metadata, section: str, groups: Iterable[str]) -> Metadata:
@@ -231,6 +250,8 @@ def _without_rows(state: Metadata, section: str, groups: Iterable[str]) -> Metad
     return replace(state, sections={**state.sections, section: left.done()})
 
 
+_OF_GROUPS: Final = (generations.SECTION, consumer_groups.SECTION, streams_groups.SECTION)
+
 RUNS: Final[dict[str, Callable[[Metadata, Run], Metadata]]] = {
     "topic_created": _topics_created,
     "topic_deleted": _topics_deleted,
@@ -238,6 +259,7 @@ RUNS: Final[dict[str, Callable[[Metadata, Run], Metadata]]] = {
     "epochs": _epochs,
     generations.GENERATION: _generations,
     consumer_groups.CONSUMER_GROUP: _consumer_groups,
+    streams_groups.STREAMS_GROUP: _streams_groups,
 }
 """Kinds of which several events, one behind the other, are applied as one."""
 

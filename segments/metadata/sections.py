@@ -24,6 +24,7 @@ from . import (
     generations,
     quotas,
     share_groups,
+    streams_groups,
     transactions,
 )
 
@@ -117,6 +118,19 @@ def _share_groups(content: Content) -> Rows:
                     yield span, (4,)
 
 
+def _streams_groups(content: Content) -> Rows:
+    for group in content.values():
+        if group["topology"] is not None:
+            yield group["topology"], (2,)
+            for subtopology in group["topology"][1]:
+                yield subtopology, (6,)
+        for row in group["members"].values():
+            yield row, (8,)
+            yield row[0], (8,)
+            for both in row[4:7]:
+                yield both, (2,)
+
+
 def _topic_defaults(content: Content) -> Rows:
     for name, value in content["values"].items():
         if not isinstance(value, str):
@@ -155,6 +169,7 @@ _ROWS: Final[Mapping[str, Callable[[Content], Rows]]] = MappingProxyType(
         generations.SECTION: _generations,
         quotas.SECTION: _quotas,
         share_groups.SECTION: _share_groups,
+        streams_groups.SECTION: _streams_groups,
         topic_defaults.SECTION: _topic_defaults,
         transactions.SECTION: _transactions,
     }

@@ -47,6 +47,22 @@ FIELDS: tuple[tuple[str, dict[str, Any]], ...] = (
         },
     ),
     (
+        "streams_group",
+        {
+            "group": "a",
+            "epoch": 2,
+            "assignment_epoch": 2,
+            "topology": [0, [["0", ["t"], [], [], [["log", 0, 1, []]], []]]],
+            "whole": True,
+            "members": {
+                "m": [
+                    ["c", "h", None, 1, 0, "p", None, []],
+                    *(2, 1, "stable", [[["0", [0]]], []], [[], []], [[["0", [0]]], []], [2]),
+                ]
+            },
+        },
+    ),
+    (
         "topic_created",
         {"name": "t", "id": ID, "partitions": 1, "epoch": 0, "config": {}},
     ),
@@ -84,6 +100,11 @@ ROWS: tuple[tuple[object, ...], ...] = (
     ("quotas", "rows", 0),
     ("quotas", "rows", 0, 0, 0),
     ("share_groups", "s", "t"),
+    ("streams_groups", "a", "topology"),
+    ("streams_groups", "a", "topology", 1, 0),
+    ("streams_groups", "a", "members", "m"),
+    ("streams_groups", "a", "members", "m", 0),
+    ("streams_groups", "a", "members", "m", 4),
     ("share_groups", "s", "t", 1, "0"),
     ("share_groups", "s", "t", 1, "0", 1, 0),
     ("users", "users", "u", "1"),
