@@ -1,4 +1,4 @@
-"""Groups: the classic protocol of consumers, KIP-848's, from one to the other; share groups.
+"""Groups: of consumers, by the classic protocol and KIP-848's; share groups; streams groups.
 
 State machines that are given the time, what is written down of them, and the one place that has
 all of them.  A module imports only what stands above it:
@@ -12,8 +12,11 @@ all of them.  A module imports only what stands above it:
     topic_expressions viewers                               what their expressions match, for whom
     consumer_target consumer_group                          the target, and the group
     classic_members     classic members of such a group
+    streams_topology streams_topics                         what an application reads, as tasks
+    task_assignor streams_members streams_work              tasks, and whose they are
+    streams_group streams_endpoints                         ... of one application
     kept_sizes kept_generations kept_ends                   what is written down, how large
-    kept_members kept_consumers                             ... of members who take single steps
+    kept_members kept_consumers kept_streams                ... of members who take single steps
     offset_events group_offsets offset_expiry               where groups stand
     share_reset group_keys group_settings                   settings of single groups
     group_upkeep        which there are, when each is forgotten

@@ -35,6 +35,7 @@ CAME: Final = "member joined"
 JOINED_AGAIN: Final = "member joined again"
 RESUBSCRIBED: Final = "subscription changed"
 OTHER_TOPICS: Final = "topics changed"
+OTHER_STANDBYS: Final = "number of standbys changed"
 TURNED: Final = "protocol of the group changed"
 NOT_RECORDED: Final = "generation could not be recorded"
 

@@ -1,0 +1,149 @@
+"""What is written down of streams groups: how, and who waits for it, says kept_members.py.
+
+An event holds the rows of the members that changed, and the topology where it is new.
+
+| a start finds | then |
+|---|---|
+| a group with members | it goes on: the same members, tasks and epochs; sessions begin anew |
+| a group without | it keeps its topology and counts its epochs on |
+| two members that do one task: an event was lost | the members are unknown and join again |
+
+So an application goes on over a restart of the broker without a rebalance, and nobody does a task
+twice: whoever was told to let go of one still has it, for all that the broker knows.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from segbroker.protocol.vendor import pack
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata.streams_groups import (
+    SECTION,
+    STREAMS_GROUP,
+    KeptMember,
+    epoch_of,
+    groups_in,
+    has_members,
+)
+from segbroker.segments.metadata.streams_groups import KeptStreams as KeptGroup
+
+from .consumer_members import Reconciled
+from .kept_members import ROW_OVERHEAD, KeptMembers, Writing
+from .kept_sizes import KeptSizes
+from .streams_group import StreamsGroup
+from .streams_members import Endpoint, Says, StreamsMember
+from .task_assignor import NO_TASKS, Tasks
+
+_TOPOLOGY = "\0topology"
+"""Stands in the sizes for the topology; no member is called so."""
+
+
+class KeptStreams(KeptMembers[StreamsGroup]):
+    """The streams groups of one data directory."""
+
+    section = SECTION
+    kind = STREAMS_GROUP
+    not_recorded = "streams_group_not_recorded"
+    not_forgotten = "streams_group_not_forgotten"
+    without_members = "streams_group_without_members"
+
+    def __init__(
+        self, manager: DiskManager, sizes: KeptSizes, end_turn: Callable[[], None]
+    ) -> None:
+        """end_turn: send what was answered outside of a request."""
+        super().__init__(manager, sizes, end_turn)
+        for group_id, kept in self.groups():
+            found = {name: _size(name, one.row()) for name, one in kept.members.items()}
+            self._found(group_id, found | {_TOPOLOGY: _size("", kept.topology or [])})
+
+    def number(self, group_id: str) -> int:
+        """The epoch that is written down of a group; 0: none is."""
+        return epoch_of(self._manager.section(SECTION), group_id)
+
+    def has_members(self, group_id: str) -> bool:
+        """Whether it is written down that somebody is in a group."""
+        return has_members(self._manager.section(SECTION), group_id)
+
+    def groups(self) -> Iterator[tuple[str, KeptGroup]]:
+        """Every group that is written down."""
+        return groups_in(self._manager.section(SECTION))
+
+    def _taken(
+        self, group: StreamsGroup, writing: Writing, members: frozenset[str]
+    ) -> dict[str, Any] | None:
+        rows: dict[str, list[Any] | None] = {}
+        for member_id in members:
+            if member_id in group.members:
+                mine = rows[member_id] = kept_member(group, member_id).row()
+                writing.sizes[member_id] = _size(member_id, mine)
+            else:
+                rows[member_id] = None
+                writing.sizes.pop(member_id, None)
+        topology = None if group.topology is None else group.topology.row()
+        has_topology, group.work.is_unkept = group.work.is_unkept, False
+        if has_topology or writing.is_whole:
+            writing.sizes[_TOPOLOGY] = _size("", topology or [])
+        fields: dict[str, Any] = {
+            "epoch": group.epoch,
+            "assignment_epoch": group.assignment_epoch,
+            "topology": topology if has_topology else None,
+            "whole": writing.is_whole,
+        }
+        if not self._has_room(group, writing):
+            if not self._puts_nobody(group, writing):
+                return None
+            return fields | {"whole": True, "topology": topology, "members": {}}
+        if writing.is_over or writing.is_whole:
+            writing.is_over = False
+            fields |= {"whole": True, "topology": topology}
+            rows = {member_id: kept_member(group, member_id).row() for member_id in group.members}
+        self._put(group, writing)
+        return fields | {"members": rows}
+
+
+def kept_member(group: StreamsGroup, member_id: str) -> KeptMember:
+    """A member as it is written down."""
+    member = group.members[member_id]
+    said = member.said
+    endpoint = None if said.endpoint is None else list(said.endpoint)
+    return KeptMember(
+        [*said[:-2], endpoint, [list(pair) for pair in said.tags]],
+        member.epoch,
+        member.previous_epoch,
+        member.reconciled.value,
+        member.assigned,
+        member.revoking,
+        group.target.get(member_id, NO_TASKS),
+        member.since,
+    )
+
+
+def restored_member(member_id: str, kept: KeptMember) -> StreamsMember:
+    """A member as it was written down."""
+    client_id, host, rack_id, timeout_ms, topology_epoch, process_id, where, tags = kept.says
+    said = Says(
+        client_id,
+        host,
+        rack_id,
+        timeout_ms,
+        topology_epoch,
+        process_id,
+        None if where is None else Endpoint(*where),
+        tuple((key, value) for key, value in tags),
+    )
+    return StreamsMember(
+        member_id,
+        said,
+        epoch=kept.epoch,
+        previous_epoch=kept.previous_epoch,
+        reconciled=Reconciled(kept.state),
+        assigned=Tasks(*kept.assigned),
+        revoking=Tasks(*kept.revoking),
+        since=dict(kept.since),
+        # Others are told again where they say that they have something else.
+        knows_assigned=kept.state != Reconciled.REVOKING.value,
+    )
+
+
+def _size(member_id: str, row: list[Any]) -> int:
+    return len(member_id.encode()) + len(pack({"": row})) + ROW_OVERHEAD

@@ -1,0 +1,127 @@
+"""The assignor of streams groups: every task once, evenly, with few moves, copies elsewhere."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from segbroker.broker.groups.task_assignor import NO_TASKS, Tasks, Worker, sticky
+
+STATEFUL = frozenset({"s"})
+
+
+def of(previous: Mapping[str, Tasks] | None = None, **processes: str) -> list[Worker]:
+    """Members by name, each with its process."""
+    before = previous or {}
+    return [Worker(name, where, before.get(name, NO_TASKS)) for name, where in processes.items()]
+
+
+def actives(found: Mapping[str, Tasks]) -> dict[str, int]:
+    return {name: len(mine.active) for name, mine in found.items()}
+
+
+def standbys(found: Mapping[str, Tasks]) -> dict[str, int]:
+    return {name: len(mine.standby) for name, mine in found.items()}
+
+
+def test_everybody_does_as_many_as_anybody() -> None:
+    found = sticky(of(a="p", b="p", c="q"), {"s": 4, "t": 3}, STATEFUL, 0)
+    assert sorted(actives(found).values()) == [2, 2, 3]
+    assert standbys(found) == {"a": 0, "b": 0, "c": 0}
+
+
+def test_who_did_a_task_does_it_while_the_numbers_stay_even() -> None:
+    before = sticky(of(a="p", b="q"), {"s": 6}, STATEFUL, 0)
+    after = sticky(of(before, a="p", b="q", c="r"), {"s": 6}, STATEFUL, 0)
+    assert actives(after) == {"a": 2, "b": 2, "c": 2}
+    assert after["a"].active <= before["a"].active
+    assert after["b"].active <= before["b"].active
+
+
+def test_tasks_with_a_state_are_dealt_out_evenly_by_themselves() -> None:
+    before = {"a": Tasks(frozenset({("s", 0), ("s", 1), ("t", 0), ("t", 1)}))}
+    after = sticky(of(before, a="p", b="q"), {"s": 2, "t": 2}, STATEFUL, 0)
+    assert after["a"].active == {("s", 0), ("t", 0)}
+    found = sticky(of(a="p", b="q", c="r"), {"s": 4, "t": 4}, STATEFUL, 0)
+    assert sorted(actives(found).values()) == [2, 3, 3]
+
+
+def test_who_has_a_copy_goes_on_when_who_did_the_task_is_gone() -> None:
+    before = sticky(of(a="p", b="q", c="r"), {"s": 6}, STATEFUL, 1)
+    after = sticky(of(before, a="p", b="q"), {"s": 6}, STATEFUL, 1)
+    taken = before["c"].active
+    for name in ("a", "b"):
+        assert before[name].active <= after[name].active
+        assert after[name].active & taken <= before[name].standby
+    assert after["a"].active | after["b"].active >= taken
+
+
+def test_copies_are_on_other_processes_and_as_many_as_there_are_processes_for() -> None:
+    found = sticky(of(a="p", b="p", c="q"), {"s": 4, "t": 4}, STATEFUL, 2)
+    assert sum(standbys(found).values()) == 4
+    for name, mine in found.items():
+        others = [one for one in "abc" if ("q" if one == "c" else "p") == mine_process(name)]
+        for task in mine.standby:
+            assert task[0] == "s"
+            assert not any(task in found[one].active for one in others)
+
+
+def mine_process(name: str) -> str:
+    return "q" if name == "c" else "p"
+
+
+def test_one_process_keeps_no_copies() -> None:
+    found = sticky(of(a="p", b="p"), {"s": 4}, STATEFUL, 3)
+    assert standbys(found) == {"a": 0, "b": 0}
+
+
+def test_tasks_go_first_to_the_process_with_the_fewest_for_its_members() -> None:
+    found = sticky(of(a="p", b="p", c="q"), {"s": 3}, STATEFUL, 0)
+    assert actives(found) == {"a": 1, "b": 1, "c": 1}
+    found = sticky(of(a="p", b="p", c="q"), {"s": 2}, STATEFUL, 0)
+    assert actives(found)["c"] == 1
+
+
+def test_nobody_is_assigned_nothing() -> None:
+    assert sticky([], {"s": 4}, STATEFUL, 1) == {}
+    assert sticky(of(a="p"), {}, STATEFUL, 1) == {"a": NO_TASKS}
+
+
+MEMBERS = st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from("pqrs"), max_size=8)
+SIZES = st.fixed_dictionaries({"s": st.integers(0, 9), "t": st.integers(0, 9)})
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(MEMBERS, SIZES, st.integers(0, 3)), min_size=1, max_size=5))
+def test_whatever_comes_and_goes_tasks_are_dealt_out_evenly(
+    steps: list[tuple[dict[str, str], dict[str, int], int]],
+) -> None:
+    before: dict[str, Tasks] = {}
+    for processes, sizes, copies in steps:
+        workers = of(before, **processes)
+        found = sticky(workers, sizes, STATEFUL, copies)
+        assert found.keys() == processes.keys()
+        every = {(name, number) for name, count in sizes.items() for number in range(count)}
+        done = Counter(task for mine in found.values() for task in mine.active)
+        if processes:
+            assert done == Counter(every), "each task is one member's"
+            numbers = actives(found).values()
+            assert max(numbers) - min(numbers) <= 1
+            states = [sum(task[0] in STATEFUL for task in one.active) for one in found.values()]
+            assert max(states) - min(states) <= 1
+        in_process = Counter(
+            (processes[name], task)
+            for name, mine in found.items()
+            for task in (*mine.active, *mine.standby)
+        )
+        assert set(in_process.values()) <= {1}, "no process has a task twice"
+        wanted = min(copies, len(set(processes.values())) - 1)
+        kept = Counter(task for mine in found.values() for task in mine.standby)
+        if processes:
+            assert kept == Counter({t: wanted for t in every if t[0] in STATEFUL and wanted})
+        again = sticky(of(found, **processes), sizes, STATEFUL, copies)
+        assert {name: mine.active for name, mine in again.items()} == {
+            name: mine.active for name, mine in found.items()
+        }, "what is even stays"
+        before = found
