@@ -79,6 +79,8 @@ from .apis.share_offset_apis import (
     delete_share_group_offsets,
     describe_share_group_offsets,
 )
+from .apis.streams_descriptions import streams_group_describe
+from .apis.streams_group_apis import streams_group_heartbeat
 from .apis.topic_admin import create_partitions, create_topics, delete_records, delete_topics
 from .apis.transaction_apis import (
     add_offsets_to_txn,
@@ -201,6 +203,7 @@ SLOW_ANSWERS: Final[dict[int, SlowAnswer]] = {
     ApiKey.OFFSET_DELETE: offset_delete,
     ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_group_describe,
     ApiKey.SHARE_GROUP_DESCRIBE: share_group_describe,
+    ApiKey.STREAMS_GROUP_DESCRIBE: streams_group_describe,
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: describe_share_group_offsets,
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: alter_share_group_offsets,
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: delete_share_group_offsets,
@@ -225,6 +228,7 @@ WAITING_ANSWERS: Final[dict[int, WaitingAnswer]] = {
     ApiKey.SHARE_FETCH: share_fetch,
     ApiKey.SHARE_ACKNOWLEDGE: share_acknowledge,
     ApiKey.SHARE_GROUP_HEARTBEAT: share_group_heartbeat,
+    ApiKey.STREAMS_GROUP_HEARTBEAT: streams_group_heartbeat,
 }
 
 

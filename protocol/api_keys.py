@@ -33,6 +33,7 @@ from . import (
     messages_quotas,
     messages_security,
     messages_share_groups,
+    messages_streams_groups,
     messages_transactions,
 )
 from .errors import ErrorCode, UnsupportedVersion
@@ -126,6 +127,8 @@ class ApiKey(IntEnum):
     SHARE_GROUP_DESCRIBE = 77
     SHARE_FETCH = 78
     SHARE_ACKNOWLEDGE = 79
+    STREAMS_GROUP_HEARTBEAT = 88
+    STREAMS_GROUP_DESCRIBE = 89
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
@@ -200,6 +203,8 @@ SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
     ApiKey.LIST_TRANSACTIONS: ApiVersionRange(0, 2),
     ApiKey.SHARE_FETCH: ApiVersionRange(1, 2),
     ApiKey.SHARE_ACKNOWLEDGE: ApiVersionRange(1, 2),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: ApiVersionRange(0, 0),
+    ApiKey.STREAMS_GROUP_DESCRIBE: ApiVersionRange(0, 0),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: ApiVersionRange(0, 1),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: ApiVersionRange(0, 0),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: ApiVersionRange(0, 0),
@@ -232,6 +237,7 @@ def _classes(suffix: str) -> dict[int, type[Message]]:
         messages_security,
         messages_quotas,
         messages_share_groups,
+        messages_streams_groups,
     )
     return {
         value.message_key: value
@@ -326,11 +332,12 @@ def response_header_version(key: int, version: int) -> int:
 FEATURES: Final[dict[str, ApiVersionRange]] = {
     "group.version": ApiVersionRange(0, 1),
     "share.version": ApiVersionRange(0, 1),
+    "streams.version": ApiVersionRange(0, 1),
     "transaction.version": ApiVersionRange(2, 2),
 }
 """Levels that a broker can have.  group.version 1: KIP-848's groups.  share.version 1: KIP-932's.
-transaction.version 2: KIP-890, clients send no AddPartitionsToTxn and go on with another epoch
-after each transaction."""
+streams.version 1: KIP-1071's.  transaction.version 2: KIP-890, clients send no AddPartitionsToTxn
+and go on with another epoch after each transaction."""
 _HIGHEST: Final = {name: levels.max for name, levels in FEATURES.items()}
 FEATURES_SINCE: Final = 4
 """ApiVersions 3 cannot carry a feature whose least version is 0 (KAFKA-17011)."""

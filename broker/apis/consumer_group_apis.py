@@ -225,7 +225,7 @@ def _no_group(
 
 def _absence(core: Core, name: str) -> str:
     """Why there is nothing to describe; the Java client says it of a group of neither protocol."""
-    if core.groups.share_groups.has(name):
+    if core.groups.share_groups.has(name) or core.groups.get_streams(name) is not None:
         return f"Group {name} is not a consumer group."
     if core.groups.get(name) is None:
         return f"Group {name} not found."

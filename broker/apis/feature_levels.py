@@ -3,7 +3,7 @@
 | asked                                  | answer                                              |
 |----------------------------------------|-----------------------------------------------------|
 | the level that there is                | done, as it is                                      |
-| group.version, share.version, another  | 95 INVALID_UPDATE_VERSION: `group_protocols` says   |
+| group., share., streams.version other  | 95 INVALID_UPDATE_VERSION: `group_protocols` says   |
 |                                        | at the start which protocols there are              |
 | a level that no broker of ours has     | 95, with those that it has                          |
 | a feature that there is not            | 95                                                  |

@@ -65,6 +65,7 @@ from .sign_of_life import said_ms
 _CONSUMER: Final = "consumer"
 _CLASSIC: Final = "classic"
 _SHARE: Final = "share"
+_STREAMS: Final = "streams"
 # Bits of Kafka's ACL operations that a group has: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS,
 # ALTER_CONFIGS.
 GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
@@ -311,6 +312,8 @@ def _listed(core: Core, name: str) -> ListGroupsResponseGroup:
         row.group_state = group.state.value
     elif (consumer := core.groups.get_consumer(name)) is not None:
         row.group_state, row.group_type = consumer.state, _CONSUMER
+    elif (streams := core.groups.get_streams(name)) is not None:
+        row.group_state, row.group_type = streams.state, _STREAMS
     elif core.groups.share_groups.has(name):
         row.protocol_type = row.group_type = _SHARE
         if (share := core.groups.share_groups.get(name)) is not None:
@@ -325,7 +328,7 @@ async def describe_groups(core: Core, call: Call[DescribeGroupsRequest]) -> Desc
     pace = Pace()
     for name in dict.fromkeys(call.request.groups):
         await pace.step()
-        is_classic = _exists(core, name) and core.groups.get_consumer(name) is None
+        is_classic = _exists(core, name) and core.groups.get_epochal(name) is None
         row = DescribeGroupsResponseGroup(
             group_id=name,
             group_state=(State.EMPTY if is_classic else State.DEAD).value,
@@ -340,7 +343,8 @@ async def describe_groups(core: Core, call: Call[DescribeGroupsRequest]) -> Desc
             if row.group_state == State.DEAD.value and call.version >= _SAYS_UNKNOWN_SINCE:
                 row.error_code = ErrorCode.GROUP_ID_NOT_FOUND
                 is_share = core.groups.share_groups.has(name)
-                why = "is not a classic group" if is_share else "not found"
+                is_other = is_share or core.groups.get_streams(name) is not None
+                why = "is not a classic group" if is_other else "not found"
                 row.error_message = f"Group {name} {why}."
             continue
         row.group_state = group.state.value
@@ -471,6 +475,8 @@ def _forgettable(
     is_subscribed = _subscribed(group)
     consumer = core.groups.get_consumer(group_id)
     is_read = None if consumer is None else consumer.target.reader(consumer.members.values())
+    if (streams := core.groups.get_streams(group_id)) is not None:
+        is_subscribed = streams.reads
     codes: dict[str, ErrorCode] = {}
     forgotten: list[tuple[str, int]] = []
     for topic, row in named:

@@ -4,8 +4,8 @@ A commit is answered when it is durable.  A member commits as what it is: its id
 its instance.  Whoever is no member (generation -1, no id) may commit while nobody is: tools, and
 consumers that assign partitions themselves.
 
-A commit of a KIP-848 member whose epoch has risen meanwhile stands for the partitions that are its
-own as they were then (KIP-1251), and is refused for the others.
+A commit of a KIP-848 or streams member whose epoch has risen meanwhile stands for the partitions
+that are its own as they were then (KIP-1251), and is refused for the others.
 
 Offsets of a transaction are staged (transaction_apis.py) and stand when it commits; who asks for
 stable ones is told 88 UNSTABLE_OFFSET_COMMIT until it has ended.
@@ -55,6 +55,7 @@ from segbroker.segments.metadata.metadata import TopicMeta
 from ..call import Call
 from ..core import Core
 from ..groups.consumer_group import ConsumerGroup
+from ..groups.streams_group import StreamsGroup
 from ..loop.pace import Pace
 from ..partitions import topic_ids
 from .later_reply import LaterReply
@@ -72,7 +73,7 @@ _NOTHING: Final = CommittedOffset(-1, -1, "", -1)
 class Late(NamedTuple):
     """A commit by a member whose epoch has risen since it was told: some of it may stand."""
 
-    group: ConsumerGroup
+    group: ConsumerGroup | StreamsGroup
     member_id: str
     epoch: int
 
@@ -189,14 +190,16 @@ def _check_sender(core: Core, call: Call[OffsetCommitRequest]) -> tuple[ErrorCod
         )
         core.groups.changed(group)
         return code, None
-    consumer = core.groups.get_consumer(request.group_id)
+    consumer = core.groups.get_epochal(request.group_id)
     if consumer is None:
         if not core.groups.share_groups.gives_way(request.group_id):
             return ErrorCode.GROUP_ID_NOT_FOUND, None
         return ErrorCode.UNKNOWN_MEMBER_ID if epoch >= 0 else ErrorCode.NONE, None
     code = consumer.check_commit(request.member_id, epoch, request.group_instance_id)
     if call.version < _MEMBER_EPOCH_SINCE:
-        if not code and consumer.knows_epochs(request.member_id):
+        # Of streams groups Kafka looks at the version first.
+        is_late = isinstance(consumer, StreamsGroup) and code is ErrorCode.STALE_MEMBER_EPOCH
+        if (is_late or not code) and consumer.knows_epochs(request.member_id):
             code = ErrorCode.UNSUPPORTED_VERSION
     elif code is ErrorCode.STALE_MEMBER_EPOCH:
         return code, Late(consumer, request.member_id, epoch)
@@ -285,7 +288,7 @@ async def _group_stands(
     answer = OffsetFetchResponseGroup(group_id=group.group_id, topics=[])
     if call.version >= topic_ids.OFFSETS_SINCE:
         await topic_ids.name_topics_paced(core.topics, group.topics or ())
-    consumer = core.groups.get_consumer(group.group_id)
+    consumer = core.groups.get_epochal(group.group_id)
     if consumer is not None and (code := consumer.check_fetch(group.member_id, group.member_epoch)):
         answer.error_code = code
         return answer

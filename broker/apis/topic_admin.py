@@ -111,7 +111,7 @@ async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTo
             if asked.name == _OF_KRAFT:
                 told = f"Creation of internal topic {_OF_KRAFT} is prohibited."
                 raise Refused(ErrorCode.INVALID_REQUEST, told)
-            new = _new_topic(core, asked)
+            new = new_topic(core, asked)
             first = alike.setdefault(folded(new.name), new.name)
             if first != new.name:
                 raise TopicCollides(new.name, first)
@@ -159,7 +159,7 @@ def _count_asked(core: Core, asked: CreateTopicsRequestTopic) -> int:
     return count if 0 < count <= core.config.partitions_max else 0
 
 
-def _new_topic(core: Core, asked: CreateTopicsRequestTopic) -> NewTopic:
+def new_topic(core: Core, asked: CreateTopicsRequestTopic) -> NewTopic:
     """Raises Refused, and what creating it would raise: as Kafka, first what is about the name."""
     core.topics.check_new(asked.name, 1)
     partitions = _partitions(core, asked)

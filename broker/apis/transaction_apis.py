@@ -189,7 +189,7 @@ def _check_member(core: Core, call: Call[TxnOffsetCommitRequest]) -> tuple[Error
         return ErrorCode.GROUP_ID_NOT_FOUND, None
     if not request.member_id and request.generation_id < 0 and request.group_instance_id is None:
         return ErrorCode.NONE, None
-    consumer = core.groups.get_consumer(request.group_id)
+    consumer = core.groups.get_epochal(request.group_id)
     if consumer is not None:
         code = consumer.check_commit(
             request.member_id, request.generation_id, request.group_instance_id

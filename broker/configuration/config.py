@@ -34,7 +34,7 @@ from ..address import join_address as join_address
 from ..address import split_address as split_address
 from ..principal import parse_principals
 from .config_access import AccessKeys
-from .config_groups import CONSUMER, SHARE, GroupKeys, check_groups, parse_protocols
+from .config_groups import CONSUMER, SHARE, STREAMS, GroupKeys, check_groups, parse_protocols
 from .config_key import Value, parse_value, text_of
 from .config_limits import LimitKeys
 from .config_listening import ListeningKeys
@@ -168,6 +168,11 @@ class BrokerConfig(MachineKeys, AccessKeys, GroupKeys, TopicKeys, LimitKeys, Lis
         """Whether members may speak the protocol of KIP-932."""
         return SHARE in parse_protocols(self.group_protocols)
 
+    @property
+    def takes_streams_groups(self) -> bool:
+        """Whether members may speak the protocol of KIP-1071."""
+        return STREAMS in parse_protocols(self.group_protocols)
+
     @cached_property
     def feature_levels(self) -> Mapping[str, int]:
         """Which of its levels each of FEATURES has here."""
@@ -176,6 +181,8 @@ class BrokerConfig(MachineKeys, AccessKeys, GroupKeys, TopicKeys, LimitKeys, Lis
             levels["group.version"] = 0
         if not self.takes_share_groups:
             levels["share.version"] = 0
+        if not self.takes_streams_groups:
+            levels["streams.version"] = 0
         return levels
 
     @property

@@ -12,6 +12,8 @@ from .config_key import DAY_MS, key
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
 SHARE: Final = "share"
+STREAMS: Final = "streams"
+_KNOWN: Final = (CLASSIC, CONSUMER, SHARE, STREAMS)
 
 
 def parse_protocols(text: str) -> frozenset[str]:
@@ -21,9 +23,9 @@ def parse_protocols(text: str) -> frozenset[str]:
         InvalidConfig: one that is not spoken here, or classic is missing.
     """
     names = frozenset(name.strip() for name in text.split(","))
-    if unknown := sorted(names - {CLASSIC, CONSUMER, SHARE}):
+    if unknown := sorted(names - set(_KNOWN)):
         raise InvalidConfig(
-            f"group_protocols = {text!r}: {unknown[0]!r} is none of {CLASSIC}, {CONSUMER}, {SHARE}"
+            f"group_protocols = {text!r}: {unknown[0]!r} is none of {', '.join(_KNOWN)}"
         )
     if CLASSIC not in names:
         raise InvalidConfig(f"group_protocols = {text!r}: {CLASSIC} cannot be left out")
@@ -154,11 +156,51 @@ class GroupKeys:
         kafka="group.share.max.share.sessions",
         dynamic=True,
     )
+    group_streams_session_timeout_ms: int = key(
+        45_000,
+        "A member of a streams group (KIP-1071) that sends no heartbeat for this long is removed.",
+        least=1,
+        most=DAY_MS,
+        kafka="group.streams.session.timeout.ms",
+        dynamic=True,
+    )
+    group_streams_heartbeat_interval_ms: int = key(
+        5_000,
+        "How often the broker tells such a member to send a heartbeat; it learns no earlier of "
+        "other tasks.",
+        least=1,
+        most=DAY_MS,
+        kafka="group.streams.heartbeat.interval.ms",
+        dynamic=True,
+    )
+    group_streams_size_max: int = key(
+        1_000,
+        "Maximum number of members of a streams group: threads of an application.",
+        least=1,
+        most=10_000,
+        kafka="group.streams.max.size",
+        dynamic=True,
+    )
+    group_streams_num_standby_replicas: int = key(
+        0,
+        "How many other instances of an application keep a copy of the state of each task.",
+        most=10,
+        kafka="group.streams.num.standby.replicas",
+        dynamic=True,
+    )
+    group_streams_initial_rebalance_delay_ms: int = key(
+        3_000,
+        "How long the first member of an empty streams group waits for others, until tasks are "
+        "assigned.",
+        most=DAY_MS,
+        kafka="group.streams.initial.rebalance.delay.ms",
+        dynamic=True,
+    )
     group_protocols: str = key(
-        "classic,consumer,share",
+        "classic,consumer,share,streams",
         "Protocols that members of groups may speak, separated by commas. Without consumer, "
-        "requests of KIP-848 are answered UNSUPPORTED_VERSION; without share, those of KIP-932. "
-        "classic cannot be left out.",
+        "requests of KIP-848 are answered UNSUPPORTED_VERSION; without share, those of KIP-932; "
+        "without streams, those of KIP-1071. classic cannot be left out.",
         kafka="group.coordinator.rebalance.protocols",
     )
     groups_max: int = key(100_000, "Maximum number of groups with members.", least=1, dynamic=True)
@@ -218,7 +260,7 @@ def check_groups(config: GroupKeys) -> None:
             f"group_min_session_timeout_ms={config.group_min_session_timeout_ms} is above "
             f"group_max_session_timeout_ms={config.group_max_session_timeout_ms}"
         )
-    for kind in (CONSUMER, SHARE):
+    for kind in (CONSUMER, SHARE, STREAMS):
         heartbeat, session = (
             f"group_{kind}_heartbeat_interval_ms",
             f"group_{kind}_session_timeout_ms",

@@ -12,6 +12,10 @@
 | share.auto.offset.reset | latest |
 | share.isolation.level | read_uncommitted |
 | share.renew.acknowledge.enable | true |
+| streams.session.timeout.ms | group_streams_session_timeout_ms |
+| streams.heartbeat.interval.ms | group_streams_heartbeat_interval_ms |
+| streams.num.standby.replicas | group_streams_num_standby_replicas |
+| streams.initial.rebalance.delay.ms | group_streams_initial_rebalance_delay_ms |
 
 A number has the bounds of the broker's setting that stands below it.
 """
@@ -34,8 +38,16 @@ SHARE_RECORD_LOCKS: Final = "share.partition.max.record.locks"
 SHARE_RESET: Final = "share.auto.offset.reset"
 SHARE_ISOLATION: Final = "share.isolation.level"
 SHARE_RENEW: Final = "share.renew.acknowledge.enable"
+STREAMS_SESSION: Final = "streams.session.timeout.ms"
+STREAMS_HEARTBEAT: Final = "streams.heartbeat.interval.ms"
+STREAMS_STANDBYS: Final = "streams.num.standby.replicas"
+STREAMS_INITIAL_DELAY: Final = "streams.initial.rebalance.delay.ms"
 
-SESSIONS: Final = {HEARTBEAT: SESSION, SHARE_HEARTBEAT: SHARE_SESSION}
+SESSIONS: Final = {
+    HEARTBEAT: SESSION,
+    SHARE_HEARTBEAT: SHARE_SESSION,
+    STREAMS_HEARTBEAT: STREAMS_SESSION,
+}
 """The session that an interval has to be below, by the interval."""
 
 READ_COMMITTED: Final = "read_committed"
@@ -120,4 +132,8 @@ GROUP_KEYS: Final[Mapping[str, GroupKey]] = {
         "Whether members of a share group may renew their hold of a record.",
         _check_switch,
     ),
+    STREAMS_SESSION: _number("group_streams_session_timeout_ms"),
+    STREAMS_HEARTBEAT: _number("group_streams_heartbeat_interval_ms"),
+    STREAMS_STANDBYS: _number("group_streams_num_standby_replicas"),
+    STREAMS_INITIAL_DELAY: _number("group_streams_initial_rebalance_delay_ms"),
 }

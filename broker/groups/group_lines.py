@@ -4,7 +4,7 @@
      "members": 2, "reason": "session ended", "member": "app-1b4...", "client_id": "app",
      "host": "10.0.0.7"}
 
-`generation` is that of a classic group, `epoch` that of a KIP-848 or share group.
+`generation` is that of a classic group, `epoch` that of a KIP-848, share or streams group.
 """
 
 from typing import Final
@@ -15,6 +15,7 @@ from .group_news import News, Tell
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
 SHARE: Final = "share"
+STREAMS: Final = "streams"
 
 
 class GroupLines(LimitedLines):

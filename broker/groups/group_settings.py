@@ -1,8 +1,8 @@
-"""Settings of single groups, of KIP-848's protocol and share groups; group_keys.py has which.
+"""Settings of single groups: KIP-848's, share groups, streams groups; group_keys.py has which.
 
 Resource GROUP (32) of the configuration apis; control events, durable and in force when a change is
 answered: members hear of another interval with their next heartbeat.  A group need not exist, and
-what is set outlives it, as in Kafka.  Settings of streams groups are refused: there are none.
+what is set outlives it, as in Kafka.
 
 Invariant: of a group the interval is below the session, or its members would be lost for it.  Where
 a later setting of the broker breaks it, a third of the session holds as the interval.

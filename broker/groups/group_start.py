@@ -6,18 +6,20 @@
 | ... of members on this machine, which was started anew | they are dropped at once |
 | ... the static ones of them | their places are kept for who comes back under another id |
 | a KIP-848 group without members | it is of that protocol, and counts its epochs on |
+| a streams group | the same; without members it keeps its topology, too |
 | more than `groups_max` groups | those of the rest are unknown and join again |
-| a KIP-848 group in which two have one partition: an event was lost | the same |
+| a KIP-848 or streams group in which two have one thing: an event was lost | the same |
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import structlog
 
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.metadata.consumer_groups import KeptGroup
+from segbroker.segments.metadata.streams_groups import KeptStreams as KeptStreamsGroup
 
 from ..configuration.exposure import is_loopback
 from ..refused import Refused
@@ -26,10 +28,17 @@ from .consumer_members import MaySee
 from .group import Group
 from .kept_consumers import KeptConsumers
 from .kept_generations import KeptGenerations
+from .kept_streams import KeptStreams, restored_member
+from .streams_group import StreamsGroup
+from .streams_topology import Topology
+from .task_assignor import Tasks
 
 log = structlog.get_logger()
 
-Found: TypeAlias = dict[str, Group | ConsumerGroup]
+_CLIENT_HOST: Final = 1
+"""In what a streams member says."""
+
+Found: TypeAlias = dict[str, Group | ConsumerGroup | StreamsGroup]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +50,13 @@ class Start:
     now_ms: int
     made: Callable[[str], Group]
     made_consumer: Callable[[str], ConsumerGroup]
+    made_streams: Callable[[str], StreamsGroup]
     may_see: Callable[[str], MaySee]
     """What a viewer may see."""
 
-    def groups(self, generations: KeptGenerations, consumers: KeptConsumers) -> Found:
+    def groups(
+        self, generations: KeptGenerations, consumers: KeptConsumers, streams: KeptStreams
+    ) -> Found:
         """All of them, by name."""
         found: Found = {}
         for group_id, kept in generations.with_members():
@@ -69,7 +81,39 @@ class Start:
                 empty = found.setdefault(group_id, self.made_consumer(group_id))
                 if isinstance(empty, ConsumerGroup):
                     empty.epoch = empty.assignment_epoch = consumers.number(group_id)
+        for group_id, last in streams.groups():
+            if self._is_full(found):
+                return found
+            if group_id not in found:
+                found[group_id] = self._streams(group_id, last)
         return found
+
+    def _streams(self, group_id: str, kept: KeptStreamsGroup) -> StreamsGroup:
+        """A streams group goes on with what was written down, without its members if it cannot."""
+        members = ((name, one.says[_CLIENT_HOST]) for name, one in kept.members.items())
+        error = None if kept.is_sound else "events were lost"
+        if error is None:
+            group = self._streams_began(group_id, kept)
+            rows = {
+                name: (restored_member(name, one), Tasks(*one.target))
+                for name, one in kept.members.items()
+            }
+            topology = None if kept.topology is None else Topology.of_row(kept.topology)
+            try:
+                group.restore(self.now_ms, topology, rows, self._gone(members), self.manager.topics)
+            except Refused as exc:
+                error = exc.message
+        if error is None:
+            return group
+        log.warning("streams_group_not_restored", group=group_id, error=error)
+        return self._streams_began(group_id, kept)
+
+    def _streams_began(self, group_id: str, kept: KeptStreamsGroup) -> StreamsGroup:
+        group = self.made_streams(group_id)
+        group.epoch, group.assignment_epoch = kept.epoch, kept.assignment_epoch
+        if kept.topology is not None:
+            group.work.topology = Topology.of_row(kept.topology)
+        return group
 
     def _is_full(self, found: Found) -> bool:
         if len(found) < self.groups_max:

@@ -29,13 +29,16 @@ from ..refused import Refused
 from .classic_members import PROTOCOL_TYPE
 from .consumer_group import ConsumerGroup
 from .group import Group
+from .group_lines import STREAMS
 from .group_offsets import GroupOffsets
 from .group_rounds import State
 from .kept_consumers import KeptConsumers
 from .kept_ends import KeptEnds
 from .kept_generations import KeptGenerations
 from .kept_sizes import KeptSizes
+from .kept_streams import KeptStreams
 from .offset_expiry import Expiry
+from .streams_group import StreamsGroup
 
 log = structlog.get_logger()
 
@@ -64,7 +67,7 @@ class GroupUpkeep(GroupOffsets):
         """pending, end_turn, now_ms: as in Groups."""
         super().__init__(manager, pending)
         self.config = config
-        self._groups: dict[str, Group | ConsumerGroup] = {}
+        self._groups: dict[str, Group | ConsumerGroup | StreamsGroup] = {}
         self._is_closed = False
         self._started_ms = self._looked_into_ms = monotonic_ms()
         self._visits: list[str] = []
@@ -73,6 +76,7 @@ class GroupUpkeep(GroupOffsets):
         sizes = KeptSizes(manager.event_size_max)
         self._kept = KeptGenerations(manager, sizes)
         self._consumers = KeptConsumers(manager, sizes, end_turn)
+        self._streams = KeptStreams(manager, sizes, end_turn)
         self._ends = KeptEnds(manager, now_ms)
 
     @property
@@ -87,11 +91,13 @@ class GroupUpkeep(GroupOffsets):
 
     def _number(self, group_id: str) -> int:
         """The generation or epoch that is written down of a group."""
-        return max(self._kept.number(group_id), self._consumers.number(group_id))
+        kept = (self._kept, self._consumers, self._streams)
+        return max(one.number(group_id) for one in kept)
 
     def _keeps(self, group_id: str) -> bool:
         """Whether it is written down that somebody is in a group."""
-        return self._kept.has_members(group_id) or self._consumers.has_members(group_id)
+        kept = (self._kept, self._consumers, self._streams)
+        return any(one.has_members(group_id) for one in kept)
 
     def names(self) -> list[str]:
         """Every group: with members, or with offsets."""
@@ -109,6 +115,8 @@ class GroupUpkeep(GroupOffsets):
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup) or self._consumers.number(group_id):
             return PROTOCOL_TYPE
+        if isinstance(group, StreamsGroup):
+            return STREAMS
         now = "" if group is None else group.protocol_type
         return now or self._kept.protocol_type(group_id)
 
@@ -123,7 +131,7 @@ class GroupUpkeep(GroupOffsets):
         group = self._groups.pop(group_id, None)
         if group is not None:
             group.close(ErrorCode.GROUP_ID_NOT_FOUND)
-        left = 2
+        left = 3
 
         def forgotten(_: OSError | None) -> None:
             nonlocal left
@@ -133,6 +141,7 @@ class GroupUpkeep(GroupOffsets):
 
         self._kept.forget(group_id, forgotten)
         self._consumers.forget(group_id, forgotten)
+        self._streams.forget(group_id, forgotten)
         self._ends.forget(group_id)
 
     def keep_house(self, now_ms: int | None) -> None:
@@ -151,7 +160,8 @@ class GroupUpkeep(GroupOffsets):
             self._looked_at = 0
             self._looks_into_groups = now - self._looked_into_ms >= LOOK_INTO_MS
             self._looked_into_ms = now if self._looks_into_groups else self._looked_into_ms
-            written = (self._kept.names(), self._consumers.names(), self._ends.names())
+            kept = (self._kept, self._consumers, self._streams, self._ends)
+            written = (one.names() for one in kept)
             # In no order, but not in that of a set: a run of the simulation can be repeated.
             groups = (self._groups, self._manager.committed, *written)
             self._visits = list(dict.fromkeys(chain(*groups)))
@@ -169,7 +179,7 @@ class GroupUpkeep(GroupOffsets):
     def _visit(self, group_id: str, now_ms: int | None) -> None:
         content = self._manager.committed
         group = self._groups.get(group_id)
-        has_turned = isinstance(group, ConsumerGroup) and bool(group.members)
+        has_turned = isinstance(group, ConsumerGroup | StreamsGroup) and bool(group.members)
         if self._kept.has_members(group_id) and not has_turned:
             self._mend_kept(group_id, group)
         if isinstance(group, ConsumerGroup):
@@ -178,6 +188,12 @@ class GroupUpkeep(GroupOffsets):
             if group is None or group.is_idle:
                 self._ends.happens(group_id)
             self._consumers.forget(group_id)
+        if isinstance(group, StreamsGroup):
+            self._streams.keep(group, again=True)
+        elif self._streams.has_members(group_id):
+            if group is None or group.is_idle:
+                self._ends.happens(group_id)
+            self._streams.forget(group_id)
         if group is not None and not group.is_idle:
             if self._looks_into_groups and now_ms is not None:
                 if not self._keeps(group_id):
@@ -188,7 +204,7 @@ class GroupUpkeep(GroupOffsets):
         if group_id not in content:
             since_ms = self._started_ms
             if group is not None:
-                since_ms = group.empty_since_ms
+                since_ms = group.empty_since_ms or self._started_ms
             if monotonic_ms() - since_ms >= self.config.group_kept_empty_ms:
                 self.remove(group_id)
             return
@@ -216,7 +232,7 @@ class GroupUpkeep(GroupOffsets):
             self.forget(group_id, rows, logged("offsets_not_forgotten", group=group_id))
 
     def _last_used_ms(
-        self, group_id: str, group: Group | ConsumerGroup | None, now_ms: int
+        self, group_id: str, group: Group | ConsumerGroup | StreamsGroup | None, now_ms: int
     ) -> int | None:
         """When somebody was last in an idle group, or committed for it; None: nobody ever was."""
         if group is not None and group.empty_since_ms:
@@ -227,12 +243,12 @@ class GroupUpkeep(GroupOffsets):
             return None
         return self._ends.last_used_ms(group_id)
 
-    def _mend_kept(self, group_id: str, group: Group | ConsumerGroup | None) -> None:
+    def _mend_kept(self, group_id: str, group: Group | ConsumerGroup | StreamsGroup | None) -> None:
         """Write down that a group has no members any more, if that failed when it happened."""
         if group is None:
             self._ends.happens(group_id)
             self._kept.keep_number(group_id)
-        elif isinstance(group, ConsumerGroup):
+        elif isinstance(group, ConsumerGroup | StreamsGroup):
             self._ends.happens(group_id)
             self._kept.forget(group_id)
         elif group.state is State.EMPTY:

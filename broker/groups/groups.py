@@ -1,14 +1,15 @@
-"""All consumer groups of a broker: their members, their clocks, and their offsets.
+"""All groups of a broker: their members, their clocks, and their offsets.
 
     members      in memory and as control events, durable before members hear of what they are
-                 given: they survive a restart (kept_generations.py, kept_consumers.py)
+                 given: they survive a restart (kept_*.py)
     offsets      control events of the storage engine: durable before a commit is answered
 
 A group exists while it has members, or offsets, or was used a moment ago (group_upkeep.py).  It is
-of the classic protocol (group.py) or of KIP-848's (consumer_group.py).  A group without members
-takes the protocol of the next member, and continues to count: generations as epochs, and back.  A
-group with members can change its protocol, too (group_turning.py), as far as
-`group_consumer_migration_policy` allows.  Share groups (share_groups.py) never become either.
+of the classic protocol (group.py), of KIP-848's (consumer_group.py) or a streams group
+(streams_group.py).  A group without members takes the protocol of the next member, and continues to
+count: generations as epochs, and back.  A group of consumers with members can change its protocol,
+too (group_turning.py), as far as `group_consumer_migration_policy` allows.  Share groups
+(share_groups.py) never become another kind.
 
 Limits: `groups_max` groups with members, `group_size_max` members each.  Offsets expire after
 `offsets_retention_minutes` (offset_expiry.py), those of a group without members not before the
@@ -37,8 +38,8 @@ from ..refused import Refused
 from .consumer_group import ConsumerGroup
 from .consumer_members import MaySee
 from .group import Group
-from .group_keys import SESSION
-from .group_lines import CLASSIC, CONSUMER, GroupLines
+from .group_keys import SESSION, STREAMS_INITIAL_DELAY, STREAMS_SESSION, STREAMS_STANDBYS
+from .group_lines import CLASSIC, CONSUMER, STREAMS, GroupLines
 from .group_members import new_member_id
 from .group_rounds import OnRecorded, Record
 from .group_settings import GroupSettings
@@ -48,6 +49,7 @@ from .group_upkeep import GroupUpkeep
 from .server_assignors import Partition
 from .share_group import ShareGroup
 from .share_groups import ShareGroups
+from .streams_group import StreamsGroup, StreamsTold
 
 log = structlog.get_logger()
 
@@ -80,15 +82,21 @@ class Groups(GroupUpkeep):
         super().__init__(manager, config, pending, end_turn, now_ms)
         self._settings = settings
         self.lines = GroupLines()
-        self._alarms = Alarms[Group | ConsumerGroup](deadlines, self._ring)
+        self._alarms = Alarms[Group | ConsumerGroup | StreamsGroup](deadlines, self._ring)
         self.share_groups = ShareGroups(manager, config, deadlines, settings, self.lines)
         self._may_see = may_see
         self._end_turn = end_turn
         self._next_drop_ms = 0
         start = Start(
-            manager, config.groups_max, self._started_ms, self._made, self._made_consumer, may_see
+            manager,
+            config.groups_max,
+            self._started_ms,
+            self._made,
+            self._made_consumer,
+            self._made_streams,
+            may_see,
         )
-        self._groups |= start.groups(self._kept, self._consumers)
+        self._groups |= start.groups(self._kept, self._consumers, self._streams)
         for group in tuple(self._groups.values()):
             self.changed(group)
 
@@ -99,8 +107,11 @@ class Groups(GroupUpkeep):
             if isinstance(group, Group):
                 group.initial_delay_ms = config.group_initial_rebalance_delay_ms
                 group.size_max = config.group_size_max
-            else:
+            elif isinstance(group, ConsumerGroup):
                 group.size_max = config.group_consumer_size_max
+                self.settings_changed(group.group_id)
+            else:
+                group.size_max = config.group_streams_size_max
                 self.settings_changed(group.group_id)
         self.share_groups.reconfigure(config)
 
@@ -108,6 +119,8 @@ class Groups(GroupUpkeep):
         """A group, if it is there, goes by the settings that hold for it."""
         if isinstance(group := self._groups.get(group_id), ConsumerGroup):
             group.session_timeout_ms = self._settings.in_force(group_id, SESSION)
+        elif isinstance(group, StreamsGroup):
+            self._set(group)
         self.share_groups.settings_changed(group_id)
 
     # Groups with members
@@ -126,6 +139,16 @@ class Groups(GroupUpkeep):
         self.check_open()
         group = self._groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
+
+    def get_streams(self, group_id: str) -> StreamsGroup | None:
+        """The group, if it is a streams group."""
+        self.check_open()
+        group = self._groups.get(group_id)
+        return group if isinstance(group, StreamsGroup) else None
+
+    def get_epochal(self, group_id: str) -> ConsumerGroup | StreamsGroup | None:
+        """The group, if its members commit with an epoch: of KIP-848's protocol, or streams."""
+        return self.get_consumer(group_id) or self.get_streams(group_id)
 
     def get_mixed(self, group_id: str) -> ConsumerGroup | None:
         """The group, if it is of KIP-848's protocol and has members: a classic one joins it so."""
@@ -152,6 +175,7 @@ class Groups(GroupUpkeep):
         made = self._made(group_id)
         made.generation = self._number(group_id) if group is None else group.epoch
         self._consumers.turned(group_id)
+        self._streams.turned(group_id)
         self._replace(made)
         return made
 
@@ -193,20 +217,71 @@ class Groups(GroupUpkeep):
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group
-        if not self.share_groups.gives_way(group_id):
+        is_streams = isinstance(group, StreamsGroup) and not group.is_idle
+        if is_streams or not self.share_groups.gives_way(group_id):
             raise Refused(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."
             )
         self._check_room(group_id)
         made = self._made_consumer(group_id)
-        if group is not None and group.members:
+        if isinstance(group, Group) and group.members:
             check_upgrade(group, self.config)
             upgrade(monotonic_ms(), group, made, self._manager.topics, self._may_see)
         else:
-            before = self._number(group_id) if group is None else group.generation
-            made.epoch = made.assignment_epoch = before
-        made.given = {} if group is None else dict(group.roster.given)
+            made.epoch = made.assignment_epoch = self._counted(group_id, group)
+        made.given = dict(group.roster.given) if isinstance(group, Group) else {}
         return made
+
+    def _counted(self, group_id: str, group: Group | StreamsGroup | ConsumerGroup | None) -> int:
+        """The last generation or epoch of a group, whatever it was."""
+        if group is None:
+            return self._number(group_id)
+        return group.generation if isinstance(group, Group) else group.epoch
+
+    def obtain_streams(self, group_id: str) -> StreamsGroup:
+        """The streams group, made if it is new; it is there from `install_streams` on.
+
+        Raises Refused: too many, or a group of another kind with members, or the broker ends.
+        """
+        self.check_open()
+        group = self._groups.get(group_id)
+        if isinstance(group, StreamsGroup):
+            return group
+        is_other = group is not None and not group.is_idle
+        if is_other or not self.share_groups.gives_way(group_id):
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
+        self._check_room(group_id)
+        made = self._made_streams(group_id)
+        made.epoch = made.assignment_epoch = self._counted(group_id, group)
+        return made
+
+    def install_streams(self, made: StreamsGroup) -> None:
+        """A group that was obtained is there now, if it was not before."""
+        before = self._groups.get(made.group_id)
+        if before is made:
+            return
+        for kept in (self._consumers, self._streams):
+            kept.turned(made.group_id)
+        self._replace(made)
+        if before is not None:
+            before.close(ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def _made_streams(self, group_id: str) -> StreamsGroup:
+        made = StreamsGroup(
+            group_id,
+            session_timeout_ms=0,
+            size_max=self.config.group_streams_size_max,
+            tell=self.lines.of(group_id, STREAMS),
+        )
+        self._set(made)
+        return made
+
+    def _set(self, group: StreamsGroup) -> None:
+        """Have a streams group go by the settings that hold for it."""
+        group.session_timeout_ms = self._settings.in_force(group.group_id, STREAMS_SESSION)
+        group.standbys = self._settings.in_force(group.group_id, STREAMS_STANDBYS)
+        delay_ms = self._settings.in_force(group.group_id, STREAMS_INITIAL_DELAY)
+        group.initial_delay_ms = delay_ms
 
     def obtain_share(self, group_id: str) -> ShareGroup:
         """The share group, made if it is new.
@@ -239,6 +314,7 @@ class Groups(GroupUpkeep):
         if before is made:
             return
         self._consumers.turned(made.group_id)  # rows of a group that did not go on are none of it
+        self._streams.turned(made.group_id)
         self._replace(made)
         if before is not None:
             if before.members:
@@ -283,12 +359,20 @@ class Groups(GroupUpkeep):
             self._note_end(group)
             self._consumers.when_kept(group, member_id, done)
 
+    def when_kept_streams(self, group: StreamsGroup, member_id: str, done: Done) -> None:
+        """As `when_kept`."""
+        if self._is_closed:
+            done(_ENDS)
+        else:
+            self._note_end(group)
+            self._streams.when_kept(group, member_id, done)
+
     def changed_and_kept(self, group: ConsumerGroup, done: Done) -> None:
         """A group was changed; `done` when all of that is durable, or is not."""
         self.when_kept(group, None, done)
         self.changed(group)  # it may turn, and is written down as another one then
 
-    def _note_end(self, group: ConsumerGroup) -> None:
+    def _note_end(self, group: ConsumerGroup | StreamsGroup) -> None:
         """Before it is written down that a group has no members: since when."""
         if group.unkept and not group.members:
             self._ends.happens(group.group_id)
@@ -311,12 +395,12 @@ class Groups(GroupUpkeep):
         """Make room: groups without members are as they are written down."""
         self.share_groups.drop_idle()
         for group_id, group in tuple(self._groups.items()):
-            number = group.epoch if isinstance(group, ConsumerGroup) else group.generation
+            number = self._counted(group_id, group)
             if group.is_idle and self._number(group_id) == number and not self._keeps(group_id):
                 self._alarms.silence(group)
                 del self._groups[group_id]
 
-    def _replace(self, made: Group | ConsumerGroup) -> None:
+    def _replace(self, made: Group | ConsumerGroup | StreamsGroup) -> None:
         if (before := self._groups.get(made.group_id)) is not None:
             self._alarms.silence(before)
         self._groups[made.group_id] = made
@@ -327,7 +411,7 @@ class Groups(GroupUpkeep):
         group = self._groups.get(group_id)
         return 0 if group is None else len(group.members)
 
-    def changed(self, group: Group | ConsumerGroup) -> None:
+    def changed(self, group: Group | ConsumerGroup | StreamsGroup) -> None:
         """Something was done with this group: it is written down, and its alarm is set anew if it
         has to come earlier."""
         if self._is_closed or self._groups.get(group.group_id) is not group:
@@ -337,6 +421,9 @@ class Groups(GroupUpkeep):
                 return
             self._note_end(group)
             self._consumers.keep(group)
+        elif isinstance(group, StreamsGroup):
+            self._note_end(group)
+            self._streams.keep(group)
         self._alarms.set(group, group.due_ms)
 
     def was_told(
@@ -347,7 +434,13 @@ class Groups(GroupUpkeep):
         if not self._is_closed and self._groups.get(group.group_id) is group:
             self._alarms.set(group, group.due_ms)
 
-    def _ring(self, group: Group | ConsumerGroup) -> None:
+    def was_told_streams(self, group: StreamsGroup, told: StreamsTold) -> None:
+        """The answer to a member leaves."""
+        group.was_told(monotonic_ms(), told.member_id, told.tasks)
+        if not self._is_closed and self._groups.get(group.group_id) is group:
+            self._alarms.set(group, group.due_ms)
+
+    def _ring(self, group: Group | ConsumerGroup | StreamsGroup) -> None:
         if self._groups.get(group.group_id) is not group:
             return  # it was deleted, or the broker ends: its members go on with the next one
         try:
@@ -368,3 +461,4 @@ class Groups(GroupUpkeep):
         self._groups.clear()
         self.share_groups.close()
         self._consumers.close(_ENDS)
+        self._streams.close(_ENDS)

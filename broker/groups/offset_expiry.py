@@ -23,6 +23,7 @@ from segbroker.segments.metadata.committed import CommittedOffset, Content, all_
 from .consumer_group import ConsumerGroup
 from .group import Group
 from .group_rounds import State
+from .streams_group import StreamsGroup
 
 CONSUMER: Final = "consumer"
 ROWS_MAX: Final = 1_000
@@ -68,7 +69,9 @@ class Expiry(NamedTuple):
                 left += 1
         return gone[:ROWS_MAX] if left or self.pending or self.committing else None
 
-    def abandoned(self, content: Content, group: Group | ConsumerGroup) -> list[tuple[str, int]]:
+    def abandoned(
+        self, content: Content, group: Group | ConsumerGroup | StreamsGroup
+    ) -> list[tuple[str, int]]:
         """(topic, partition) that a group with members committed long ago and left since."""
         old = [
             (topic, topic_id, partition)
@@ -84,8 +87,13 @@ class Expiry(NamedTuple):
         return gone[:ROWS_MAX]
 
 
-def _reads(group: Group | ConsumerGroup) -> Callable[[str, UUID], bool] | None:
+def _reads(
+    group: Group | ConsumerGroup | StreamsGroup,
+) -> Callable[[str, UUID], bool] | None:
     """Whether anybody is subscribed to a topic; None where that is not known for certain."""
+    if isinstance(group, StreamsGroup):
+        streams = group
+        return lambda topic, _: streams.reads(topic)
     if isinstance(group, ConsumerGroup):
         target = group.target
         return target.reader(group.members.values()) if target.knows_topics else None

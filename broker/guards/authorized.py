@@ -36,6 +36,7 @@ from . import (
     guards_cluster,
     guards_groups,
     guards_share_groups,
+    guards_streams_groups,
     guards_topics,
     guards_transactions,
 )
@@ -57,6 +58,7 @@ GUARDS: Final[dict[int, Guard]] = {
     **guards_topics.GUARDS,
     **guards_groups.GUARDS,
     **guards_share_groups.GUARDS,
+    **guards_streams_groups.GUARDS,
     **guards_transactions.GUARDS,
     **guards_cluster.GUARDS,
 }

@@ -15,11 +15,13 @@ from .authorization_cases_administration import OF_ADMINISTRATION
 from .authorization_cases_groups import OF_GROUPS
 from .authorization_cases_records import OF_RECORDS
 from .authorization_cases_shares import OF_SHARE_GROUPS
+from .authorization_cases_streams import OF_STREAMS_GROUPS
 
 CASES: dict[str, Callable[[], Case]] = {
     **OF_RECORDS,
     **OF_GROUPS,
     **OF_SHARE_GROUPS,
+    **OF_STREAMS_GROUPS,
     **OF_ADMINISTRATION,
 }
 # Answers leave out what may not be known, instead of saying so: tests of their own.

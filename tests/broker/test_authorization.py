@@ -19,6 +19,7 @@ from segbroker.protocol import messages_core as core
 from segbroker.protocol import messages_groups as groups
 from segbroker.protocol import messages_security as security
 from segbroker.protocol import messages_share_groups as share_groups
+from segbroker.protocol import messages_streams_groups as streams_groups
 from segbroker.protocol import messages_transactions as transactions
 from segbroker.protocol.acls import Operation, PatternType, Permission, ResourceType
 from segbroker.protocol.api_keys import SERVED, ApiKey, is_served
@@ -38,10 +39,13 @@ from ..support.wire_client import (
     fetch_request,
     produce_request,
 )
+from ..support.wire_streams import StreamsMember, internal, statuses, subtopology
+from ..support.wire_transactions import until
 from .authorization_case import (
     ALL,
     ALTER,
     C31,
+    CREATE,
     DELETE,
     DESCRIBE,
     G30,
@@ -632,6 +636,52 @@ async def test_an_expression_leaves_out_what_may_not_be_described_and_does_not_s
                 assert reply.error_code == 0, expression
                 assert reply.assignment is not None
                 assert {row.topic_id for row in reply.assignment.topic_partitions} == found
+
+
+async def test_internal_topics_are_made_for_who_may_create_them() -> None:
+    async with guarded(group_streams_initial_rebalance_delay_ms=0) as broker:
+        await filled(broker)
+        await allow(broker, rule(READ, GROUP, "g"), rule(DESCRIBE, TOPIC, "t"))
+        await allow(broker, rule(DESCRIBE, TOPIC, "log"))
+        keeps = subtopology("0", "t", keeps=[internal("log")])
+        async with connect_from(ALICE, broker) as alice:
+            member = StreamsMember(alice, "m")
+            (status,) = statuses(await member.join(keeps))
+            assert status.status_code == 3
+            assert status.status_detail.endswith("; Unauthorized to CREATE on topics log.")
+            assert "log" not in broker.core.topics.all
+            await allow(broker, rule(CREATE, TOPIC, "log"))
+            await member.beat()
+
+            async def is_made() -> bool:
+                return (await member.beat()).status == []
+
+            await until(is_made)
+            assert "0" in member.active
+
+
+async def test_a_streams_group_is_described_to_who_may_describe_its_topics() -> None:
+    async with guarded() as broker:
+        await filled(broker)
+        await allow(
+            broker,
+            rule(READ, GROUP, "g"),
+            rule(DESCRIBE, TOPIC, "t"),
+            rule(DESCRIBE, GROUP, "g", host=BOB),
+        )
+        async with connect_from(ALICE, broker) as alice, connect_from(BOB, broker) as bob:
+            assert (await StreamsMember(alice, "m").join()).error_code == 0
+            for client, code, operations in ((alice, 0, 1 << 3 | 1 << 8), (bob, T29, None)):
+                request = streams_groups.StreamsGroupDescribeRequest(
+                    group_ids=["g", "h"], include_authorized_operations=True
+                )
+                reply = await client.ask(request, streams_groups.StreamsGroupDescribeResponse, 0)
+                row, other = reply.groups
+                assert (row.group_id, row.error_code) == ("g", code)
+                assert (other.group_id, other.error_code) == ("h", G30)
+                assert len(row.members) == (1 if not code else 0)
+                if operations is not None:
+                    assert row.authorized_operations == operations
 
 
 async def test_a_share_group_is_described_to_who_may_describe_its_topics() -> None:

@@ -96,8 +96,8 @@ def test_a_longest_time_may_be_the_longest_that_a_client_can_ask_for(key: str) -
         (
             {},
             {},
-            "group_protocols = 'classic,streams'",
-            ["'streams' is none of classic, consumer, share"],
+            "group_protocols = 'classic,raft'",
+            ["'raft' is none of classic, consumer, share, streams"],
         ),
         ({}, {}, "idle_timeout_ms = '10 sec'", ["'10 sec'", "with a unit: ms, min, s, h, d"]),
         ({}, {}, "frame_bytes_max = '10 MB'", ["'10 MB'", "with a unit: KiB, MiB, GiB"]),

@@ -50,7 +50,12 @@ async def levels(client: WireClient) -> dict[str, tuple[int, int, int]]:
     }
 
 
-ALL = {"group.version": (0, 1, 1), "share.version": (0, 1, 1), "transaction.version": (2, 2, 2)}
+ALL = {
+    "group.version": (0, 1, 1),
+    "share.version": (0, 1, 1),
+    "streams.version": (0, 1, 1),
+    "transaction.version": (2, 2, 2),
+}
 
 
 def refusals() -> Iterator[tuple[tuple[str, int, int], str]]:
@@ -97,7 +102,8 @@ async def test_the_first_version_says_a_downgrade_in_its_own_way() -> None:
 
 async def test_a_protocol_that_is_switched_off_is_a_feature_at_level_0() -> None:
     async with serving(group_protocols="classic") as broker, connect(broker.address) as client:
-        switched_off = ALL | {"group.version": (0, 1, 0), "share.version": (0, 1, 0)}
+        off = dict.fromkeys(("group.version", "share.version", "streams.version"), (0, 1, 0))
+        switched_off = ALL | off
         assert await levels(client) == switched_off
         assert (await update(client, ("share.version", 0, DOWN))).error_code == 0
         answer = await update(client, ("share.version", 1, UP))

@@ -14,6 +14,7 @@ from segbroker.protocol import (
     messages_quotas,
     messages_security,
     messages_share_groups,
+    messages_streams_groups,
     messages_transactions,
 )
 from segbroker.protocol.fields import Field
@@ -29,6 +30,7 @@ MODULES = (
     messages_security,
     messages_quotas,
     messages_share_groups,
+    messages_streams_groups,
 )
 BITS = {"b": 8, "h": 16, "i": 32, "q": 64}
 TEXTS = ("", "t", "topic-1", "größe", "a" * 126, "b" * 127, "c" * 128, "日本", "d" * 20_000)

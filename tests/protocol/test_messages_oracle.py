@@ -19,7 +19,8 @@ from segbroker.protocol.schema import Message
 
 from .random_messages import classes_and_versions, message_classes, random_message
 
-# KIP-848 and KIP-932 are not in kafka-python; test_messages.py has bytes written out for these.
+# KIP-848, KIP-932 and KIP-1071 are not in kafka-python; test_messages.py and
+# test_streams_messages.py have bytes written out for these.
 WITHOUT_ORACLE = {
     *(
         f"{name}{kind}"
@@ -31,6 +32,8 @@ WITHOUT_ORACLE = {
             "DescribeShareGroupOffsets",
             "AlterShareGroupOffsets",
             "DeleteShareGroupOffsets",
+            "StreamsGroupHeartbeat",
+            "StreamsGroupDescribe",
         )
         for kind in ("Request", "Response")
     ),

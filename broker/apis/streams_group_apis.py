@@ -1,0 +1,144 @@
+"""StreamsGroupHeartbeat (KIP-1071): members of streams groups join, live, leave, and get tasks.
+
+What a request says of itself is checked in streams_requests.py, what it says to its group in
+streams_group.py.  It is answered when what it tells its member is durable, which is at once where
+nothing changed, and it is a member still.
+
+A name is that of one kind of group; one without members becomes a streams group when a member of
+that comes.  Where another kind of group has members who joins is refused with 69
+GROUP_ID_NOT_FOUND.  A heartbeat for a group that there is not is answered 25 UNKNOWN_MEMBER_ID, by
+which every member joins again; Kafka says so of unknown members only.
+
+Without `streams` in group_protocols both requests are answered 35 UNSUPPORTED_VERSION, whatever the
+rules say, and offered all the same, as by Kafka.
+"""
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_streams_groups import (
+    StreamsGroupEndpoint,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    StreamsGroupHeartbeatResponseEndpointToPartitions,
+    StreamsGroupHeartbeatResponseStatus,
+    StreamsGroupHeartbeatResponseTopicPartition,
+    StreamsGroupTaskIds,
+)
+
+from ..call import Call
+from ..core import Core
+from ..groups.consumer_group import JOIN
+from ..groups.group_keys import STREAMS_HEARTBEAT
+from ..groups.streams_endpoints import TopicPartitions, partitions_by_endpoint
+from ..groups.streams_group import StreamsGroup, StreamsTold
+from ..groups.streams_members import by_subtopology
+from ..groups.streams_topics import Status
+from ..groups.task_assignor import Task
+from ..refused import Refused
+from .internal_topics import make_internal
+from .later_reply import LaterReply
+from .sign_of_life import said_ms
+from .streams_requests import beat_of
+
+
+def streams_group_heartbeat(
+    core: Core, call: Call[StreamsGroupHeartbeatRequest], slot: LaterReply
+) -> None:
+    """A member joins, lives, or leaves; which tasks it has, when that changed."""
+    request = call.request
+    if not core.config.takes_streams_groups:
+        slot.answer(_refusal(ErrorCode.UNSUPPORTED_VERSION, None))
+        return
+    try:
+        beat = beat_of(call)
+        group = _group(core, request)
+        told = group.heartbeat(said_ms(core, call.peer), beat, core.topics.all)
+    except Refused as exc:
+        slot.answer(_refusal(exc.code, exc.message))
+        return
+    core.groups.install_streams(group)
+    member = group.members.get(told.member_id)
+    beside = make_internal(core, call.peer, group) if member is not None else ""
+    response = _told(core, request, group, told, beside)
+
+    def kept(error: OSError | None) -> None:
+        if error is None and group.members.get(told.member_id) is member:
+            if member is not None and not slot.done:  # it stays, and is there to be told
+                core.groups.was_told_streams(group, told)
+            slot.answer(response)
+        elif error is None:
+            # Dropped meanwhile: another may be told in the same turn that it has what this one had.
+            message = f"{told.member_id!r} is no member any more"
+            slot.answer(_refusal(ErrorCode.UNKNOWN_MEMBER_ID, message))
+        else:
+            message = f"what was to be told is not durable: {error}"
+            slot.answer(_refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, message))
+
+    core.groups.when_kept_streams(group, told.member_id, kept)
+    core.groups.changed(group)
+
+
+def _refusal(code: ErrorCode, message: str | None) -> StreamsGroupHeartbeatResponse:
+    return StreamsGroupHeartbeatResponse(error_code=code, error_message=message)
+
+
+def _group(core: Core, request: StreamsGroupHeartbeatRequest) -> StreamsGroup:
+    if request.member_epoch == JOIN:
+        return core.groups.obtain_streams(request.group_id)
+    group = core.groups.get_streams(request.group_id)
+    if group is None:
+        code = ErrorCode.UNKNOWN_MEMBER_ID
+        raise Refused(code, f"group {request.group_id!r} does not know this member")
+    return group
+
+
+def _told(
+    core: Core,
+    request: StreamsGroupHeartbeatRequest,
+    group: StreamsGroup,
+    told: StreamsTold,
+    beside: str,
+) -> StreamsGroupHeartbeatResponse:
+    """beside: what is said of internal topics that are missing."""
+    response = StreamsGroupHeartbeatResponse(member_id=told.member_id, member_epoch=told.epoch)
+    if request.member_epoch < JOIN:
+        return response
+    response.heartbeat_interval_ms = core.group_settings.in_force(
+        request.group_id, STREAMS_HEARTBEAT
+    )
+    response.status = [
+        StreamsGroupHeartbeatResponseStatus(
+            status_code=status,
+            status_detail=detail + (beside if status is Status.MISSING_INTERNAL_TOPICS else ""),
+        )
+        for status, detail in told.statuses
+    ]
+    if told.tasks is not None:
+        response.active_tasks = task_rows(told.tasks.active)
+        response.standby_tasks = task_rows(told.tasks.standby)
+        response.warmup_tasks = []
+    response.endpoint_information_epoch = group.endpoint_epoch
+    if group.endpoint_epoch != request.endpoint_information_epoch:
+        response.partitions_by_user_endpoint = [
+            StreamsGroupHeartbeatResponseEndpointToPartitions(
+                user_endpoint=StreamsGroupEndpoint(host=endpoint.host, port=endpoint.port),
+                active_partitions=_rows(active),
+                standby_partitions=_rows(standby),
+            )
+            for endpoint, active, standby in partitions_by_endpoint(group, core.topics.all)
+        ]
+    return response
+
+
+def task_rows(tasks: frozenset[Task]) -> list[StreamsGroupTaskIds]:
+    """Tasks by subtopology."""
+    return [
+        StreamsGroupTaskIds(subtopology_id=name, partitions=numbers)
+        for name, numbers in by_subtopology(tasks).items()
+    ]
+
+
+def _rows(found: TopicPartitions) -> list[StreamsGroupHeartbeatResponseTopicPartition]:
+    return [
+        StreamsGroupHeartbeatResponseTopicPartition(topic=name, partitions=numbers)
+        for name, numbers in found.items()
+    ]

@@ -1,0 +1,297 @@
+"""Members of streams groups over the end of their broker: kills, power cuts, failing disks."""
+
+import errno
+from collections.abc import Callable
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from segbroker.broker.core import wall_ms
+from segbroker.broker.groups import kept_sizes
+from segbroker.broker.server import Broker
+from segbroker.protocol.errors import ErrorCode
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.metadata.streams_groups import SECTION, STREAMS_GROUP, groups_in
+
+from ..support.gated_storage import GatedStorage
+from ..support.wire_streams import (
+    StreamsMember,
+    beat,
+    counting,
+    described,
+    joining,
+    settled,
+    subtopology,
+)
+from ..support.wire_transactions import until
+from .conftest import Events
+from .test_consumer_groups import beat as consumer_beat
+from .test_consumer_groups import commit
+from .test_consumer_groups import joining as consumer_joining
+from .test_group_restarts import broker_on, cut_off, killed
+from .test_share_group_apis import delete, listed
+
+AT_ONCE = {"group_streams_initial_rebalance_delay_ms": 0, "group_kept_empty_ms": 60_000}
+
+
+async def topics_made(broker: Broker, *names: str) -> None:
+    async def are_there() -> bool:
+        return all(name in broker.core.topics.all for name in names)
+
+    await until(are_there)
+
+
+@pytest.mark.parametrize("ended", [killed, cut_off])
+async def test_members_go_on_at_their_epoch_with_their_tasks(
+    ended: Callable[[MemoryStorage], MemoryStorage],
+) -> None:
+    disk = MemoryStorage()
+    standbys = {"group_streams_num_standby_replicas": 1}
+    async with broker_on(disk, 2, **AT_ONCE, **standbys) as (broker, clients):
+        await clients[0].create("t", partitions=4)
+        one, two = StreamsMember(clients[0], "one"), StreamsMember(clients[1], "two")
+        await one.join(*counting())
+        await topics_made(broker, "again", "log")
+        await two.join(*counting())
+        await settled(one, two)
+        before = await described(clients[0])
+        image = ended(disk)
+    async with broker_on(image, 2, **AT_ONCE, **standbys) as (broker, clients):
+        one.client, two.client = clients
+        assert await described(clients[0]) == before
+        for member in (one, two):
+            epoch, active, standby = member.epoch, member.active, member.standby
+            assert (await member.beat()).active_tasks is None
+            assert (
+                await member.beat(active_tasks=None, standby_tasks=None, warmup_tasks=None)
+            ).active_tasks is None
+            assert (member.epoch, member.active, member.standby) == (epoch, active, standby)
+            assert await commit(member.client, member.name, epoch) == 0
+            assert (await member.beat()).status == []
+        assert await described(clients[0]) == before
+
+
+async def test_who_was_told_to_let_go_is_waited_for_after_a_restart_too() -> None:
+    disk = MemoryStorage()
+    async with broker_on(disk, **AT_ONCE) as (_, (client,)):
+        await client.create("t", partitions=2)
+        one, two = StreamsMember(client, "one"), StreamsMember(client, "two")
+        await one.join()
+        had = dict(one.active)
+        await two.join()
+        await one.beat()
+        assert len(one.active["0"]) == 1
+        image = disk.after_kill()
+    async with broker_on(image, **AT_ONCE) as (_, (client,)):
+        one.client = two.client = client
+        await two.beat()
+        assert not two.active, "one may still do it"
+        one.active, now = had, one.active
+        await one.beat()
+        await two.beat()
+        assert not two.active, "one says that it does"
+        one.active = now
+        await settled(one, two)
+        assert sorted([one.active["0"], two.active["0"]]) == [[0], [1]]
+
+
+async def test_a_group_that_was_left_keeps_its_topology_and_counts_on() -> None:
+    disk = MemoryStorage()
+    async with broker_on(disk, **AT_ONCE) as (_, (client,)):
+        await client.create("t")
+        one = StreamsMember(client, "one")
+        await one.join()
+        assert await one.leave() == 0
+        epoch = (await described(client)).group_epoch
+    for _ in range(2):
+        async with broker_on(disk, **AT_ONCE) as (_, (client,)):
+            one.client = client
+            assert await listed(client) == [("g", "streams", "Empty", "streams")]
+            row = await described(client)
+            assert (row.group_epoch, row.members) == (epoch, [])
+            reply = await one.beat()
+            assert reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+            other = await beat(client, joining("m", subtopology("1", "t")))
+            assert other.error_code == ErrorCode.INVALID_REQUEST
+    async with broker_on(disk, **AT_ONCE) as (_, (client,)):
+        one.client = client
+        await one.join()
+        assert one.epoch > epoch
+        assert await one.leave() == 0
+        assert await delete(client) == 0
+    async with broker_on(disk, **AT_ONCE) as (broker, (client,)):
+        assert await listed(client) == []
+        assert not broker.core.topics.manager.section(SECTION)
+
+
+async def test_who_does_not_come_back_is_missed_for_a_session() -> None:
+    disk = MemoryStorage()
+    async with broker_on(disk, **AT_ONCE) as (_, (client,)):
+        await client.create("t", partitions=2)
+        one, two = StreamsMember(client, "one"), StreamsMember(client, "two")
+        await one.join()
+        await two.join()
+        await settled(one, two)
+        image = disk.after_kill()
+    short = {"group_streams_session_timeout_ms": 300, "group_streams_heartbeat_interval_ms": 50}
+    async with broker_on(image, **AT_ONCE, **short) as (_, (client,)):
+        one.client = client
+
+        async def does_everything() -> bool:
+            assert (await one.beat()).error_code == 0
+            return one.active == {"0": [0, 1]}
+
+        await until(does_everything)
+
+
+async def test_nobody_is_told_before_it_is_durable() -> None:
+    disk = GatedStorage()
+    async with broker_on(disk, 2, **AT_ONCE) as (_, clients):
+        await clients[0].create("t", partitions=2)
+        one, two = StreamsMember(clients[0], "one"), StreamsMember(clients[1], "two")
+        await one.join()
+        disk.syncs.clear()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(two.join)
+            await wait_all_tasks_blocked(0.05)  # until it is durable
+            assert two.epoch == 0
+            image = disk.after_power_cut()
+            image._boot = disk._boot
+            disk.syncs.set()
+        assert two.epoch > 0
+    async with broker_on(image, 2, **AT_ONCE) as (_, clients):
+        one.client, two.client = clients
+        assert (await two.beat()).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert (await one.beat()).error_code == 0
+        assert one.active == {"0": [0, 1]}
+
+
+async def test_a_member_that_cannot_be_written_down_asks_again(events: Events) -> None:
+    disk = GatedStorage()
+    async with broker_on(disk, **AT_ONCE) as (broker, (client,)):
+        await client.create("t")
+        disk.refused = b"streams_group"
+        one = StreamsMember(client, "one")
+        assert (await one.join()).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert events.named("streams_group_not_recorded")
+        disk.refused = None
+
+        async def is_in() -> bool:
+            return not (await one.join()).error_code
+
+        await until(is_in)
+        assert one.active == {"0": [0]}
+        (kept,) = (row for _, row in groups_in(broker.core.topics.manager.section(SECTION)))
+        assert set(kept.members) == {"one"}
+        assert kept.topology is not None
+
+
+async def test_a_group_that_is_too_large_is_kept_without_its_members(
+    events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = MemoryStorage()
+    monkeypatch.setattr(kept_sizes, "GROUP_SIZE_MAX", 800)
+    async with broker_on(disk, **AT_ONCE) as (_, (client,)):
+        await client.create("t", partitions=4)
+        members = [StreamsMember(client, f"member-{n}", "p" * 100) for n in range(6)]
+        for one in members:
+            await one.join()
+        (warning, *_) = events.named("streams_group_without_members")
+        assert warning["group"] == "g"
+        image = disk.after_kill()
+    async with broker_on(image, **AT_ONCE) as (_, (client,)):
+        row = await described(client)
+        assert (row.error_code, row.members) == (0, [])
+        assert row.topology is not None
+        members[0].client = client
+        reply = await members[0].beat()
+        assert reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_a_group_whose_events_were_lost_begins_without_its_members(events: Events) -> None:
+    disk = MemoryStorage()
+    async with broker_on(disk, **AT_ONCE) as (broker, (client,)):
+        await client.create("t")
+        one = StreamsMember(client, "one")
+        await one.join()
+        manager = broker.core.topics.manager
+        (kept,) = (row for _, row in groups_in(manager.section(SECTION)))
+        fields = {
+            "group": "g",
+            "epoch": 9,
+            "assignment_epoch": 9,
+            "topology": None,
+            "whole": False,
+            "members": {"two": kept.members["one"].row()},
+        }
+        manager.record_now(STREAMS_GROUP, **fields)
+        image = disk.after_kill()
+    async with broker_on(image, **AT_ONCE) as (_, (client,)):
+        (warning,) = events.named("streams_group_not_restored")
+        assert warning["error"] == "events were lost"
+        one.client = client
+        assert (await one.beat()).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        await one.join()
+        assert one.epoch > 9
+        assert one.active == {"0": [0]}
+
+
+async def test_a_group_that_became_one_of_consumers_is_that_after_a_restart() -> None:
+    disk = MemoryStorage()
+    async with broker_on(disk, **AT_ONCE) as (_, (client,)):
+        await client.create("t")
+        one = StreamsMember(client, "one")
+        await one.join()
+        assert await one.leave() == 0
+        joined = await consumer_beat(client, consumer_joining("c"))
+        assert joined.error_code == 0
+        assert joined.member_epoch > one.epoch, "it counts on"
+        image = disk.after_kill()
+    async with broker_on(image, **AT_ONCE) as (broker, (client,)):
+        assert not broker.core.topics.manager.section(SECTION)
+        assert [row[3] for row in await listed(client)] == ["consumer"]
+
+
+async def test_offsets_of_a_running_application_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segbroker.broker.groups.group_upkeep.LOOK_INTO_MS", 0)
+    short = {"offsets_retention_minutes": 1, "group_max_session_timeout_ms": 1}
+    async with broker_on(None, **AT_ONCE, **short) as (broker, (client,)):
+        await client.create("t")
+        one = StreamsMember(client, "one")
+        await one.join()
+        assert await commit(client, "one", one.epoch) == 0
+        broker.core.groups.keep_house(wall_ms() + 61_000)
+        await client.create("behind")  # durable, and with it what was written down before
+        assert broker.core.groups.topics("g") == ["t"]
+
+
+async def test_on_a_full_disk_who_changes_nothing_lives_on() -> None:
+    disk = GatedStorage()
+    async with broker_on(disk, **AT_ONCE) as (_, (client,)):
+        await client.create("t")
+        one = StreamsMember(client, "one")
+        await one.join()
+        disk.sync_error = OSError(errno.ENOSPC, "full")
+        assert (await one.beat()).error_code == 0
+        disk.sync_error = None
+
+
+async def test_offsets_of_an_application_that_ended_expire_over_restarts() -> None:
+    disk = MemoryStorage()
+    short = {**AT_ONCE, "offsets_retention_minutes": 1, "group_max_session_timeout_ms": 1}
+    async with broker_on(disk, **short) as (_, (client,)):
+        await client.create("t")
+        one = StreamsMember(client, "one")
+        await one.join()
+        assert await commit(client, "one", one.epoch) == 0
+        assert await one.leave() == 0
+    async with broker_on(disk, **short) as (broker, (client,)):
+        broker.core.groups.keep_house(wall_ms() + 30_000)
+        await client.create("behind")
+        assert broker.core.groups.topics("g") == ["t"]
+        await trio.sleep(0.01)  # longer than the longest session of a classic group
+        broker.core.groups.keep_house(wall_ms() + 120_000)
+        await client.create("behind-that")
+        assert broker.core.groups.topics("g") == []
+        assert await listed(client) == []
