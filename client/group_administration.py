@@ -28,6 +28,11 @@ from segbroker.protocol.messages_share_groups import (
     ShareGroupDescribeResponse,
     ShareGroupDescribeResponseGroup,
 )
+from segbroker.protocol.messages_streams_groups import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+    StreamsGroupDescribeResponseGroup,
+)
 from segbroker.protocol.schema import Message
 
 from .asking import look
@@ -41,7 +46,10 @@ DEAD: Final = "Dead"
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
 SHARE: Final = "share"
-_NO_SHARE_GROUP: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
+STREAMS: Final = "streams"
+_STREAMS_ASSIGNOR: Final = "sticky"
+"""The one of every broker; the answer does not say it."""
+_NO_SUCH_GROUP: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
 """Nor is there one where the broker is told to have none."""
 
 
@@ -71,8 +79,9 @@ class GroupDescription:
     """A group and its members; state Dead: there is none.
 
     `protocol` is the assignor it agreed on; `protocol_type` what it is a group of, "consumer" but
-    for share groups and others' kinds ("connect"), empty where nobody was ever in it.  In a share
-    group several members may read one partition.
+    for share groups, streams groups and others' kinds ("connect"), empty where nobody was ever in
+    it.  In a share group several members may read one partition.  In a streams group a member reads
+    what its active tasks read.
     """
 
     group_id: str
@@ -108,6 +117,8 @@ def describe_group(engine: Engine, group_id: str) -> Call[GroupDescription]:
         described = yield from _describe_classic(engine, group_id)
     if described.state == DEAD:
         described = (yield from _maybe_describe_share(engine, group_id)) or described
+    if described.state == DEAD:
+        described = (yield from _maybe_describe_streams(engine, group_id)) or described
     return described
 
 
@@ -138,10 +149,25 @@ def _maybe_describe_share(engine: Engine, group_id: str) -> Call[GroupDescriptio
         return None
     assert isinstance(reply, ShareGroupDescribeResponse)
     (row,) = reply.groups
-    if row.error_code in _NO_SHARE_GROUP:
+    if row.error_code in _NO_SUCH_GROUP:
         return None
     check_code(row.error_code, f"group {group_id!r}", row.error_message)
     return _of_sharers(row)
+
+
+def _maybe_describe_streams(engine: Engine, group_id: str) -> Call[GroupDescription | None]:
+    """A streams group; None: it is none."""
+    request = StreamsGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
+    try:
+        reply = yield from _ask(engine, group_id, request)
+    except UnsupportedByBroker:
+        return None
+    assert isinstance(reply, StreamsGroupDescribeResponse)
+    (row,) = reply.groups
+    if row.error_code in _NO_SUCH_GROUP:
+        return None
+    check_code(row.error_code, f"group {group_id!r}", row.error_message)
+    return _of_streams(row)
 
 
 def _describe_classic(engine: Engine, group_id: str) -> Call[GroupDescription]:
@@ -219,6 +245,38 @@ def _of_sharers(row: ShareGroupDescribeResponseGroup) -> GroupDescription:
     )
 
 
+def _of_streams(row: StreamsGroupDescribeResponseGroup) -> GroupDescription:
+    """A streams group (KIP-1071)."""
+    subtopologies = () if row.topology is None else row.topology.subtopologies or ()
+    reads = {
+        one.subtopology_id: (
+            *one.source_topics,
+            *(topic.name for topic in one.repartition_source_topics),
+        )
+        for one in subtopologies
+    }
+    members = tuple(
+        GroupMember(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host.lstrip("/"),
+            tuple(
+                sorted(
+                    TopicPartition(topic, number)
+                    for task in member.assignment.active_tasks
+                    for topic in reads.get(task.subtopology_id, ())
+                    for number in task.partitions
+                )
+            ),
+        )
+        for member in row.members
+    )
+    return GroupDescription(
+        row.group_id, row.group_state, _STREAMS_ASSIGNOR, members, STREAMS, protocol_type=STREAMS
+    )
+
+
 def committed(engine: Engine, group_id: str) -> Call[dict[TopicPartition, CommittedOffset]]:
     """Where a group stands, everywhere; empty for one that never committed."""
     coordinator = Coordinator(engine, group_id, GROUP_KEY)
@@ -257,8 +315,8 @@ def _codes(reply: Message) -> set[int]:
             return {row.error_code for row in reply.groups}
         case ConsumerGroupDescribeResponse():
             return {row.error_code for row in reply.groups} - {ErrorCode.GROUP_ID_NOT_FOUND}
-        case ShareGroupDescribeResponse():
-            return {row.error_code for row in reply.groups} - _NO_SHARE_GROUP
+        case ShareGroupDescribeResponse() | StreamsGroupDescribeResponse():
+            return {row.error_code for row in reply.groups} - _NO_SUCH_GROUP
         case DeleteGroupsResponse():
             return {row.error_code for row in reply.results}
         case _:

@@ -53,6 +53,7 @@ SPOKEN: Final[dict[ApiKey | VendorKey, ApiVersionRange]] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: ApiVersionRange(0, 1),
     ApiKey.DELETE_GROUPS: ApiVersionRange(0, 2),
     ApiKey.SHARE_GROUP_DESCRIBE: ApiVersionRange(1, 1),
+    ApiKey.STREAMS_GROUP_DESCRIBE: ApiVersionRange(0, 0),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: ApiVersionRange(0, 1),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: ApiVersionRange(0, 0),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: ApiVersionRange(0, 0),
