@@ -18,6 +18,7 @@ from . import (
     cases_read,
     cases_security,
     cases_shares,
+    cases_streams,
     cases_transactions,
 )
 from .answers import Fields, differences
@@ -33,6 +34,7 @@ MODULES = (
     cases_read,
     cases_security,
     cases_shares,
+    cases_streams,
     cases_transactions,
 )
 CASE_TIMEOUT_S = 120

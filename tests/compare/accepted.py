@@ -281,6 +281,28 @@ ACCEPTED: Final = (
         ours=25,
     ),
     Accepted(
+        ApiKey.STREAMS_GROUP_HEARTBEAT,
+        r"error_code",
+        "to a member of a group that is gone: UNKNOWN_MEMBER_ID makes every client join again",
+        label="unknown member of no group|leaves what is not there|a beat",
+        theirs=69,
+        ours=25,
+    ),
+    Accepted(
+        ApiKey.STREAMS_GROUP_HEARTBEAT,
+        r"error_code",
+        "Kafka's own code fails; the topology is invalid",
+        label="out of range|twice",
+        theirs=-1,
+        ours=130,
+    ),
+    Accepted(
+        ApiKey.STREAMS_GROUP_HEARTBEAT,
+        r"status\.status_detail",
+        "the names are in order",
+        label="internal",
+    ),
+    Accepted(
         ApiKey.SHARE_FETCH,
         r"responses\.partitions\.acquired_records(\.last_offset)?",
         "neighbours that were delivered as often are one row, whatever batch they are of",
