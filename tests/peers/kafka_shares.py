@@ -1,4 +1,4 @@
-"""Apache Kafka's own integration tests of share groups, out of the jars with its tests.
+"""Apache Kafka's own integration tests of share groups and streams groups, out of its test jars.
 
 `ShareConsumerTest` has Java's share consumer do everything that it can; three classes more speak
 the requests themselves.  They start a cluster inside of their process: a class of ours
@@ -6,7 +6,8 @@ the requests themselves.  They start a cluster inside of their process: a class 
 instead, and makes the topic at which 63 of them look last: these are not counted as passed
 (kafka-shares.in_part).  Nothing else is changed.
 
-Share groups are finished since 4.2: these tests are newer than those of kafka.py.
+Share groups and streams groups are finished since 4.2: these tests are newer than those of
+kafka.py.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,8 @@ CLASSES: Final = (
     "kafka.server.ShareFetchAcknowledgeRequestTest",
     "kafka.server.ShareGroupHeartbeatRequestTest",
     "kafka.server.ShareGroupDescribeRequestTest",
+    "kafka.server.StreamsGroupHeartbeatRequestTest",
+    "kafka.server.StreamsGroupDescribeRequestTest",
 )
 ARTIFACTS: Final = (
     Artifact(KAFKA, "kafka-clients-integration-tests", VERSION, is_tests=True),

@@ -32,6 +32,7 @@ import org.apache.kafka.metadata.BrokerState;
 import org.apache.kafka.metadata.KRaftMetadataCache;
 import org.apache.kafka.metadata.LeaderAndIsr;
 import org.apache.kafka.server.common.ShareVersion;
+import org.apache.kafka.server.common.StreamsVersion;
 import org.mockito.Mockito;
 import org.mockito.invocation.InvocationOnMock;
 import segbroker.Door;
@@ -70,8 +71,11 @@ public class KafkaClusterTestKit implements AutoCloseable {
             this.properties.putAll(node.propertyOverrides());
             brokers.put(id, Mockito.mock(BrokerServer.class, this::answer));
         });
-        if (nodes.bootstrapMetadata().featureLevel(ShareVersion.FEATURE_NAME) == 0) {
-            this.properties.put("group.coordinator.rebalance.protocols", "classic,consumer");
+        boolean shares = nodes.bootstrapMetadata().featureLevel(ShareVersion.FEATURE_NAME) > 0;
+        boolean streams = nodes.bootstrapMetadata().featureLevel(StreamsVersion.FEATURE_NAME) > 0;
+        if (!(shares && streams)) {
+            String protocols = "classic,consumer" + (shares ? ",share" : "") + (streams ? ",streams" : "");
+            this.properties.put("group.coordinator.rebalance.protocols", protocols);
         }
         config = settings();
     }
