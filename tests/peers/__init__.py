@@ -10,6 +10,7 @@
 | kafka | tests of Apache Kafka, in its test jar | a process a class, a fresh daemon per test |
 | kafka-shares | tests of Apache Kafka's share groups, in its test jars | the same |
 | kafka-streams | integration tests, in its test jar | a process and fresh daemons per class |
+| kafka-streams-groups | those with the streams protocol, of a newer release | the same |
 | kafka-connect | integration tests, in its test jars | the same |
 
 Each has an allow list beside this file: the tests that pass.  A listed test that fails is an

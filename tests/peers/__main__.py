@@ -10,6 +10,7 @@ every listed test passed.
     python -m tests.peers kafka PlaintextConsumerTest
     python -m tests.peers kafka-shares ShareConsumerTest
     python -m tests.peers kafka-streams EosIntegrationTest
+    python -m tests.peers kafka-streams-groups RestoreIntegrationTest
     python -m tests.peers kafka-connect OffsetsApiIntegrationTest
 
 A suite that is built with a language that is not here is left out of a run of all.
@@ -28,6 +29,7 @@ from . import (
     kafka_python,
     kafka_shares,
     kafka_streams,
+    kafka_streams_groups,
     librdkafka,
     sarama,
 )
@@ -43,6 +45,7 @@ SUITES = (
     "kafka",
     "kafka-shares",
     "kafka-streams",
+    "kafka-streams-groups",
     "kafka-connect",
 )
 
@@ -109,6 +112,8 @@ def play(
     if suite == "kafka-streams":
         # They wait most of their time.
         return kafka_streams.play(place, tests, 2 * at_once, told, is_quick=is_quick)
+    if suite == "kafka-streams-groups":
+        return kafka_streams_groups.play(place, tests)
     if suite == "kafka-connect":
         return kafka_connect.play(place, tests, at_once, told, is_quick=is_quick)
     return kafka_python.play(place / "data", tests, place / "output")
