@@ -7,9 +7,9 @@ import pytest
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.settings.topic_config import TopicConfig
+from segbroker.segments.wal.files import list_files
 from segbroker.segments.wal.journal import WalConfig
 from segbroker.segments.wal.markers import marked
-from segbroker.segments.wal.replay import list_files
 
 from .crash.observing import see_handler
 from .crashing import CrashingStorage, Killed
