@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 from unittest.mock import patch
 
 from segbroker.protocol.compression import Codec
@@ -39,6 +40,8 @@ from segbroker.segments.metadata.share_groups import (
 from segbroker.segments.metadata.share_groups import (
     SECTION as SHARES,
 )
+from segbroker.segments.metadata.streams_groups import STREAMS_GROUP, Both, Task
+from segbroker.segments.metadata.streams_groups import KeptMember as StreamsMember
 from segbroker.segments.names import partition_paths
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import Durability, TopicConfig
@@ -513,6 +516,31 @@ class Driver:
             whole=False,
             says=rows,
             has=has,
+        )
+
+    def streams_group(
+        self, group: str, epoch: int, *, topology: bool = False, **members: int | None
+    ) -> None:
+        """A streams group is at this epoch; members: tasks that each does, None: it left."""
+        nothing: Both = (frozenset(), frozenset())
+        rows: dict[str, list[Any] | None] = {}
+        for name, count in members.items():
+            rows[name] = None
+            if count is not None:
+                tasks = frozenset((name, number) for number in range(count))
+                says = ["c", "h", None, 10_000, 0, name, ["h", 80], []]
+                both = (tasks, frozenset[Task]())
+                since = dict.fromkeys(tasks, epoch)
+                kept = StreamsMember(says, epoch, 0, "stable", both, nothing, both, since)
+                rows[name] = kept.row()
+        self.record(
+            STREAMS_GROUP,
+            group=group,
+            epoch=epoch,
+            assignment_epoch=epoch,
+            topology=[0, [[name, ["t"], [], [], [], []] for name in members]] if topology else None,
+            whole=False,
+            members=rows,
         )
 
     def share(self, group: str, topic: str, start: int, *spans: tuple[int, int, int, int]) -> None:

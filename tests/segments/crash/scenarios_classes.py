@@ -94,6 +94,23 @@ def members_of_the_consumer_protocol(driver: Driver) -> None:
 
 
 @scenario(durability="fsync")
+def members_of_the_streams_protocol(driver: Driver) -> None:
+    driver.streams_group("g", 2, topology=True, a=4)
+    driver.streams_group("g", 3, a=2, b=2)
+    driver.commit("g", "t", 1)
+    driver.kill()
+    driver.open()
+    driver.streams_group("g", 4, a=None, b=4)
+    driver.running.wal.checkpoint()
+    driver.consumer_group("g", 5, c=4)
+    driver.streams_group("g", 6, topology=True, d=300)
+    driver.close()
+    driver.open()
+    driver.streams_group("g", 7, d=None)
+    driver.record("streams_group", group="g", epoch=None)
+
+
+@scenario(durability="fsync")
 def offsets_of_a_group_and_a_wal_that_is_recycled(driver: Driver) -> None:
     for offset in range(12):
         driver.append("t", size=300)
