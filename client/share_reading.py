@@ -358,17 +358,19 @@ class ShareReading:
         self._notice_silence(at_ms)
 
     def _notice_silence(self, at_ms: int) -> None:
-        """Records are waited for and nobody has answered for long: the caller must hear of it."""
+        """Records are waited for and nobody has answered for long: the caller must hear of it.
+
+        Where nobody serves any of the partitions it hears that instead (share_lanes.py).
+        """
         limit_ms = self.engine.settings.api_timeout_ms
-        if self.wait_ms(at_ms) is None or not self.lanes.given:
+        is_unserved = self.engine.cluster.is_unserved
+        if self.wait_ms(at_ms) is None or all(is_unserved(*tp) for tp in self.lanes.given.values()):
             self._silent_since_ms = None
         elif self._silent_since_ms is None:
             self._silent_since_ms = at_ms
         elif at_ms >= self._silent_since_ms + limit_ms:
             self._silent_since_ms = at_ms
-            is_unserved = self.engine.cluster.is_unserved
-            if not all(is_unserved(*tp) for tp in self.lanes.given.values()):
-                self.fail(self.engine.network.unreachable())
+            self.fail(self.engine.network.unreachable())
 
     def next_wake_ms(self) -> int | None:
         wakes = [self.lanes.next_wake_ms()]

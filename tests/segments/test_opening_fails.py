@@ -76,7 +76,7 @@ def test_whatever_sync_of_a_start_fails_no_file_and_no_thread_stays() -> None:
                 break
         assert disk.open_count == 0
         assert not set(threading.enumerate()) - threads
-    assert failures > 5
+    assert failures > 3  # threads sync as well, and what is theirs does not end a start
 
 
 def test_a_start_that_failed_is_tried_again_by_the_same_manager() -> None:
