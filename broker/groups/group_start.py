@@ -76,19 +76,25 @@ class Start:
             consumer = self.made_consumer(group_id)
             if self._goes_on(consumer, known):
                 found[group_id] = consumer
+        # Those with members first: a group without can be made again, with what is written down.
+        applications = dict(streams.groups())
+        for group_id, last in applications.items():
+            if group_id in found or not last.members:
+                continue
+            if self._is_full(found):
+                return found
+            found[group_id] = self._streams(group_id, last, streams)
         for group_id in consumers.names():
             if len(found) < self.groups_max and not consumers.has_members(group_id):
                 empty = found.setdefault(group_id, self.made_consumer(group_id))
                 if isinstance(empty, ConsumerGroup):
                     empty.epoch = empty.assignment_epoch = consumers.number(group_id)
-        for group_id, last in streams.groups():
-            if self._is_full(found):
-                return found
-            if group_id not in found:
-                found[group_id] = self._streams(group_id, last)
+        for group_id, last in applications.items():
+            if len(found) < self.groups_max and group_id not in found:
+                found[group_id] = self._streams(group_id, last, streams)
         return found
 
-    def _streams(self, group_id: str, kept: KeptStreamsGroup) -> StreamsGroup:
+    def _streams(self, group_id: str, kept: KeptStreamsGroup, streams: KeptStreams) -> StreamsGroup:
         """A streams group goes on with what was written down, without its members if it cannot."""
         members = ((name, one.says[_CLIENT_HOST]) for name, one in kept.members.items())
         error = None if kept.is_sound else "events were lost"
@@ -106,6 +112,7 @@ class Start:
         if error is None:
             return group
         log.warning("streams_group_not_restored", group=group_id, error=error)
+        streams.turned(group_id)  # rows of members that did not go on are none of it
         return self._streams_began(group_id, kept)
 
     def _streams_began(self, group_id: str, kept: KeptStreamsGroup) -> StreamsGroup:

@@ -235,6 +235,34 @@ async def test_a_group_whose_events_were_lost_begins_without_its_members(events:
         await one.join()
         assert one.epoch > 9
         assert one.active == {"0": [0]}
+        epoch, image = one.epoch, image.after_kill()
+    async with broker_on(image, **AT_ONCE) as (_, (client,)):
+        one.client = client
+        assert (await one.beat()).error_code == 0
+        assert (one.epoch, one.active) == (epoch, {"0": [0]})
+        assert [row.member_id for row in (await described(client)).members] == ["one"]
+
+
+async def test_a_group_with_members_goes_on_before_groups_without() -> None:
+    disk = MemoryStorage()
+    limit = {**AT_ONCE, "groups_max": 2}
+    async with broker_on(disk, **limit) as (_, (client,)):
+        await client.create("t")
+        for name in ("a", "b"):
+            assert (
+                await consumer_beat(client, consumer_joining("c", group_id=name))
+            ).error_code == 0
+            gone = await consumer_beat(
+                client, consumer_joining("c", group_id=name, member_epoch=-1)
+            )
+            assert gone.error_code == 0
+        one = StreamsMember(client, "one")
+        assert (await one.join()).error_code == 0
+        image = disk.after_kill()
+    async with broker_on(image, **limit) as (_, (client,)):
+        one.client = client
+        assert (await one.beat()).error_code == 0
+        assert one.active == {"0": [0]}
 
 
 async def test_a_group_that_became_one_of_consumers_is_that_after_a_restart() -> None:
