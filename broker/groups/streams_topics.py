@@ -95,9 +95,10 @@ def _fitted(topology: Topology, topics: Mapping[str, Topic]) -> Configured:
         name: topics[name].partitions for one in topology.subtopologies for name in one.sources
     }
     counts |= _repartitions(topology, counts)
+    said = _said(topology)
     for one in topology.subtopologies:
         for together in one.copartitioned:
-            _fit(together, topology, counts)
+            _fit(together, said, counts)
     tasks = {
         one.subtopology_id: max(counts[name] for name in one.read) for one in topology.subtopologies
     }
@@ -124,45 +125,56 @@ def _fitted(topology: Topology, topics: Mapping[str, Topic]) -> Configured:
     return Configured(tasks, internal, missing, problem)
 
 
-def _repartitions(topology: Topology, sources: Mapping[str, int]) -> dict[str, int]:
-    """The partitions of repartition topics: what is written from others has as many as they."""
-    fixed = {
+def _said(topology: Topology) -> dict[str, int]:
+    """The partitions of repartition topics, as the topology gives them; 0: it does not."""
+    return {
         topic.name: topic.partitions for one in topology.subtopologies for topic in one.repartitions
     }
+
+
+def _repartitions(topology: Topology, sources: Mapping[str, int]) -> dict[str, int]:
+    """The partitions of repartition topics: what is written from others has as many as they."""
+    fixed = _said(topology)
     found = {name: count for name, count in fixed.items() if count}
-    writers: dict[str, list[Subtopology]] = {name: [] for name in fixed if name not in found}
-    for one in topology.subtopologies:
-        for name in one.sinks:
-            if name in writers:
-                writers[name].append(one)
-    if unwritten := [name for name, some in writers.items() if not some]:
+    left = {name for name in fixed if name not in found}
+    written = {name for one in topology.subtopologies for name in one.sinks}
+    if unwritten := [name for name in fixed if name in left and name not in written]:
         raise invalid(
             "Failed to compute number of partitions for all repartition topics, because a "
             f"repartition source topic is never used as a sink topic: {summary(unwritten)}"
         )
-    while writers:
-        known = {**sources, **found}
-        done = {
-            name: max(counts)
-            for name, some in writers.items()
-            if (counts := [known[read] for one in some for read in one.read if read in known])
-        }
-        if not done:
+    readers: dict[str, list[Subtopology]] = {}
+    for one in topology.subtopologies:
+        for name in one.read:
+            readers.setdefault(name, []).append(one)
+    sinks = {one.subtopology_id: one.sinks for one in topology.subtopologies}
+    news = {**sources, **found}
+    while left:
+        most: dict[str, int] = {}
+        for name, count in news.items():
+            for one in readers.get(name, ()):
+                most[one.subtopology_id] = max(count, most.get(one.subtopology_id, 0))
+        news = {}
+        for subtopology_id, count in most.items():
+            # Once: what it writes is known as soon as something is that it reads.
+            for name in sinks.pop(subtopology_id, ()):
+                if name in left:
+                    news[name] = max(count, news.get(name, 0))
+        if not news:
             raise invalid(
                 "Failed to compute number of partitions for all repartition topics. There may be "
                 "loops in the topology that cannot be resolved."
             )
-        found |= done
-        for name in done:
-            del writers[name]
+        found |= news
+        left -= news.keys()
     return found
 
 
-def _fit(together: Iterable[str], topology: Topology, counts: dict[str, int]) -> None:
-    """Have topics that go together have one number of partitions, or raise _Misfit."""
-    internal = {
-        topic.name: topic.partitions for one in topology.subtopologies for topic in one.repartitions
-    }
+def _fit(together: Iterable[str], internal: Mapping[str, int], counts: dict[str, int]) -> None:
+    """Have topics that go together have one number of partitions, or raise _Misfit.
+
+    internal: what the topology says of its repartition topics.
+    """
     given = {name: counts[name] for name in together if name not in internal}
     fixed = {name: counts[name] for name in together if internal.get(name)}
     flexible = [name for name in together if internal.get(name) == 0]

@@ -59,8 +59,8 @@ class Subtopology(NamedTuple):
 
     @property
     def read(self) -> tuple[str, ...]:
-        """All topics that its tasks read."""
-        return self.sources + tuple(one.name for one in self.repartitions)
+        """All topics that its tasks read, each once."""
+        return tuple(dict.fromkeys([*self.sources, *(one.name for one in self.repartitions)]))
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,16 @@ class Topology:
                         f"Changelog topic {changelog.name} must have an undefined partition count, "
                         f"but it is set to {changelog.partitions}."
                     )
+        # A request gives the places of names that go together: written down it may be far larger.
+        if (size := sum(map(len, self._together()))) > SIZE_MAX:
+            raise invalid(f"a topology of more than {size} bytes, limit {SIZE_MAX}")
         if (size := len(pack({"": self.row()}))) > SIZE_MAX:
             raise invalid(f"a topology of {size} bytes, limit {SIZE_MAX}")
+
+    def _together(self) -> Iterable[str]:
+        for one in self.subtopologies:
+            for names in one.copartitioned:
+                yield from names
 
 
 def _names(subtopologies: Iterable[Subtopology]) -> Iterable[str]:

@@ -1,5 +1,7 @@
 """What a topology comes to with the topics that there are."""
 
+import time
+import tracemalloc
 from dataclasses import dataclass
 from uuid import UUID, uuid4
 
@@ -211,3 +213,51 @@ def test_a_topology_is_read_as_it_was_written_down() -> None:
         sub("1", reads=(internal("x", 3),), keeps=("log",)),
     )
     assert Topology.of_row(whole.row()) == whole
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        of(sub("0", *["a"] * 20_000, writes=("x",) * 20_000), sub("1", reads=(internal("x"),))),
+        of(
+            sub(
+                "0",
+                "a",
+                reads=tuple(internal(f"{n}", 1) for n in range(5_000)),
+                together=((),) * 9_000,
+            )
+        ),
+        of(
+            sub("000", "a", writes=("000",)),
+            *(
+                sub(f"{n + 1:03}", reads=(internal(f"{n:03}"),), writes=(f"{n + 1:03}",))
+                for n in range(900)
+            ),
+            *(
+                sub(f"last-{n}", reads=(internal("900"),), writes=("900",) * 2_000)
+                for n in range(20)
+            ),
+        ),
+    ],
+    ids=["names told often", "many that go together", "a long chain"],
+)
+def test_a_topology_of_any_shape_is_looked_through_at_once(topology: Topology) -> None:
+    topology.check()
+    began = time.process_time()
+    configured(topology, topics(a=3))
+    assert time.process_time() - began < 1
+
+
+def test_a_topic_that_is_told_twice_is_read_once() -> None:
+    assert sub("0", "a", "b", "a", reads=(internal("b"), internal("x"))).read == ("a", "b", "x")
+
+
+def test_a_topology_that_would_be_written_down_far_larger_than_it_was_told_is_refused() -> None:
+    name = "a" * 249
+    vast = of(sub("0", name, together=((name,) * 100_000,)))
+    tracemalloc.start()
+    try:
+        assert str(SIZE_MAX) in invalid(vast, **{name: 1})
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
