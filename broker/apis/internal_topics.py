@@ -4,7 +4,8 @@ They are made with the right of that client: to create in the cluster, or each o
 heartbeat is answered meanwhile, with the status MISSING_INTERNAL_TOPICS, and what became of the
 last try is said in it; the next one finds the topics there, or has them made again.
 
-Limit: one task per group makes topics at a time.
+Limits: one task per group makes topics at a time, of as many partitions together as a CreateTopics
+request may ask for (topic_admin.py).
 """
 
 from collections.abc import Sequence
@@ -24,9 +25,10 @@ from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
 from ..groups.streams_group import StreamsGroup
 from ..groups.streams_topology import InternalTopic
+from ..loop.pace import Pace
 from ..peers.peer import Peer
 from ..refused import Refused
-from .topic_admin import new_topic
+from .topic_admin import EXCESSIVE, PARTITIONS_ASKED_MAX, new_topic
 
 log = structlog.get_logger()
 
@@ -79,7 +81,13 @@ async def _made(core: Core, peer: Peer, missing: Sequence[InternalTopic]) -> dic
     """Make topics; why some could not be, by name."""
     failures: dict[str, str] = {}
     wanted: list[NewTopic] = []
+    possible = core.config.partitions_max
+    count = sum(one.partitions for one in missing if one.partitions <= possible)
+    if count > max(PARTITIONS_ASKED_MAX, possible):
+        return {one.name: EXCESSIVE for one in missing}
+    pace = Pace()
     for one in missing:
+        await pace.step()
         try:
             new = new_topic(core, _asked(one))
             quotas = core.quotas

@@ -68,6 +68,7 @@ _DEFAULT: Final = -1
 PARTITIONS_ASKED_MAX: Final = 10_000
 """Partitions of all topics of one request, as in Kafka; or what one topic may have, if that is
 more.  Of each topic the answer has some forty settings, also where nothing is created."""
+EXCESSIVE: Final = "Excessively large number of partitions per request."
 # From these versions on there is a code for it.
 _KNOWS_DISABLED: Final = 3
 _CREATE_STRICT_SINCE: Final = 6
@@ -104,8 +105,7 @@ async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTo
         rows[asked.name] = row
         try:
             if is_excessive:
-                told = "Excessively large number of partitions per request."
-                raise Refused(ErrorCode.POLICY_VIOLATION, told)
+                raise Refused(ErrorCode.POLICY_VIOLATION, EXCESSIVE)
             if counts[asked.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"{asked.name!r} is asked for twice")
             if asked.name == _OF_KRAFT:

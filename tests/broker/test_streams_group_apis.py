@@ -136,6 +136,23 @@ async def test_what_became_of_internal_topics_that_cannot_be_made_is_told() -> N
         assert "log" not in broker.core.topics.all
 
 
+async def test_internal_topics_have_no_more_partitions_together_than_a_request_may_ask_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("segbroker.broker.apis.internal_topics.PARTITIONS_ASKED_MAX", 4)
+    async with broker_on(None, **AT_ONCE, partitions_max=4) as (broker, (client,)):
+        await client.create("t", partitions=2)
+        many = StreamsMember(client, "m")
+        await many.join(subtopology("0", "t", keeps=[internal(f"log-{n}") for n in range(3)]))
+
+        async def is_told() -> bool:
+            (status,) = statuses(await many.beat())
+            return "(Excessively large number of partitions per request.)" in status.status_detail
+
+        await until(is_told)
+        assert list(broker.core.topics.all) == ["t"]
+
+
 async def test_source_topics_that_are_missing_or_do_not_go_together_are_told() -> None:
     async with broker_on(None, **AT_ONCE) as (broker, (client,)):
         together = [
