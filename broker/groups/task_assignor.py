@@ -20,13 +20,13 @@ Invariants: every task is active with one member; numbers of active tasks differ
 those with a state too; of one task no process has two; the same group gives the same assignment,
 and one that is even already stays as it is.
 
-Costs: linear in tasks and their copies, times the members of a process.
+Costs: linear in tasks and their copies.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final, NamedTuple, TypeAlias
 
 STICKY: Final = "sticky"
@@ -151,12 +151,19 @@ def _deal_active(dealing: _Dealing, tasks: Sequence[Task]) -> None:
         if any(room[one] for one in members)
     ]
     heapify(heap)
+    able_of = {
+        process_id: [(len(dealing.active[one]), one) for one in members if room[one]]
+        for process_id, members in dealing.members_of.items()
+    }
+    for some in able_of.values():
+        heapify(some)
     for task in list(free):
         _, process_id = heappop(heap)
-        able = [one for one in dealing.members_of[process_id] if room[one]]
-        best = min(able, key=lambda one: (len(dealing.active[one]), one))
+        count, best = heappop(able_of[process_id])
         _take(dealing, best, task, room, free)
-        if len(able) > 1 or room[best]:
+        if room[best]:
+            heappush(able_of[process_id], (count + 1, best))
+        if able_of[process_id]:
             heappush(heap, dealing.fill(process_id))
 
 
@@ -193,6 +200,12 @@ def _deal_standbys(dealing: _Dealing, tasks: Sequence[Task], standbys: int) -> N
                 has[task].add(process_id)
     heap = [dealing.fill(process_id) for process_id in dealing.members_of]
     heapify(heap)
+    members_of = {
+        process_id: [(dealing.count(one), one) for one in members]
+        for process_id, members in dealing.members_of.items()
+    }
+    for some in members_of.values():
+        heapify(some)
     for task in tasks:
         passed = []  # processes that have it already
         while len(has[task]) <= copies:
@@ -201,8 +214,8 @@ def _deal_standbys(dealing: _Dealing, tasks: Sequence[Task], standbys: int) -> N
             if process_id in has[task]:
                 passed.append(least)
                 continue
-            members = dealing.members_of[process_id]
-            best = min(members, key=lambda one: (dealing.count(one), one))
+            count, best = members_of[process_id][0]
+            heapreplace(members_of[process_id], (count + 1, best))
             dealing.give_copy(best, task)
             has[task].add(process_id)
             passed.append(dealing.fill(process_id))

@@ -1,5 +1,6 @@
 """The assignor of streams groups: every task once, evenly, with few moves, copies elsewhere."""
 
+import time
 from collections import Counter
 from collections.abc import Mapping
 
@@ -81,6 +82,14 @@ def test_tasks_go_first_to_the_process_with_the_fewest_for_its_members() -> None
     assert actives(found) == {"a": 1, "b": 1, "c": 1}
     found = sticky(of(a="p", b="p", c="q"), {"s": 2}, STATEFUL, 0)
     assert actives(found)["c"] == 1
+
+
+def test_a_thousand_threads_of_one_process_are_dealt_with_as_fast_as_others() -> None:
+    members = [Worker(f"m{n:03}", f"p{n % 2}", NO_TASKS) for n in range(1_000)]
+    began = time.process_time()
+    found = sticky(members, {"s": 20_000}, STATEFUL, 1)
+    assert time.process_time() - began < 1
+    assert set(actives(found).values()) == set(standbys(found).values()) == {20}
 
 
 def test_nobody_is_assigned_nothing() -> None:
