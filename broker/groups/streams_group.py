@@ -35,6 +35,7 @@ than the next thing that has to happen; what was written down, and `unkept` as i
 group.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -101,6 +102,8 @@ class StreamsGroup:
     _shut_down_by: str | None = None
     _assigned_standbys: int = 0
     """As many as the epoch knows of."""
+    _outdated: str = ""
+    """Why the epoch rises at the next heartbeat: what was restored is not for what there is now."""
     _is_settling: bool = False
     """Whether it was told that the epoch rose, and not yet that everybody is at the target."""
 
@@ -153,6 +156,20 @@ class StreamsGroup:
             if member_id in gone:
                 member.session_ends_ms = now_ms
                 self.due_at(now_ms)
+        if self.members and self.epoch == self.assignment_epoch:
+            self._outdated = self._what_changed()
+
+    def _what_changed(self) -> str:
+        """Since the target was made, and no heartbeat has found it yet; or ""."""
+        tasks, stateful = self.work.tasks, self.work.stateful
+        every = {(name, number) for name, count in tasks.items() for number in range(count)}
+        if every != {task for mine in self.target.values() for task in mine.active}:
+            return group_news.OTHER_TOPICS
+        copies = Counter(task for mine in self.target.values() for task in mine.standby)
+        processes = {member.said.process_id for member in self.members.values()}
+        wanted = min(self.standbys, len(processes) - 1)
+        is_other = any(copies[task] != wanted for task in every if task[0] in stateful)
+        return group_news.OTHER_STANDBYS if is_other else ""
 
     # Heartbeats
 
@@ -173,7 +190,7 @@ class StreamsGroup:
         why = self._take_down(now_ms, member, beat)
         if self.work.take(topology, found, topics):
             why = why or group_news.OTHER_TOPICS
-        self._rise(why, member)
+        self._rise(why or self._outdated, member)
         self._retarget(now_ms)
         changed = self._step(now_ms, member, beat.owned)
         self._heard_of(now_ms, member)
@@ -252,6 +269,7 @@ class StreamsGroup:
             self._assigned_standbys = self.standbys
             why = why or group_news.OTHER_STANDBYS
         if why:
+            self._outdated = ""
             self.epoch = self.epoch + 1 if self.epoch else FIRST_EPOCH
             self.unkept.add(member.member_id)
             self._is_settling = True

@@ -96,6 +96,43 @@ async def test_who_was_told_to_let_go_is_waited_for_after_a_restart_too() -> Non
         assert sorted([one.active["0"], two.active["0"]]) == [[0], [1]]
 
 
+async def test_topics_that_were_made_before_a_restart_are_found_after_it() -> None:
+    disk = MemoryStorage()
+    async with broker_on(disk, **AT_ONCE) as (broker, (client,)):
+        await client.create("t", partitions=2)
+        one = StreamsMember(client, "one")
+        await one.join(*counting())
+        await topics_made(broker, "again", "log")
+        assert not one.active
+        image = disk.after_kill()
+    async with broker_on(image, **AT_ONCE) as (broker, (client,)):
+        one.client = client
+        await one.beat()
+        assert one.active == {"0": [0, 1], "1": [0, 1]}
+        await broker.core.topics.delete_all(["t"])
+        image = image.after_kill()
+    async with broker_on(image, **AT_ONCE) as (_, (client,)):
+        one.client = client
+        await one.beat()
+        assert not one.active
+
+
+async def test_another_number_of_standbys_holds_after_a_start_with_it() -> None:
+    disk = MemoryStorage()
+    async with broker_on(disk, **AT_ONCE) as (broker, (client,)):
+        await client.create("t", partitions=2)
+        one, two = StreamsMember(client, "one"), StreamsMember(client, "two")
+        await one.join(*counting())
+        await topics_made(broker, "again", "log")
+        await two.join(*counting())
+        await settled(one, two)
+        image = disk.after_kill()
+    async with broker_on(image, **AT_ONCE, group_streams_num_standby_replicas=1) as (_, (client,)):
+        one.client = two.client = client
+        await settled(one, two)
+        assert (one.standby, two.standby) == ({"1": two.active["1"]}, {"1": one.active["1"]})
+
+
 async def test_a_group_that_was_left_keeps_its_topology_and_counts_on() -> None:
     disk = MemoryStorage()
     async with broker_on(disk, **AT_ONCE) as (_, (client,)):
