@@ -108,9 +108,6 @@ async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTo
                 raise Refused(ErrorCode.POLICY_VIOLATION, EXCESSIVE)
             if counts[asked.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"{asked.name!r} is asked for twice")
-            if asked.name == _OF_KRAFT:
-                told = f"Creation of internal topic {_OF_KRAFT} is prohibited."
-                raise Refused(ErrorCode.INVALID_REQUEST, told)
             new = new_topic(core, asked)
             first = alike.setdefault(folded(new.name), new.name)
             if first != new.name:
@@ -161,6 +158,9 @@ def _count_asked(core: Core, asked: CreateTopicsRequestTopic) -> int:
 
 def new_topic(core: Core, asked: CreateTopicsRequestTopic) -> NewTopic:
     """Raises Refused, and what creating it would raise: as Kafka, first what is about the name."""
+    if asked.name == _OF_KRAFT:
+        told = f"Creation of internal topic {_OF_KRAFT} is prohibited."
+        raise Refused(ErrorCode.INVALID_REQUEST, told)
     core.topics.check_new(asked.name, 1)
     partitions = _partitions(core, asked)
     core.topics.check_new(asked.name, partitions)

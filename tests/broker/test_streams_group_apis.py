@@ -20,6 +20,7 @@ from segbroker.protocol.messages_streams_groups import (
     StreamsGroupHeartbeatRequestCopartitionGroup,
     StreamsGroupKeyValue,
     StreamsGroupTaskIds,
+    StreamsGroupTopicInfo,
 )
 
 from ..support.wire_client import WireClient
@@ -120,20 +121,31 @@ async def test_internal_topics_are_made_as_the_application_wants_them() -> None:
         assert [one.partitions for one in second.repartition_source_topics] == [3]
 
 
-async def test_what_became_of_internal_topics_that_cannot_be_made_is_told() -> None:
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (internal("log", cleanup_policy="nonsense"), "log ("),
+        (
+            internal("__cluster_metadata"),
+            "__cluster_metadata (Creation of internal topic __cluster_metadata is prohibited.)",
+        ),
+    ],
+)
+async def test_what_became_of_internal_topics_that_cannot_be_made_is_told(
+    wrong: StreamsGroupTopicInfo, why: str
+) -> None:
     async with broker_on(None, **AT_ONCE) as (broker, (client,)):
         await client.create("t")
         one = StreamsMember(client, "m")
-        bad = subtopology("0", "t", keeps=[internal("log", cleanup_policy="nonsense")])
-        await one.join(bad)
+        await one.join(subtopology("0", "t", keeps=[wrong]))
 
         async def is_told() -> bool:
             (status,) = statuses(await one.beat())
             assert status.status_code == 3
-            return "; Creation failed: log (" in status.status_detail
+            return f"; Creation failed: {why}" in status.status_detail
 
         await until(is_told)
-        assert "log" not in broker.core.topics.all
+        assert list(broker.core.topics.all) == ["t"]
 
 
 async def test_internal_topics_have_no_more_partitions_together_than_a_request_may_ask_for(
