@@ -1,6 +1,7 @@
 """What is written down of streams groups: how, and who waits for it, says kept_members.py.
 
-An event holds the rows of the members that changed, and the topology where it is new.
+An event holds the rows of the members that changed, and the topology where it is new.  Where there
+is no room for it either, a group is written down without it.
 
 | a start finds | then |
 |---|---|
@@ -28,7 +29,7 @@ from segbroker.segments.metadata.streams_groups import (
 from segbroker.segments.metadata.streams_groups import KeptStreams as KeptGroup
 
 from .consumer_members import Reconciled
-from .kept_members import ROW_OVERHEAD, KeptMembers, Writing
+from .kept_members import OVERHEAD, ROW_OVERHEAD, KeptMembers, Writing
 from .kept_sizes import KeptSizes
 from .streams_group import StreamsGroup
 from .streams_members import Endpoint, Says, StreamsMember
@@ -92,13 +93,27 @@ class KeptStreams(KeptMembers[StreamsGroup]):
         if not self._has_room(group, writing):
             if not self._puts_nobody(group, writing):
                 return None
-            return fields | {"whole": True, "topology": topology, "members": {}}
+            return fields | self._alone(group, writing, topology)
+        size = writing.size(group.group_id)
+        if not (group.members or self._sizes.has_room(group.group_id, size)):
+            writing.is_over = True
+            return fields | self._alone(group, writing, topology)
         if writing.is_over or writing.is_whole:
             writing.is_over = False
             fields |= {"whole": True, "topology": topology}
             rows = {member_id: kept_member(group, member_id).row() for member_id in group.members}
         self._put(group, writing)
         return fields | {"members": rows}
+
+    def _alone(
+        self, group: StreamsGroup, writing: Writing, topology: list[Any] | None
+    ) -> dict[str, Any]:
+        """A group without its members, and without its topology where there is no room for it."""
+        size = OVERHEAD + writing.sizes[_TOPOLOGY]
+        if not self._sizes.has_room(group.group_id, size):
+            size, topology = OVERHEAD, None
+        self._sizes.put(SECTION, group.group_id, size)
+        return {"whole": True, "topology": topology, "members": {}}
 
 
 def kept_member(group: StreamsGroup, member_id: str) -> KeptMember:

@@ -18,6 +18,7 @@ from ..support.gated_storage import GatedStorage
 from ..support.wire_streams import (
     StreamsMember,
     beat,
+    beating,
     counting,
     described,
     joining,
@@ -244,6 +245,40 @@ async def test_a_group_that_is_too_large_is_kept_without_its_members(
         members[0].client = client
         reply = await members[0].beat()
         assert reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_topologies_of_groups_that_were_left_have_a_limit_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = MemoryStorage()
+    monkeypatch.setattr(kept_sizes, "ALL_SIZES_MAX", 2_000)
+    wide = subtopology("0", "t", writes=["s" * 200])
+    async with broker_on(disk, **AT_ONCE) as (broker, (client,)):
+        await client.create("t")
+        for n in range(8):
+            request = joining("m", wide, group_id=f"g{n}")
+            assert (await beat(client, request)).error_code == 0
+            assert (await beat(client, beating("m", -1, group_id=f"g{n}"))).error_code == 0
+        found = dict(groups_in(broker.core.topics.manager.section(SECTION)))
+        kept = [found[f"g{n}"].topology is not None for n in range(8)]
+        assert kept == sorted(kept, reverse=True), "those that came first"
+        assert kept[0]
+        assert not kept[-1]
+        monkeypatch.undo()
+        reply = await beat(client, joining("m", wide, group_id="g6"))
+        image = disk.after_kill()
+    async with broker_on(image, **AT_ONCE) as (broker, (client,)):
+        again = await beat(client, beating("m", reply.member_epoch, group_id="g6"))
+        assert again.error_code == 0, "it is written down whole as soon as there is room"
+        assert (await described(client, "g7")).group_epoch == found["g7"].epoch
+        reply = await beat(client, joining("m", wide, group_id="g7"))
+        assert reply.member_epoch > found["g7"].epoch
+        (last,) = (
+            row
+            for name, row in groups_in(broker.core.topics.manager.section(SECTION))
+            if name == "g7"
+        )
+        assert last.topology is not None
 
 
 async def test_a_group_whose_events_were_lost_begins_without_its_members(events: Events) -> None:
