@@ -72,8 +72,9 @@ async def _make(
         failures = await _made(core, peer, missing)
     finally:
         group.is_making_topics = False
+    before = group.not_made
     group.not_made = _told([f"{name} ({why})" for name, why in failures.items()])
-    if failures:
+    if failures and group.not_made != before:  # each heartbeat tries again
         log.warning("internal_topics_not_created", group=group.group_id, topics=group.not_made)
 
 

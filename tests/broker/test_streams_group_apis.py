@@ -1,6 +1,7 @@
 """Streams groups on the wire: who is in them, their topics, and that a name is of one kind."""
 
 import pytest
+from trio.testing import wait_all_tasks_blocked
 
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
@@ -38,6 +39,7 @@ from ..support.wire_streams import (
     subtopology,
 )
 from ..support.wire_transactions import until
+from .conftest import Events
 from .test_broker_settings import GROUP, alter_all
 from .test_consumer_groups import beat as consumer_beat
 from .test_consumer_groups import commit, fetch_code, join_classic
@@ -132,7 +134,7 @@ async def test_internal_topics_are_made_as_the_application_wants_them() -> None:
     ],
 )
 async def test_what_became_of_internal_topics_that_cannot_be_made_is_told(
-    wrong: StreamsGroupTopicInfo, why: str
+    wrong: StreamsGroupTopicInfo, why: str, events: Events
 ) -> None:
     async with broker_on(None, **AT_ONCE) as (broker, (client,)):
         await client.create("t")
@@ -145,6 +147,10 @@ async def test_what_became_of_internal_topics_that_cannot_be_made_is_told(
             return f"; Creation failed: {why}" in status.status_detail
 
         await until(is_told)
+        for _ in range(3):
+            assert await is_told()
+            await wait_all_tasks_blocked(0.01)
+        assert len(events.named("internal_topics_not_created")) == 1, "each heartbeat tries again"
         assert list(broker.core.topics.all) == ["t"]
 
 
