@@ -30,8 +30,8 @@ PARTITIONS = 200
 _WRITE_AND_DIE = """
 import os, signal, sys, threading
 from segbroker.protocol.record_batch import check_batch, encode_batch
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.settings.topic_config import TopicConfig
 
 count = int(sys.argv[2])
 manager = DiskManager(sys.argv[1], now_ms=1)
@@ -50,8 +50,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 _OPEN_AND_COUNT = """
 import itertools, os, signal, sys, time
-from segbroker.segments.manager import DiskManager
-from segbroker.segments.posix import PosixFile, PosixStorage
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.posix import PosixFile, PosixStorage
 
 syncs = itertools.count()  # one step in any thread
 

@@ -100,7 +100,7 @@ def _next_offset(content: memoryview) -> int:
 START = """
 import sys, time
 began = time.perf_counter()
-from segbroker.segments.manager import DiskManager
+from segbroker.segments.directory.manager import DiskManager
 manager = DiskManager(sys.argv[1], now_ms=1)
 imported = time.perf_counter()
 manager.open()

@@ -26,7 +26,7 @@ RECORD_SIZE = 1024
 
 # Every batch is larger than this: a sync of the segment acknowledges it.
 WITHOUT_WAL = """
-from segbroker.segments.journaling import Journaling
+from segbroker.segments.partition.journaling import Journaling
 begin = Journaling.__init__
 def patched(self, *arguments):
     begin(self, *arguments)
