@@ -14,7 +14,7 @@ twice: whoever was told to let go of one still has it, for all that the broker k
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from segbroker.protocol.vendor import pack
 from segbroker.segments.directory.manager import DiskManager
@@ -35,8 +35,8 @@ from .streams_group import StreamsGroup
 from .streams_members import Endpoint, Says, StreamsMember
 from .task_assignor import NO_TASKS, Tasks
 
-_TOPOLOGY = "\0topology"
-"""Stands in the sizes for the topology; no member is called so."""
+_TOPOLOGY: Final = ""
+"""Stands in the sizes for the topology; no member is called so: a heartbeat says an id."""
 
 
 class KeptStreams(KeptMembers[StreamsGroup]):

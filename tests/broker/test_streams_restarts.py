@@ -281,6 +281,25 @@ async def test_topologies_of_groups_that_were_left_have_a_limit_together(
         assert last.topology is not None
 
 
+@pytest.mark.parametrize("size_max", [100, 500])
+async def test_no_name_of_a_member_stands_for_the_topology(
+    size_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = MemoryStorage()
+    wide = subtopology("0", "t", writes=["s" * 200, "r" * 200])
+    async with broker_on(disk, **AT_ONCE) as (_, (client,)):
+        await client.create("t")
+        assert (await beat(client, joining("\0topology", wide))).error_code == 0
+        monkeypatch.setattr(kept_sizes, "ALL_SIZES_MAX", size_max)
+        assert (await beat(client, beating("\0topology", -1))).error_code == 0
+        assert (await described(client)).group_state == "Empty"
+        image = disk.after_kill()
+    async with broker_on(image, **AT_ONCE) as (_, (client,)):
+        row = await described(client)
+        assert (row.group_state, row.members) == ("Empty", [])
+        assert row.topology is None, "there was no room for it"
+
+
 async def test_a_group_whose_events_were_lost_begins_without_its_members(events: Events) -> None:
     disk = MemoryStorage()
     async with broker_on(disk, **AT_ONCE) as (broker, (client,)):
