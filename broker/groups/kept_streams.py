@@ -23,6 +23,7 @@ from segbroker.segments.metadata.streams_groups import (
     STREAMS_GROUP,
     KeptMember,
     epoch_of,
+    group_in,
     groups_in,
     has_members,
 )
@@ -64,6 +65,10 @@ class KeptStreams(KeptMembers[StreamsGroup]):
     def has_members(self, group_id: str) -> bool:
         """Whether it is written down that somebody is in a group."""
         return has_members(self._manager.section(SECTION), group_id)
+
+    def find(self, group_id: str) -> KeptGroup | None:
+        """What is written down of a group."""
+        return group_in(self._manager.section(SECTION), group_id)
 
     def groups(self) -> Iterator[tuple[str, KeptGroup]]:
         """Every group that is written down."""

@@ -41,6 +41,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from segbroker.protocol.errors import ErrorCode
+from segbroker.segments.metadata.streams_groups import KeptStreams
 
 from ..loop.loop_clock import NEVER_MS
 from ..refused import Refused
@@ -130,6 +131,12 @@ class StreamsGroup:
     def is_idle(self) -> bool:
         """Whether nobody is in it."""
         return not self.members
+
+    def count_on(self, kept: KeptStreams) -> None:
+        """Go on without members, with the topology and the epochs that were written down."""
+        self.epoch, self.assignment_epoch = kept.epoch, kept.assignment_epoch
+        if kept.topology is not None:
+            self.work.topology = Topology.of_row(kept.topology)
 
     def restore(
         self,

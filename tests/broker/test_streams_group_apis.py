@@ -1,5 +1,7 @@
 """Streams groups on the wire: who is in them, their topics, and that a name is of one kind."""
 
+from dataclasses import replace
+
 import pytest
 from trio.testing import wait_all_tasks_blocked
 
@@ -433,3 +435,35 @@ async def test_deleting_many_names_keeps_to_what_was_asked() -> None:
         reply = await client.ask(request, DeleteGroupsResponse, 2)
         assert [one.error_code for one in reply.results] == [0, ErrorCode.GROUP_ID_NOT_FOUND]
         assert [name for name, *_ in await listed(client)] == ["h"]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_a_group_that_left_memory_is_what_it_was(commits: bool) -> None:
+    async with broker_on(None, groups_max=1, **KEPT) as (_, (client,)):
+        await client.create("t")
+        reply = await beat(client, joining("m"))
+        if commits:
+            assert await commit(client, "m", reply.member_epoch) == 0
+        assert (await beat(client, beating("m", -1))).error_code == 0
+        before = await described(client)
+        other = await beat(client, joining("m", group_id="h"))
+        assert other.error_code == 0, "there is room where nobody is in the first"
+        rows = {row[0]: row[1:] for row in await listed(client)}
+        assert rows["g"] == ("streams", "Empty", "streams")
+        assert await described(client) == before
+        assert (await beat(client, beating("m", 2))).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_a_group_that_left_memory_has_its_topology_until_it_is_deleted() -> None:
+    async with broker_on(None, groups_max=1, **KEPT) as (broker, (client,)):
+        await client.create("t")
+        assert (await beat(client, joining("m"))).error_code == 0
+        assert (await beat(client, beating("m", -1))).error_code == 0
+        assert (await beat(client, joining("m", group_id="h"))).error_code == 0
+        groups = broker.core.groups
+        groups.reconfigure(replace(groups.config, groups_max=2))
+        another = joining("m", subtopology("0", "t", writes=["s"]))
+        assert (await beat(client, another)).error_code == ErrorCode.INVALID_REQUEST
+        assert await delete(client) == 0
+        assert [row[0] for row in await listed(client)] == ["h"]
+        assert (await beat(client, another)).member_epoch == 2
