@@ -79,7 +79,8 @@ def _may_describe(authorizer: Authorizer, peer: Peer, topics: Iterable[str]) -> 
 def _topics_of(group: StreamsGroupDescribeResponseGroup) -> Iterable[str]:
     """Those that are told of a group, each once."""
     names: dict[str, None] = {}
-    for one in () if group.topology is None else group.topology.subtopologies:
+    topology = group.topology
+    for one in () if topology is None else topology.subtopologies or ():
         names |= dict.fromkeys((*one.source_topics, *one.repartition_sink_topics))
         for topic in (*one.repartition_source_topics, *one.state_changelog_topics):
             names[topic.name] = None

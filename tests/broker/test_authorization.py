@@ -670,8 +670,7 @@ async def test_internal_topics_are_made_for_who_may_create_them() -> None:
 async def test_who_may_make_no_internal_topic_is_asked_about_those_that_it_is_told(
     events: Events,
 ) -> None:
-    at_once = {"group_streams_initial_rebalance_delay_ms": 0}
-    async with guarded(audit_lines_max=1, **at_once) as broker:
+    async with guarded(audit_lines_max=1, group_streams_initial_rebalance_delay_ms=0) as broker:
         await filled(broker)
         await allow(broker, rule(READ, GROUP, "g"), rule(DESCRIBE, TOPIC, "*"))
         keeps = subtopology("0", "t", keeps=[internal(f"log-{n:03}") for n in range(500)])

@@ -467,3 +467,19 @@ async def test_a_group_that_left_memory_has_its_topology_until_it_is_deleted() -
         assert await delete(client) == 0
         assert [row[0] for row in await listed(client)] == ["h"]
         assert (await beat(client, another)).member_epoch == 2
+
+
+async def test_a_topology_that_nothing_can_serve_stands_until_its_group_is_deleted() -> None:
+    async with broker_on(None, **AT_ONCE) as (_, (client,)):
+        loop = subtopology("0", "t", reads=[internal("again")])  # which nobody writes to
+        reply = await beat(client, joining("m", loop))
+        assert [one.status_code for one in statuses(reply)] == [1], "t is missing"
+        await client.create("t")
+        invalid = ErrorCode.STREAMS_INVALID_TOPOLOGY
+        assert (await beat(client, beating("m", reply.member_epoch))).error_code == invalid
+        assert (await beat(client, joining("m"))).error_code == ErrorCode.INVALID_REQUEST
+        assert await delete(client) == ErrorCode.NON_EMPTY_GROUP
+        assert (await beat(client, beating("m", -1))).error_code == 0
+        assert (await beat(client, joining("m"))).error_code == ErrorCode.INVALID_REQUEST
+        assert await delete(client) == 0
+        assert owned((await beat(client, joining("m"))).active_tasks) == {"0": [0]}
