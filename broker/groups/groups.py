@@ -150,7 +150,8 @@ class Groups(GroupUpkeep):
 
     def _written_down(self, group_id: str) -> StreamsGroup | None:
         """A streams group that is not in memory: nobody is in it."""
-        if (kept := self._streams.find(group_id)) is None:
+        kept = self._streams.find(group_id)
+        if kept is None or self.share_groups.has(group_id):
             return None
         made = self._made_streams(group_id)
         made.count_on(kept)

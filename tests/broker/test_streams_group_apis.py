@@ -1,5 +1,6 @@
 """Streams groups on the wire: who is in them, their topics, and that a name is of one kind."""
 
+import errno
 from dataclasses import replace
 
 import pytest
@@ -26,6 +27,7 @@ from segbroker.protocol.messages_streams_groups import (
     StreamsGroupTopicInfo,
 )
 
+from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient
 from ..support.wire_streams import (
     StreamsMember,
@@ -467,6 +469,23 @@ async def test_a_group_that_left_memory_has_its_topology_until_it_is_deleted() -
         assert await delete(client) == 0
         assert [row[0] for row in await listed(client)] == ["h"]
         assert (await beat(client, another)).member_epoch == 2
+
+
+async def test_a_share_group_that_takes_the_name_of_one_that_left_memory_is_one() -> None:
+    disk = GatedStorage()
+    async with broker_on(disk, groups_max=1, **KEPT) as (broker, (client,)):
+        await client.create("t")
+        assert (await beat(client, joining("m"))).error_code == 0
+        assert (await beat(client, beating("m", -1))).error_code == 0
+        assert (await beat(client, joining("m", group_id="h"))).error_code == 0
+        groups = broker.core.groups
+        groups.reconfigure(replace(groups.config, groups_max=2))
+        disk.sync_error = OSError(errno.ENOSPC, "full")  # what is written down of it stays
+        assert (await share_beat(client, sharing())).error_code == 0
+        rows = {row[0]: row[1:] for row in await listed(client)}
+        assert rows["g"] == ("share", "Stable", "share")
+        assert (await described(client)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        disk.sync_error = None
 
 
 async def test_a_topology_that_nothing_can_serve_stands_until_its_group_is_deleted() -> None:
