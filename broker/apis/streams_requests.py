@@ -187,17 +187,11 @@ def _check_size(topology: StreamsGroupHeartbeatRequestTopology) -> None:
 
 
 def _names_count(one: StreamsGroupHeartbeatRequestSubtopology) -> int:
-    topics = (
-        one.source_topics,
-        one.repartition_sink_topics,
-        one.repartition_source_topics,
-        one.state_changelog_topics,
-    )
-    together = (
-        len(some.source_topics) + len(some.repartition_source_topics)
-        for some in one.copartition_groups
-    )
-    return sum(map(len, topics)) + sum(together)
+    count = len(one.source_topics) + len(one.repartition_sink_topics)
+    count += len(one.repartition_source_topics) + len(one.state_changelog_topics)
+    for some in one.copartition_groups:
+        count += len(some.source_topics) + len(some.repartition_source_topics)
+    return count
 
 
 def _topology(topology: StreamsGroupHeartbeatRequestTopology) -> Topology:
