@@ -28,9 +28,9 @@ from ..call import Call
 from ..core import Core
 from ..groups.consumer_group import JOIN
 from ..groups.group_keys import STREAMS_HEARTBEAT
-from ..groups.streams_endpoints import TopicPartitions, partitions_by_endpoint
+from ..groups.streams_endpoints import partitions_by_endpoint
 from ..groups.streams_group import StreamsGroup, StreamsTold
-from ..groups.streams_members import by_subtopology
+from ..groups.streams_members import TopicPartitions, by_subtopology
 from ..groups.streams_topics import Status
 from ..groups.task_assignor import Task
 from ..refused import Refused

@@ -5,10 +5,12 @@
 | 42 INVALID_REQUEST | a request that contradicts itself |
 | 42 | what is in the protocol, and Kafka's broker 4.3 takes from nobody: static members, |
 | | warm-up tasks, offsets of tasks, expressions for source topics |
-| 130 STREAMS_INVALID_TOPOLOGY | topics with names that none can have or that are Kafka's own |
+| 130 STREAMS_INVALID_TOPOLOGY | topics with names that none can have or that are Kafka's own; |
+| | more than a topology can be: counted before anything is looked at |
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Final
 
 from segbroker.protocol.errors import ErrorCode
@@ -26,7 +28,15 @@ from ..call import Call
 from ..configuration.logs import NAME_TOLD_MAX
 from ..groups.consumer_group import JOIN, LEAVE, LEAVE_FOR_A_WHILE
 from ..groups.streams_members import Endpoint, StreamsBeat
-from ..groups.streams_topology import TOPICS_MAX, InternalTopic, Subtopology, Topology, invalid
+from ..groups.streams_topology import (
+    SIZE_MAX,
+    SUBTOPOLOGIES_MAX,
+    TOPICS_MAX,
+    InternalTopic,
+    Subtopology,
+    Topology,
+    invalid,
+)
 from ..groups.task_assignor import Task, Tasks
 from ..refused import Refused
 
@@ -35,11 +45,15 @@ TAGS_MAX: Final = 100
 _SIZE_MAX: Final = 255
 """Characters of an id, a host or a tag."""
 _NAMES_TOLD: Final = 10
+_NAME_SIZE_MIN: Final = 2
+"""Bytes of a name as it is written down."""
 _OF_KAFKA: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 def checked(request: StreamsGroupHeartbeatRequest) -> None:
     """Raise Refused for a request that contradicts itself, or asks for what there is not."""
+    if request.topology is not None:
+        _check_size(request.topology)
     problem = _unsupported(request) or _contradiction(request) or _excess(request)
     if problem is not None:
         raise Refused(ErrorCode.INVALID_REQUEST, problem)
@@ -98,6 +112,8 @@ def _why_not_join(request: StreamsGroupHeartbeatRequest) -> str | None:
 
 def _excess(request: StreamsGroupHeartbeatRequest) -> str | None:
     """Why what a member says of itself is too much to be kept."""
+    if len(request.client_tags or ()) > TAGS_MAX:
+        return f"more than {TAGS_MAX} tags"
     told = [request.member_id, request.rack_id or "", request.process_id or ""]
     if request.user_endpoint is not None:
         told.append(request.user_endpoint.host)
@@ -105,10 +121,11 @@ def _excess(request: StreamsGroupHeartbeatRequest) -> str | None:
         told += (tag.key, tag.value)
     if any(len(one) > _SIZE_MAX for one in told):
         return f"an id, a host or a tag has more than {_SIZE_MAX} characters"
-    if len(request.client_tags or ()) > TAGS_MAX:
-        return f"more than {TAGS_MAX} tags"
-    owned = (*(request.active_tasks or ()), *(request.standby_tasks or ()))
-    if sum(len(one.partitions) for one in owned) > TASKS_TOLD_MAX:
+    owned = request.active_tasks or (), request.standby_tasks or ()
+    count = sum(map(len, owned))
+    if count <= TASKS_TOLD_MAX:
+        count = sum(len(one.partitions) for one in chain(*owned))
+    if count > TASKS_TOLD_MAX:
         return f"more than {TASKS_TOLD_MAX} tasks"
     return None
 
@@ -153,6 +170,28 @@ def topics_named(topology: StreamsGroupHeartbeatRequestTopology) -> list[str]:
         for topic in (*one.repartition_source_topics, *one.state_changelog_topics):
             names[topic.name] = None
     return list(names)
+
+
+def _check_size(topology: StreamsGroupHeartbeatRequestTopology) -> None:
+    """Raise Refused for one that is too large to be looked at here: a request may say a million
+    names, or one name a million times, and the loop would stand still meanwhile.
+    """
+    if (count := len(topology.subtopologies)) > SUBTOPOLOGIES_MAX:
+        raise invalid(f"{count} subtopologies, limit {SUBTOPOLOGIES_MAX}")
+    count = sum(len(one.copartition_groups) for one in topology.subtopologies)
+    if count > TOPICS_MAX:
+        raise invalid(f"{count} copartition groups, limit {TOPICS_MAX}")
+    count = sum(map(_names_count, topology.subtopologies))
+    if (size := count * _NAME_SIZE_MIN) > SIZE_MAX:
+        raise invalid(f"a topology of more than {size} bytes, limit {SIZE_MAX}")
+
+
+def _names_count(one: StreamsGroupHeartbeatRequestSubtopology) -> int:
+    count = len(one.source_topics) + len(one.repartition_sink_topics)
+    count += len(one.repartition_source_topics) + len(one.state_changelog_topics)
+    for some in one.copartition_groups:
+        count += len(some.source_topics) + len(some.repartition_source_topics)
+    return count
 
 
 def _topology(topology: StreamsGroupHeartbeatRequestTopology) -> Topology:

@@ -117,9 +117,7 @@ class Start:
 
     def _streams_began(self, group_id: str, kept: KeptStreamsGroup) -> StreamsGroup:
         group = self.made_streams(group_id)
-        group.epoch, group.assignment_epoch = kept.epoch, kept.assignment_epoch
-        if kept.topology is not None:
-            group.work.topology = Topology.of_row(kept.topology)
+        group.count_on(kept)
         return group
 
     def _is_full(self, found: Found) -> bool:

@@ -100,14 +100,14 @@ class GroupUpkeep(GroupOffsets):
         return any(one.has_members(group_id) for one in kept)
 
     def names(self) -> list[str]:
-        """Every group: with members, or with offsets."""
-        return sorted({*self._groups, *self._manager.committed})
+        """Every group: with members, or with offsets, or a streams group with its topology."""
+        return sorted({*self._groups, *self._manager.committed, *self._streams.names()})
 
     def exists(self, group_id: str) -> bool:
         """Whether there is such a group."""
         self.check_open()
-        group = self._groups.get(group_id)
-        return group is not None or group_id in self._manager.committed
+        is_known = group_id in self._groups or group_id in self._manager.committed
+        return is_known or self._streams.number(group_id) > 0
 
     def protocol_type(self, group_id: str) -> str:
         """What its members are or were, "consumer" for the most part; empty where nobody ever was
@@ -115,7 +115,7 @@ class GroupUpkeep(GroupOffsets):
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup) or self._consumers.number(group_id):
             return PROTOCOL_TYPE
-        if isinstance(group, StreamsGroup):
+        if isinstance(group, StreamsGroup) or (group is None and self._streams.number(group_id)):
             return STREAMS
         now = "" if group is None else group.protocol_type
         return now or self._kept.protocol_type(group_id)

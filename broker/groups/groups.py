@@ -15,8 +15,8 @@ Limits: `groups_max` groups with members, `group_size_max` members each.  Offset
 `offsets_retention_minutes` (offset_expiry.py), those of a group without members not before the
 longest session has passed since the start.  If a start finds more than `groups_max` groups with
 members, the members of the rest are unknown and join again.  If there is no room for a group, those
-without members leave memory, at most once in a second; until somebody joins, or the next start,
-they are reported as classic.
+without members leave memory, at most once in a second.  Until somebody joins, or the next start, a
+streams group is reported as it is written down, every other one as classic.
 """
 
 import errno
@@ -141,10 +141,21 @@ class Groups(GroupUpkeep):
         return group if isinstance(group, ConsumerGroup) else None
 
     def get_streams(self, group_id: str) -> StreamsGroup | None:
-        """The group, if it is a streams group."""
+        """The group, if it is a streams group: one that has left memory as it is written down."""
         self.check_open()
         group = self._groups.get(group_id)
+        if group is None:
+            return self._written_down(group_id)
         return group if isinstance(group, StreamsGroup) else None
+
+    def _written_down(self, group_id: str) -> StreamsGroup | None:
+        """A streams group that is not in memory: nobody is in it."""
+        kept = self._streams.find(group_id)
+        if kept is None or self.share_groups.has(group_id):
+            return None
+        made = self._made_streams(group_id)
+        made.count_on(kept)
+        return made
 
     def get_epochal(self, group_id: str) -> ConsumerGroup | StreamsGroup | None:
         """The group, if its members commit with an epoch: of KIP-848's protocol, or streams."""
@@ -251,6 +262,8 @@ class Groups(GroupUpkeep):
         if is_other or not self.share_groups.gives_way(group_id):
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
         self._check_room(group_id)
+        if group is None and (written := self._written_down(group_id)) is not None:
+            return written
         made = self._made_streams(group_id)
         made.epoch = made.assignment_epoch = self._counted(group_id, group)
         return made

@@ -14,7 +14,7 @@ twice: whoever was told to let go of one still has it, for all that the broker k
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from segbroker.protocol.vendor import pack
 from segbroker.segments.directory.manager import DiskManager
@@ -23,6 +23,7 @@ from segbroker.segments.metadata.streams_groups import (
     STREAMS_GROUP,
     KeptMember,
     epoch_of,
+    group_in,
     groups_in,
     has_members,
 )
@@ -35,8 +36,8 @@ from .streams_group import StreamsGroup
 from .streams_members import Endpoint, Says, StreamsMember
 from .task_assignor import NO_TASKS, Tasks
 
-_TOPOLOGY = "\0topology"
-"""Stands in the sizes for the topology; no member is called so."""
+_TOPOLOGY: Final = ""
+"""Stands in the sizes for the topology; no member is called so: a heartbeat says an id."""
 
 
 class KeptStreams(KeptMembers[StreamsGroup]):
@@ -64,6 +65,10 @@ class KeptStreams(KeptMembers[StreamsGroup]):
     def has_members(self, group_id: str) -> bool:
         """Whether it is written down that somebody is in a group."""
         return has_members(self._manager.section(SECTION), group_id)
+
+    def find(self, group_id: str) -> KeptGroup | None:
+        """What is written down of a group."""
+        return group_in(self._manager.section(SECTION), group_id)
 
     def groups(self) -> Iterator[tuple[str, KeptGroup]]:
         """Every group that is written down."""

@@ -2,40 +2,43 @@
 
 An instance that can be asked says where: its endpoint.  Who is asked about a key learns here which
 endpoint has the partition of that key, as the one that does the task or with a copy.  Members are
-told when the group's endpoint_epoch is another than theirs.
+told when the group's endpoint_epoch is another than theirs: of all endpoints, by each of all
+members, so what one has is made once and told to all.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, TypeAlias
 
 from .consumer_target import Topic
 from .streams_group import StreamsGroup
-from .streams_members import Endpoint, by_subtopology
-from .streams_topology import Subtopology
+from .streams_members import AtEndpoint, Endpoint, StreamsMember, TopicPartitions, by_subtopology
+from .streams_topology import Subtopology, Topology
 from .task_assignor import Task
-
-TopicPartitions: TypeAlias = dict[str, list[int]]
-
-
-class AtEndpoint(NamedTuple):
-    """What an instance has, by topic."""
-
-    endpoint: Endpoint
-    active: TopicPartitions
-    standby: TopicPartitions
 
 
 def partitions_by_endpoint(
     group: StreamsGroup, topics: Mapping[str, Topic]
 ) -> Iterator[AtEndpoint]:
-    """Of each member with an endpoint.  topics: all that there are, by name."""
+    """Of each member with an endpoint.  topics: all that there are, by name; the same object as
+    long as nothing changed."""
     if group.topology is None:
         return
-    by_id = {one.subtopology_id: one for one in group.topology.subtopologies}
     for member in group.members.values():
         if member.said.endpoint is not None:
-            active, standby = (_read(by_id, some, topics) for some in member.assigned)
-            yield AtEndpoint(member.said.endpoint, active, standby)
+            yield _of(member, member.said.endpoint, group.topology, topics)
+
+
+def _of(
+    member: StreamsMember, endpoint: Endpoint, topology: Topology, topics: Mapping[str, Topic]
+) -> AtEndpoint:
+    """Made anew when its tasks or the topics are others."""
+    if member.at_endpoint is not None:
+        tasks, seen, found = member.at_endpoint
+        if tasks is member.assigned and seen is topics and found.endpoint == endpoint:
+            return found
+    active, standby = (_read(topology.by_id, some, topics) for some in member.assigned)
+    found = AtEndpoint(endpoint, active, standby)
+    member.at_endpoint = member.assigned, topics, found
+    return found
 
 
 def _read(

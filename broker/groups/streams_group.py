@@ -14,7 +14,9 @@ The broker assigns (task_assignor.py) and says which internal topics are to be m
     RECONCILING  somebody is not at the target yet (streams_members.py)          STABLE
 
 The first target of a group that was empty is made initial_delay_ms after its first member joined,
-so that threads and instances that start together are dealt with together.  A task is given to a
+so that threads and instances that start together are dealt with together.  Targets of a group that
+is larger than SMALL_MAX are REST_MS apart: each takes the loop for longer, and hundreds of members
+that join one after the other would take it for as many.  A task is given to a
 member only when nobody else has it or is still to let go of it.  Who was told to let go and has not
 done so for its rebalance timeout since is dropped; so is who was not heard of for a session.
 
@@ -41,6 +43,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from segbroker.protocol.errors import ErrorCode
+from segbroker.segments.metadata.streams_groups import KeptStreams
 
 from ..loop.loop_clock import NEVER_MS
 from ..refused import Refused
@@ -61,6 +64,10 @@ FIRST_EPOCH: Final = 2
 """Of a group that somebody joins for the first time, as in Kafka."""
 UNASSIGNED_EPOCH: Final = 1
 """Of a member that waits for the first target."""
+SMALL_MAX: Final = 500
+"""Members, tasks and copies together of a group whose target is always made at once: some ms."""
+REST_MS: Final = 1_000
+"""Between two targets of a larger one: Kafka's streams.assignment.interval.ms, by default."""
 
 
 class StreamsTold(NamedTuple):
@@ -99,6 +106,8 @@ class StreamsGroup:
     """Which of them could not be made, and why; as it is told."""
     _delayed_until_ms: int | None = None
     """When the first target is made; None: it was, or nobody waits for it."""
+    _rests_until_ms: int = 0
+    """Until when no other target is made."""
     _shut_down_by: str | None = None
     _assigned_standbys: int = 0
     """As many as the epoch knows of."""
@@ -130,6 +139,12 @@ class StreamsGroup:
     def is_idle(self) -> bool:
         """Whether nobody is in it."""
         return not self.members
+
+    def count_on(self, kept: KeptStreams) -> None:
+        """Go on without members, with the topology and the epochs that were written down."""
+        self.epoch, self.assignment_epoch = kept.epoch, kept.assignment_epoch
+        if kept.topology is not None:
+            self.work.topology = Topology.of_row(kept.topology)
 
     def restore(
         self,
@@ -278,7 +293,12 @@ class StreamsGroup:
     def _retarget(self, now_ms: int) -> None:
         if self.epoch == self.assignment_epoch or self._is_delayed(now_ms):
             return
+        if now_ms < self._rests_until_ms:
+            return
         before = self.target
+        size = len(self.members) + sum(self.work.tasks.values()) * (1 + self.standbys)
+        if size > SMALL_MAX:
+            self._rests_until_ms = now_ms + REST_MS
         if self.work.is_ready:
             workers = [
                 one.worker(before.get(one.member_id, NO_TASKS)) for one in self.members.values()
@@ -315,8 +335,9 @@ class StreamsGroup:
                 f"topology epoch {self.topology.epoch}."
             )
             found.append(Said(Status.STALE_TOPOLOGY, told))
-        if self.epoch > self.assignment_epoch and self._is_delayed(now_ms):
-            told = "Assignment delayed due to the configured initial rebalance delay."
+        if self.epoch > self.assignment_epoch:
+            what = "initial rebalance delay" if self._is_delayed(now_ms) else "assignment interval"
+            told = f"Assignment delayed due to the configured {what}."
             found.append(Said(Status.ASSIGNMENT_DELAYED, told))
         if self.work.configured.problem is not None:
             found.append(self.work.configured.problem)

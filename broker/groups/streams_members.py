@@ -19,10 +19,11 @@ once, and each task once in a process: what Holders has.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from . import group_news
 from .consumer_members import Reconciled
+from .consumer_target import Topic
 from .group_news import Who
 from .streams_topology import Topology
 from .task_assignor import NO_TASKS, Task, Tasks, Worker
@@ -33,6 +34,17 @@ class Endpoint(NamedTuple):
 
     host: str
     port: int
+
+
+TopicPartitions: TypeAlias = dict[str, list[int]]
+
+
+class AtEndpoint(NamedTuple):
+    """What an instance has, by topic."""
+
+    endpoint: Endpoint
+    active: TopicPartitions
+    standby: TopicPartitions
 
 
 class Says(NamedTuple):
@@ -148,6 +160,8 @@ class StreamsMember:
     heard_ms: int = 0
     revoking_ends_ms: int | None = None
     """Until when it has to let go; None: it has, or was not told to by this broker."""
+    at_endpoint: tuple[Tasks, Mapping[str, Topic], AtEndpoint] | None = None
+    """What its endpoint has, and of which tasks and topics that was made (streams_endpoints.py)."""
 
     @property
     def who(self) -> Who:

@@ -80,6 +80,11 @@ class Topology:
         """The subtopology that reads each topic."""
         return {name: one.subtopology_id for one in self.subtopologies for name in one.read}
 
+    @cached_property
+    def by_id(self) -> dict[str, Subtopology]:
+        """Each subtopology."""
+        return {one.subtopology_id: one for one in self.subtopologies}
+
     def row(self) -> list[Any]:
         """As it is written down."""
         return [self.epoch, [list(one) for one in self.subtopologies]]

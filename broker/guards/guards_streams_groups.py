@@ -9,6 +9,7 @@
 Without streams groups (group_protocols) the handlers say so, to everybody.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from segbroker.protocol.api_keys import ApiKey
@@ -25,6 +26,8 @@ from ..access.authorizer import DESCRIBE, GROUP, READ, TOPIC, Authorizer
 from ..apis.streams_requests import topics_named
 from ..call import Call
 from ..core import Core
+from ..groups.streams_topology import TOPICS_MAX
+from ..peers.peer import Peer
 from .guarding import GROUP_REFUSED, NOT_ASKED, TOPIC_REFUSED, Amend, Guard, take_refused
 
 
@@ -37,10 +40,11 @@ def _heartbeat(
     code = ErrorCode.NONE
     if not authorizer.allows(peer, READ, GROUP, request.group_id):
         code = GROUP_REFUSED
-    elif request.topology is not None and not all(
-        authorizer.allows(peer, DESCRIBE, TOPIC, name) for name in topics_named(request.topology)
-    ):
-        code = TOPIC_REFUSED
+    elif request.topology is not None:
+        names = topics_named(request.topology)
+        # More are refused by the handler, whatever they are.
+        if len(names) <= TOPICS_MAX and not _may_describe(authorizer, peer, names):
+            code = TOPIC_REFUSED
     if not code:
         return None
     return StreamsGroupHeartbeatResponse(error_code=code, error_message=code.description)
@@ -58,8 +62,8 @@ def _describe(
 
     def amend(response: StreamsGroupDescribeResponse) -> None:
         for n, row in enumerate(response.groups):
-            names = _topics_of(core, row.group_id)
-            if not all(authorizer.allows(peer, DESCRIBE, TOPIC, name) for name in names):
+            # By the answer: the group may be another one by now, or none.
+            if not _may_describe(authorizer, peer, _topics_of(row)):
                 response.groups[n] = _not_described(row.group_id, TOPIC_REFUSED)
             elif row.authorized_operations != NOT_ASKED:
                 row.authorized_operations = authorizer.operations(peer, GROUP, row.group_id)
@@ -68,9 +72,19 @@ def _describe(
     return amend
 
 
-def _topics_of(core: Core, group_id: str) -> frozenset[str]:
-    group = core.groups.get_streams(group_id) if core.groups.is_open else None
-    return frozenset() if group is None or group.topology is None else group.topology.topics
+def _may_describe(authorizer: Authorizer, peer: Peer, topics: Iterable[str]) -> bool:
+    return all(authorizer.allows(peer, DESCRIBE, TOPIC, name) for name in topics)
+
+
+def _topics_of(group: StreamsGroupDescribeResponseGroup) -> Iterable[str]:
+    """Those that are told of a group, each once."""
+    names: dict[str, None] = {}
+    topology = group.topology
+    for one in () if topology is None else topology.subtopologies or ():
+        names |= dict.fromkeys((*one.source_topics, *one.repartition_sink_topics))
+        for topic in (*one.repartition_source_topics, *one.state_changelog_topics):
+            names[topic.name] = None
+    return names
 
 
 def _not_described(name: str, code: ErrorCode) -> StreamsGroupDescribeResponseGroup:

@@ -144,8 +144,18 @@ def has_members(content: Content | None, group: str) -> bool:
 def groups_in(content: Content | None) -> Iterator[tuple[str, KeptStreams]]:
     """Every group, and what is known of it."""
     for group, row in (content or {}).items():
-        members = {one: KeptMember.of_row(kept) for one, kept in row["members"].items()}
-        yield group, KeptStreams(row["epoch"], row["assignment_epoch"], row["topology"], members)
+        yield group, _kept(row)
+
+
+def group_in(content: Content | None, group: str) -> KeptStreams | None:
+    """What is known of a group; None: nothing."""
+    row = (content or {}).get(group)
+    return None if row is None else _kept(row)
+
+
+def _kept(row: Mapping[str, Any]) -> KeptStreams:
+    members = {one: KeptMember.of_row(kept) for one, kept in row["members"].items()}
+    return KeptStreams(row["epoch"], row["assignment_epoch"], row["topology"], members)
 
 
 def _given(assigned: Both, revoking: Both) -> list[Task]:

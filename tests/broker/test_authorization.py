@@ -11,7 +11,13 @@ from typing import Any, cast
 import pytest
 import trio
 
+from segbroker.broker.apis.streams_descriptions import streams_group_describe
+from segbroker.broker.call import Call
+from segbroker.broker.core import Core
+from segbroker.broker.groups.streams_topology import TOPICS_MAX
 from segbroker.broker.guards.authorized import GUARDS, OPEN
+from segbroker.broker.recording import recorded
+from segbroker.broker.requests import SLOW_ANSWERS
 from segbroker.broker.server import Broker
 from segbroker.protocol import messages_admin as admin
 from segbroker.protocol import messages_consumer_groups as consumer_groups
@@ -25,6 +31,7 @@ from segbroker.protocol.acls import Operation, PatternType, Permission, Resource
 from segbroker.protocol.api_keys import SERVED, ApiKey, is_served
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.fields import ZERO_UUID
+from segbroker.protocol.schema import Message
 from segbroker.protocol.vendor import VendorKey
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
@@ -658,6 +665,68 @@ async def test_internal_topics_are_made_for_who_may_create_them() -> None:
 
             await until(is_made)
             assert "0" in member.active
+
+
+async def test_who_may_make_no_internal_topic_is_asked_about_those_that_it_is_told(
+    events: Events,
+) -> None:
+    async with guarded(audit_lines_max=1, group_streams_initial_rebalance_delay_ms=0) as broker:
+        await filled(broker)
+        await allow(broker, rule(READ, GROUP, "g"), rule(DESCRIBE, TOPIC, "*"))
+        keeps = subtopology("0", "t", keeps=[internal(f"log-{n:03}") for n in range(500)])
+        async with connect_from(ALICE, broker) as alice:
+            member = StreamsMember(alice, "m")
+            (status,) = statuses(await member.join(keeps))
+            names = ", ".join(f"log-{n:03}" for n in range(10))
+            assert status.status_detail.endswith(
+                f"; Unauthorized to CREATE on topics {names}, ...."
+            )
+            assert broker.core.authorizer is not None
+            broker.core.authorizer.audit.keep_house(trio.current_time() + 61)
+            assert [line["denied"] for line in events.named("access_omitted")] == [10]
+
+
+async def test_a_topology_of_too_many_topics_is_not_asked_about_topic_by_topic(
+    events: Events,
+) -> None:
+    async with guarded() as broker:
+        await allow(broker, rule(READ, GROUP, "g"))
+        wide = subtopology("0", "t", writes=[f"sink-{n}" for n in range(TOPICS_MAX)])
+        async with connect_from(ALICE, broker) as alice:
+            reply = await StreamsMember(alice, "m").join(wide)
+            assert reply.error_code == ErrorCode.STREAMS_INVALID_TOPOLOGY
+    assert not events.named("access_denied")
+
+
+async def test_a_streams_group_that_goes_while_it_is_described_is_told_to_nobody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with guarded() as broker:
+        await filled(broker)
+        await allow(
+            broker,
+            rule(READ, GROUP, "g"),
+            rule(DESCRIBE, TOPIC, "t"),
+            rule(DESCRIBE, GROUP, "g", host=BOB),
+        )
+        async with connect_from(ALICE, broker) as alice:
+            member = StreamsMember(alice, "m")
+            assert (await member.join()).error_code == 0
+            assert await member.leave() == 0
+
+        async def and_goes(core: Core, call: Call[Any]) -> Message:
+            reply = await streams_group_describe(core, call)
+            await recorded(lambda done: core.groups.remove("g", done))
+            return reply
+
+        monkeypatch.setitem(SLOW_ANSWERS, ApiKey.STREAMS_GROUP_DESCRIBE, and_goes)
+        request = streams_groups.StreamsGroupDescribeRequest(
+            group_ids=["g"], include_authorized_operations=False
+        )
+        async with connect_from(BOB, broker) as bob:
+            reply = await bob.ask(request, streams_groups.StreamsGroupDescribeResponse, 0)
+        (row,) = reply.groups
+        assert (row.error_code, row.topology) == (T29, None)
 
 
 async def test_a_streams_group_is_described_to_who_may_describe_its_topics() -> None:

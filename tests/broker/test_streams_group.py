@@ -1,20 +1,23 @@
 """The state machine of one streams group."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 from uuid import UUID
 
 import pytest
 
+from segbroker.broker.groups import streams_group
 from segbroker.broker.groups.consumer_group import JOIN, LEAVE
 from segbroker.broker.groups.group_news import News
 from segbroker.broker.groups.kept_streams import kept_member, restored_member
 from segbroker.broker.groups.streams_endpoints import partitions_by_endpoint
 from segbroker.broker.groups.streams_group import StreamsGroup, StreamsTold
 from segbroker.broker.groups.streams_members import Endpoint, StreamsBeat
-from segbroker.broker.groups.streams_topics import Status
+from segbroker.broker.groups.streams_topics import Said, Status
 from segbroker.broker.groups.streams_topology import InternalTopic, Subtopology, Topology
-from segbroker.broker.groups.task_assignor import NO_TASKS, Task, Tasks
+from segbroker.broker.groups.task_assignor import NO_TASKS, Task, Tasks, Worker, sticky
 from segbroker.broker.loop.loop_clock import NEVER_MS
 from segbroker.broker.refused import Refused
 from segbroker.protocol.errors import ErrorCode
@@ -390,6 +393,59 @@ def test_endpoints_are_told_with_what_their_instances_have() -> None:
     assert list(partitions_by_endpoint(some, TOPICS)) == []
 
 
+def test_what_an_endpoint_has_is_made_once_for_all_who_are_told() -> None:
+    some = group()
+    topics = TOPICS
+    members = [Member(some, name) for name in ("one", "two", "three")]
+    for n, member in enumerate(members):
+        member.join(endpoint=Endpoint("here", n))
+    settle(*members)
+    before = {one.endpoint.port: one for one in partitions_by_endpoint(some, topics)}
+    assert sum(len(one.active["in"]) for one in before.values()) == 4
+    again = list(partitions_by_endpoint(some, topics))
+    assert all(one is before[one.endpoint.port] for one in again)
+    some.heartbeat(0, StreamsBeat("three", LEAVE), topics)
+    settle(*members[:2])
+    after = {one.endpoint.port: one for one in partitions_by_endpoint(some, topics)}
+    assert sum(len(one.active["in"]) for one in after.values()) == 4
+    assert any(one is not before[port] for port, one in after.items())
+    others = {**topics, "else": Topic(UUID(int=9), 1)}
+    assert list(partitions_by_endpoint(some, others)) == list(after.values())
+
+
+def test_targets_of_a_large_group_are_a_second_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def counted(workers: Sequence[Worker], *more: Any) -> dict[str, Tasks]:  # noqa: ANN401
+        made.append(len(workers))
+        return sticky(workers, *more)
+
+    monkeypatch.setattr(streams_group, "sticky", counted)
+    many = topics_of(**{"in": 1_000, "log": 1_000})
+    some = group(size_max=1_000)
+    members = [Member(some, f"member-{n}", topics=many) for n in range(501)]
+    first = members[0].join()
+    assert first.tasks is not None
+    assert len(first.tasks.active) == 1_000
+    for one in members[1:]:
+        told = one.join(now_ms=999)
+        assert (told.epoch, told.tasks) == (2, NO_TASKS)
+        assert told.statuses == (
+            Said(
+                Status.ASSIGNMENT_DELAYED,
+                "Assignment delayed due to the configured assignment interval.",
+            ),
+        )
+    assert made == [1]
+    assert some.state == "Assigning"
+    for now_ms in (1_000, 1_001, 1_002):
+        for one in members:
+            assert one.beat(now_ms).statuses == ()
+    assert made == [1, 501]
+    assert some.state == "Stable"
+    assert {len(one.owned.active) for one in members} == {1, 2}
+
+
 def test_joins_and_rebalances_are_told() -> None:
     heard: list[News] = []
     some = group()
@@ -511,6 +567,7 @@ class Model:
             one.some = self.some
 
     def all_settle(self, _: str) -> None:
+        self.now_ms += streams_group.REST_MS
         for _round in range(8):
             for name in list(self.members):
                 self.does_as_told(name)
@@ -539,8 +596,12 @@ class Model:
         assert self.some.due_ms <= min(ends, default=NEVER_MS)
 
 
+@pytest.mark.parametrize("small_max", [streams_group.SMALL_MAX, 0])
 @pytest.mark.parametrize("seed", range(30))
-def test_whatever_happens_a_task_is_done_once_and_all_are_done_in_the_end(seed: int) -> None:
+def test_whatever_happens_a_task_is_done_once_and_all_are_done_in_the_end(
+    seed: int, small_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams_group, "SMALL_MAX", small_max)
     model = Model(seed)
     for _ in range(300):
         model.step()

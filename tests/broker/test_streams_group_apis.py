@@ -1,5 +1,8 @@
 """Streams groups on the wire: who is in them, their topics, and that a name is of one kind."""
 
+import errno
+from dataclasses import replace
+
 import pytest
 from trio.testing import wait_all_tasks_blocked
 
@@ -24,6 +27,7 @@ from segbroker.protocol.messages_streams_groups import (
     StreamsGroupTopicInfo,
 )
 
+from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient
 from ..support.wire_streams import (
     StreamsMember,
@@ -433,3 +437,68 @@ async def test_deleting_many_names_keeps_to_what_was_asked() -> None:
         reply = await client.ask(request, DeleteGroupsResponse, 2)
         assert [one.error_code for one in reply.results] == [0, ErrorCode.GROUP_ID_NOT_FOUND]
         assert [name for name, *_ in await listed(client)] == ["h"]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_a_group_that_left_memory_is_what_it_was(commits: bool) -> None:
+    async with broker_on(None, groups_max=1, **KEPT) as (_, (client,)):
+        await client.create("t")
+        reply = await beat(client, joining("m"))
+        if commits:
+            assert await commit(client, "m", reply.member_epoch) == 0
+        assert (await beat(client, beating("m", -1))).error_code == 0
+        before = await described(client)
+        other = await beat(client, joining("m", group_id="h"))
+        assert other.error_code == 0, "there is room where nobody is in the first"
+        rows = {row[0]: row[1:] for row in await listed(client)}
+        assert rows["g"] == ("streams", "Empty", "streams")
+        assert await described(client) == before
+        assert (await beat(client, beating("m", 2))).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_a_group_that_left_memory_has_its_topology_until_it_is_deleted() -> None:
+    async with broker_on(None, groups_max=1, **KEPT) as (broker, (client,)):
+        await client.create("t")
+        assert (await beat(client, joining("m"))).error_code == 0
+        assert (await beat(client, beating("m", -1))).error_code == 0
+        assert (await beat(client, joining("m", group_id="h"))).error_code == 0
+        groups = broker.core.groups
+        groups.reconfigure(replace(groups.config, groups_max=2))
+        another = joining("m", subtopology("0", "t", writes=["s"]))
+        assert (await beat(client, another)).error_code == ErrorCode.INVALID_REQUEST
+        assert await delete(client) == 0
+        assert [row[0] for row in await listed(client)] == ["h"]
+        assert (await beat(client, another)).member_epoch == 2
+
+
+async def test_a_share_group_that_takes_the_name_of_one_that_left_memory_is_one() -> None:
+    disk = GatedStorage()
+    async with broker_on(disk, groups_max=1, **KEPT) as (broker, (client,)):
+        await client.create("t")
+        assert (await beat(client, joining("m"))).error_code == 0
+        assert (await beat(client, beating("m", -1))).error_code == 0
+        assert (await beat(client, joining("m", group_id="h"))).error_code == 0
+        groups = broker.core.groups
+        groups.reconfigure(replace(groups.config, groups_max=2))
+        disk.sync_error = OSError(errno.ENOSPC, "full")  # what is written down of it stays
+        assert (await share_beat(client, sharing())).error_code == 0
+        rows = {row[0]: row[1:] for row in await listed(client)}
+        assert rows["g"] == ("share", "Stable", "share")
+        assert (await described(client)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        disk.sync_error = None
+
+
+async def test_a_topology_that_nothing_can_serve_stands_until_its_group_is_deleted() -> None:
+    async with broker_on(None, **AT_ONCE) as (_, (client,)):
+        loop = subtopology("0", "t", reads=[internal("again")])  # which nobody writes to
+        reply = await beat(client, joining("m", loop))
+        assert [one.status_code for one in statuses(reply)] == [1], "t is missing"
+        await client.create("t")
+        invalid = ErrorCode.STREAMS_INVALID_TOPOLOGY
+        assert (await beat(client, beating("m", reply.member_epoch))).error_code == invalid
+        assert (await beat(client, joining("m"))).error_code == ErrorCode.INVALID_REQUEST
+        assert await delete(client) == ErrorCode.NON_EMPTY_GROUP
+        assert (await beat(client, beating("m", -1))).error_code == 0
+        assert (await beat(client, joining("m"))).error_code == ErrorCode.INVALID_REQUEST
+        assert await delete(client) == 0
+        assert owned((await beat(client, joining("m"))).active_tasks) == {"0": [0]}

@@ -2,6 +2,8 @@
 
 import errno
 from collections.abc import Callable
+from pathlib import Path
+from typing import Final
 
 import pytest
 import trio
@@ -12,6 +14,7 @@ from segbroker.broker.groups import kept_sizes
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.metadata.control import decode_event
 from segbroker.segments.metadata.streams_groups import SECTION, STREAMS_GROUP, groups_in
 
 from ..support.gated_storage import GatedStorage
@@ -22,6 +25,8 @@ from ..support.wire_streams import (
     counting,
     described,
     joining,
+    owned,
+    rows_of,
     settled,
     subtopology,
 )
@@ -33,6 +38,7 @@ from .test_consumer_groups import joining as consumer_joining
 from .test_group_restarts import broker_on, cut_off, killed
 from .test_share_group_apis import delete, listed
 
+GOLDEN: Final = Path(__file__).parents[1] / "golden"
 AT_ONCE = {"group_streams_initial_rebalance_delay_ms": 0, "group_kept_empty_ms": 60_000}
 
 
@@ -281,6 +287,25 @@ async def test_topologies_of_groups_that_were_left_have_a_limit_together(
         assert last.topology is not None
 
 
+@pytest.mark.parametrize("size_max", [100, 500])
+async def test_no_name_of_a_member_stands_for_the_topology(
+    size_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = MemoryStorage()
+    wide = subtopology("0", "t", writes=["s" * 200, "r" * 200])
+    async with broker_on(disk, **AT_ONCE) as (_, (client,)):
+        await client.create("t")
+        assert (await beat(client, joining("\0topology", wide))).error_code == 0
+        monkeypatch.setattr(kept_sizes, "ALL_SIZES_MAX", size_max)
+        assert (await beat(client, beating("\0topology", -1))).error_code == 0
+        assert (await described(client)).group_state == "Empty"
+        image = disk.after_kill()
+    async with broker_on(image, **AT_ONCE) as (_, (client,)):
+        row = await described(client)
+        assert (row.group_state, row.members) == ("Empty", [])
+        assert row.topology is None, "there was no room for it"
+
+
 async def test_a_group_whose_events_were_lost_begins_without_its_members(events: Events) -> None:
     disk = MemoryStorage()
     async with broker_on(disk, **AT_ONCE) as (broker, (client,)):
@@ -313,6 +338,31 @@ async def test_a_group_whose_events_were_lost_begins_without_its_members(events:
         assert (await one.beat()).error_code == 0
         assert (one.epoch, one.active) == (epoch, {"0": [0]})
         assert [row.member_id for row in (await described(client)).members] == ["one"]
+
+
+async def test_a_group_as_the_first_version_wrote_it_goes_on() -> None:
+    disk = MemoryStorage()
+    async with broker_on(disk, **AT_ONCE) as (broker, (client,)):
+        for topic in ("lines", "more-lines", "by-word", "counts-changelog"):
+            await client.create(topic, partitions=4)
+        golden = bytes.fromhex((GOLDEN / "streams-group-1.hex").read_text())
+        broker.core.topics.manager.record_now(STREAMS_GROUP, **decode_event(golden).fields)
+        image = disk.after_kill()
+    copies = {"group_streams_num_standby_replicas": 1}
+    async with broker_on(image, 2, **AT_ONCE, **copies) as (broker, (first, second)):
+        group = broker.core.groups.get_streams("count")
+        assert group is not None
+        assert (group.epoch, group.state) == (3, "Reconciling")
+        where = group.members["one"].said.endpoint
+        assert where == ("one.example", 8080)
+        has = rows_of({"0": [0, 1], "1": [0, 1]})
+        beating_one = beating("one", 2, group_id="count", active_tasks=has)
+        beating_one.standby_tasks = beating_one.warmup_tasks = []
+        reply = await beat(first, beating_one)  # it has let go, and has another address
+        assert (reply.error_code, reply.member_epoch) == (0, 4)
+        assert owned(reply.standby_tasks) == {"1": [2, 3]}
+        reply = await beat(second, beating("two", 3, group_id="count"))
+        assert owned(reply.active_tasks) == {"0": [2, 3], "1": [2, 3]}
 
 
 async def test_a_group_with_members_goes_on_before_groups_without() -> None:

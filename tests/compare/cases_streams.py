@@ -229,6 +229,34 @@ async def topics_that_are_missing_or_do_not_fit(stage: Stage) -> None:
 
 
 @case(ApiKey.STREAMS_GROUP_HEARTBEAT)
+async def a_topology_that_turns_out_to_be_served_by_no_topics(stage: Stage) -> None:
+    await at_once(stage)
+    never_written = reading(f"{stage.name}-t", repartition_source_topics=[internal("again")])
+    answer = await stage.ask(
+        "before its source topic", ApiKey.STREAMS_GROUP_HEARTBEAT, **beat(stage, never_written)
+    )
+    topic = await stage.topic("-t")
+    lives = {"group_id": stage.name, "member_id": MEMBER, "member_epoch": answer.member_epoch}
+    await stage.ask("with it", ApiKey.STREAMS_GROUP_HEARTBEAT, **lives)
+    another = beat(stage, reading(topic))
+    await stage.ask("another topology", ApiKey.STREAMS_GROUP_HEARTBEAT, **another)
+    await left(stage)
+    await stage.ask("when nobody is left", ApiKey.STREAMS_GROUP_HEARTBEAT, **another)
+    await stage.quietly(ApiKey.DELETE_GROUPS, 2, groups_names=[stage.name])
+    await stage.ask("when it was deleted", ApiKey.STREAMS_GROUP_HEARTBEAT, **another)
+
+
+@case(ApiKey.STREAMS_GROUP_HEARTBEAT)
+async def a_second_passes_between_two_targets_of_a_large_group(stage: Stage) -> None:
+    topic = await stage.topic("-t", 600)
+    await at_once(stage)
+    first = beat(stage, reading(topic))
+    await stage.quietly(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, **first)
+    second = beat(stage, reading(topic), member_id=OTHER, process_id="other")
+    await stage.ask("at once", ApiKey.STREAMS_GROUP_HEARTBEAT, **second)
+
+
+@case(ApiKey.STREAMS_GROUP_HEARTBEAT)
 async def an_application_is_shut_down(stage: Stage) -> None:
     topic = await stage.topic("-t", 2)
     told = await stable(stage, reading(topic))

@@ -16,6 +16,7 @@ from segbroker.segments.log.producers import KnownBatch, decode_producers
 from segbroker.segments.metadata.committed import offsets_of
 from segbroker.segments.metadata.control import apply_all, decode_event
 from segbroker.segments.metadata.metadata import SETTLED, Ceiling, decode_metadata
+from segbroker.segments.metadata.streams_groups import KeptMember, groups_in
 from segbroker.segments.wal.frames import (
     FRAMES_BEGIN,
     Frame,
@@ -146,6 +147,70 @@ def test_where_share_groups_stand() -> None:
         }
     }
     assert decode_metadata(after.encode(), "golden").sections == after.sections
+
+
+def test_a_streams_group_its_topology_and_its_members() -> None:
+    names = ("streams-group-1", "streams-group-step-1", "streams-group-forgotten-1")
+    events = [decode_event(golden(name)) for name in names]
+    assert [event.encode() for event in events] == [golden(name) for name in names]
+    began, stepped, forgotten = events
+    state = replace(decode_metadata(golden("metadata-2"), "golden"), sections={}, seq=6)
+    state = apply_all(state, [began])
+    ((group, kept),) = groups_in(state.sections["streams_groups"])
+    assert (group, kept.epoch, kept.assignment_epoch, kept.is_sound) == ("count", 3, 3, True)
+    again = ["by-word", 4, 1, [["segment.bytes", "4096"]]]
+    log = ["counts-changelog", 0, 0, [["cleanup.policy", "compact"]]]
+    read = ["lines", "more-lines"]
+    assert kept.topology == [
+        1,
+        [["0", read, ["by-word"], [], [], [read]], ["1", [], [], [again], [log], []]],
+    ]
+
+    def tasks(*names: str) -> frozenset[tuple[str, int]]:
+        return frozenset((name[0], int(name[2:])) for name in names)
+
+    halves = tasks("0 0", "0 1", "1 0", "1 1"), tasks("0 2", "0 3", "1 2", "1 3")
+    none = tasks()
+    says = ["app-1", "10.0.0.7", "r1", 10_000, 1, "p1", ["one.example", 8080], [["zone", "a"]]]
+    assert dict(kept.members) == {
+        "one": KeptMember(
+            says,
+            2,
+            0,
+            "revoking",
+            (halves[0], none),
+            (halves[1], none),
+            (halves[0], tasks("1 2", "1 3")),
+            dict.fromkeys(halves[0] | halves[1], 2),
+        ),
+        "two": KeptMember(
+            ["app-2", "10.0.0.8", None, 10_000, 1, "p2", None, []],
+            3,
+            0,
+            "waiting",
+            (none, tasks("1 0", "1 1")),
+            (none, none),
+            (halves[1], tasks("1 0", "1 1")),
+            {},
+        ),
+    }
+    state = apply_all(state, [stepped])
+    ((_, after),) = groups_in(state.sections["streams_groups"])
+    assert (after.epoch, after.assignment_epoch, after.topology) == (4, 4, kept.topology)
+    assert dict(after.members) == {
+        "one": KeptMember(
+            says,
+            3,
+            2,
+            "revoking",
+            (halves[0], none),
+            (none, tasks("1 2", "1 3")),
+            (halves[0] | halves[1], none),
+            dict.fromkeys(halves[0], 2),
+        )
+    }
+    assert decode_metadata(state.encode(), "golden").sections == state.sections
+    assert not apply_all(state, [forgotten]).sections.get("streams_groups")
 
 
 def test_a_wal_file_of_version_1() -> None:

@@ -111,15 +111,18 @@ class ConsumerMember:
 
     async def _leave(self) -> None:
         """Say goodbye; who cannot is dropped when its session ends."""
-        request = ConsumerGroupHeartbeatRequest(
-            group_id=self._group.name, member_id=self._name, member_epoch=-1
-        )
         try:
             async with connected(self._network, self._name) as client:
                 await self._commit(client, self._positions)
-                await client.ask(request, ConsumerGroupHeartbeatResponse, 1)
+                await self._ask_to_leave(client)
         except (OSError, Closed, trio.TooSlowError) as exc:
             self._world.trace("member_not_gone", self._name, type(exc).__name__)
+
+    async def _ask_to_leave(self, client: WireClient) -> None:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self._group.name, member_id=self._name, member_epoch=-1
+        )
+        await client.ask(request, ConsumerGroupHeartbeatResponse, 1)
 
     async def _serve(self, client: WireClient, until: Callable[[], bool]) -> None:
         """On one connection."""

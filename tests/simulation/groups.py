@@ -1,6 +1,7 @@
 """Members of consumer groups: they join, read, commit, leave in order, or die without a word.
 
-A member of a classic group is the real client, one of a KIP-848 group is in consumer_members.py.
+A member of a classic group is the real client; one of a KIP-848 group is in consumer_members.py,
+one of a streams group in streams_members.py.
 One that dies says no goodbye, so that its session has to end before somebody else has its
 partitions; where sessions are long, members are static, and the next life takes the place of the
 last.  What the broker tells and takes is judged on the wire (ledger.py); here each stretch of
@@ -24,6 +25,7 @@ from .ledger import Ledger
 from .lives import live_again
 from .network import Network
 from .plan import Group, Plan
+from .streams_members import StreamsMember
 from .world import World
 
 
@@ -45,24 +47,29 @@ class Groups:
         async with trio.open_nursery() as nursery:
             for group in self.plan.groups:
                 for number in range(group.members):
-                    nursery.start_soon(self._member, group, f"{group.name}{number}", until)
+                    nursery.start_soon(self._member, group, number, until)
 
-    async def _member(self, group: Group, name: str, until: Callable[[], bool]) -> None:
+    async def _member(self, group: Group, number: int, until: Callable[[], bool]) -> None:
+        name = f"{group.name}{number}"
+
         async def live(life: int, scope: trio.CancelScope, dies: bool) -> None:
-            await self._life(group, name, life).run(until, scope, dies=dies)
+            await self._life(group, name, number, life).run(until, scope, dies=dies)
 
         duration_s, count = self.plan.duration_s, group.lives
         await live_again(
             self.world, self.random, duration_s, name, count, until, live, word="member"
         )
 
-    def _life(self, group: Group, who: str, life: int) -> "_Life | ConsumerMember":
+    def _life(
+        self, group: Group, who: str, number: int, life: int
+    ) -> "_Life | ConsumerMember | StreamsMember":
         name = f"{who}.{life}"
         if group.protocol == "classic":
             return _Life(self, group, name, who if group.is_static else None)
-        return ConsumerMember(
-            self.world, self.network, self.history, self.ledger, self.random, group, name
-        )
+        parts = (self.world, self.network, self.history, self.ledger, self.random, group, name)
+        if group.protocol == "streams":
+            return StreamsMember(*parts, number)
+        return ConsumerMember(*parts)
 
     def behind(self, end_of: Callable[[str, int], int | None]) -> Iterator[str]:
         """Where a group does not stand at the end; `end_of` tells that of a partition."""

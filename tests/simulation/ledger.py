@@ -7,17 +7,19 @@
 | no way back | a commit is taken, or a position told, below what stood when it came | I16 |
 | a place is kept | a static member is fenced that was told last that the place is its own | |
 | ... of KIP-848 | who is within its times, at the epoch it was told, is told that it is none | |
+| one copy | a member of a streams group is given a task that its process has already | |
 
-Of KIP-848 groups a generation says nothing: who was given a partition has it until it says that it
-reads it no more, leaves, is refused, or is silent for too long (holders.py).
+Of KIP-848 and streams groups a generation says nothing: who was given a partition, or a task, has
+it until it says that it has it no more, leaves, is refused, or is silent for too long (holders.py).
 
-Members of both protocols outlive every end of the broker: whoever was told something has been told
-of what was durable.  A request is judged by what had been answered when its last byte came.  Nobody
-seeks in a run.
+Members of all of these protocols outlive every end of the broker: whoever was told something has
+been told of what was durable.  A request is judged by what had been answered when its last byte
+came.  Nobody seeks in a run.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from segbroker.protocol.consumer_protocol import assigned_partitions
@@ -25,7 +27,9 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import decode_request, decode_response, parse_request_header
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartition,
     ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatResponseTopicPartition,
 )
 from segbroker.protocol.messages_groups import (
     HeartbeatRequest,
@@ -39,14 +43,27 @@ from segbroker.protocol.messages_groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from segbroker.protocol.messages_streams_groups import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    StreamsGroupTaskIds,
+)
 from segbroker.protocol.schema import Message
 
 from .holders import Holders, Place
 from .world import World
 
-# OffsetCommit, OffsetFetch, JoinGroup, Heartbeat, SyncGroup, ConsumerGroupHeartbeat.
-KEYS: Final = frozenset({8, 9, 11, 12, 14, 68})
+# OffsetCommit, OffsetFetch, JoinGroup, Heartbeat, SyncGroup, ConsumerGroupHeartbeat,
+# StreamsGroupHeartbeat.
+KEYS: Final = frozenset({8, 9, 11, 12, 14, 68, 88})
+SUBTOPOLOGY: Final = "0"
+"""The one of each streams group: its task n reads partition n of the topic of the group."""
 OUT: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH})
+
+_Heartbeat: TypeAlias = ConsumerGroupHeartbeatRequest | StreamsGroupHeartbeatRequest
+_TopicPartitions: TypeAlias = (
+    ConsumerGroupHeartbeatRequestTopicPartition | ConsumerGroupHeartbeatResponseTopicPartition
+)
 
 
 @dataclass(slots=True)
@@ -71,17 +88,24 @@ class Ledger:
     names: dict[UUID, str] = field(default_factory=dict)
     """Of the topics of KIP-848 groups."""
     holders: Holders = field(default_factory=Holders)
+    sources: dict[str, str] = field(default_factory=dict)
+    """The topic of each streams group."""
+    tasks: Holders = field(default_factory=Holders)
+    """As `holders`, of streams groups: what is done in a topic, and what is in a process."""
     stands: dict[Place, int] = field(default_factory=dict)
     owners: dict[Place, str] = field(default_factory=dict)
     _given: dict[tuple[int, Place], str] = field(default_factory=dict)
     _seats: dict[tuple[str, str], str] = field(default_factory=dict)
     """Of static members, by group and instance: who was told last that the place is its own, as
     long as nobody asks for it."""
+    _processes: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Of members of streams groups, by group and member id."""
 
     def restarted(self) -> None:
         """The broker has been started anew."""
         self.incarnation += 1
         self.holders.restarted(self.world.now())
+        self.tasks.restarted(self.world.now())
 
     def asked(self, frame: bytes) -> Asked:
         """A request has come."""
@@ -90,6 +114,8 @@ class Ledger:
         came_s = self.world.now()
         if isinstance(message, ConsumerGroupHeartbeatRequest):
             self._says(message, came_s)
+        if isinstance(message, StreamsGroupHeartbeatRequest):
+            self._says_tasks(message, came_s)
         if isinstance(message, JoinGroupRequest) and message.group_instance_id is not None:
             self._seats.pop((message.group_id, message.group_instance_id), None)
         return Asked(
@@ -121,7 +147,15 @@ class Ledger:
                 ConsumerGroupHeartbeatRequest() as request,
                 ConsumerGroupHeartbeatResponse() as response,
             ):
-                self._beaten(asked, request, response)
+                told = response.assignment
+                places = None if told is None else self._read(request, told.topic_partitions)
+                self._beaten(asked, request, response, self.holders, places)
+            case (
+                StreamsGroupHeartbeatRequest() as request,
+                StreamsGroupHeartbeatResponse() as response,
+            ):
+                places = self._tasks(request, response.active_tasks, response.standby_tasks)
+                self._beaten(asked, request, response, self.tasks, places)
             case OffsetFetchRequest(), OffsetFetchResponse() as response:
                 self._told(asked, response)
 
@@ -150,48 +184,78 @@ class Ledger:
             self.world.trace("given", *place, request.member_id)
 
     def _says(self, request: ConsumerGroupHeartbeatRequest, came_s: float) -> None:
-        member = (request.group_id, request.member_id)
-        if request.member_epoch < 0:
-            self.holders.gone(member, came_s)
-            return
         reads = None
         if request.topic_partitions is not None:
-            reads = {
-                (request.group_id, self.names[topic.topic_id], number)
-                for topic in request.topic_partitions
-                for number in topic.partitions
-            }
+            reads = self._read(request, request.topic_partitions)
+        self._has(self.holders, request, reads, came_s)
+
+    def _says_tasks(self, request: StreamsGroupHeartbeatRequest, came_s: float) -> None:
+        if request.process_id is not None:
+            self._processes[request.group_id, request.member_id] = request.process_id
+        has = self._tasks(request, request.active_tasks, request.standby_tasks)
+        self._has(self.tasks, request, has, came_s)
+
+    def _has(
+        self, holders: Holders, request: _Heartbeat, has: set[Place] | None, came_s: float
+    ) -> None:
+        member = (request.group_id, request.member_id)
+        if request.member_epoch < 0:
+            holders.gone(member, came_s)
+            return
         timeout_ms = request.rebalance_timeout_ms
-        rebalance_s = None if timeout_ms < 0 else timeout_ms / 1000
-        self.holders.says(member, reads, rebalance_s, came_s)
+        holders.says(member, has, None if timeout_ms < 0 else timeout_ms / 1000, came_s)
+
+    def _read(
+        self, request: ConsumerGroupHeartbeatRequest, topics: Iterable[_TopicPartitions]
+    ) -> set[Place]:
+        """Partitions, by topic id."""
+        return {
+            (request.group_id, self.names[topic.topic_id], number)
+            for topic in topics
+            for number in topic.partitions
+        }
+
+    def _tasks(
+        self,
+        request: StreamsGroupHeartbeatRequest,
+        active: Iterable[StreamsGroupTaskIds] | None,
+        standby: Iterable[StreamsGroupTaskIds] | None,
+    ) -> set[Place] | None:
+        """What is done, and that it is in this process; None: nothing is said of it."""
+        if active is None or standby is None:
+            return None
+        group = request.group_id
+        process = self._processes[group, request.member_id]
+        done = {number for row in active for number in row.partitions}
+        copies = {number for row in standby for number in row.partitions}
+        here = {(group, f"in {process}", number) for number in done | copies}
+        return here | {(group, self.sources[group], number) for number in done}
 
     def _beaten(
         self,
         asked: Asked,
-        request: ConsumerGroupHeartbeatRequest,
-        response: ConsumerGroupHeartbeatResponse,
+        request: _Heartbeat,
+        response: ConsumerGroupHeartbeatResponse | StreamsGroupHeartbeatResponse,
+        holders: Holders,
+        places: set[Place] | None,
     ) -> None:
+        """places: what the member is told that it has; None: nothing is said of it."""
         member = (request.group_id, request.member_id)
         if asked.incarnation != self.incarnation or request.member_epoch < 0:
             return
         if response.error_code:
             if response.error_code in OUT:
                 now_s = self.world.now()
-                if self.holders.is_member(member, request.member_epoch, asked.came_s, now_s):
+                if holders.is_member(member, request.member_epoch, asked.came_s, now_s):
                     self.world.violation(
                         f"thrown out: {request.member_id} at epoch {request.member_epoch}"
                     )
-                self.holders.gone(member, asked.came_s)
+                holders.gone(member, asked.came_s)
             return
-        self.holders.heard(member, response.member_epoch, asked.came_s)
-        if response.assignment is None:
+        holders.heard(member, response.member_epoch, asked.came_s)
+        if places is None:
             return
-        places = {
-            (request.group_id, self.names[topic.topic_id], number)
-            for topic in response.assignment.topic_partitions
-            for number in topic.partitions
-        }
-        conflicts = self.holders.told(member, places, asked.came_s, self.world.now())
+        conflicts = holders.told(member, places, asked.came_s, self.world.now())
         if conflicts is None:
             return
         for place, other in conflicts:

@@ -23,6 +23,7 @@ WEAKER: Final = ("disk", "disk", "memory", "ephemeral")
 GROUPS_SHARE: Final = 0.3
 TRANSACTIONS_SHARE: Final = 0.3
 CONSUMER_GROUPS_SHARE: Final = 0.2
+STREAMS_GROUPS_SHARE: Final = 0.2
 SHARE_GROUPS_SHARE: Final = 0.25
 COMMITTED_SHARE: Final = 0.4
 """Of the seeds with transactions: where a share group works on what is committed."""
@@ -92,7 +93,8 @@ class Consumer:
 
 @dataclass(frozen=True)
 class Group:
-    """Members that join, commit, leave and die; `consumer` ones by KIP-848."""
+    """Members that join, commit, leave and die; `consumer` ones by KIP-848, `streams` ones by
+    KIP-1071."""
 
     name: str
     topic: str
@@ -102,6 +104,8 @@ class Group:
     session_timeout_ms: int
     pause_s: float
     protocol: str = "classic"
+    standbys: int = 0
+    initial_delay_ms: int = 0
 
     @property
     def is_static(self) -> bool:
@@ -196,12 +200,17 @@ class Plan:
 
     @property
     def broker_settings(self) -> dict[str, str | int | bool]:
-        """Those drawn, and sessions of KIP-848 groups, which are the broker's."""
+        """Those drawn, and what is the broker's of KIP-848 and streams groups: their sessions."""
         found = dict(self.settings)
         for group in self.groups:
             if group.protocol == "consumer":
                 found["group_consumer_session_timeout_ms"] = group.session_timeout_ms
                 found["group_consumer_heartbeat_interval_ms"] = group.session_timeout_ms // 5
+            elif group.protocol == "streams":
+                found["group_streams_session_timeout_ms"] = group.session_timeout_ms
+                found["group_streams_heartbeat_interval_ms"] = group.session_timeout_ms // 5
+                found["group_streams_num_standby_replicas"] = group.standbys
+                found["group_streams_initial_rebalance_delay_ms"] = group.initial_delay_ms
         return found
 
     @property
@@ -261,6 +270,11 @@ def draw(seed: int) -> Plan:
         topics.append(Topic("k0", own.choice((2, 3)), "fsync", 2048, use="group"))
         producers.append(_producer(own, len(producers), topics[-1:], duration_s))
         groups.append(_consumer_group(own))
+    own = Random(f"{seed}/streams groups")
+    if own.random() < STREAMS_GROUPS_SHARE:
+        topics.append(Topic("m0", own.choice((2, 3, 4)), "fsync", 2048, use="group"))
+        producers.append(_producer(own, len(producers), topics[-1:], duration_s))
+        groups.append(_streams_group(own))
     own = Random(f"{seed}/share groups")
     share_groups = []
     if own.random() < SHARE_GROUPS_SHARE:
@@ -346,6 +360,21 @@ def _consumer_group(random: Random) -> Group:
         session_timeout_ms=random.choice((500, 1_500, 6_000)),
         pause_s=0.0,
         protocol="consumer",
+    )
+
+
+def _streams_group(random: Random) -> Group:
+    return Group(
+        name="app",
+        topic="m0",
+        members=random.choice((2, 3, 4)),
+        lives=random.choice((1, 2, 3)),
+        assignors=(),
+        session_timeout_ms=random.choice((500, 1_500, 6_000)),
+        pause_s=0.0,
+        protocol="streams",
+        standbys=random.choice((0, 1)),
+        initial_delay_ms=random.choice((0, 200)),
     )
 
 

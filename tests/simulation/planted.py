@@ -17,12 +17,14 @@ from .bugs_consumer_groups import BUGS as BUGS_OF_CONSUMER_GROUPS
 from .bugs_express import BUGS as BUGS_OF_EXPRESS
 from .bugs_groups import BUGS as BUGS_OF_GROUPS
 from .bugs_shares import BUGS as BUGS_OF_SHARES
+from .bugs_streams_groups import BUGS as BUGS_OF_STREAMS_GROUPS
 from .run import run_seed
 
 EVERY_BUG: Final = (
     *BUGS,
     *BUGS_OF_GROUPS,
     *BUGS_OF_CONSUMER_GROUPS,
+    *BUGS_OF_STREAMS_GROUPS,
     *BUGS_OF_EXPRESS,
     *BUGS_OF_SHARES,
 )

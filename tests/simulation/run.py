@@ -32,6 +32,7 @@ from .pipelines import Pipelines
 from .plan import Plan, draw
 from .process import Process
 from .shares import Shares
+from .streams_kept import check_kept
 from .tap import Tap
 from .threads import Threads
 from .transactions import Transactions
@@ -92,6 +93,8 @@ class Simulation:
         for group in plan.groups:
             if group.protocol == "consumer":
                 self.tap.ledger.holders.session_s = group.session_timeout_ms / 1000
+            elif group.protocol == "streams":
+                self.tap.ledger.tasks.session_s = group.session_timeout_ms / 1000
         self.nemesis = Nemesis(world, plan, self.disk, self.network)
         self.nemesis.on_start = self._restarted
         self.nemesis.on_started = self._look_at_offsets
@@ -216,6 +219,8 @@ class Simulation:
             process = self.nemesis.process
             if process is None or not process.started.is_set() or process.ended.is_set():
                 continue
+            streams = [group.name for group in self.plan.groups if group.protocol == "streams"]
+            check_kept(self.world, process.broker.core, streams)
             for row in process.manager.report.rows:
                 if row.what == "gap":
                     self.history.saw_gap((row.topic, row.partition), row.from_offset)
