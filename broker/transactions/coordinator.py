@@ -166,9 +166,6 @@ class Coordinator:
                         is_successor = False  # it is told
             if not await _is_completed(entry):
                 return Given(ErrorCode.CONCURRENT_TRANSACTIONS)
-            if producer_id >= 0 and verdict.decision is not None:
-                # It went on anew itself: the epoch that fenced is its own.
-                producer_id, epoch = verdict.decision.producer_id, verdict.decision.next_epoch
 
     def _tell_fenced(self, known: Transaction, by: Mapping[str, str]) -> None:
         """Another producer has the id; what its predecessor had open is aborted."""

@@ -12,7 +12,8 @@
 | anything else, id unknown or another producer id | any | 49 INVALID_PRODUCER_ID_MAPPING |
 | anything, another epoch | any | 90 PRODUCER_FENCED (older versions are told 47) |
 | init | PREPARE_* | 51, once it is done: the next epoch |
-| init | ONGOING | it is aborted under the next epoch first: its producer is fenced |
+| init | ONGOING | it is aborted under the next epoch first: that fences its producer |
+| init, of that producer itself | ONGOING | the same, but the next epoch is its own |
 | init | EMPTY, COMPLETE_* | the next epoch |
 | init, with the epoch before the last change of its own | EMPTY, COMPLETE_* | the present one |
 | add, stage | ONGOING, EMPTY, COMPLETE_* | takes part |
@@ -89,22 +90,25 @@ def init(
     if known is None:
         row = Transaction(transactional_id, spare_id, 0, timeout_ms=timeout_ms, at_ms=now_ms)
         return Verdict(changed=row)
-    if is_repeated_init(known, producer_id, epoch):
-        return Verdict(ErrorCode.CONCURRENT_TRANSACTIONS) if known.state.is_ending else _AGREED
     goes_on = producer_id >= 0
-    if goes_on and (producer_id, epoch) != known.key:
+    is_repeated = is_repeated_init(known, producer_id, epoch)
+    if goes_on and not is_repeated and (producer_id, epoch) != known.key:
         return Verdict(ErrorCode.PRODUCER_FENCED)
     if known.state.is_ending:
         return Verdict(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if is_repeated and known.epoch <= EPOCH_LAST:
+        return _AGREED
     if known.state is State.ONGOING:
-        return Verdict(ErrorCode.CONCURRENT_TRANSACTIONS, decision=fence(known))
+        # Its own producer is not fenced by it: whenever it asks again, it has the next epoch.
+        decision = fence(known)._replace(is_fence=not goes_on)
+        return Verdict(ErrorCode.CONCURRENT_TRANSACTIONS, decision=decision)
     next_id, next_epoch = _next(known, spare_id)
     return Verdict(
         changed=known._replace(
             producer_id=next_id,
             epoch=next_epoch,
-            last_producer_id=known.producer_id if goes_on else -1,
-            last_epoch=known.epoch if goes_on else -1,
+            last_producer_id=producer_id if goes_on else -1,
+            last_epoch=epoch if goes_on else -1,
             timeout_ms=timeout_ms,
             state=State.EMPTY,
             at_ms=now_ms,
@@ -114,7 +118,7 @@ def init(
 
 def is_repeated_init(known: Transaction, producer_id: int, epoch: int) -> bool:
     """Whether the producer asks for an epoch that it was given and did not hear of: by the answer
-    to an init, or under version 2 by the answer to an end."""
+    to an init, by the abort in front of one, or under version 2 by the answer to an end."""
     asked = (producer_id, epoch)
     return (
         producer_id >= 0
@@ -124,7 +128,7 @@ def is_repeated_init(known: Transaction, producer_id: int, epoch: int) -> bool:
 
 
 def fence(known: Transaction) -> Decision:
-    """The abort of what is open, under an epoch that its producer does not have."""
+    """The abort of what is open, under an epoch that its producer does not have (yet)."""
     epoch = known.epoch + 1
     return Decision(known.transactional_id, *known.key, known.producer_id, epoch, is_fence=True)
 

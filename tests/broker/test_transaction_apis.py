@@ -351,6 +351,36 @@ async def test_a_partition_that_cannot_be_written_holds_up_its_marker_and_nothin
         assert values(await read(client, "t"))[:1] == [b"v"]
 
 
+@VERSIONS
+async def test_who_goes_on_anew_while_its_abort_is_held_up_is_not_fenced(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segbroker.broker.transactions.coordinator.MARKERS_WAIT_SECONDS", 0.1)
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        tx = Tx(client, "tx", version)
+        await tx.init()
+        assert await tx.send("t", b"v") == 0
+        handler = broker.core.topics.served["t", 0].handler
+        handler.read_only = PartitionReadOnly("t", 0, "says the test")
+        old = {"producer_id": tx.producer_id, "producer_epoch": tx.epoch}
+        for _ in range(2):  # a client library asks until it is done
+            assert await tx.init(**old) == ErrorCode.CONCURRENT_TRANSACTIONS
+        handler.read_only = None
+
+        async def goes_on() -> bool:
+            code = await tx.init(**old)
+            assert code in (0, ErrorCode.CONCURRENT_TRANSACTIONS)
+            return code == 0
+
+        await until(goes_on)
+        assert await tx.send("t", b"w") == 0
+        assert await tx.end(commit=True) == 0
+        row = await read(client, "t")
+        assert aborted(row) == [(tx.producer_id, 0)]
+        assert values(row)[:3:2] == [b"v", b"w"]
+
+
 async def test_the_opposite_of_a_decision_that_failed_waits_until_none_of_it_is_left() -> None:
     disk = GatedStorage()
     async with (

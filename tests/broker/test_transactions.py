@@ -199,6 +199,31 @@ def test_who_did_not_hear_how_its_end_went_is_not_fenced_for_it(commit: bool) ->
     assert init(fenced, ID, EPOCH).code is FENCED
 
 
+def test_who_goes_on_anew_itself_is_not_fenced_by_the_abort_of_what_it_has_open() -> None:
+    row = in_state(State.ONGOING)
+    verdict = init(row, ID, EPOCH)
+    assert verdict.code is BUSY
+    assert verdict.decision is not None
+    ending = after_decision(row, verdict.decision, commit=False, at_ms=NOW)
+    assert (ending.key, ending.ending) == ((ID, EPOCH + 1), Ending(ID, EPOCH + 1))
+    # However long its markers take, and however often it asks.
+    assert init(ending, ID, EPOCH) == init(ending, ID, EPOCH) == Verdict(BUSY)
+    ended = after_markers(ending, at_ms=NOW)
+    assert init(ended, ID, EPOCH) == init(ended, ID, EPOCH) == Verdict()
+    assert add(ended).code is FENCED  # what was delayed from before
+    assert init(after(ended, add(ended, epoch=EPOCH + 1)), ID, EPOCH).code is FENCED
+    assert init(after(ended, init(ended)), ID, EPOCH).code is FENCED  # another came
+
+
+def test_who_goes_on_anew_behind_the_last_epoch_has_a_new_id() -> None:
+    row = in_state(State.ONGOING)._replace(epoch=EPOCH_LAST)
+    ended = after(row, init(row, ID, EPOCH_LAST))
+    assert ended.key == (ID, EPOCH_LAST + 1)
+    begun = after(ended, init(ended, ID, EPOCH_LAST))
+    assert begun.key == (SPARE, 0)
+    assert init(begun, ID, EPOCH_LAST) == Verdict()
+
+
 def test_the_last_epoch_is_followed_by_a_new_id() -> None:
     row = in_state(State.ONGOING)._replace(epoch=EPOCH_LAST)
     assert transactions.needs_id(row)
