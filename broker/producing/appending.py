@@ -53,14 +53,19 @@ def append_batch(
     now_ms: int,
     *,
     transactional_id: str | None = None,
+    unadded: ErrorCode = ErrorCode.NONE,
 ) -> tuple[Partition, AppendResult]:
     """Append one batch of a produce request.
+
+    unadded: why partitions that its transaction did not have were not added to it.
 
     Raises:
         Refused, InvalidBatch, StorageError, OSError: it was not appended.
     """
     try:
-        return _append(core, api_version, acks, name, index, records, now_ms, transactional_id)
+        return _append(
+            core, api_version, acks, name, index, records, now_ms, transactional_id, unadded
+        )
     except Refused as exc:
         if exc.code in _PASSING:
             _note_refusal(core, name, index, records)
@@ -84,6 +89,7 @@ def _append(
     records: object,
     now_ms: int,
     transactional_id: str | None,
+    unadded: ErrorCode,
 ) -> tuple[Partition, AppendResult]:
     if acks not in _ACKS:
         raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {acks} is not 0, 1 or -1")
@@ -108,7 +114,7 @@ def _append(
     if batch.attributes or transactional_id is not None:
         _check_attributes(batch, partition, api_version)
         if batch.is_transactional or transactional_id is not None:
-            _check_transaction(core, batch, partition, api_version, transactional_id)
+            _check_transaction(core, batch, partition, api_version, transactional_id, unadded)
     if core.refusals.lowest:
         core.refusals.check(name, index, batch)
     result = partition.append(records, batch, now_ms)
@@ -122,6 +128,7 @@ def _check_transaction(
     partition: Partition,
     api_version: int,
     transactional_id: str | None,
+    unadded: ErrorCode,
 ) -> None:
     """A batch of a transaction belongs to one that is open and has this partition."""
     if transactional_id is None or not batch.is_transactional:
@@ -132,10 +139,13 @@ def _check_transaction(
     code = core.transactions.check_produce(
         transactional_id, batch, partition.topic, partition.index
     )
-    if code is ErrorCode.INVALID_TXN_STATE and api_version >= _ABORTABLE_SINCE:
-        code = ErrorCode.TRANSACTION_ABORTABLE
-    elif code is ErrorCode.CONCURRENT_TRANSACTIONS:
+    is_passing = code is ErrorCode.CONCURRENT_TRANSACTIONS or (
+        code is ErrorCode.INVALID_TXN_STATE and unadded is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    )
+    if is_passing:
         code = ErrorCode.NOT_ENOUGH_REPLICAS  # clients send it again
+    elif code is ErrorCode.INVALID_TXN_STATE and api_version >= _ABORTABLE_SINCE:
+        code = ErrorCode.TRANSACTION_ABORTABLE
     if code:
         raise Refused(
             code,

@@ -407,6 +407,33 @@ async def test_the_opposite_of_a_decision_that_failed_waits_until_none_of_it_is_
         assert row.last_stable_offset == row.high_watermark
 
 
+async def test_a_batch_whose_partition_cannot_be_added_now_is_asked_for_again() -> None:
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=10) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        tx = Tx(client, "tx", V2)
+        await tx.init()
+        disk.sync_error = OSError(5, "says the test")
+        assert await tx.send("t", b"v") == ErrorCode.NOT_ENOUGH_REPLICAS
+        tx.sequences["t", 0] = 1
+        assert await tx.send("t", b"overtakes") == ErrorCode.NOT_ENOUGH_REPLICAS
+        disk.sync_error = None
+
+        async def send(sequence: int, value: bytes) -> bool:
+            tx.sequences["t", 0] = sequence
+            code = await tx.send("t", value)
+            assert code in (0, ErrorCode.NOT_ENOUGH_REPLICAS)
+            return code == 0
+
+        await until(lambda: send(0, b"v"))
+        await until(lambda: send(1, b"w"))
+        assert await tx.end(commit=True) == 0
+        assert values(await read(client, "t"))[:2] == [b"v", b"w"]
+
+
 async def test_a_full_topic_that_refuses_records_takes_markers() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t", retention_records="1", retention_full_policy="reject")
