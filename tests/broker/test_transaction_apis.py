@@ -214,6 +214,45 @@ async def test_a_transaction_open_for_too_long_is_aborted_and_its_producer_fence
         assert await tx.end(commit=True) == 0
 
 
+@VERSIONS
+async def test_a_producer_goes_on_behind_the_abort_of_what_was_open_for_too_long(
+    version: int,
+) -> None:
+    disk = MemoryStorage()
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=10) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        tx = Tx(client, "tx", version)
+        assert await tx.init(timeout_ms=200) == 0
+        assert await tx.send("t", b"v") == 0
+
+        async def is_over() -> bool:
+            return (await read(client, "t")).last_stable_offset == 2
+
+        await until(is_over)
+        old = {"producer_id": tx.producer_id, "producer_epoch": tx.epoch}
+        assert await tx.send("t", b"late", version=12) == ErrorCode.INVALID_PRODUCER_EPOCH
+        image = disk.after_kill()
+        if version == V2:  # as the Java client: it aborts
+            assert await tx.end(commit=False) == 0
+        else:  # as ours
+            assert await tx.init(**old) == 0
+        assert tx.epoch == old["producer_epoch"] + 1
+        assert await tx.send("t", b"w") == 0
+        assert await tx.end(commit=True) == 0
+        row = await read(client, "t")
+        assert (values(row)[:3:2], aborted(row)) == ([b"v", b"w"], [(tx.producer_id, 0)])
+    async with serving(storage=image) as broker, connect(broker.address) as client:
+        again = Tx(client, "tx", version)
+        assert await again.init(**old) == 0
+        assert again.epoch == old["producer_epoch"] + 1
+        # Only as long as nobody else came.
+        assert await Tx(client, "tx", version).init() == 0
+        assert await again.init(**old) == ErrorCode.PRODUCER_FENCED
+
+
 async def test_a_timeout_longer_than_allowed_is_refused() -> None:
     async with (
         serving(transaction_max_timeout_ms=1_000) as broker,
