@@ -10,6 +10,7 @@
 | no bytes                                         | 87 INVALID_RECORD                 |
 | what check_batch finds                           | InvalidBatch, see error_map       |
 | transactional, and not of the transaction that its producer has open | 47, 48, 49, 19, 120 |
+| of transaction version 2, the first here and not with sequence 0    | 45                |
 | zstd before Produce 7                            | 76 UNSUPPORTED_COMPRESSION_TYPE   |
 | log append time for a topic of create time       | 32 INVALID_TIMESTAMP              |
 | it overtook a batch that was refused (refusals.py) | 45 OUT_OF_ORDER_SEQUENCE_NUMBER |
@@ -24,7 +25,7 @@ from segbroker.protocol.batch_layout import HEADER_SIZE
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.record_batch import BatchHeader, check_batch, read_header
-from segbroker.segments.errors import LogClosed, PartitionReadOnly
+from segbroker.segments.errors import LogClosed, OutOfOrderSequence, PartitionReadOnly
 from segbroker.segments.partition.handler import AppendResult
 from segbroker.segments.settings.topic_config import TimestampType
 
@@ -35,6 +36,8 @@ from ..refused import Refused
 _ACKS: Final = (-1, 1, 0)
 # zstd came with this version; older clients could not read what they are asked to store.
 _ZSTD_SINCE: Final = 7
+# Version 2 of transactions (KIP-890): every transaction has an epoch, numbered from 0.
+_EPOCH_EACH_SINCE: Final = 12
 # Clients of this version know a code for "this transaction can only be aborted".
 _ABORTABLE_SINCE: Final = 11
 # Refusals that pass by themselves: the same batch will come again (refusals.py).
@@ -152,6 +155,10 @@ def _check_transaction(
             f"{transactional_id}: producer {batch.producer_id} in epoch {batch.producer_epoch} "
             f"has no transaction open with {partition.topic}-{partition.index}",
         )
+    begins = batch.base_sequence == 0 or api_version < _EPOCH_EACH_SINCE
+    if not begins and partition.handler.producer(batch.producer_id) is None:
+        # What came before it is not here: refused, or in a topic of this name that was deleted.
+        raise OutOfOrderSequence(batch.producer_id, batch.base_sequence, 0)
 
 
 def _check_attributes(batch: BatchHeader, partition: Partition, api_version: int) -> None:

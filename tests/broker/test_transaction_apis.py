@@ -173,6 +173,23 @@ async def test_offsets_that_do_not_fit_an_event_are_refused_and_the_transaction_
         assert await stands(client, "g", topic, stable=True) == (0, 1)
 
 
+async def test_the_rest_of_a_transaction_is_refused_where_its_topic_was_made_anew() -> None:
+    """Committed without its first records it would be half of a transaction."""
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        tx = Tx(client, "tx", V2)
+        await tx.init()
+        assert await tx.send("t", b"first") == 0
+        await broker.core.topics.delete_all(["t"])
+        await client.create("t")
+        assert await tx.send("t", b"second") == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert await tx.end(commit=False) == 0
+        assert await tx.send("t", b"again") == 0
+        assert await tx.send("t", b"and on") == 0
+        assert await tx.end(commit=True) == 0
+        assert values(await read(client, "t"))[:2] == [b"again", b"and on"]
+
+
 async def test_offsets_of_a_topic_that_was_deleted_do_not_displace_those_of_its_successor() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")
