@@ -5,7 +5,11 @@
      |                             |    ABORTING: an abort was interrupted; what comes next ends it
      |                             +--prepare--> PREPARED: somebody else ends it
      +--- how an end went is not known, or a hole is in the sequences: init again, same identity
-    FENCED: another producer took the id, or a transaction was open for too long; final
+    FENCED: another producer took the id; final
+
+A transaction that was open for too long is aborted by the broker, which answers as if this
+producer were fenced, or (Kafka, a commit of protocol 2) as if nothing were open.  Asking for the
+own identity tells: READY again, or FENCED.
 
 The broker knows a transactional id by one producer id and epoch.  Whoever asks for it anew gets the
 next epoch, what its predecessor left open is aborted, and the predecessor is *fenced*.  Asking
@@ -195,9 +199,9 @@ class Transactions:
     def commit(self) -> Call[None]:
         """End it, everything in it seen.
 
-        Raises DeliveryFailed when a record was not acknowledged, ProducerFenced; nothing of it is
-        seen then.  TimedOut when the broker did not answer: whether it was committed is open, and
-        the next `begin` finds out.
+        Raises DeliveryFailed when a record was not acknowledged, TransactionAborted when it was
+        open for too long, ProducerFenced; nothing of it is seen then.  TimedOut when the broker did
+        not answer: whether it was committed is open, and the next `begin` finds out.
         """
         yield from self._settled()
         yield from self._end(committed=True)
@@ -277,6 +281,13 @@ class Transactions:
             f" longer than transaction_timeout_ms={self._timeout_ms}"
         )
 
+    def _aborted_by_time(self) -> TransactionAborted:
+        """Where nobody else has the transactional id."""
+        return TransactionAborted(
+            "the broker aborted the transaction: it was open for longer than"
+            f" transaction_timeout_ms={self._timeout_ms}"
+        )
+
     def _check_open(self) -> None:
         if self.state is State.FENCED:
             raise self._fenced()
@@ -292,7 +303,11 @@ class Transactions:
         yield Until(self._flush())
         undelivered = self._accumulator.take_undelivered()
         if isinstance(self.error, BrokerError) and self.error.code in FENCING:
-            raise self._fenced() from self.error
+            self._added.clear()
+            self._wanted.clear()
+            self.state = State.NEW
+            yield from self.init()
+            raise self._aborted_by_time() from self.error
         if undelivered:
             raise DeliveryFailed(undelivered)
         self._check_open()
@@ -306,15 +321,12 @@ class Transactions:
                 self.state = State.NEW
                 yield from self.init()
         except BrokerError as exc:
-            if exc.code in FENCING:
+            if exc.code in FENCING or (committed and exc.code == ErrorCode.INVALID_TXN_STATE):
                 # Its time was over, and the coordinator has aborted it; or we are fenced: ask.
                 self.state = State.NEW
                 yield from self.init()
                 if committed:
-                    raise TransactionAborted(
-                        "the broker aborted the transaction: it was open for longer than"
-                        f" transaction_timeout_ms={self._timeout_ms}"
-                    ) from exc
+                    raise self._aborted_by_time() from exc
             elif exc.code == ErrorCode.TRANSACTION_ABORTABLE:
                 self.state = State.OPEN
                 self.error = exc

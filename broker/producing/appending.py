@@ -10,6 +10,7 @@
 | no bytes                                         | 87 INVALID_RECORD                 |
 | what check_batch finds                           | InvalidBatch, see error_map       |
 | transactional, and not of the transaction that its producer has open | 47, 48, 49, 19, 120 |
+| of transaction version 2, the first here and not with sequence 0    | 45                |
 | zstd before Produce 7                            | 76 UNSUPPORTED_COMPRESSION_TYPE   |
 | log append time for a topic of create time       | 32 INVALID_TIMESTAMP              |
 | it overtook a batch that was refused (refusals.py) | 45 OUT_OF_ORDER_SEQUENCE_NUMBER |
@@ -24,7 +25,7 @@ from segbroker.protocol.batch_layout import HEADER_SIZE
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.record_batch import BatchHeader, check_batch, read_header
-from segbroker.segments.errors import LogClosed, PartitionReadOnly
+from segbroker.segments.errors import LogClosed, OutOfOrderSequence, PartitionReadOnly
 from segbroker.segments.partition.handler import AppendResult
 from segbroker.segments.settings.topic_config import TimestampType
 
@@ -35,6 +36,8 @@ from ..refused import Refused
 _ACKS: Final = (-1, 1, 0)
 # zstd came with this version; older clients could not read what they are asked to store.
 _ZSTD_SINCE: Final = 7
+# Version 2 of transactions (KIP-890): every transaction has an epoch, numbered from 0.
+_EPOCH_EACH_SINCE: Final = 12
 # Clients of this version know a code for "this transaction can only be aborted".
 _ABORTABLE_SINCE: Final = 11
 # Refusals that pass by themselves: the same batch will come again (refusals.py).
@@ -53,14 +56,19 @@ def append_batch(
     now_ms: int,
     *,
     transactional_id: str | None = None,
+    unadded: ErrorCode = ErrorCode.NONE,
 ) -> tuple[Partition, AppendResult]:
     """Append one batch of a produce request.
+
+    unadded: why partitions that its transaction did not have were not added to it.
 
     Raises:
         Refused, InvalidBatch, StorageError, OSError: it was not appended.
     """
     try:
-        return _append(core, api_version, acks, name, index, records, now_ms, transactional_id)
+        return _append(
+            core, api_version, acks, name, index, records, now_ms, transactional_id, unadded
+        )
     except Refused as exc:
         if exc.code in _PASSING:
             _note_refusal(core, name, index, records)
@@ -84,6 +92,7 @@ def _append(
     records: object,
     now_ms: int,
     transactional_id: str | None,
+    unadded: ErrorCode,
 ) -> tuple[Partition, AppendResult]:
     if acks not in _ACKS:
         raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {acks} is not 0, 1 or -1")
@@ -108,7 +117,7 @@ def _append(
     if batch.attributes or transactional_id is not None:
         _check_attributes(batch, partition, api_version)
         if batch.is_transactional or transactional_id is not None:
-            _check_transaction(core, batch, partition, api_version, transactional_id)
+            _check_transaction(core, batch, partition, api_version, transactional_id, unadded)
     if core.refusals.lowest:
         core.refusals.check(name, index, batch)
     result = partition.append(records, batch, now_ms)
@@ -122,6 +131,7 @@ def _check_transaction(
     partition: Partition,
     api_version: int,
     transactional_id: str | None,
+    unadded: ErrorCode,
 ) -> None:
     """A batch of a transaction belongs to one that is open and has this partition."""
     if transactional_id is None or not batch.is_transactional:
@@ -132,16 +142,23 @@ def _check_transaction(
     code = core.transactions.check_produce(
         transactional_id, batch, partition.topic, partition.index
     )
-    if code is ErrorCode.INVALID_TXN_STATE and api_version >= _ABORTABLE_SINCE:
-        code = ErrorCode.TRANSACTION_ABORTABLE
-    elif code is ErrorCode.CONCURRENT_TRANSACTIONS:
+    is_passing = code is ErrorCode.CONCURRENT_TRANSACTIONS or (
+        code is ErrorCode.INVALID_TXN_STATE and unadded is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    )
+    if is_passing:
         code = ErrorCode.NOT_ENOUGH_REPLICAS  # clients send it again
+    elif code is ErrorCode.INVALID_TXN_STATE and api_version >= _ABORTABLE_SINCE:
+        code = ErrorCode.TRANSACTION_ABORTABLE
     if code:
         raise Refused(
             code,
             f"{transactional_id}: producer {batch.producer_id} in epoch {batch.producer_epoch} "
             f"has no transaction open with {partition.topic}-{partition.index}",
         )
+    begins = batch.base_sequence == 0 or api_version < _EPOCH_EACH_SINCE
+    if not begins and partition.handler.producer(batch.producer_id) is None:
+        # What came before it is not here: refused, or in a topic of this name that was deleted.
+        raise OutOfOrderSequence(batch.producer_id, batch.base_sequence, 0)
 
 
 def _check_attributes(batch: BatchHeader, partition: Partition, api_version: int) -> None:

@@ -7,6 +7,7 @@ which nobody knows.
 
 from typing import Final
 
+from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import RequestHeader
 from segbroker.protocol.messages_core import ProduceRequest
 from segbroker.protocol.record_batch import HEADER_SIZE, read_header
@@ -31,8 +32,11 @@ def lacks_partitions(core: Core, header: RequestHeader, request: ProduceRequest)
     )
 
 
-async def add_partitions(core: Core, peer: Peer, request: ProduceRequest) -> None:
-    """Have the partitions of a request take part; where that is refused, so will be its batches."""
+async def add_partitions(core: Core, peer: Peer, request: ProduceRequest) -> ErrorCode:
+    """Have the partitions of a request take part; where that is refused, so will be its batches.
+
+    Returns why, of the partitions that did not take part before.
+    """
     assert request.transactional_id is not None, "asked before"
     producer: tuple[int, int] | None = None
     partitions: dict[str, list[int]] = {}
@@ -47,8 +51,9 @@ async def add_partitions(core: Core, peer: Peer, request: ProduceRequest) -> Non
                 core, peer, topic.name, request.transactional_id
             ):
                 partitions.setdefault(topic.name, []).append(partition.index)
-    if producer is not None and partitions:
-        await core.transactions.add(request.transactional_id, *producer, partitions)
+    if producer is None or not partitions:
+        return ErrorCode.NONE
+    return await core.transactions.add(request.transactional_id, *producer, partitions)
 
 
 def _is_allowed(core: Core, peer: Peer, topic: str, transactional_id: str) -> bool:

@@ -191,10 +191,11 @@ async def produce_paced(
     if header.api_version >= _BY_ID:
         await topic_ids.name_topics_paced(core.topics, request.topic_data)
     await _open_all(core, peer, _keys(request))
+    unadded = ErrorCode.NONE
     if lacks_partitions(core, header, request):
-        await add_partitions(core, peer, request)
+        unadded = await add_partitions(core, peer, request)
     pace = Pace()
-    for _ in _append_all(core, peer, header, request, is_paced=True):
+    for _ in _append_all(core, peer, header, request, unadded, is_paced=True):
         core.turn.end()
         await pace.step()
 
@@ -207,11 +208,12 @@ async def _open_and_append(
     closed: list[tuple[str, int]],
 ) -> None:
     await _open_all(core, peer, closed)
+    unadded = ErrorCode.NONE
     if lacks_partitions(core, header, request):
-        await add_partitions(core, peer, request)
+        unadded = await add_partitions(core, peer, request)
     if header.api_version >= _BY_ID:  # meanwhile a name may have become that of another topic
         topic_ids.name_topics(core.topics, request.topic_data)
-    for _ in _append_all(core, peer, header, request):
+    for _ in _append_all(core, peer, header, request, unadded):
         pass
 
 
@@ -231,10 +233,14 @@ def _append_all(
     peer: Peer,
     header: RequestHeader,
     request: ProduceRequest,
+    unadded: ErrorCode = ErrorCode.NONE,
     *,
     is_paced: bool = False,
 ) -> Iterator[None]:
-    """Append everything; yields after each row, where a caller may let others run: `is_paced`."""
+    """Append everything; yields after each row, where a caller may let others run: `is_paced`.
+
+    unadded: why partitions could not be made part of the transaction.
+    """
     peer.produces = True
     core.counters.produce_requests += 1
     slot = ProduceSlot(core, peer, header)
@@ -262,6 +268,7 @@ def _append_all(
                     asked.records,
                     now,
                     transactional_id=request.transactional_id,
+                    unadded=unadded,
                 )
             except (InvalidBatch, *STORAGE_FAILURES) as exc:
                 _refuse(row, *wire_error(exc))

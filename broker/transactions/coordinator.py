@@ -137,12 +137,8 @@ class Coordinator:
                 if self.table.entries.get(transactional_id) is not entry:
                     continue  # forgotten while this waited for the lock
                 known = entry.known
-                spare_id = -1
-                if transactions.needs_id(known):
-                    try:
-                        spare_id = await self._producer_ids.take()
-                    except STORAGE_FAILURES:
-                        return Given(_UNAVAILABLE)
+                if (spare_id := await self._spare_id(known)) is None:
+                    return Given(_UNAVAILABLE)
                 verdict = transactions.init(
                     known,
                     transactional_id,
@@ -166,9 +162,6 @@ class Coordinator:
                         is_successor = False  # it is told
             if not await _is_completed(entry):
                 return Given(ErrorCode.CONCURRENT_TRANSACTIONS)
-            if producer_id >= 0 and verdict.decision is not None:
-                # It went on anew itself: the epoch that fenced is its own.
-                producer_id, epoch = verdict.decision.producer_id, verdict.decision.next_epoch
 
     def _tell_fenced(self, known: Transaction, by: Mapping[str, str]) -> None:
         """Another producer has the id; what its predecessor had open is aborted."""
@@ -251,12 +244,9 @@ class Coordinator:
         async with entry.lock:
             if code := await self._abort_torn(entry):
                 return Given(code)
-            spare_id = -1
-            if next_epoch and transactions.needs_id(entry.known):
-                try:
-                    spare_id = await self._producer_ids.take()
-                except STORAGE_FAILURES:
-                    return Given(_UNAVAILABLE)
+            spare_id = await self._spare_id(entry.known) if next_epoch else -1
+            if spare_id is None:
+                return Given(_UNAVAILABLE)
             verdict = transactions.end(
                 entry.known, producer_id, epoch, spare_id, commit=commit, next_epoch=next_epoch
             )
@@ -293,12 +283,8 @@ class Coordinator:
                 code = transactions.check(known, producer_id, epoch)
                 assert known is not None or code, "checked"
                 if known is not None and not code and known.state is State.ONGOING:
-                    spare_id = -1
-                    if transactions.needs_id(known):
-                        try:
-                            spare_id = await self._producer_ids.take()
-                        except STORAGE_FAILURES:
-                            return _UNAVAILABLE, name, False
+                    if (spare_id := await self._spare_id(known)) is None:
+                        return _UNAVAILABLE, name, False
                     decision = transactions.end_by_another(known, spare_id)
                     ending.append((entries[name], decision))
                 elif not is_repeated and (code or known is None or known.state is not State.EMPTY):
@@ -365,14 +351,14 @@ class Coordinator:
     # Without being asked to
 
     async def abort(self, entry: Entry, meant: Transaction) -> None:
-        """Abort a transaction and fence its producer, unless it has ended meanwhile."""
+        """Abort a transaction, unless it has ended meanwhile."""
         async with entry.lock:
             known = entry.known
             if known is None or known.state is not State.ONGOING or known.key != meant.key:
                 return
             if known.started_ms != meant.started_ms:
                 return  # the next one of the same epoch
-            await self._decide([(entry, transactions.fence(known))], commit=False)
+            await self._abort_open(entry, known)
 
     async def record_forgotten(self, ids: list[str]) -> ErrorCode:
         """Have it made durable that nothing is known of these; their entries are locked."""
@@ -395,9 +381,25 @@ class Coordinator:
         if not entry.is_torn:
             return ErrorCode.NONE
         assert entry.known is not None, "it is open"
-        return await self._decide([(entry, transactions.fence(entry.known))], commit=False)
+        return await self._abort_open(entry, entry.known)
+
+    async def _abort_open(self, entry: Entry, known: Transaction) -> ErrorCode:
+        """Abort what its producer has open, who may go on afterwards; the entry is locked."""
+        if (spare_id := await self._spare_id(known)) is None:
+            return _UNAVAILABLE
+        decision = transactions.abort(known, spare_id)
+        return await self._decide([(entry, decision)], commit=False)
 
     # Changes
+
+    async def _spare_id(self, known: Transaction | None) -> int | None:
+        """A new producer id if the next epoch takes one, else -1; None: there is none now."""
+        if not transactions.needs_id(known):
+            return -1
+        try:
+            return await self._producer_ids.take()
+        except STORAGE_FAILURES:
+            return None
 
     def _obtain(self, transactional_id: str) -> Entry | None:
         entry = self.table.entries.get(transactional_id)

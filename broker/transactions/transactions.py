@@ -12,12 +12,14 @@
 | anything else, id unknown or another producer id | any | 49 INVALID_PRODUCER_ID_MAPPING |
 | anything, another epoch | any | 90 PRODUCER_FENCED (older versions are told 47) |
 | init | PREPARE_* | 51, once it is done: the next epoch |
-| init | ONGOING | it is aborted under the next epoch first: its producer is fenced |
+| init | ONGOING | it is aborted under the next epoch first: that fences its producer |
+| init, of that producer itself | ONGOING | the same, but the next epoch is its own |
 | init | EMPTY, COMPLETE_* | the next epoch |
 | init, with the epoch before the last change of its own | EMPTY, COMPLETE_* | the present one |
 | add, stage | ONGOING, EMPTY, COMPLETE_* | takes part |
 | add, stage | PREPARE_* | 51 CONCURRENT_TRANSACTIONS |
 | end | ONGOING | decided |
+| the time of a transaction is over | ONGOING | it is aborted under the next epoch |
 | end, same outcome | PREPARE_* | 51 |
 | end, same outcome | COMPLETE_* | as before |
 | end, the other outcome; end without anything | | 48 INVALID_TXN_STATE |
@@ -28,6 +30,10 @@ the next epoch, too.  So a request that was delayed from one transaction into th
 by its epoch.  Under version 1 the epoch stays, and a delayed one is not told apart (docs/
 decisions/0105).
 
+What the broker aborts, as its time is over, has the next epoch in both versions.  Its producer is
+told 47 or 90 by everything but the two that it goes on with: init, and an abort of version 2
+(docs/decisions/0205).
+
 A verdict says what to answer and what to make durable first; nothing is changed here.
 """
 
@@ -35,6 +41,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.markers import Outcome
 from segbroker.segments.metadata.committed import CommitRow
 from segbroker.segments.metadata.transactions import EPOCH_LAST, Decision, State, Transaction
 
@@ -89,22 +96,24 @@ def init(
     if known is None:
         row = Transaction(transactional_id, spare_id, 0, timeout_ms=timeout_ms, at_ms=now_ms)
         return Verdict(changed=row)
-    if is_repeated_init(known, producer_id, epoch):
-        return Verdict(ErrorCode.CONCURRENT_TRANSACTIONS) if known.state.is_ending else _AGREED
     goes_on = producer_id >= 0
-    if goes_on and (producer_id, epoch) != known.key:
+    is_repeated = is_repeated_init(known, producer_id, epoch)
+    if goes_on and not is_repeated and (producer_id, epoch) != known.key:
         return Verdict(ErrorCode.PRODUCER_FENCED)
     if known.state.is_ending:
         return Verdict(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if is_repeated:
+        return _AGREED
     if known.state is State.ONGOING:
-        return Verdict(ErrorCode.CONCURRENT_TRANSACTIONS, decision=fence(known))
+        decision = abort(known, spare_id) if goes_on else fence(known)
+        return Verdict(ErrorCode.CONCURRENT_TRANSACTIONS, decision=decision)
     next_id, next_epoch = _next(known, spare_id)
     return Verdict(
         changed=known._replace(
             producer_id=next_id,
             epoch=next_epoch,
-            last_producer_id=known.producer_id if goes_on else -1,
-            last_epoch=known.epoch if goes_on else -1,
+            last_producer_id=producer_id if goes_on else -1,
+            last_epoch=epoch if goes_on else -1,
             timeout_ms=timeout_ms,
             state=State.EMPTY,
             at_ms=now_ms,
@@ -114,7 +123,7 @@ def init(
 
 def is_repeated_init(known: Transaction, producer_id: int, epoch: int) -> bool:
     """Whether the producer asks for an epoch that it was given and did not hear of: by the answer
-    to an init, or under version 2 by the answer to an end."""
+    to an init, by an abort of the broker's, or under version 2 by the answer to an end."""
     asked = (producer_id, epoch)
     return (
         producer_id >= 0
@@ -124,9 +133,16 @@ def is_repeated_init(known: Transaction, producer_id: int, epoch: int) -> bool:
 
 
 def fence(known: Transaction) -> Decision:
-    """The abort of what is open, under an epoch that its producer does not have."""
+    """The abort of what is open for another producer; the one that has it open never goes on."""
     epoch = known.epoch + 1
     return Decision(known.transactional_id, *known.key, known.producer_id, epoch, is_fence=True)
+
+
+def abort(known: Transaction, spare_id: int) -> Decision:
+    """The abort of what is open by the broker.  Its producer, who may not know of it yet, cannot
+    commit, and goes on with the next epoch when it has asked for it, or has aborted itself."""
+    next_id, next_epoch = _next(known, spare_id)
+    return Decision(known.transactional_id, *known.key, next_id, next_epoch, is_fence=False)
 
 
 def end_by_another(known: Transaction, spare_id: int) -> Decision:
@@ -241,6 +257,8 @@ def end(
     if next_epoch and known.state is not State.EMPTY:
         last = (known.last_producer_id, known.last_epoch)
         if (producer_id, epoch) == last and known.state is not State.ONGOING:
+            if commit and outcome is Outcome.ABORT:
+                return Verdict(ErrorCode.PRODUCER_FENCED)  # by the broker, meanwhile
             return _repeated(known, is_same=is_same)
     if code := check(known, producer_id, epoch):
         return Verdict(code)

@@ -173,6 +173,23 @@ async def test_offsets_that_do_not_fit_an_event_are_refused_and_the_transaction_
         assert await stands(client, "g", topic, stable=True) == (0, 1)
 
 
+async def test_the_rest_of_a_transaction_is_refused_where_its_topic_was_made_anew() -> None:
+    """Committed without its first records it would be half of a transaction."""
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        tx = Tx(client, "tx", V2)
+        await tx.init()
+        assert await tx.send("t", b"first") == 0
+        await broker.core.topics.delete_all(["t"])
+        await client.create("t")
+        assert await tx.send("t", b"second") == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert await tx.end(commit=False) == 0
+        assert await tx.send("t", b"again") == 0
+        assert await tx.send("t", b"and on") == 0
+        assert await tx.end(commit=True) == 0
+        assert values(await read(client, "t"))[:2] == [b"again", b"and on"]
+
+
 async def test_offsets_of_a_topic_that_was_deleted_do_not_displace_those_of_its_successor() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")
@@ -212,6 +229,45 @@ async def test_a_transaction_open_for_too_long_is_aborted_and_its_producer_fence
         assert await tx.init() == 0
         assert await tx.send("t", b"w") == 0
         assert await tx.end(commit=True) == 0
+
+
+@VERSIONS
+async def test_a_producer_goes_on_behind_the_abort_of_what_was_open_for_too_long(
+    version: int,
+) -> None:
+    disk = MemoryStorage()
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=10) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        tx = Tx(client, "tx", version)
+        assert await tx.init(timeout_ms=200) == 0
+        assert await tx.send("t", b"v") == 0
+
+        async def is_over() -> bool:
+            return (await read(client, "t")).last_stable_offset == 2
+
+        await until(is_over)
+        old = {"producer_id": tx.producer_id, "producer_epoch": tx.epoch}
+        assert await tx.send("t", b"late", version=12) == ErrorCode.INVALID_PRODUCER_EPOCH
+        image = disk.after_kill()
+        if version == V2:  # as the Java client: it aborts
+            assert await tx.end(commit=False) == 0
+        else:  # as ours
+            assert await tx.init(**old) == 0
+        assert tx.epoch == old["producer_epoch"] + 1
+        assert await tx.send("t", b"w") == 0
+        assert await tx.end(commit=True) == 0
+        row = await read(client, "t")
+        assert (values(row)[:3:2], aborted(row)) == ([b"v", b"w"], [(tx.producer_id, 0)])
+    async with serving(storage=image) as broker, connect(broker.address) as client:
+        again = Tx(client, "tx", version)
+        assert await again.init(**old) == 0
+        assert again.epoch == old["producer_epoch"] + 1
+        # Only as long as nobody else came.
+        assert await Tx(client, "tx", version).init() == 0
+        assert await again.init(**old) == ErrorCode.PRODUCER_FENCED
 
 
 async def test_a_timeout_longer_than_allowed_is_refused() -> None:
@@ -351,6 +407,36 @@ async def test_a_partition_that_cannot_be_written_holds_up_its_marker_and_nothin
         assert values(await read(client, "t"))[:1] == [b"v"]
 
 
+@VERSIONS
+async def test_who_goes_on_anew_while_its_abort_is_held_up_is_not_fenced(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segbroker.broker.transactions.coordinator.MARKERS_WAIT_SECONDS", 0.1)
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        tx = Tx(client, "tx", version)
+        await tx.init()
+        assert await tx.send("t", b"v") == 0
+        handler = broker.core.topics.served["t", 0].handler
+        handler.read_only = PartitionReadOnly("t", 0, "says the test")
+        old = {"producer_id": tx.producer_id, "producer_epoch": tx.epoch}
+        for _ in range(2):  # a client library asks until it is done
+            assert await tx.init(**old) == ErrorCode.CONCURRENT_TRANSACTIONS
+        handler.read_only = None
+
+        async def goes_on() -> bool:
+            code = await tx.init(**old)
+            assert code in (0, ErrorCode.CONCURRENT_TRANSACTIONS)
+            return code == 0
+
+        await until(goes_on)
+        assert await tx.send("t", b"w") == 0
+        assert await tx.end(commit=True) == 0
+        row = await read(client, "t")
+        assert aborted(row) == [(tx.producer_id, 0)]
+        assert values(row)[:3:2] == [b"v", b"w"]
+
+
 async def test_the_opposite_of_a_decision_that_failed_waits_until_none_of_it_is_left() -> None:
     disk = GatedStorage()
     async with (
@@ -375,6 +461,33 @@ async def test_the_opposite_of_a_decision_that_failed_waits_until_none_of_it_is_
         row = await read(client, "t")
         assert aborted(row) == [(tx.producer_id, 0)]
         assert row.last_stable_offset == row.high_watermark
+
+
+async def test_a_batch_whose_partition_cannot_be_added_now_is_asked_for_again() -> None:
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=10) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        tx = Tx(client, "tx", V2)
+        await tx.init()
+        disk.sync_error = OSError(5, "says the test")
+        assert await tx.send("t", b"v") == ErrorCode.NOT_ENOUGH_REPLICAS
+        tx.sequences["t", 0] = 1
+        assert await tx.send("t", b"overtakes") == ErrorCode.NOT_ENOUGH_REPLICAS
+        disk.sync_error = None
+
+        async def send(sequence: int, value: bytes) -> bool:
+            tx.sequences["t", 0] = sequence
+            code = await tx.send("t", value)
+            assert code in (0, ErrorCode.NOT_ENOUGH_REPLICAS)
+            return code == 0
+
+        await until(lambda: send(0, b"v"))
+        await until(lambda: send(1, b"w"))
+        assert await tx.end(commit=True) == 0
+        assert values(await read(client, "t"))[:2] == [b"v", b"w"]
 
 
 async def test_a_full_topic_that_refuses_records_takes_markers() -> None:

@@ -199,6 +199,48 @@ def test_who_did_not_hear_how_its_end_went_is_not_fenced_for_it(commit: bool) ->
     assert init(fenced, ID, EPOCH).code is FENCED
 
 
+def test_who_goes_on_anew_itself_is_not_fenced_by_the_abort_of_what_it_has_open() -> None:
+    row = in_state(State.ONGOING)
+    verdict = init(row, ID, EPOCH)
+    assert verdict.code is BUSY
+    assert verdict.decision is not None
+    ending = after_decision(row, verdict.decision, commit=False, at_ms=NOW)
+    assert (ending.key, ending.ending) == ((ID, EPOCH + 1), Ending(ID, EPOCH + 1))
+    # However long its markers take, and however often it asks.
+    assert init(ending, ID, EPOCH) == init(ending, ID, EPOCH) == Verdict(BUSY)
+    ended = after_markers(ending, at_ms=NOW)
+    assert init(ended, ID, EPOCH) == init(ended, ID, EPOCH) == Verdict()
+    assert add(ended).code is FENCED  # what was delayed from before
+    assert init(after(ended, add(ended, epoch=EPOCH + 1)), ID, EPOCH).code is FENCED
+    assert init(after(ended, init(ended)), ID, EPOCH).code is FENCED  # another came
+
+
+def test_who_goes_on_anew_behind_the_last_epoch_has_a_new_id() -> None:
+    row = in_state(State.ONGOING)._replace(epoch=EPOCH_LAST)
+    verdict = init(row, ID, EPOCH_LAST)
+    assert verdict.decision is not None
+    ending = after_decision(row, verdict.decision, commit=False, at_ms=NOW)
+    assert (ending.key, ending.ending) == ((SPARE, 0), Ending(ID, EPOCH_LAST + 1))
+    assert init(after_markers(ending, at_ms=NOW), ID, EPOCH_LAST) == Verdict()
+
+
+def test_a_producer_goes_on_behind_an_abort_of_the_broker_but_never_commits_it() -> None:
+    row = in_state(State.ONGOING)
+    ending = after_decision(row, transactions.abort(row, SPARE), commit=False, at_ms=NOW)
+    assert (ending.key, ending.ending) == ((ID, EPOCH + 1), Ending(ID, EPOCH + 1))
+    assert init(ending, ID, EPOCH) == end(ending, False, v2=True) == Verdict(BUSY)
+    ended = after_markers(ending, at_ms=NOW)
+    assert init(ended, ID, EPOCH) == end(ended, False, v2=True) == Verdict()
+    for behind in (ending, ended):
+        assert end(behind, True, v2=True).code is end(behind, True).code is FENCED
+        assert end(behind, False).code is add(behind).code is FENCED
+    # Another instance came meanwhile.
+    taken = after(ended, init(ended))
+    assert init(taken, ID, EPOCH).code is end(taken, False, v2=True).code is FENCED
+    last = row._replace(epoch=EPOCH_LAST)
+    assert after(last, Verdict(decision=transactions.abort(last, SPARE))).key == (SPARE, 0)
+
+
 def test_the_last_epoch_is_followed_by_a_new_id() -> None:
     row = in_state(State.ONGOING)._replace(epoch=EPOCH_LAST)
     assert transactions.needs_id(row)
@@ -228,7 +270,7 @@ def test_version_2_gives_another_epoch_and_answers_the_same_end_the_same(commit:
     ended = after(row, verdict)
     assert ended.key == (ID, EPOCH + 1)
     assert end(ended, commit, v2=True) == Verdict()
-    assert end(ended, not commit, v2=True).code is WRONG
+    assert end(ended, not commit, v2=True).code is (WRONG if commit else FENCED)
     # The next transaction: what was delayed from the last one does not touch it.
     following = after(ended, add(ended, epoch=EPOCH + 1))
     assert end(following, commit, v2=True).code is FENCED
@@ -321,7 +363,19 @@ def test_the_partitions_of_a_transaction_are_bounded() -> None:
 # Any order of requests
 
 ASKED = st.sampled_from(
-    ["init", "init_again", "add", "stage", "commit", "abort", "commit2", "abort2", "late", "fence"]
+    [
+        "init",
+        "init_again",
+        "add",
+        "stage",
+        "commit",
+        "abort",
+        "commit2",
+        "abort2",
+        "late",
+        "fence",
+        "time",
+    ]
 )
 
 
@@ -353,10 +407,12 @@ def test_whatever_is_asked_epochs_never_go_back_and_events_say_the_same(asked: l
                 )
                 if row is not None and row.state is State.ONGOING:
                     assert verdict.code is FENCED
-            case "fence":
+            case "fence" | "time":
                 if row is None or row.state is not State.ONGOING:
                     continue
-                verdict = Verdict(decision=transactions.fence(row))
+                is_late = what == "time"
+                decision = transactions.abort(row, spare) if is_late else transactions.fence(row)
+                verdict = Verdict(decision=decision)
             case _:
                 verdict = transactions.end(
                     row,

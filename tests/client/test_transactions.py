@@ -190,8 +190,9 @@ def test_offsets_are_committed_with_the_records_or_not_at_all(daemon: Daemon, to
     assert {b"out", b"goes on"} <= set(read(daemon, topic))
 
 
-def test_a_transaction_that_was_open_for_too_long_is_aborted_and_said(
-    daemon: Daemon, topic: str
+@pytest.mark.parametrize("says_more", [False, True])
+def test_a_transaction_that_was_open_for_too_long_is_aborted_and_its_producer_goes_on(
+    daemon: Daemon, topic: str, says_more: bool
 ) -> None:
     def slow(producer: Producer) -> None:
         with producer.transaction():
@@ -202,13 +203,18 @@ def test_a_transaction_that_was_open_for_too_long_is_aborted_and_said(
                 consumer.assign([(topic, 0)])
                 # It is seen once what was open before it has ended.
                 assert consumer.poll(timeout_ms=60_000)
+            if says_more:  # its record is refused, not its commit
+                producer.send(topic, b"more", partition=0)
 
-    with (
-        Producer(daemon.address, transactional_id=topic, transaction_timeout_ms=1_000) as producer,
-        pytest.raises((TransactionAborted, ProducerFenced), match="transaction_timeout_ms=1000"),
-    ):
-        slow(producer)
-    assert b"late" not in read(daemon, topic)
+    with Producer(daemon.address, transactional_id=topic, transaction_timeout_ms=1_000) as producer:
+        with pytest.raises(TransactionAborted, match="transaction_timeout_ms=1000"):
+            slow(producer)
+        # Nobody else took its place: it goes on.
+        with producer.transaction():
+            producer.send(topic, b"next", partition=0)
+    found = read(daemon, topic)
+    assert b"next" in found
+    assert not {b"late", b"more"} & set(found)
 
 
 def test_a_transaction_whose_abort_was_interrupted_is_aborted_before_the_next(

@@ -115,6 +115,14 @@ ACCEPTED: Final = (
         label="between join and sync",
     ),
     Accepted(
+        ApiKey.END_TXN,
+        r"error_code",
+        "as in version 1; Kafka Streams goes on behind PRODUCER_FENCED (decision 0205)",
+        label="commit of what the broker aborted",
+        theirs=48,
+        ours=90,
+    ),
+    Accepted(
         ApiKey.OFFSET_DELETE,
         r"error_code|topics.*",
         "a group without members and without offsets is not kept",

@@ -33,13 +33,13 @@ async def producer_ids(stage: Stage) -> None:
         )
 
 
-async def begun(stage: Stage, name: str = "") -> dict[str, Any]:
+async def begun(stage: Stage, name: str = "", timeout_ms: int = 60_000) -> dict[str, Any]:
     """A transactional producer: its three fields."""
     answer = await stage.quietly(
         ApiKey.INIT_PRODUCER_ID,
         1,
         transactional_id=f"{stage.name}{name}",
-        transaction_timeout_ms=60_000,
+        transaction_timeout_ms=timeout_ms,
     )
     assert answer.error_code == 0, answer
     return {
@@ -179,6 +179,32 @@ async def ends_of_transactions(stage: Stage) -> None:
     await ask("other producer", me, True, producer_id=me["producer_id"] + 9)
     await ask("unknown id", me, True, transactional_id=f"{stage.name}-no")
     await ask("empty id", me, True, transactional_id="")
+
+
+async def aborted_by_time(stage: Stage) -> dict[str, Any]:
+    """A producer whose transaction was open for too long; Kafka looks every ten seconds."""
+    topic, me = await stage.topic("-t"), await begun(stage, timeout_ms=500)
+    await added(stage, me, topic)
+    await sent(stage, me, topic, 12)
+    await completed(stage, me)
+    return me
+
+
+@case(ApiKey.END_TXN, since=4)
+async def an_end_behind_an_abort_by_time(stage: Stage) -> None:
+    me = await aborted_by_time(stage)
+    await stage.ask("commit of what the broker aborted", ApiKey.END_TXN, **me, committed=True)
+    await stage.ask("abort", ApiKey.END_TXN, **me, committed=False)
+    await stage.ask("abort again", ApiKey.END_TXN, **me, committed=False)
+
+
+@case(ApiKey.INIT_PRODUCER_ID, since=4)
+async def an_epoch_behind_an_abort_by_time(stage: Stage) -> None:
+    me = await aborted_by_time(stage)
+    for label in ("its own", "its own again"):
+        await stage.ask(label, ApiKey.INIT_PRODUCER_ID, **me, transaction_timeout_ms=60_000)
+    await begun(stage)
+    await stage.ask("taken over", ApiKey.INIT_PRODUCER_ID, **me, transaction_timeout_ms=60_000)
 
 
 @case(ApiKey.DESCRIBE_TRANSACTIONS)

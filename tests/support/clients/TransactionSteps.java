@@ -64,7 +64,12 @@ public class TransactionSteps {
     }
 
     static KafkaProducer<String, String> producer(String id) {
+        return producer(id, 60_000);
+    }
+
+    static KafkaProducer<String, String> producer(String id, int timeoutMs) {
         Map<String, Object> config = new HashMap<>();
+        config.put("transaction.timeout.ms", timeoutMs);
         config.put("bootstrap.servers", bootstrap);
         config.put("transactional.id", id);
         config.put("max.block.ms", TIMEOUT_S * 1000);
@@ -273,8 +278,36 @@ public class TransactionSteps {
     }
 
     static void everyTransactionHasAnotherEpochWhereTheClientKnowsVersion2() throws Exception {
-        boolean isNew = !org.apache.kafka.common.utils.AppInfoParser.getVersion().startsWith("3.");
-        checkEqual("epochs", epochs(topic("epochs")), isNew ? List.of(1, 2, 3) : List.of(0, 0, 0));
+        List<Integer> expected = knowsVersion2() ? List.of(1, 2, 3) : List.of(0, 0, 0);
+        checkEqual("epochs", epochs(topic("epochs")), expected);
+    }
+
+    static boolean knowsVersion2() {
+        return !org.apache.kafka.common.utils.AppInfoParser.getVersion().startsWith("3.");
+    }
+
+    static void whoseTimeWasOverAbortsAndGoesOnWhereTheClientKnowsVersion2() throws Exception {
+        if (!knowsVersion2()) {
+            return;
+        }
+        String topic = topic("late");
+        try (KafkaProducer<String, String> producer = producer(topic, 500); Admin admin = admin()) {
+            producer.initTransactions();
+            producer.beginTransaction();
+            send(producer, topic, "late-");
+            producer.flush();
+            long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(2 * TIMEOUT_S);
+            while (!admin.describeTransactions(List.of(topic)).description(topic).get()
+                    .state().toString().equals("CompleteAbort")) {
+                checkEqual("is late", System.nanoTime() > deadline, false);
+                Thread.sleep(50);
+            }
+            producer.abortTransaction();
+            producer.beginTransaction();
+            List<String> values = send(producer, topic, "next-");
+            producer.commitTransaction();
+            checkEqual("committed", read(topic, "read_committed"), sorted(values));
+        }
     }
 
     static void report(String step, String outcome, String detail) {
@@ -309,6 +342,8 @@ public class TransactionSteps {
                 TransactionSteps::operatorsSeeTransactionsAndProducers);
         steps.put("every_transaction_has_another_epoch_where_the_client_knows_version_2",
                 TransactionSteps::everyTransactionHasAnotherEpochWhereTheClientKnowsVersion2);
+        steps.put("whose_time_was_over_aborts_and_goes_on_where_the_client_knows_version_2",
+                TransactionSteps::whoseTimeWasOverAbortsAndGoesOnWhereTheClientKnowsVersion2);
         for (Map.Entry<String, Step> step : steps.entrySet()) {
             if (!wanted.isEmpty() && !wanted.contains(step.getKey())) {
                 continue;
