@@ -289,7 +289,7 @@ async def test_a_rule_is_about_a_host_however_it_is_written() -> None:
         async with connect_from(ALICE, broker) as alice:
             assert codes(await alice.ask(request, security.CreateAclsResponse, 3)) == {0}
         assert broker.core.authorizer is not None
-        assert broker.core.authorizer.rules.acls[-1].host == BOB
+        assert list(broker.core.authorizer.rules.acls)[-1].host == BOB
 
 
 async def test_a_fetch_that_waits_brings_nothing_that_is_not_allowed_any_more() -> None:
