@@ -127,10 +127,11 @@ def test_whether_some_topic_is_allowed_is_one_look_at_each_rule() -> None:
     # Once it was a look at all rules for each that allows something: seconds, with a thousand.
     bob = CountedName("User:bob")
     allowed = [Acl(2, f"bob-{n}", PREFIXED, bob, "*", Operation.WRITE, ALLOW) for n in range(300)]
+    others = [Acl(2, f"x-{n}", PREFIXED, bob, "*", Operation.WRITE, DENY) for n in range(300)]
     denied = Acl(2, "*", LITERAL, bob, "*", Operation.WRITE, DENY)
     prefix = Acl(2, "bob-", PREFIXED, bob, "*", Operation.WRITE, DENY)
     for last in (denied, prefix):
-        rules = Rules([*allowed, last])
+        rules = Rules([*allowed, *others, last])
         CountedName.compared = 0
         assert not rules.allows_some(CountedName("User:bob"), "10.0.0.1", int(Operation.WRITE), 2)
         assert CountedName.compared <= 10 * len(allowed)
