@@ -659,25 +659,42 @@ def test_who_joins_costs_no_look_at_all_that_the_others_subscribe_to() -> None:
     assert CountedName.compared < 2_000
 
 
-def test_members_whose_time_is_over_together_are_dropped_together() -> None:
+class Counted:
+    """A topic that counts how often anybody looks at it."""
+
+    topic_id = UUID(int=1)
     looks = 0
 
-    class Counted:
-        topic_id = UUID(int=1)
+    @property
+    def partitions(self) -> int:
+        self.looks += 1
+        return 4
 
-        @property
-        def partitions(self) -> int:
-            nonlocal looks
-            looks += 1
-            return 4
 
-    shared = group()
-    topics = {"a": Counted()}
+def test_members_whose_time_is_over_together_are_dropped_together() -> None:
+    shared, topic = group(), Counted()
+    topics = {"a": topic}
     for number in range(50):
-        beat = Beat(f"m{number}", JOIN, rebalance_timeout_ms=REBALANCE_MS, names=frozenset("a"))
+        names = frozenset("ab" if number == 49 else "a")
+        beat = Beat(f"m{number}", JOIN, rebalance_timeout_ms=REBALANCE_MS, names=names)
         shared.heartbeat(number == 49, beat._replace(owned=frozenset()), topics)
-    epoch, looks = shared.epoch, 0
+    epoch, topic.looks = shared.epoch, 0
     shared.tick(SESSION_MS)
     assert list(shared.members) == ["m49"]
     assert shared.epoch == epoch + 49
-    assert looks == 1
+    assert topic.looks == 1
+
+
+def test_who_comes_or_leaves_and_subscribes_as_others_do_costs_no_look_at_the_topics() -> None:
+    shared, topic = group(), Counted()
+    topics = {"a": topic}
+    for number in range(50):
+        beat = Beat(f"m{number}", JOIN, rebalance_timeout_ms=REBALANCE_MS, names=frozenset("a"))
+        shared.heartbeat(0, beat._replace(owned=frozenset()), topics)
+    leaving = Beat("m7", LEAVE)
+    shared.heartbeat(0, leaving, topics)
+    assert topic.looks == 1, "there may be thousands of them"
+    assert sorted(len(mine) for mine in shared.target.given.values())[-4:] == [1, 1, 1, 1]
+    topics = {"a": topic, "b": topic}
+    shared.heartbeat(0, Beat("m8", 9), topics)
+    assert topic.looks == 2, "other ones"
