@@ -142,18 +142,21 @@ class Authorizer:
             if self.would_allow(peer, int(operation), resource_type, name)
         )
 
+    def decide_one(
+        self, principal: Principal, host: str, operation: int, resource_type: int, name: str
+    ) -> bool:
+        """As `would_allow_one`, by the rules at once: for who asks about thousands of names, and
+        keeps the answers."""
+        if principal in self._super_users:
+            return True
+        verdict = self.rules.verdict(str(principal), host, operation, resource_type, name)
+        return verdict is Verdict.ALLOWED or (verdict is Verdict.UNRULED and self._open_world)
+
     def _decide(self, key: tuple[Principal, str, int, int, str]) -> bool:
-        principal, host, operation, resource_type, name = key
         # Taken before the rules: a decision by rules that were replaced meanwhile is not kept.
         cache = self._cache
-        if principal in self._super_users:
-            allowed = True
-        else:
-            verdict = self.rules.verdict(str(principal), host, operation, resource_type, name)
-            allowed = verdict is Verdict.ALLOWED or (
-                verdict is Verdict.UNRULED and self._open_world
-            )
-        if len(name) <= NAME_CACHED_MAX:
+        allowed = self.decide_one(*key)
+        if len(key[-1]) <= NAME_CACHED_MAX:
             if len(cache) >= DECISIONS_MAX:
                 cache.clear()  # in place: it may have been replaced meanwhile
             cache[key] = allowed
