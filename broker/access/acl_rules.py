@@ -10,11 +10,15 @@ A rule matches when its principal is the asking one or `User:*`, its host is the
 
 Index: literal names and prefixes by kind of resource, so that a question looks at the rules of one
 name, of `*`, and of the prefixes of the name, whatever else there is.
+
+A set of rules never changes: `changed` makes another one, which shares with the first what is the
+same.  So any thread may ask, and one rule more among thousands costs the loop no indexing of all.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from enum import Enum
-from typing import Final
+from typing import Final, TypeAlias
 
 from segbroker.protocol.acls import (
     EVERYONE,
@@ -39,6 +43,10 @@ class Verdict(Enum):
     """No rule at all is about the resource."""
 
 
+_Key: TypeAlias = tuple[int, str]
+_Table: TypeAlias = dict[_Key, tuple[Acl, ...]]
+
+_PREFIXED: Final = int(PatternType.PREFIXED)  # an enum member costs a look-up for each of 10,000
 _ALLOWING: Final[dict[int, frozenset[int]]] = {
     operation: frozenset({operation, Operation.ALL, *IMPLIED_BY.get(operation, ())})
     for operation in Operation
@@ -51,22 +59,66 @@ _DENYING: Final[dict[int, frozenset[int]]] = {
 class Rules:
     """The rules of one moment."""
 
-    __slots__ = ("_literal", "_prefixed", "_sizes", "acls")
+    __slots__ = ("_all", "_literal", "_prefixed", "_sizes")
 
     def __init__(self, acls: Iterable[Acl]) -> None:
-        self.acls = tuple(acls)
-        self._literal: dict[tuple[int, str], list[Acl]] = {}
-        self._prefixed: dict[tuple[int, str], list[Acl]] = {}
-        sizes: dict[int, set[int]] = {}
-        prefixed = int(PatternType.PREFIXED)  # an enum member costs a look-up for each of 10,000
-        for acl in self.acls:
+        self._all: dict[Acl, None] = {}
+        # By kind of resource and name.
+        self._literal: _Table = {}
+        self._prefixed: _Table = {}
+        # How many prefixes there are of each size, by kind of resource.
+        self._sizes: dict[int, Counter[int]] = {}
+        self._add(acls)
+
+    @property
+    def acls(self) -> Collection[Acl]:
+        """All of them, in the order of their creation."""
+        return self._all.keys()
+
+    def changed(self, *, added: Iterable[Acl] = (), removed: Iterable[Acl] = ()) -> "Rules":
+        """The rules without some and with others; these here stay as they are."""
+        rules = Rules(())
+        rules._all = self._all.copy()
+        rules._literal, rules._prefixed = self._literal.copy(), self._prefixed.copy()
+        rules._sizes = {kind: sizes.copy() for kind, sizes in self._sizes.items()}
+        rules._remove(removed)
+        rules._add(added)
+        return rules
+
+    def _add(self, acls: Iterable[Acl]) -> None:
+        new = [acl for acl in dict.fromkeys(acls) if acl not in self._all]
+        self._all.update(dict.fromkeys(new))
+        for table, key, some in self._by_place(new):
+            if table is self._prefixed and key not in table:
+                self._sizes.setdefault(key[0], Counter())[len(key[1])] += 1
+            table[key] = (*table.get(key, ()), *some)
+
+    def _remove(self, acls: Iterable[Acl]) -> None:
+        old = [acl for acl in dict.fromkeys(acls) if acl in self._all]
+        for acl in old:
+            del self._all[acl]
+        for table, key, some in self._by_place(old):
+            table[key] = tuple(acl for acl in table[key] if acl not in some)
+            if table[key]:
+                continue
+            del table[key]
+            if table is self._prefixed:
+                kind, size = key[0], len(key[1])
+                self._sizes[kind][size] -= 1
+                if not self._sizes[kind][size]:
+                    del self._sizes[kind][size]
+
+    def _by_place(self, acls: Iterable[Acl]) -> Iterator[tuple[_Table, _Key, dict[Acl, None]]]:
+        """Where they stand: many rules may be about one name."""
+        literal: dict[_Key, dict[Acl, None]] = {}
+        prefixed: dict[_Key, dict[Acl, None]] = {}
+        for acl in acls:
             kind, name, pattern_type = acl[:3]
-            if pattern_type == prefixed:
-                self._prefixed.setdefault((kind, name), []).append(acl)
-                sizes.setdefault(kind, set()).add(len(name))
-            else:
-                self._literal.setdefault((kind, name), []).append(acl)
-        self._sizes = {kind: tuple(sorted(some)) for kind, some in sizes.items()}
+            some = prefixed if pattern_type == _PREFIXED else literal
+            some.setdefault((kind, name), {})[acl] = None
+        for table, places in ((self._literal, literal), (self._prefixed, prefixed)):
+            for key, here in places.items():
+                yield table, key, here
 
     def verdict(
         self, principal: str, host: str, operation: int, resource_type: int, name: str
@@ -89,19 +141,27 @@ class Rules:
 
     def allows_some(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
         """Whether there may be a resource of this kind on which the operation is allowed."""
-        for acl in self.acls:
-            if (
-                acl.resource_type != resource_type
-                or acl.permission != Permission.ALLOW
-                or acl.operation not in _ALLOWING[operation]
-                or not _concerns(acl, principal, host)
-            ):
+        allows: list[Acl] = []
+        denied: set[str] = set()  # prefixes
+        for acl in self._all:
+            if acl.resource_type != resource_type or not _concerns(acl, principal, host):
                 continue
-            if acl.pattern_type == PatternType.LITERAL and acl.resource_name != WILDCARD:
-                asked = self.verdict(principal, host, operation, resource_type, acl.resource_name)
-                if asked is Verdict.ALLOWED:
+            if acl.permission == Permission.ALLOW:
+                if acl.operation in _ALLOWING[operation]:
+                    allows.append(acl)
+            elif acl.operation in _DENYING[operation]:
+                if acl.pattern_type == _PREFIXED:
+                    denied.add(acl.resource_name)
+                elif acl.resource_name == WILDCARD:
+                    return False
+        sizes = {len(prefix) for prefix in denied}
+        for acl in allows:
+            if acl.pattern_type == _PREFIXED:
+                if not any(acl.resource_name[:size] in denied for size in sizes):
                     return True
-            elif not self._denies_all(principal, host, operation, acl):
+            elif acl.resource_name == WILDCARD or Verdict.ALLOWED is self.verdict(
+                principal, host, operation, resource_type, acl.resource_name
+            ):
                 return True
         return False
 
@@ -118,31 +178,14 @@ class Rules:
             for acl in table.get((kind, name), ())
         ]
 
-    def _denies_all(self, principal: str, host: str, operation: int, allow: Acl) -> bool:
-        """Whether a denial covers everything that a `*` or prefixed rule allows."""
-        prefix = "" if allow.pattern_type == PatternType.LITERAL else allow.resource_name
-        return any(
-            acl.permission == Permission.DENY
-            and acl.operation in _DENYING[operation]
-            and _concerns(acl, principal, host)
-            and (
-                acl.resource_name == WILDCARD
-                if acl.pattern_type == PatternType.LITERAL
-                else prefix.startswith(acl.resource_name)
-            )
-            for acl in self.acls
-            if acl.resource_type == allow.resource_type
-        )
-
     def _about(self, resource_type: int, name: str) -> Iterator[Acl]:
         literal = self._literal
         yield from literal.get((resource_type, name), ())
         if name != WILDCARD:
             yield from literal.get((resource_type, WILDCARD), ())
         for size in self._sizes.get(resource_type, ()):
-            if size > len(name):
-                break
-            yield from self._prefixed.get((resource_type, name[:size]), ())
+            if size <= len(name):
+                yield from self._prefixed.get((resource_type, name[:size]), ())
 
 
 def _concerns(acl: Acl, principal: str, host: str) -> bool:

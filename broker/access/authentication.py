@@ -17,7 +17,7 @@ import hmac
 import secrets
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import structlog
 import trio
@@ -36,7 +36,6 @@ from segbroker.segments.metadata.credentials import (
     USER_SET,
     USERS_SECRET,
     credentials_of,
-    names_of,
     rows_of,
     secret_of,
 )
@@ -58,9 +57,12 @@ class Authentication:
         self._config = config
         self._lanes = lanes
         self._checks = trio.CapacityLimiter(CHECKS_MAX)
-        self._habits_of: Mapping[str, Any] | None = None
-        self._habits: dict[ScramMechanism, tuple[int, int]] = {}
-        self._cheapest_of_most = ScramMechanism.SHA_256
+        # The users that were counted, and what they have.
+        self._counted: Mapping[str, Any] = {}
+        self._habits: dict[ScramMechanism, Counter[tuple[int, int]]] = {
+            mechanism: Counter() for mechanism in ScramMechanism
+        }
+        self._cheapest_of: Counter[ScramMechanism] = Counter()
 
     @property
     def content(self) -> Mapping[str, Any]:
@@ -80,6 +82,7 @@ class Authentication:
             spec.protocol.is_sasl for spec in config.listener_specs
         ):
             self._manager.record_now(USERS_SECRET, secret=secrets.token_bytes(SECRET_SIZE))
+        self._count_habits()
         name = config.initial_user
         if not name or credentials_of(self.content, name):
             return
@@ -122,30 +125,49 @@ class Authentication:
     def _habit(self, mechanism: ScramMechanism) -> tuple[int, int]:
         """Iterations and size of salt that most users have."""
         self._count_habits()
-        return self._habits.get(mechanism, (self._config.scram_iterations, SALT_SIZE))
+        habit = _most(self._habits[mechanism])
+        return (self._config.scram_iterations, SALT_SIZE) if habit is None else habit
 
     def _cheapest(self) -> ScramMechanism:
         """By which the passwords of most users are checked."""
         self._count_habits()
-        return self._cheapest_of_most
+        return _most(self._cheapest_of) or ScramMechanism.SHA_256
 
     def _count_habits(self) -> None:
-        """Look at all users, when they have changed."""
-        content = self.content
-        if content is self._habits_of:
+        """Look at the users who are others than when this was done last: there may be thousands,
+        and this is asked for a login, on the loop."""
+        users: Mapping[str, Any] = self.content.get("users", {})
+        before = self._counted
+        if users is before:
             return
-        counted: dict[ScramMechanism, Counter[tuple[int, int]]] = {}
-        cheapest: Counter[ScramMechanism] = Counter()
-        for name in names_of(content):
-            known = credentials_of(content, name)
-            cheapest.update(sorted(known)[:1])
-            for kind, one in known.items():
-                habit = (one.iterations, len(one.salt))
-                counted.setdefault(kind, Counter())[habit] += 1
-        self._habits = {kind: rows.most_common(1)[0][0] for kind, rows in counted.items()}
-        most = cheapest.most_common(1)
-        self._cheapest_of_most = most[0][0] if most else ScramMechanism.SHA_256
-        self._habits_of = content
+        self._counted = users
+        for name, row in before.items():
+            if users.get(name) is not row:
+                self._count(name, before, -1)
+        for name, row in users.items():
+            if before.get(name) is not row:
+                self._count(name, users, 1)
+
+    def _count(self, name: str, users: Mapping[str, Any], by: int) -> None:
+        known = credentials_of({"users": users}, name)
+        for mechanism, one in known.items():
+            _add(self._habits[mechanism], (one.iterations, len(one.salt)), by)
+        for mechanism in sorted(known)[:1]:
+            _add(self._cheapest_of, mechanism, by)
+
+
+_K = TypeVar("_K", tuple[int, int], ScramMechanism)
+
+
+def _most(counter: Counter[_K]) -> _K | None:
+    """What most have; of those that as many have always the same, whoever came first."""
+    return max(counter, key=lambda one: (counter[one], one), default=None)
+
+
+def _add(counter: Counter[_K], key: _K, by: int) -> None:
+    counter[key] += by
+    if not counter[key]:
+        del counter[key]
 
 
 def make_credentials(password: str, iterations: int) -> dict[ScramMechanism, ScramCredential]:

@@ -16,7 +16,7 @@ Limits: DECISIONS_MAX cached decisions, then all are forgotten and made again.  
 than NAME_CACHED_MAX characters it is decided each time: whoever may ask can make names up.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from segbroker.protocol.acls import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceType
@@ -51,7 +51,15 @@ TRANSACTIONAL_ID: Final = int(ResourceType.TRANSACTIONAL_ID)
 class Authorizer:
     """The decisions of one broker."""
 
-    __slots__ = ("_cache", "_open_world", "_super_users", "audit", "manager", "rules")
+    __slots__ = (
+        "_cache",
+        "_open_world",
+        "_some_topic",
+        "_super_users",
+        "audit",
+        "manager",
+        "rules",
+    )
 
     def __init__(
         self,
@@ -66,6 +74,8 @@ class Authorizer:
         self._super_users = frozenset(super_users)
         self._open_world = allow_everyone_if_no_acl_found
         self._cache: dict[tuple[Principal, str, int, int, str], bool] = {}
+        # To be asked of every producer that begins, and answered by a look at all rules.
+        self._some_topic: dict[tuple[Principal, str, int], bool] = {}
         self.rules = Rules(())
         self.reload()
 
@@ -108,12 +118,21 @@ class Authorizer:
         return self.operations(peer, CLUSTER, CLUSTER_NAME)
 
     def allows_some_topic(self, peer: Peer, operation: int) -> bool:
-        """Whether there may be a topic on which `peer` may do this."""
-        return (
-            peer.principal in self._super_users
-            or (self._open_world and not self.rules.is_about_all(TOPIC))
-            or self.rules.allows_some(str(peer.principal), peer.address[0], operation, TOPIC)
-        )
+        """Whether there may be a topic on which `peer` may do this. From any thread."""
+        if peer.principal in self._super_users:
+            return True
+        known = self._some_topic  # before the rules, as in `_decide`
+        if self._open_world and not self.rules.is_about_all(TOPIC):
+            return True
+        key = (peer.principal, peer.address[0], operation)
+        allowed = known.get(key)
+        if allowed is None:
+            principal, host, _ = key
+            allowed = self.rules.allows_some(str(principal), host, operation, TOPIC)
+            if len(known) >= DECISIONS_MAX:
+                known.clear()
+            known[key] = allowed
+        return allowed
 
     def operations(self, peer: Peer, resource_type: int, name: str) -> int:
         """The bits of what `peer` may do with a resource, bit n for operation n."""
@@ -123,18 +142,21 @@ class Authorizer:
             if self.would_allow(peer, int(operation), resource_type, name)
         )
 
+    def decide_one(
+        self, principal: Principal, host: str, operation: int, resource_type: int, name: str
+    ) -> bool:
+        """As `would_allow_one`, by the rules at once: for who asks about thousands of names, and
+        keeps the answers."""
+        if principal in self._super_users:
+            return True
+        verdict = self.rules.verdict(str(principal), host, operation, resource_type, name)
+        return verdict is Verdict.ALLOWED or (verdict is Verdict.UNRULED and self._open_world)
+
     def _decide(self, key: tuple[Principal, str, int, int, str]) -> bool:
-        principal, host, operation, resource_type, name = key
         # Taken before the rules: a decision by rules that were replaced meanwhile is not kept.
         cache = self._cache
-        if principal in self._super_users:
-            allowed = True
-        else:
-            verdict = self.rules.verdict(str(principal), host, operation, resource_type, name)
-            allowed = verdict is Verdict.ALLOWED or (
-                verdict is Verdict.UNRULED and self._open_world
-            )
-        if len(name) <= NAME_CACHED_MAX:
+        allowed = self.decide_one(*key)
+        if len(key[-1]) <= NAME_CACHED_MAX:
             if len(cache) >= DECISIONS_MAX:
                 cache.clear()  # in place: it may have been replaced meanwhile
             cache[key] = allowed
@@ -155,22 +177,31 @@ class Authorizer:
 
     def reload(self) -> None:
         """Decide by the rules that the storage has now."""
-        self.rules = Rules(acls_of(self.manager.section(SECTION)))
-        self._cache = {}
+        self._go_by(Rules(acls_of(self.manager.section(SECTION))))
 
-    def create(self, acls: Iterable[Acl], done: Callable[[OSError | None], None]) -> None:
+    def create(self, acls: Collection[Acl], done: Callable[[OSError | None], None]) -> None:
         """Add rules; `done` when they are durable and in force, or are not."""
         self._record(CREATED, acls, done)
 
-    def delete(self, acls: Iterable[Acl], done: Callable[[OSError | None], None]) -> None:
+    def delete(self, acls: Collection[Acl], done: Callable[[OSError | None], None]) -> None:
         """Take rules away; `done` when that is durable and in force, or is not."""
         self._record(DELETED, acls, done)
 
     def _record(
-        self, kind: str, acls: Iterable[Acl], done: Callable[[OSError | None], None]
+        self, kind: str, acls: Collection[Acl], done: Callable[[OSError | None], None]
     ) -> None:
         def written(error: OSError | None) -> None:
-            self.reload()
+            rules = self.rules.changed(**{"added" if kind == CREATED else "removed": acls})
+            kept = (self.manager.section(SECTION) or {}).get("rows", ())
+            if error is None and len(rules.acls) == len(kept):
+                self._go_by(rules)
+            else:  # nobody knows, or it was told out of turn: what is stored is the truth
+                self.reload()
             done(error)
 
         self.manager.record_soon(written, kind, rows=packed(acls))
+
+    def _go_by(self, rules: Rules) -> None:
+        self.rules = rules
+        self._cache = {}
+        self._some_topic = {}

@@ -245,17 +245,34 @@ class Quotas:
 
     def reload(self) -> None:
         """Go by what the storage has now; everybody begins with a full bucket."""
-        self.rows = quotas_of(self._manager.section(SECTION))
-        self._buckets = {}
-        self._generation += 1
+        self._go_by(quotas_of(self._manager.section(SECTION)))
 
     def set(
         self, entity: Entity, values: Mapping[str, float], done: Callable[[OSError | None], None]
     ) -> None:
-        """Give an entity these quotas, and no others; `done` when that is durable, or is not."""
+        """Give an entity these quotas, and no others; `done` when that is durable and in force, or
+        is not.  For whoever holds `changing`."""
+
+        def written(error: OSError | None) -> None:
+            if error is not None:
+                self.reload()
+            else:  # of thousands one is another, and readers of `rows` go on with what they have
+                rows = self.rows.copy()
+                if values:
+                    rows[entity] = dict(values)
+                else:
+                    rows.pop(entity, None)
+                self._go_by(rows)
+            done(error)
+
         self._manager.record_soon(
-            done, SET, entity=[list(part) for part in entity], values=dict(values)
+            written, SET, entity=[list(part) for part in entity], values=dict(values)
         )
+
+    def _go_by(self, rows: dict[Entity, dict[str, float]]) -> None:
+        self.rows = rows
+        self._buckets = {}
+        self._generation += 1
 
 
 def _made(key: str, rate: float, now: float) -> Bucket:

@@ -14,7 +14,7 @@ kept as sockets spell it: one that denies ::0001 is about ::1.  A filter's MATCH
 that concerns a name: literal, `*`, and prefixes of it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import IntEnum
 from typing import Final
 
@@ -82,7 +82,9 @@ async def describe_acls(core: Core, call: Call[DescribeAclsRequest]) -> Describe
     except Refused as exc:
         return DescribeAclsResponse(error_code=exc.code, error_message=exc.message, resources=[])
     resources: dict[tuple[int, str, int], DescribeAclsResponseResource] = {}
+    pace = Pace()
     for acl in core.authorizer.rules.acls:
+        await pace.step()
         if not matches(acl):
             continue
         key = acl.resource_type, acl.resource_name, acl.pattern_type
@@ -178,7 +180,7 @@ async def delete_acls(core: Core, call: Call[DeleteAclsRequest]) -> DeleteAclsRe
 
 async def _recorded(
     acls: Iterable[Acl],
-    record: Callable[[Iterable[Acl], Callable[[OSError | None], None]], None],
+    record: Callable[[Collection[Acl], Callable[[OSError | None], None]], None],
 ) -> list[Acl]:
     """Have the rules written, and wait for it; those that were not."""
     failed: list[Acl] = []

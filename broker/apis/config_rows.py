@@ -13,7 +13,8 @@ A key of the broker that is read at the start is read-only.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from dataclasses import Field
+from typing import Any, Final
 
 from segbroker.protocol.messages_admin import (
     CreateTopicsResponseConfig,
@@ -65,6 +66,7 @@ _OF_TOPICS: Final[dict[str, str]] = {
     spec.metadata["topic"]: spec.name for spec in keys() if spec.metadata["topic"]
 }
 """The setting of the broker that stands below one of every topic."""
+_KINDS: Final[dict[str, str]] = {setting.name: setting.kind for setting in TopicConfig().describe()}
 _KAFKA_NAMES: Final[dict[str, str]] = {
     spec.name: spec.metadata["kafka"] or spec.name for spec in keys() if spec.metadata["topic"]
 }
@@ -117,7 +119,7 @@ def broker_rows(core: Core, peer: Peer) -> Iterator[DescribeConfigsResponseConfi
                 one.value = None
         kafka = spec.metadata["kafka"]
         for name in [spec.name] if kafka in (None, spec.name) else [spec.name, kafka]:
-            row = _row(name, synonyms, _broker_type(spec.default), spec.metadata["doc"])
+            row = _row(name, synonyms, _broker_type(spec), spec.metadata["doc"])
             row.read_only = not spec.metadata["dynamic"]
             row.is_sensitive = is_secret
             if name in _LISTENERS and not row.value:
@@ -138,7 +140,7 @@ def every_broker_rows(core: Core) -> Iterator[DescribeConfigsResponseConfig]:
             yield _kafka_row(own, synonyms)
         elif spec := core.settings.dynamic(own):
             for name in dict.fromkeys((own, core.settings.kafka_names.get(own, own))):
-                yield _row(name, synonyms, _broker_type(spec.default), spec.metadata["doc"])
+                yield _row(name, synonyms, _broker_type(spec), spec.metadata["doc"])
         else:
             yield _row(own, synonyms, _STRING, "Without effect: there is no such setting.")
 
@@ -211,7 +213,10 @@ def _synonym(name: str, value: str | None, source: int) -> DescribeConfigsRespon
     return DescribeConfigsResponseSynonym(name=name, value=value, source=source)
 
 
-def _broker_type(default: object) -> int:
-    if isinstance(default, bool):
+def _broker_type(spec: Field[Any]) -> int:
+    """Kafka's number for the type of a setting; of a default of topics that of their setting."""
+    if spec.metadata["topic"]:
+        return _TYPES[_KINDS[spec.metadata["topic"]]]
+    if isinstance(spec.default, bool):
         return _BOOLEAN
-    return _LONG if isinstance(default, int) else _STRING
+    return _LONG if isinstance(spec.default, int) else _STRING

@@ -202,7 +202,7 @@ async def consumer_group_describe(
             code = ErrorCode.GROUP_ID_NOT_FOUND if name else ErrorCode.INVALID_GROUP_ID
             row = _no_group(name, code, _absence(core, name))
         else:
-            row = _described(core, group)
+            row = await _described(core, group, pace)
             row.authorized_operations = operations
         rows.append(row)
     return ConsumerGroupDescribeResponse(groups=rows)
@@ -232,21 +232,36 @@ def _absence(core: Core, name: str) -> str:
     return f"the group {name!r} is none of the consumer protocol"
 
 
-def _described(core: Core, group: ConsumerGroup) -> ConsumerGroupDescribeResponseGroup:
-    return ConsumerGroupDescribeResponseGroup(
+async def _described(
+    core: Core, group: ConsumerGroup, pace: Pace
+) -> ConsumerGroupDescribeResponseGroup:
+    """A group as it is at one moment, however long it takes to put that into rows."""
+    row = ConsumerGroupDescribeResponseGroup(
         group_id=group.group_id,
         group_state=group.state,
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.target.assignor,
-        members=[_member(core, group, one) for one in group.members.values()],
+        members=[],
     )
+    seen = [
+        (_member(one), one.names, (*one.assigned, *one.revoking), group.target.of(one.member_id))
+        for one in group.members.values()
+    ]
+    sorted_names: dict[frozenset[str], list[str]] = {}  # mostly all name the same thousands
+    for member, names, has, is_to_have in seen:
+        if names not in sorted_names:
+            sorted_names[names] = sorted(names)
+        member.subscribed_topic_names = sorted_names[names]
+        member.assignment.topic_partitions = _rows(core, has)
+        member.target_assignment.topic_partitions = _rows(core, is_to_have)
+        row.members.append(member)
+        await pace.step()
+    return row
 
 
-def _member(
-    core: Core, group: ConsumerGroup, member: ConsumerMember
-) -> ConsumerGroupDescribeResponseMember:
-    has = (*member.assigned, *member.revoking)
+def _member(member: ConsumerMember) -> ConsumerGroupDescribeResponseMember:
+    """Without its topics."""
     return ConsumerGroupDescribeResponseMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -254,12 +269,10 @@ def _member(
         member_epoch=member.epoch,
         client_id=member.client_id,
         client_host=f"/{member.client_host}",
-        subscribed_topic_names=sorted(member.names),
+        subscribed_topic_names=[],
         subscribed_topic_regex=member.regex or None,
-        assignment=ConsumerGroupDescribeResponseAssignment(topic_partitions=_rows(core, has)),
-        target_assignment=ConsumerGroupDescribeResponseTargetAssignment(
-            topic_partitions=_rows(core, group.target.of(member.member_id))
-        ),
+        assignment=ConsumerGroupDescribeResponseAssignment(topic_partitions=[]),
+        target_assignment=ConsumerGroupDescribeResponseTargetAssignment(topic_partitions=[]),
         member_type=_CONSUMER if member.classic is None else _CLASSIC,
     )
 

@@ -231,7 +231,7 @@ async def leave_group(core: Core, call: Call[LeaveGroupRequest]) -> LeaveGroupRe
     rows: list[LeaveGroupResponseMember] = []
     pace = Pace()
     for start in range(0, len(members), _LEAVING_AT_ONCE):
-        some = await _leave(core, request.group_id, members[start : start + _LEAVING_AT_ONCE])
+        some = await _leave(core, call, members[start : start + _LEAVING_AT_ONCE])
         if some is None:
             return LeaveGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
         rows += some
@@ -242,9 +242,10 @@ async def leave_group(core: Core, call: Call[LeaveGroupRequest]) -> LeaveGroupRe
 
 
 async def _leave(
-    core: Core, group_id: str, members: Sequence[LeaveGroupRequestMember]
+    core: Core, call: Call[LeaveGroupRequest], members: Sequence[LeaveGroupRequestMember]
 ) -> list[LeaveGroupResponseMember] | None:
     """Some members leave; None: it is not durable that they did."""
+    group_id, by = call.request.group_id, call.header.client_id or ""
     group = core.groups.get(group_id)
     consumers = core.groups.get_consumer(group_id) if group is None else None
     leave = _no_member
@@ -257,7 +258,7 @@ async def _leave(
             member_id=member.member_id,
             group_instance_id=member.group_instance_id,
             error_code=leave(
-                monotonic_ms(), member.member_id, member.group_instance_id, member.reason or ""
+                monotonic_ms(), member.member_id, member.group_instance_id, member.reason or "", by
             ),
         )
         for member in members
@@ -271,7 +272,7 @@ async def _leave(
     return rows
 
 
-def _no_member(now_ms: int, member_id: str, instance_id: str | None, said: str) -> int:
+def _no_member(now_ms: int, member_id: str, instance_id: str | None, said: str, by: str) -> int:
     return ErrorCode.UNKNOWN_MEMBER_ID
 
 

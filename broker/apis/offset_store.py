@@ -352,7 +352,7 @@ async def _stand(
     a million times.
     """
     if asked is None:
-        return _everything(core, group_id)
+        return await _everything(core, group_id, pace)
     wanted: dict[tuple[str, UUID], dict[int, None]] = {}
     for name, topic_id, indexes in asked:
         wanted.setdefault((name, topic_id), {}).update(dict.fromkeys(indexes))
@@ -366,11 +366,12 @@ async def _stand(
     return answer
 
 
-def _everything(core: Core, group_id: str) -> list[_Stand]:
+async def _everything(core: Core, group_id: str, pace: Pace) -> list[_Stand]:
     answer: list[_Stand] = []
     for name in core.groups.topics(group_id):
         meta = core.topics.get(name)
         known = {} if meta is None else core.groups.offsets(group_id, name, meta.topic_id)
         if meta is not None and known:
             answer.append((name, meta.topic_id, sorted(known.items())))
+        await pace.step()
     return answer

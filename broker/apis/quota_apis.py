@@ -73,9 +73,15 @@ async def describe_client_quotas(
         return DescribeClientQuotasResponse(
             error_code=exc.code, error_message=exc.message, entries=None
         )
-    return DescribeClientQuotasResponse(
-        error_message=None,
-        entries=[
+    entries = []
+    pace = Pace()
+    for entity, values in core.all_quotas.rows.items():
+        await pace.step()
+        if request.strict and len(entity) != len(request.components):
+            continue
+        if not all(_matches(dict(entity), one) for one in request.components):
+            continue
+        entries.append(
             DescribeClientQuotasResponseEntry(
                 entity=[
                     DescribeClientQuotasResponseEntity(entity_type=kind, entity_name=name)
@@ -86,11 +92,8 @@ async def describe_client_quotas(
                     for key, value in sorted(values.items())
                 ],
             )
-            for entity, values in core.all_quotas.rows.items()
-            if all(_matches(dict(entity), one) for one in request.components)
-            and (not request.strict or len(entity) == len(request.components))
-        ],
-    )
+        )
+    return DescribeClientQuotasResponse(error_message=None, entries=entries)
 
 
 def _check_filter(components: Sequence[DescribeClientQuotasRequestComponent]) -> None:
@@ -219,7 +222,6 @@ def _address(text: str) -> str:
 
 async def _store(core: Core, entity: Entity, values: dict[str, float]) -> None:
     failure = await recorded(lambda done: core.all_quotas.set(entity, values, done))
-    core.all_quotas.reload()
     core.quotas = core.all_quotas if core.all_quotas.is_active else None
     if failure is not None:
         raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))

@@ -37,6 +37,7 @@ from ..groups.consumer_group import JOIN, LEAVE, by_topic
 from ..groups.consumer_members import Beat, Told
 from ..groups.group_keys import SHARE_HEARTBEAT
 from ..groups.group_rounds import State
+from ..groups.server_assignors import Partition
 from ..groups.share_assignor import SIMPLE
 from ..groups.share_group import FIRST_EPOCH, ShareGroup, ShareMember
 from ..loop.pace import Pace
@@ -159,7 +160,7 @@ async def share_group_describe(
         if not core.config.takes_share_groups:
             row = _row(name, ErrorCode.UNSUPPORTED_VERSION)
         elif core.groups.share_groups.has(name):
-            row = _described(core, name)
+            row = await _described(core, name, pace)
             row.authorized_operations = operations
         elif not name:
             row = _row(name, ErrorCode.INVALID_GROUP_ID)
@@ -186,34 +187,45 @@ def _row(
     )
 
 
-def _described(core: Core, name: str) -> ShareGroupDescribeResponseGroup:
-    """A share group; one that nobody was in since the start begins to count its epochs anew."""
+async def _described(core: Core, name: str, pace: Pace) -> ShareGroupDescribeResponseGroup:
+    """A share group, as it is at one moment; one that nobody was in since the start begins to count
+    its epochs anew."""
     row = _row(name)
     row.group_state, row.assignor_name = State.EMPTY.value, SIMPLE
     row.group_epoch = FIRST_EPOCH
-    if (group := core.groups.share_groups.get(name)) is not None:
-        row.group_state = group.state
-        row.group_epoch, row.assignment_epoch = group.epoch, group.assignment_epoch
-        row.members = [_member(core, one) for one in group.members.values()]
+    if (group := core.groups.share_groups.get(name)) is None:
+        return row
+    row.group_state = group.state
+    row.group_epoch, row.assignment_epoch = group.epoch, group.assignment_epoch
+    seen = [(_member(one), one.names, one.assigned) for one in group.members.values()]
+    sorted_names: dict[frozenset[str], list[str]] = {}  # mostly all name the same thousands
+    for member, names, has in seen:
+        if names not in sorted_names:
+            sorted_names[names] = sorted(names)
+        member.subscribed_topic_names = sorted_names[names]
+        member.assignment.topic_partitions = _rows(core, has)
+        row.members.append(member)
+        await pace.step()
     return row
 
 
-def _member(core: Core, member: ShareMember) -> ShareGroupDescribeResponseMember:
+def _member(member: ShareMember) -> ShareGroupDescribeResponseMember:
+    """Without its topics."""
     return ShareGroupDescribeResponseMember(
         member_id=member.member_id,
         rack_id=member.rack_id,
         member_epoch=member.epoch,
         client_id=member.client_id,
         client_host=f"/{member.client_host}",
-        subscribed_topic_names=sorted(member.names),
-        assignment=ShareGroupDescribeResponseAssignment(topic_partitions=_rows(core, member)),
+        subscribed_topic_names=[],
+        assignment=ShareGroupDescribeResponseAssignment(topic_partitions=[]),
     )
 
 
-def _rows(core: Core, member: ShareMember) -> list[ShareGroupDescribeResponseTopicPartition]:
+def _rows(core: Core, has: tuple[Partition, ...]) -> list[ShareGroupDescribeResponseTopicPartition]:
     """By topic; those of a topic that was deleted meanwhile have no name and are left out."""
     rows = []
-    for topic_id, indexes in by_topic(member.assigned).items():
+    for topic_id, indexes in by_topic(has).items():
         meta = core.topics.by_id(UUID(bytes=topic_id))
         if meta is not None:
             rows.append(

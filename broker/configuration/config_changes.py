@@ -19,10 +19,19 @@ from segbroker.protocol.messages_admin import (
 from segbroker.segments.settings.topic_config import TopicConfig
 
 from ..refused import Refused
+from .config import keys
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _OF_LISTS: Final = {_APPEND: "APPEND", _SUBTRACT: "SUBTRACT"}
-_LISTS: Final = frozenset(one.name for one in TopicConfig().describe() if one.kind == "list")
+_OF_TOPICS: Final = {one.name: one.value for one in TopicConfig().describe() if one.kind == "list"}
+_OF_BROKER: Final = {
+    spec.name: _OF_TOPICS[spec.metadata["topic"]]
+    for spec in keys()
+    if spec.metadata["topic"] in _OF_TOPICS
+}
+_LISTS: Final = _OF_TOPICS | _OF_BROKER
+"""What a list begins from where it is not set: as in Kafka what it is by default, also of a topic
+for which the broker says something else."""
 
 _TWICE: Final = "Error due to duplicate config keys"
 
@@ -79,8 +88,7 @@ def _apply(changed: dict[str, str], one: IncrementalAlterConfigsRequestConfig) -
         if one.name not in _LISTS:
             told = f"Can't {_OF_LISTS[one.config_operation]} to key {one.name} "
             raise Refused(ErrorCode.INVALID_CONFIG, f"{told}because its type is not LIST.")
-        default = {setting.name: setting.value for setting in TopicConfig().describe()}
-        present = changed.get(one.name, default[one.name]).split(",")
+        present = changed.get(one.name, _LISTS[one.name]).split(",")
         present = [item for item in present if item]
         asked = (one.value or "").split(",")
         if one.config_operation == _APPEND:

@@ -310,15 +310,22 @@ class ConsumerGroup:
             )
 
     def expel(
-        self, now_ms: int, member_id: str, instance_id: str | None, said: str = ""
+        self,
+        now_ms: int,
+        member_id: str,
+        instance_id: str | None,
+        said: str = "",
+        by: str | None = None,
     ) -> ErrorCode:
         """An administrator has a member leave, named by its id or by its instance.  said: why.
+        by: its client id; None: the member itself, if it is a classic one.
 
         It is told at its next heartbeat that it is none, and may join again.  So does a classic
         member leave by itself.
         """
         if self.given.pop(member_id, None) is not None:
             return ErrorCode.NONE
+        named = member_id
         if instance_id is not None:
             holder = self.static.get(instance_id, "")
             if member_id and holder and holder != member_id:
@@ -327,7 +334,9 @@ class ConsumerGroup:
         member = self.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        why = group_news.EXPELLED if member.classic is None else group_news.LEFT
+        why = group_news.EXPELLED
+        if member.classic is not None:
+            why = group_news.why_gone(member.who, named, by)
         self._drop(now_ms, [(member, why)], said)
         return ErrorCode.NONE
 

@@ -12,10 +12,10 @@ is no other target, or who subscribes by one would lose what is matched only aft
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 from uuid import UUID
 
-from .consumer_members import ConsumerMember, MaySee, Sight
+from .consumer_members import ConsumerMember, MaySee
 from .server_assignors import ASSIGNORS, DEFAULT, Assignment, Partition, TopicId
 from .topic_expressions import Expressions
 from .topic_regex import TopicRegex
@@ -28,6 +28,10 @@ class Topic(Protocol):
     def topic_id(self) -> UUID: ...
     @property
     def partitions(self) -> int: ...
+
+
+_Subscription: TypeAlias = tuple[frozenset[str], frozenset[str]]
+"""Names, and what an expression matches: many who see the same are one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +47,12 @@ class Target:
     _topics: Mapping[str, Topic] = field(default_factory=dict)
     _counts: dict[TopicId, int] = field(default_factory=dict)
     """Partitions of each topic that anybody is subscribed to."""
+    _kinds: set[_Subscription] = field(default_factory=set)
+    """The different subscriptions that `_counts` is of."""
+    _counted: Mapping[str, Topic] | None = None
+    """The topics that it is of."""
+    _topics_of: dict[_Subscription, frozenset[TopicId]] = field(default_factory=dict)
+    """What those are of who subscribe so, as far as a target was made of `_counts`."""
     _subscribed: dict[frozenset[TopicId], frozenset[TopicId]] = field(default_factory=dict)
     """What members are subscribed to, one object for all who are to the same."""
 
@@ -99,7 +109,7 @@ class Target:
     ) -> bool:
         """Look at the topics that there are; whether other ones are subscribed to, or by others,
         than before.  resubscribed: a member has changed what it subscribes to."""
-        if topics is self._topics and self._expressions.is_done and not resubscribed:
+        if topics is self._topics and self._expressions.is_current and not resubscribed:
             return False
         self._topics = topics
         self._expressions.look(topics)
@@ -109,7 +119,7 @@ class Target:
         self.is_ready = True
         before = self._counts
         self.resubscribe(members)
-        return resubscribed or before != self._counts
+        return resubscribed or (before is not self._counts and before != self._counts)
 
     def resubscribe(self, members: Collection[ConsumerMember]) -> None:
         """Members or their subscriptions are others now."""
@@ -119,15 +129,22 @@ class Target:
             one.names = same.setdefault(one.names, one.names)
         if not self.is_ready:
             return  # what there is was not looked at yet
+        kinds = {self._kind(one) for one in members}
+        if self._counted is self._topics and self._kinds == kinds:
+            return  # somebody came or left who subscribes as others do: the topics are thousands
+        self._counted, self._kinds, self._topics_of = self._topics, kinds, {}
         names: set[str] = set()
-        for wanted, sight in {(one.names, one.sight) for one in members}:
-            names |= self._found(wanted, sight)
-        self._counts = {
-            self._topics[name].topic_id.bytes: self._topics[name].partitions for name in names
-        }
+        for kind in kinds:
+            names |= self._found(kind)
+        found = map(self._topics.__getitem__, names)
+        self._counts = {topic.topic_id.bytes: topic.partitions for topic in found}
 
-    def _found(self, names: frozenset[str], sight: Sight | None) -> frozenset[str]:
-        matching = frozenset() if sight is None else self._expressions.names(sight)
+    def _kind(self, member: ConsumerMember) -> _Subscription:
+        sight = member.sight
+        return member.names, frozenset() if sight is None else self._expressions.names(sight)
+
+    def _found(self, kind: _Subscription) -> frozenset[str]:
+        names, matching = kind
         return (names | matching) & self._topics.keys()
 
     # Who is to have what
@@ -136,18 +153,16 @@ class Target:
         """Make it anew; the ids of those who are to have something else than before."""
         votes = Counter(one.assignor for one in members.values() if one.assignor)
         self.assignor = max(votes, key=lambda name: votes[name]) if votes else DEFAULT
-        by_names: dict[tuple[frozenset[str], Sight | None], frozenset[TopicId]] = {}
-        before_of, self._subscribed = self._subscribed, {}
         subscribers = []
         for member in members.values():
-            key = (member.names, member.sight)
-            topics = by_names.get(key)
+            kind = self._kind(member)
+            topics = self._topics_of.get(kind)
             if topics is None:
-                found = self._found(*key)
+                found = self._found(kind)
                 topics = frozenset([self._topics[name].topic_id.bytes for name in found])
-                topics = before_of.get(topics, topics)
-                topics = by_names[key] = self._subscribed.setdefault(topics, topics)
+                topics = self._topics_of[kind] = self._subscribed.setdefault(topics, topics)
             subscribers.append(member.subscriber(topics))
+        self._subscribed = {topics: topics for topics in self._topics_of.values()}
         before = self.given
         self.given = ASSIGNORS[self.assignor](subscribers, self._counts, before)
         return [one for one, mine in self.given.items() if mine != before.get(one, ())]

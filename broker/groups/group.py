@@ -224,9 +224,16 @@ class Group(Rounds):
         return ErrorCode.NONE
 
     def leave(
-        self, now_ms: int, member_id: str, instance_id: str | None, said: str = ""
+        self,
+        now_ms: int,
+        member_id: str,
+        instance_id: str | None,
+        said: str = "",
+        by: str | None = None,
     ) -> ErrorCode:
-        """A member goes; a static one may be named by its instance alone.  said: why."""
+        """A member goes; a static one may be named by its instance alone.  said: why.  by: the
+        client id of who asks; None: the member itself."""
+        named = member_id
         if instance_id is not None:
             known = self.roster.by_instance.get(instance_id)
             if known is None:
@@ -240,7 +247,8 @@ class Group(Rounds):
             return ErrorCode.NONE
         if member_id not in self.members:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        self._drop(now_ms, self.members[member_id], group_news.LEFT, said)
+        member = self.members[member_id]
+        self._drop(now_ms, member, group_news.why_gone(member.who, named, by), said)
         return ErrorCode.NONE
 
     def abandon(self, now_ms: int, done: object) -> None:

@@ -49,6 +49,15 @@ class Who(NamedTuple):
     client_host: str
 
 
+def why_gone(who: Who, named: str, by: str | None) -> str:
+    """Why a classic member is gone that a LeaveGroup names: it asked for that itself, or somebody
+    else did, who has another client id or knows the instance alone.
+
+    named: the member id of the request.  by: the client id of who asks; None: it is the member.
+    """
+    return LEFT if named and by in (None, who.client_id) else EXPELLED
+
+
 class News(NamedTuple):
     """One fact.
 

@@ -40,10 +40,10 @@ class KeptConsumers(KeptMembers[ConsumerGroup]):
         """end_turn: send what was answered outside of a request."""
         super().__init__(manager, sizes, end_turn)
         for group_id, kept in groups_in(manager.section(SECTION)):
-            self._found(
-                group_id,
-                {name: _size(name, _packed(*rows)) for name, rows in kept.members.items()},
-            )
+            rows = {name: _packed(*member) for name, member in kept.members.items()}
+            said = {name: _said_size(row) for name, row in rows.items()}
+            all_of_it = {name: said[name] + _has_size(name, row) for name, row in rows.items()}
+            self._found(group_id, all_of_it, said)
 
     def number(self, group_id: str) -> int:
         """The epoch that is written down of a group; 0: none is."""
@@ -69,10 +69,15 @@ class KeptConsumers(KeptMembers[ConsumerGroup]):
             member = group.members.get(member_id)
             if member is None:
                 writing.sizes.pop(member_id, None)
+                writing.said_sizes.pop(member_id, None)
                 rows[member_id] = _Rows()
-            else:
-                mine = rows[member_id] = _rows(group, member_id)
-                writing.sizes[member_id] = _size(member_id, mine)
+                continue
+            # All may be to have something else, and each may be subscribed to thousands of topics.
+            says = member_id in said or member_id not in writing.said_sizes
+            mine = rows[member_id] = _rows(group, member_id, says=says)
+            if says:
+                writing.said_sizes[member_id] = _said_size(mine)
+            writing.sizes[member_id] = writing.said_sizes[member_id] + _has_size(member_id, mine)
         fields: dict[str, Any] = {
             "epoch": group.epoch,
             "assignment_epoch": group.assignment_epoch,
@@ -86,7 +91,7 @@ class KeptConsumers(KeptMembers[ConsumerGroup]):
         if writing.is_over or writing.is_whole:
             writing.is_over = False
             fields["whole"] = True
-            rows = {member_id: _rows(group, member_id) for member_id in group.members}
+            rows = {member_id: _rows(group, member_id, says=True) for member_id in group.members}
             said = frozenset(rows)
         self._put(group, writing)
         fields["says"] = {name: row.says for name, row in rows.items() if name in said}
@@ -107,9 +112,11 @@ class _Rows(NamedTuple):
     since: int | list[int] | None = None
 
 
-def _rows(group: ConsumerGroup, member_id: str) -> _Rows:
+def _rows(group: ConsumerGroup, member_id: str, *, says: bool) -> _Rows:
+    """says: also what it says of itself."""
     member = group.members[member_id]
-    return _packed(member.said, member.has(group.target.of(member_id)))
+    has = member.has(group.target.of(member_id))
+    return _packed(member.said, has) if says else _Rows(has=has.row(), since=has.since_row())
 
 
 def _packed(says: Says, has: Has) -> _Rows:
@@ -117,6 +124,13 @@ def _packed(says: Says, has: Has) -> _Rows:
     return _Rows(says.row(), has.row(), classic, has.since_row())
 
 
-def _size(member_id: str, rows: _Rows) -> int:
-    told = [row for row in rows if row is not None]
-    return 2 * len(member_id.encode()) + len(pack({"": told})) + ROW_OVERHEAD
+def _said_size(rows: _Rows) -> int:
+    return _packed_size(rows.says, rows.classic)
+
+
+def _has_size(member_id: str, rows: _Rows) -> int:
+    return 2 * len(member_id.encode()) + _packed_size(rows.has, rows.since) + ROW_OVERHEAD
+
+
+def _packed_size(*rows: object) -> int:
+    return len(pack({"": [row for row in rows if row is not None]}))

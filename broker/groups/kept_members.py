@@ -80,6 +80,8 @@ class Writing:
     """Who waits for the next."""
     sizes: dict[str, int] = field(default_factory=dict)
     """Bytes of the rows of each member."""
+    said_sizes: dict[str, int] = field(default_factory=dict)
+    """Those in it of what it says of itself, where they are looked at by themselves."""
 
     def tell(self, error: OSError | None) -> None:
         """What has become of the event that is, or was, under way."""
@@ -127,9 +129,12 @@ class KeptMembers(ABC, Generic[G]):
         """Every group of which something is written down."""
         return list(self._manager.section(self.section) or ())
 
-    def _found(self, group_id: str, sizes: dict[str, int]) -> None:
+    def _found(
+        self, group_id: str, sizes: dict[str, int], said_sizes: dict[str, int] | None = None
+    ) -> None:
         """A start finds this group, with so many bytes of each member."""
         writing = self._writings[group_id] = Writing(is_whole=False, sizes=sizes)
+        writing.said_sizes = said_sizes or {}
         self._sizes.put(self.section, group_id, writing.size(group_id))
 
     # Writing down

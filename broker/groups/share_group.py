@@ -87,6 +87,10 @@ class ShareGroup:
     _topics: Mapping[str, Topic] = field(default_factory=dict)
     _counts: dict[TopicId, int] = field(default_factory=dict)
     """Partitions of each topic that anybody is subscribed to."""
+    _counted_of: tuple[set[frozenset[str]], Mapping[str, Topic]] | None = None
+    """The different subscriptions, and the topics, that `_counts` is of."""
+    _ids: dict[frozenset[str], frozenset[TopicId]] = field(default_factory=dict)
+    """The topics of those who subscribe so, as far as a target was made of `_counts`."""
 
     @property
     def state(self) -> str:
@@ -177,14 +181,20 @@ class ShareGroup:
         if topics is self._topics and not resubscribed:
             return False
         self._topics = topics
-        before, self._counts = self._counts, self._counted()
-        return before != self._counts
+        before = self._counts
+        self._count()
+        return before is not self._counts and before != self._counts
 
-    def _counted(self) -> dict[TopicId, int]:
+    def _count(self) -> None:
         subscriptions = {one.names for one in self.members.values()}
+        if self._counted_of is not None:
+            same, topics = self._counted_of
+            if topics is self._topics and same == subscriptions:
+                return  # somebody came or left who subscribes as others do
+        self._counted_of, self._ids = (subscriptions, self._topics), {}
         names = {name for some in subscriptions for name in self._existing(some)}
         found = (self._topics[name] for name in names)
-        return {one.topic_id.bytes: one.partitions for one in found}
+        self._counts = {one.topic_id.bytes: one.partitions for one in found}
 
     def _existing(self, names: frozenset[str]) -> AbstractSet[str]:
         """Those of which there is a topic: as cheap as the fewer of both are."""
@@ -193,7 +203,7 @@ class ShareGroup:
         return {name for name in names if name in self._topics}
 
     def _retarget(self) -> None:
-        ids: dict[frozenset[str], frozenset[TopicId]] = {}
+        ids = self._ids
         subscribers = []
         for one in self.members.values():
             if one.names not in ids:
@@ -211,7 +221,7 @@ class ShareGroup:
             self._target.pop(member.member_id, None)
             self.epoch += 1
             self._tell(group_news.REMOVED, why, member.who)
-        self._counts = self._counted()
+        self._count()
         if self.members:
             self._tell(group_news.BEGAN, why, leaving[-1].who)
         else:

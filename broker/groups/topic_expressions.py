@@ -6,15 +6,17 @@ is done at the following ones: what is matched so far is read meanwhile.  Ten th
 an ordinary expression are done at once.  What was matched once stays so: a new topic costs its own
 name, not a look at all others.
 
-Whose expression it is counts: it matches what that one may describe, looked at anew whenever
-topics have changed.
+Whose expression it is counts: it matches what that one may describe.  Each member may be another
+one, of another address, so ASKS_MAX names are asked about at a heartbeat, and those who see the
+same share one set of names.  A new topic is asked about by itself; all are asked about again when
+the access rules have changed, and until that is done the answer is the one before.
 
 Limit: PATTERNS_MAX expressions of one group; one more is refused with INVALID_REGULAR_EXPRESSION.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, KeysView, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from segbroker.protocol.errors import ErrorCode
 
@@ -24,6 +26,15 @@ from .topic_regex import InvalidRegex, TopicRegex
 
 PATTERNS_MAX: Final = 32
 LOOK_COST_MAX: Final = 300_000
+ASKS_MAX: Final = 10_000
+"""Names that somebody is asked about at one look: some tens of ms."""
+
+
+class _Change(NamedTuple):
+    """What an expression matches now and did not before, and the other way round."""
+
+    new: list[str]
+    gone: frozenset[str]
 
 
 class _Compiled(NamedTuple):
@@ -32,11 +43,13 @@ class _Compiled(NamedTuple):
     """Of the names that were looked at."""
     looked: set[str]
 
-    def look(self, topics: Collection[str], room: int) -> int:
-        """Match names that are new, for about `room`; what it cost."""
+    def look(self, topics: KeysView[str], room: int) -> _Change:
+        """Match names that are new, for about `room`."""
         began = self.regex.cost
-        self.matched.intersection_update(topics)
+        gone = frozenset(self.matched - topics)
+        self.matched.difference_update(gone)
         self.looked.intersection_update(topics)
+        new = []
         for name in topics:
             if name in self.looked:
                 continue
@@ -44,8 +57,26 @@ class _Compiled(NamedTuple):
                 break
             self.looked.add(name)
             if self.regex.matches(name):
-                self.matched.add(name)
-        return self.regex.cost - began
+                new.append(name)
+        self.matched.update(new)
+        return _Change(new, gone)
+
+
+@dataclass(slots=True, eq=False)
+class _Seen:
+    """What somebody sees of what an expression matches."""
+
+    may_see: MaySee
+    rules: object
+    """Those that were asked."""
+    to_ask: list[str]
+    names: frozenset[str] = frozenset()
+    again: set[str] | None = None
+    """While all is asked about again: what was seen so far."""
+
+
+_Sets: TypeAlias = dict[frozenset[str], frozenset[str]]
+_Changed: TypeAlias = dict[tuple[frozenset[str], tuple[str, ...], frozenset[str]], frozenset[str]]
 
 
 @dataclass(slots=True)
@@ -53,16 +84,21 @@ class Expressions:
     """See the module."""
 
     is_done: bool = True
-    """Whether every name was looked at."""
+    """Whether every name was looked at, and asked about."""
     _compiled: dict[str, _Compiled] = field(default_factory=dict)
-    _viewers: dict[Sight, MaySee] = field(default_factory=dict)
-    _names: dict[Sight, frozenset[str]] = field(default_factory=dict)
+    _seen: dict[Sight, _Seen] = field(default_factory=dict)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether a look would find nothing else, as long as the topics are the same."""
+        one = next(iter(self._seen.values()), None)  # the rules are those of all
+        return self.is_done and (one is None or one.rules is _rules_of(one.may_see))
 
     def compiled(self, pattern: str) -> TopicRegex:
         """The expression, if it can be subscribed by; nothing changes yet.  Raises Refused."""
         if pattern in self._compiled:
             return self._compiled[pattern].regex
-        if len({sight.pattern for sight in self._viewers}) >= PATTERNS_MAX:
+        if len({sight.pattern for sight in self._seen}) >= PATTERNS_MAX:
             raise Refused(
                 ErrorCode.INVALID_REGULAR_EXPRESSION,
                 f"the group has {PATTERNS_MAX} different expressions; its members share a few",
@@ -78,27 +114,36 @@ class Expressions:
         """A member subscribes by it."""
         self._compiled.setdefault(regex.pattern, _Compiled(regex, set(), set()))
         sight = Sight(regex.pattern, viewer)
-        if sight not in self._viewers:
-            self.is_done = False
-        self._viewers[sight] = may_see
+        if (seen := self._seen.get(sight)) is not None:
+            seen.may_see = may_see
+            return
+        self.is_done = False
+        to_ask = list(self._compiled[regex.pattern].matched)
+        self._seen[sight] = _Seen(may_see, _rules_of(may_see), to_ask)
 
     def look(self, topics: Mapping[str, object]) -> None:
-        """Go on matching; `names` are as far as it came."""
-        room = LOOK_COST_MAX
-        for compiled in self._compiled.values():
+        """Go on matching and asking; `names` are as far as it came."""
+        room, asks = LOOK_COST_MAX, ASKS_MAX
+        changes: dict[str, _Change] = {}
+        for pattern, compiled in self._compiled.items():
             if room > 0:
-                room -= compiled.look(topics.keys(), room)
+                began = compiled.regex.cost
+                changes[pattern] = compiled.look(topics.keys(), room)
+                room -= compiled.regex.cost - began
+        same: _Sets = {seen.names: seen.names for seen in self._seen.values()}
+        changed: _Changed = {}
+        for sight, seen in self._seen.items():
+            change = changes.get(sight.pattern, _NO_CHANGE)
+            asks -= _ask(seen, self._compiled[sight.pattern].matched, change, asks, same, changed)
         self.is_done = all(
             len(compiled.looked) == len(topics) for compiled in self._compiled.values()
-        )
-        self._names = {
-            sight: frozenset(filter(may_see, self._compiled[sight.pattern].matched))
-            for sight, may_see in self._viewers.items()
-        }
+        ) and not any(seen.to_ask for seen in self._seen.values())
 
     def names(self, sight: Sight) -> frozenset[str]:
-        """What an expression matches of what its viewer may see, as far as was looked."""
-        return self._names.get(sight, frozenset())
+        """What an expression matches of what its viewer may see, as far as was looked; one object
+        for all who see the same."""
+        seen = self._seen.get(sight)
+        return frozenset() if seen is None else seen.names
 
     def matches(self, sight: Sight, name: str) -> bool:
         """Whether an expression matches a topic that its viewer may see, looked at now if it has
@@ -108,10 +153,51 @@ class Expressions:
             found.looked.add(name)
             if found.regex.matches(name):
                 found.matched.add(name)
-        return name in found.matched and self._viewers[sight](name)
+                for other, seen in self._seen.items():
+                    if other.pattern == sight.pattern:
+                        seen.to_ask.append(name)
+        return name in found.matched and self._seen[sight].may_see(name)
 
     def keep(self, used: Collection[Sight]) -> None:
         """Forget those that nobody is subscribed by any more."""
-        self._viewers = {one: see for one, see in self._viewers.items() if one in used}
-        patterns = {sight.pattern for sight in self._viewers}
+        self._seen = {one: seen for one, seen in self._seen.items() if one in used}
+        patterns = {sight.pattern for sight in self._seen}
         self._compiled = {text: one for text, one in self._compiled.items() if text in patterns}
+
+
+_NO_CHANGE: Final = _Change([], frozenset())
+
+
+def _rules_of(may_see: MaySee) -> object:
+    """By what it says what it says: other rules are another object."""
+    return getattr(may_see, "rules", may_see)
+
+
+def _ask(
+    seen: _Seen, matched: set[str], change: _Change, room: int, same: _Sets, changed: _Changed
+) -> int:
+    """Ask about up to `room` names; how many it were.
+
+    same: sets of names that there are.  changed: what has become of one by a change.
+    """
+    rules = _rules_of(seen.may_see)
+    if rules is seen.rules:
+        seen.to_ask += change.new
+    else:
+        seen.rules, seen.again, seen.to_ask = rules, set(), list(matched)
+    asked, seen.to_ask = seen.to_ask[:room], seen.to_ask[room:]
+    more = tuple([name for name in asked if name in matched and seen.may_see(name)])
+    if seen.again is not None:
+        seen.again.update(more)
+        if not seen.to_ask:
+            names = frozenset(seen.again & matched)
+            seen.names, seen.again = same.setdefault(names, names), None
+            return len(asked)
+        more = ()
+    if more or change.gone:
+        key = seen.names, more, change.gone
+        if key not in changed:
+            names = seen.names.union(more) - change.gone
+            changed[key] = same.setdefault(names, names)
+        seen.names = changed[key]
+    return len(asked)

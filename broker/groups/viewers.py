@@ -6,13 +6,33 @@
 
 from ..access.authorizer import DESCRIBE, TOPIC, Authorizer
 from ..peers.peer import Peer
-from ..principal import parse_principal
+from ..principal import Principal, parse_principal
 from .consumer_members import MaySee, every_topic
 
 
 def viewer_of(authorizer: Authorizer | None, peer: Peer) -> str:
     """Whose eyes those of a connected client are."""
     return "" if authorizer is None else f"{peer.principal} {peer.address[0]}"
+
+
+class Eyes:
+    """Those of one viewer, by the present rules."""
+
+    __slots__ = ("_authorizer", "_host", "_principal")
+
+    def __init__(self, authorizer: Authorizer, principal: Principal, host: str) -> None:
+        self._authorizer = authorizer
+        self._principal = principal
+        self._host = host
+
+    @property
+    def rules(self) -> object:
+        """The present ones: as long as they are the same object, so are the answers."""
+        return self._authorizer.rules
+
+    def __call__(self, name: str) -> bool:
+        """Whether this topic may be described."""
+        return self._authorizer.decide_one(self._principal, self._host, DESCRIBE, TOPIC, name)
 
 
 def sight_of(authorizer: Authorizer | None, viewer: str) -> MaySee:
@@ -22,8 +42,7 @@ def sight_of(authorizer: Authorizer | None, viewer: str) -> MaySee:
     if not viewer:
         return _no_topic
     text, _, host = viewer.rpartition(" ")
-    principal = parse_principal(text)
-    return lambda name: authorizer.would_allow_one(principal, host, DESCRIBE, TOPIC, name)
+    return Eyes(authorizer, parse_principal(text), host)
 
 
 def _no_topic(name: str) -> bool:

@@ -41,11 +41,9 @@ def quotas_of(content: Content | None) -> dict[Entity, dict[str, float]]:
 
 
 def changed(content: Content | None, fields: Fields) -> Content:
-    """After quotas_set."""
-    rows = quotas_of(content)
-    entity = tuple((kind, name) for kind, name in fields["entity"])
-    if fields["values"]:
-        rows[entity] = dict(fields["values"])
-    else:
-        rows.pop(entity, None)
-    return {"rows": [[[list(part) for part in one], values] for one, values in rows.items()]}
+    """After quotas_set: a copy of the list of rows, not of the rows."""
+    rows = list((content or {}).get("rows", ()))
+    entity = [list(part) for part in fields["entity"]]
+    place = next((n for n, row in enumerate(rows) if row[0] == entity), len(rows))
+    rows[place : place + 1] = [[entity, dict(fields["values"])]] if fields["values"] else []
+    return {"rows": rows}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from segbroker.broker.access import authorizer
 from segbroker.broker.apis import acl_apis
 from segbroker.protocol.acls import PatternType
 from segbroker.protocol.errors import ErrorCode
@@ -16,6 +17,7 @@ from segbroker.protocol.messages_security import (
     DeleteAclsRequestFilter,
     DeleteAclsResponse,
 )
+from segbroker.segments.metadata.acls import acls_of
 
 from .authorization_case import ALTER, DESCRIBE, GROUP, OF_CLUSTER, READ, T29, TOPIC, WRITE
 from .test_authorization import ALICE, allow, connect_from, filled, guarded, rule
@@ -70,6 +72,24 @@ async def test_an_answer_to_many_filters_has_a_bounded_number_of_matches(
         assert found == [(0, 1), (0, 4), (0, 4), refused, (0, 1)]
         assert broker.core.authorizer is not None
         assert len(broker.core.authorizer.rules.acls) == 1, "what was found is gone all the same"
+
+
+async def test_one_rule_more_or_less_is_not_a_look_at_all_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with guarded() as broker:
+        await allow(broker, rule(ALTER, *OF_CLUSTER), rule(READ, TOPIC, "t"))
+        monkeypatch.setattr(authorizer, "acls_of", None)  # what reads them all
+        await allow(broker, rule(DESCRIBE, TOPIC, "more"))
+        async with connect_from(ALICE, broker) as alice:
+            reply = await alice.ask(DeleteAclsRequest(filters=[by("t")]), DeleteAclsResponse, 3)
+        assert not reply.filter_results[0].error_code
+        monkeypatch.undo()
+        in_force = broker.core.authorizer
+        assert in_force is not None
+        kept = acls_of(broker.core.topics.manager.section("acls"))
+        assert list(in_force.rules.acls) == list(kept)
+        assert [one.resource_name for one in kept] == ["kafka-cluster", "more"]
 
 
 async def test_a_filter_finds_rules_by_name_however_it_names_them() -> None:

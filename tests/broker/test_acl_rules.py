@@ -7,6 +7,10 @@ from segbroker.broker.access.acl_rules import Rules, Verdict
 from segbroker.protocol.acls import Operation, PatternType, Permission, ResourceType
 from segbroker.segments.metadata.acls import Acl
 
+from ..support.counted import CountedName
+
+LITERAL, PREFIXED = int(PatternType.LITERAL), int(PatternType.PREFIXED)
+ALLOW, DENY = int(Permission.ALLOW), int(Permission.DENY)
 PRINCIPALS = ["User:alice", "User:bob", "User:*"]
 HOSTS = ["10.0.0.1", "10.0.0.2", "*"]
 NAMES = ["*", "f", "fl", "flights", "flights-eu", "g"]
@@ -79,6 +83,34 @@ def test_the_index_says_what_a_look_at_every_rule_says(
 
 
 @settings(max_examples=150, deadline=None)
+@given(
+    st.lists(acls, max_size=12),
+    st.lists(acls, max_size=6),
+    st.lists(acls, max_size=6),
+    st.lists(questions, min_size=1, max_size=20),
+)
+def test_rules_that_were_changed_are_those_that_there_are_then(
+    before: list[Acl],
+    added: list[Acl],
+    removed: list[Acl],
+    asked: list[tuple[str, str, int, int, str]],
+) -> None:
+    some = Rules(before)
+    more = some.changed(added=added)
+    fewer = more.changed(removed=removed)
+    assert list(some.acls) == list(dict.fromkeys(before)), "others go by these meanwhile"
+    assert list(more.acls) == list(dict.fromkeys(before + added))
+    left = [acl for acl in more.acls if acl not in removed]
+    assert list(fewer.acls) == left
+    for rules, there_are in ((some, before), (more, before + added), (fewer, left)):
+        for question in asked:
+            assert rules.verdict(*question) is model(there_are, question), question
+            principal, host, operation, kind, _ = question
+            anew = Rules(there_are).allows_some(principal, host, operation, kind)
+            assert rules.allows_some(principal, host, operation, kind) == anew
+
+
+@settings(max_examples=150, deadline=None)
 @given(st.lists(acls, max_size=8), questions)
 def test_whether_some_resource_is_allowed_agrees_with_asking_for_each(
     rules: list[Acl], question: tuple[str, str, int, int, str]
@@ -89,3 +121,17 @@ def test_whether_some_resource_is_allowed_agrees_with_asking_for_each(
         model(rules, (principal, host, operation, kind, name)) is Verdict.ALLOWED for name in names
     )
     assert Rules(rules).allows_some(principal, host, operation, kind) == some
+
+
+def test_whether_some_topic_is_allowed_is_one_look_at_each_rule() -> None:
+    # Once it was a look at all rules for each that allows something: seconds, with a thousand.
+    bob = CountedName("User:bob")
+    allowed = [Acl(2, f"bob-{n}", PREFIXED, bob, "*", Operation.WRITE, ALLOW) for n in range(300)]
+    others = [Acl(2, f"x-{n}", PREFIXED, bob, "*", Operation.WRITE, DENY) for n in range(300)]
+    denied = Acl(2, "*", LITERAL, bob, "*", Operation.WRITE, DENY)
+    prefix = Acl(2, "bob-", PREFIXED, bob, "*", Operation.WRITE, DENY)
+    for last in (denied, prefix):
+        rules = Rules([*allowed, *others, last])
+        CountedName.compared = 0
+        assert not rules.allows_some(CountedName("User:bob"), "10.0.0.1", int(Operation.WRITE), 2)
+        assert CountedName.compared <= 10 * len(allowed)

@@ -7,6 +7,7 @@
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 import trio
@@ -296,7 +297,7 @@ async def test_a_rule_is_about_a_host_however_it_is_written() -> None:
         async with connect_from(ALICE, broker) as alice:
             assert codes(await alice.ask(request, security.CreateAclsResponse, 3)) == {0}
         assert broker.core.authorizer is not None
-        assert broker.core.authorizer.rules.acls[-1].host == BOB
+        assert list(broker.core.authorizer.rules.acls)[-1].host == BOB
 
 
 async def test_a_fetch_that_waits_brings_nothing_that_is_not_allowed_any_more() -> None:
@@ -619,6 +620,38 @@ async def test_an_api_without_a_rule_closes_the_connection(
         async with connect(broker.address) as client:
             with pytest.raises(Closed):
                 await client.ask(case.request, case.expected, case.version)
+
+
+async def test_an_expression_finds_what_may_be_described_by_rules_that_came_later() -> None:
+    async with guarded() as broker:
+        await filled(broker)
+        topics = broker.core.topics
+        await topics.create("secret", 1, topics.topic_config({}))
+        ids = {name: topics.all[name].topic_id for name in ("t", "secret")}
+        await allow(broker, rule(READ, GROUP, "g"), rule(READ, TOPIC, "t"))
+        async with connect_from(ALICE, broker) as alice:
+
+            async def reads(epoch: int) -> tuple[int, set[UUID] | None]:
+                request = consumer_groups.ConsumerGroupHeartbeatRequest(
+                    group_id="g", member_id="member", member_epoch=epoch
+                )
+                if epoch == 0:
+                    request.rebalance_timeout_ms, request.subscribed_topic_regex = 1_000, ".*"
+                    request.topic_partitions = []
+                reply = await alice.ask(request, consumer_groups.ConsumerGroupHeartbeatResponse, 1)
+                assert reply.error_code == 0
+                if reply.assignment is None:
+                    return reply.member_epoch, None
+                return reply.member_epoch, {
+                    row.topic_id for row in reply.assignment.topic_partitions
+                }
+
+            epoch, found = await reads(0)
+            assert found == {ids["t"]}
+            assert await reads(epoch) == (epoch, None)
+            await allow(broker, rule(READ, TOPIC, "secret"))
+            assert await reads(epoch) == (epoch + 1, set(ids.values()))
+            assert await reads(epoch + 1) == (epoch + 1, None)
 
 
 async def test_an_expression_leaves_out_what_may_not_be_described_and_does_not_say_so() -> None:

@@ -20,7 +20,8 @@ from .test_consumer_groups import beat, joining
 
 ROOT = Path(__file__).parent.parent.parent
 BROKER, LOGGER, GROUP = 4, 8, 32
-SET_KEY, DELETE_KEY, APPEND_KEY = 0, 1, 2
+SET_KEY, DELETE_KEY, APPEND_KEY, SUBTRACT_KEY = 0, 1, 2, 3
+INT, LONG, DOUBLE, LIST = 3, 5, 6, 7
 NO_LIST = "Can't APPEND to key slots_max because its type is not LIST."
 DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT, DYNAMIC_LOGGER, DYNAMIC_GROUP = 2, 3, 4, 5, 6, 8
 
@@ -269,6 +270,25 @@ async def test_a_value_is_told_as_a_number_whatever_it_was_written_as() -> None:
             assert await alter_all(client, resource, written) == (0, None)
             rows = await describe(client, resource)
             assert {name: rows[name].value for name in written} == told_as
+
+
+async def test_a_list_of_the_broker_is_lengthened_and_shortened_as_in_kafka() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        for where in ("1", ""):
+            for name in ("log__cleanup__policy", "log_cleanup_policy"):
+                added = await alter_all(client, where, {name: "compact"}, operation=APPEND_KEY)
+                assert added == (0, None)
+                row = (await describe(client, where))["log.cleanup.policy"]
+                assert (row.value, row.config_type) == ("delete,compact", LIST)
+                taken = await alter_all(client, where, {name: "delete"}, operation=SUBTRACT_KEY)
+                assert taken == (0, None)
+                assert (await describe(client, where))["log.cleanup.policy"].value == "compact"
+                assert (await alter_all(client, where, {name: None}))[0] == 0
+        code, _ = await alter_all(client, "1", {"log__cleanup__policy": "x"}, operation=APPEND_KEY)
+        assert code == ErrorCode.INVALID_REQUEST
+        kinds = {name: row.config_type for name, row in (await describe(client, "1")).items()}
+        assert kinds["log.cleaner.min.cleanable.ratio"] == DOUBLE
+        assert (kinds["log.segment.bytes"], kinds["log.retention.ms"]) == (INT, LONG)
 
 
 async def test_alter_configs_replaces_all_that_was_set() -> None:

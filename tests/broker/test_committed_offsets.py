@@ -3,15 +3,19 @@
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from segbroker.broker.apis import offset_store
 from segbroker.broker.apis.offset_store import METADATA_SIZE_MAX
+from segbroker.broker.groups import group_offsets
 from segbroker.broker.groups.consumer_members import Beat
 from segbroker.broker.groups.groups import Groups
 from segbroker.broker.loop.loop_clock import monotonic_ms
+from segbroker.broker.loop.pace import Pace
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import DeleteTopicsRequest, DeleteTopicsResponse
@@ -27,10 +31,12 @@ from segbroker.protocol.messages_groups import (
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
 from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.metadata.committed import CommittedOffset, Content, offsets_of
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect
@@ -417,3 +423,30 @@ async def test_a_group_with_members_keeps_no_offsets_of_topics_that_it_left_long
         groups.keep_house(now + 7 * day_ms + 1)
         await client.create("after-the-second-look")
         assert await stands(client, None) == is_left
+
+
+async def test_all_offsets_of_a_group_are_looked_up_with_other_requests_in_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[int] = [0]
+
+    class Counting(Pace):
+        async def step(self) -> None:
+            looked.append(0)
+            await super().step()
+
+    def counted(content: Content, *of: Any) -> dict[int, CommittedOffset]:  # noqa: ANN401
+        looked[-1] += 1
+        return offsets_of(content, *of)
+
+    async with serving() as broker, connect(broker.address) as client:
+        for n in range(20):
+            await client.create(f"t{n}")
+            assert await commit(client, f"t{n}", 1) == 0
+        monkeypatch.setattr(offset_store, "Pace", Counting)
+        monkeypatch.setattr(group_offsets, "offsets_of", counted)
+        group = OffsetFetchRequestGroup(group_id="g", topics=None)
+        reply = await client.ask(OffsetFetchRequest(groups=[group]), OffsetFetchResponse, 8)
+        assert len(reply.groups[0].topics) == 20
+    assert sum(looked) == 20
+    assert max(looked) == 1, "of a topic, which may have thousands of partitions"

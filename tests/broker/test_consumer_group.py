@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from segbroker.broker.groups import topic_expressions
 from segbroker.broker.groups.consumer_group import JOIN, LEAVE, LEAVE_FOR_A_WHILE, ConsumerGroup
 from segbroker.broker.groups.consumer_members import Beat, Sight, Told, every_topic
 from segbroker.broker.groups.server_assignors import Partition
@@ -423,6 +424,66 @@ def test_a_new_topic_costs_its_own_name_alone() -> None:
     assert expressions.names(Sight("t.*", "")) == {"t5"}
 
 
+class Rules:
+    """Access rules as a viewer asks them: all may see what does not begin with "secret"."""
+
+    def __init__(self) -> None:
+        self.rules = object()
+        self.asked: list[str] = []
+
+    def __call__(self, name: str) -> bool:
+        self.asked.append(name)
+        return not name.startswith("secret")
+
+
+def test_viewers_are_asked_about_a_new_topic_alone_and_share_what_they_see() -> None:
+    names = [f"t{n}" for n in range(100)] + ["secret"]
+    topics = {name: Topic(UUID(int=n + 1), 1) for n, name in enumerate(names)}
+    expressions, rules = Expressions(), Rules()
+    sights = [Sight(".*", f"viewer-{n}") for n in range(20)]
+    for sight in sights:
+        expressions.take(expressions.compiled(".*"), sight.viewer, rules)
+    expressions.look(topics)
+    assert len(rules.asked) == 20 * 101
+    assert expressions.names(sights[0]) == set(names[:100])
+    rules.asked.clear()
+    more = {**topics, "new": Topic(UUID(int=900), 1), "secret-2": Topic(UUID(int=901), 1)}
+    del more["t7"]
+    expressions.look(more)
+    assert sorted(rules.asked) == ["new"] * 20 + ["secret-2"] * 20
+    assert expressions.names(sights[0]) == {*names[:7], *names[8:100], "new"}
+    assert len({id(expressions.names(sight)) for sight in sights}) == 1
+    expressions.take(expressions.compiled(".*"), "viewer-3", rules)
+    assert expressions.is_current, "it says what it said before"
+
+
+def test_by_other_rules_all_is_asked_again_a_little_at_each_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topic_expressions, "ASKS_MAX", 30)
+    topics = {f"t{n}": Topic(UUID(int=n + 1), 1) for n in range(100)}
+    expressions, rules = Expressions(), Rules()
+    one, two = Sight("t.*", "one"), Sight("t.*", "two")
+    for sight in (one, two):
+        expressions.take(expressions.compiled("t.*"), sight.viewer, rules)
+    found = []
+    while not expressions.is_done:
+        expressions.look(topics)
+        found.append((len(expressions.names(one)), len(expressions.names(two))))
+    assert found == [(30, 0), (60, 0), (90, 0), (100, 20), (100, 50), (100, 80), (100, 100)]
+    monkeypatch.setattr(Rules, "__call__", lambda self, name: name != "t5")
+    assert expressions.is_current
+    rules.rules = object()
+    assert not expressions.is_current
+    looks = 0
+    while not expressions.is_current:
+        assert len(expressions.names(two)) == 100, "as before, until all was asked"
+        expressions.look(topics)
+        looks += 1
+    assert looks == 7
+    assert expressions.names(one) == expressions.names(two) == topics.keys() - {"t5"}
+
+
 def test_a_group_has_so_many_expressions_and_gives_up_those_that_nobody_uses() -> None:
     shared = group()
     members = [Client(shared, f"m{n}", "b", regex=f"a{n}?") for n in range(PATTERNS_MAX)]
@@ -659,25 +720,42 @@ def test_who_joins_costs_no_look_at_all_that_the_others_subscribe_to() -> None:
     assert CountedName.compared < 2_000
 
 
-def test_members_whose_time_is_over_together_are_dropped_together() -> None:
+class Counted:
+    """A topic that counts how often anybody looks at it."""
+
+    topic_id = UUID(int=1)
     looks = 0
 
-    class Counted:
-        topic_id = UUID(int=1)
+    @property
+    def partitions(self) -> int:
+        self.looks += 1
+        return 4
 
-        @property
-        def partitions(self) -> int:
-            nonlocal looks
-            looks += 1
-            return 4
 
-    shared = group()
-    topics = {"a": Counted()}
+def test_members_whose_time_is_over_together_are_dropped_together() -> None:
+    shared, topic = group(), Counted()
+    topics = {"a": topic}
     for number in range(50):
-        beat = Beat(f"m{number}", JOIN, rebalance_timeout_ms=REBALANCE_MS, names=frozenset("a"))
+        names = frozenset("ab" if number == 49 else "a")
+        beat = Beat(f"m{number}", JOIN, rebalance_timeout_ms=REBALANCE_MS, names=names)
         shared.heartbeat(number == 49, beat._replace(owned=frozenset()), topics)
-    epoch, looks = shared.epoch, 0
+    epoch, topic.looks = shared.epoch, 0
     shared.tick(SESSION_MS)
     assert list(shared.members) == ["m49"]
     assert shared.epoch == epoch + 49
-    assert looks == 1
+    assert topic.looks == 1
+
+
+def test_who_comes_or_leaves_and_subscribes_as_others_do_costs_no_look_at_the_topics() -> None:
+    shared, topic = group(), Counted()
+    topics = {"a": topic}
+    for number in range(50):
+        beat = Beat(f"m{number}", JOIN, rebalance_timeout_ms=REBALANCE_MS, names=frozenset("a"))
+        shared.heartbeat(0, beat._replace(owned=frozenset()), topics)
+    leaving = Beat("m7", LEAVE)
+    shared.heartbeat(0, leaving, topics)
+    assert topic.looks == 1, "there may be thousands of them"
+    assert sorted(len(mine) for mine in shared.target.given.values())[-4:] == [1, 1, 1, 1]
+    topics = {"a": topic, "b": topic}
+    shared.heartbeat(0, Beat("m8", 9), topics)
+    assert topic.looks == 2, "other ones"

@@ -6,6 +6,10 @@ from uuid import UUID
 import pytest
 import trio
 
+from segbroker.broker.apis import consumer_group_apis
+from segbroker.broker.groups.consumer_group import by_topic
+from segbroker.broker.groups.server_assignors import Partition
+from segbroker.broker.loop.pace import Pace
 from segbroker.protocol.acls import Operation, PatternType, Permission, ResourceType
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_consumer_groups import (
@@ -257,6 +261,48 @@ async def test_offsets_of_a_topic_that_came_after_the_last_heartbeat_are_not_del
         )
         found = read_by(await beat(client, asked))
         assert found.keys() == {broker.core.topics.all[name].topic_id for name in ("t1", "t2")}
+
+
+async def test_a_group_is_described_as_it_is_at_one_moment_with_others_in_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", 6)
+        for name in ("one", "two", "three"):
+            await beat(client, joining(name))
+        group = broker.core.groups.get_consumer("g")
+        assert group is not None
+        expected = {name: sorted(one.assigned) for name, one in group.members.items()}
+        members = tuple(group.members.values())
+        steps = -1  # the first is that of the group
+
+        class Meanwhile(Pace):
+            async def step(self) -> None:
+                nonlocal steps
+                steps += 1
+                if steps:
+                    for member in members:
+                        member.assigned.clear()
+
+        def noted(partitions: tuple[Partition, ...]) -> dict[bytes, list[int]]:
+            looked.append(steps)
+            return by_topic(partitions)
+
+        looked: list[int] = []
+        monkeypatch.setattr(consumer_group_apis, "by_topic", noted)
+        monkeypatch.setattr(consumer_group_apis, "Pace", Meanwhile)
+        request = ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False)
+        reply = await client.ask(request, ConsumerGroupDescribeResponse, 1)
+        found = {
+            member.member_id: sorted(
+                (row.topic_id.bytes, index)
+                for row in member.assignment.topic_partitions
+                for index in row.partitions
+            )
+            for member in reply.groups[0].members
+        }
+    assert looked == [0, 0, 1, 1, 2, 2]
+    assert found == expected
 
 
 async def test_an_expression_matches_only_what_the_member_may_describe() -> None:

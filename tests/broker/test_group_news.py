@@ -1,5 +1,6 @@
 """What groups tell of themselves for the log: who came and went, and why a rebalance began."""
 
+import pytest
 from structlog.typing import EventDict
 
 from segbroker.broker import limited_lines
@@ -25,6 +26,7 @@ from segbroker.protocol.messages_groups import (
 )
 
 from ..support.wire_client import connect
+from ..support.wire_groups import WireMember
 from ..support.wire_transactions import Tx
 from . import test_consumer_group as consumers
 from . import test_group as classics
@@ -75,6 +77,43 @@ def test_a_classic_group_tells_who_joined_and_when_it_is_stable() -> None:
     one.heartbeat(3)
     one.sync(4)
     assert heard == [News("group_stable", 2, 2)], "nothing for a heartbeat"
+
+
+@pytest.mark.parametrize(
+    ("named", "by", "why"),
+    [
+        (True, "client", "left"),
+        (True, "adminclient-1", "removed by an administrator"),
+        (False, "client", "removed by an administrator"),  # a member knows its id
+    ],
+)
+def test_a_classic_group_tells_who_left_from_whom_an_administrator_removed(
+    *, named: bool, by: str, why: str
+) -> None:
+    shared = classics.group()
+    one = classics.Client(shared, instance="i")
+    classics.stable(one)
+    heard = listening(shared)
+    shared.leave(1, one.member_id if named else "", "i", "it hangs", by)
+    assert heard[0].said == "it hangs"
+    assert lines(heard) == [("group_member_removed", why, one.member_id), ("group_empty", "", "")]
+
+
+async def test_a_member_that_another_client_removes_is_told_as_such(events: Events) -> None:
+    async with (
+        serving() as broker,
+        connect(broker.address, client_id="app-7") as client,
+        connect(broker.address, client_id="adminclient-1") as admin,
+    ):
+        member = WireMember(client)
+        await member.join()
+        await member.deal()
+        leaving = LeaveGroupRequestMember(member_id=member.member_id)
+        request = LeaveGroupRequest(group_id=member.group, members=[leaving])
+        reply = await admin.ask(request, LeaveGroupResponse, 5)
+        assert [one.error_code for one in reply.members] == [0]
+    (line,) = events.named("group_member_removed")
+    assert line["reason"] == "removed by an administrator"
 
 
 def test_a_classic_group_tells_why_a_member_is_gone() -> None:
@@ -318,7 +357,11 @@ async def test_the_log_names_the_client_and_its_reason_and_no_more_of_them_than_
         await client.ask(syncing, SyncGroupResponse, 5)
         leaving = LeaveGroupRequest(
             group_id="g",
-            members=[LeaveGroupRequestMember(member_id="", group_instance_id="i-1", reason="done")],
+            members=[
+                LeaveGroupRequestMember(
+                    member_id=joined.member_id, group_instance_id="i-1", reason="done"
+                )
+            ],
         )
         await client.ask(leaving, LeaveGroupResponse, 5)
         await client.ask(DeleteGroupsRequest(groups_names=["g"]), DeleteGroupsResponse, 2)

@@ -19,7 +19,7 @@ from segbroker.broker.groups.server_assignors import Partition
 from segbroker.broker.refused import Refused
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.directory.manager import DiskManager
-from segbroker.segments.metadata.consumer_groups import SECTION, Content, changed, groups_in
+from segbroker.segments.metadata.consumer_groups import SECTION, Content, Says, changed, groups_in
 
 from .test_consumer_group import SESSION_MS, TOPICS, Client, Topic, group, part, settle, topics_of
 
@@ -75,7 +75,8 @@ class Broker:
     """One life of a broker with one group."""
 
     def __init__(self, disk: Disk, now_ms: int = 0) -> None:
-        self.kept = KeptConsumers(cast("DiskManager", disk), KeptSizes(1 << 20), lambda: None)
+        self.sizes = KeptSizes(1 << 20)
+        self.kept = KeptConsumers(cast("DiskManager", disk), self.sizes, lambda: None)
         self.group = group()
         self.group.epoch = self.group.assignment_epoch = self.kept.number("g")
         for _, rows in self.kept.with_members():
@@ -128,6 +129,29 @@ def test_a_heartbeat_that_changes_nothing_writes_nothing_and_is_answered_at_once
     for client in clients:
         assert broker.beat(client) == [Told(client.name, client.epoch, tuple(sorted(client.reads)))]
     assert disk.events == []
+
+
+def test_of_who_is_to_have_something_else_is_not_written_what_it_is_subscribed_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk, broker, _ = started("one", "two", "three")
+    written: list[str] = []
+    row = Says.row
+
+    def noted(says: Says) -> list[Any]:
+        written.append(says.client_id)
+        return row(says)
+
+    monkeypatch.setattr(Says, "row", noted)
+    size = broker.sizes.others("")
+    broker.beat(Client(broker.group, "four"))
+    (event,) = disk.events
+    assert len(event["has"]) > 1, "others are to have less"
+    assert list(event["says"]) == ["four"]
+    assert len(written) == 1, "each may be subscribed to thousands of topics"
+    disk.sync()
+    assert broker.sizes.others("") > size
+    assert Broker(disk).sizes.others("") == broker.sizes.others(""), "as a start counts"
 
 
 def test_who_joins_is_answered_when_it_is_durable_and_the_others_at_once() -> None:

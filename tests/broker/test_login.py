@@ -7,6 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from segbroker.broker.access import authentication
 from segbroker.broker.configuration.config import InvalidConfig, merge
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
@@ -38,6 +39,7 @@ from segbroker.protocol.sasl import encode_plain
 from segbroker.protocol.schema import Message
 from segbroker.protocol.scram import ScramClient, ScramMechanism, salted_password
 from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.metadata.credentials import Content, Credentials, credentials_of
 
 from ..support.wire_client import Closed, WireClient, connect
 from .conftest import Events, serving
@@ -167,6 +169,37 @@ async def test_a_user_that_does_not_exist_gets_a_challenge_like_anybody_always_t
     assert rest == {(26, b"i=5000")}
     assert all(len(one) == 1 for one in salts.values()), salts
     assert len(set.union(*salts.values())) == 3
+
+
+async def test_of_many_users_only_those_are_counted_that_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: list[str] = []
+
+    def noted(content: Content, name: str) -> Credentials:
+        counted.append(name)
+        return credentials_of(content, name)
+
+    async def iterations_of(client: WireClient, user: str) -> int:
+        await choose(client, "SCRAM-SHA-256")
+        reply = await prove(client, ScramClient(SHA_256, user, "x", NONCE).first())
+        return int(reply.auth_bytes.split(b",i=")[1])
+
+    async def asked(user: str) -> int:
+        async with connect(broker.address) as client:
+            return await iterations_of(client, user)
+
+    async with guarded() as broker, connect(broker.listeners[1].bound) as admin:
+        for n in range(5):
+            assert await set_password(admin, f"user-{n}", "x", iterations=5000) == 0
+        assert await asked("nobody") == 5000
+        monkeypatch.setattr(authentication, "credentials_of", noted)
+        assert await set_password(admin, "user-3", "y", iterations=6000) == 0
+        assert await asked("nobody") == 5000, "as most have"
+        assert set(counted) == {"user-3", "nobody"}
+        for n in range(4):
+            assert await set_password(admin, f"user-{n}", "y", iterations=6000) == 0
+        assert await asked("nobody") == 6000
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from segbroker.broker.access import quotas as quotas_module
 from segbroker.broker.access.quota_rules import CONSUME, PRODUCE, REQUESTS, TIME, find
 from segbroker.broker.access.quotas import BUCKETS_MAX, DEBT_S, Bucket, Quotas
 from segbroker.broker.configuration.config import InvalidConfig, merge
@@ -24,6 +25,7 @@ from segbroker.protocol.messages_core import (
     ProduceResponse,
 )
 from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.metadata import quotas as metadata_quotas
 from segbroker.segments.metadata.quotas import Entity, entity_of
 
 from ..support.wire_client import (
@@ -248,6 +250,27 @@ async def test_changes_of_one_entity_at_once_all_stand() -> None:
 async def _alter_alone(broker: Broker, key: str) -> None:
     async with connect(broker.address) as client:
         assert await alter(client, USER_A, **{key: 1e9}) == 0
+
+
+async def test_one_quota_more_is_not_a_look_at_all_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await alter(client, {"user": "a"}, **{PRODUCE: 1.0})
+        await alter(client, {"user": "b"}, **{PRODUCE: 2.0})
+        monkeypatch.setattr(quotas_module, "quotas_of", None)  # what reads them all
+        monkeypatch.setattr(metadata_quotas, "quotas_of", None)
+        assert await alter(client, {"user": "c"}, **{PRODUCE: 3.0}) == 0
+        assert await alter(client, {"user": "a"}, **{PRODUCE: None, CONSUME: 4.0}) == 0
+        assert await alter(client, {"user": "b"}, **{PRODUCE: None}) == 0
+        monkeypatch.undo()
+        quotas = broker.core.all_quotas
+        assert list(quotas.rows.items()) == [
+            ((("user", "a"),), {CONSUME: 4.0}),
+            ((("user", "c"),), {PRODUCE: 3.0}),
+        ]
+        stored = metadata_quotas.quotas_of(broker.core.topics.manager.section("quotas"))
+        assert list(stored.items()) == list(quotas.rows.items())
 
 
 async def test_quotas_are_described_by_component_and_survive_a_restart() -> None:

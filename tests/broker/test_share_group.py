@@ -135,6 +135,31 @@ def test_topics_that_come_grow_and_go_change_what_is_read() -> None:
     assert some.heartbeat(0, Beat("m", 4), {}) == Told("m", 5, ())
 
 
+class Looked(dict[str, Topic]):
+    """Topics that count how often one of them is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, name: str) -> Topic:
+        self.looks += 1
+        return super().__getitem__(name)
+
+
+def test_who_comes_or_leaves_and_subscribes_as_others_do_costs_no_look_at_the_topics() -> None:
+    some, topics = group(), Looked(TOPICS)
+    for number in range(10):
+        some.heartbeat(0, joining(f"m{number}", "a", "b"), topics)
+        assert topics.looks == 4, "to count their partitions, and for the target"
+    some.heartbeat(0, Beat("m7", LEAVE), topics)
+    told = some.heartbeat(0, joining("m5", "a"), topics)
+    assert topics.looks == 4 + 2 + 3, "of who subscribes to something else"
+    assert told.assignment is not None
+    assert {topic for topic, _ in told.assignment} == {b"a" * 16}
+    more = Looked(topics_of(a=3, b=2, c=1))
+    some.heartbeat(0, Beat("m1", some.members["m1"].epoch), more)
+    assert more.looks == 2, "the same partitions: no other target"
+
+
 def test_topics_that_nobody_reads_change_nothing() -> None:
     some = group()
     join(some, "m")
