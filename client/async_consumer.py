@@ -411,6 +411,7 @@ class AsyncConsumer(Generic[Notice]):
 
     async def positions(self) -> dict[TopicPartition, int]:
         """Of all partitions that are read."""
+        await self._driver.call(self._reading.subscribed_known())
         return {tp: await self.position(*tp) for tp in self.assignment}
 
     async def beginning_offsets(self, *partitions: tuple[str, int]) -> dict[TopicPartition, int]:

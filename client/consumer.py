@@ -457,6 +457,7 @@ class Consumer(Generic[Notice]):
 
     def positions(self) -> dict[TopicPartition, int]:
         """Of all partitions that are read."""
+        self._driver.call(self._reading.subscribed_known())
         return {tp: self.position(*tp) for tp in self.assignment}
 
     def beginning_offsets(self, *partitions: tuple[str, int]) -> dict[TopicPartition, int]:

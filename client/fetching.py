@@ -145,7 +145,7 @@ class Fetching:
         self.drop(tp for tp in list(self.states) if tp.topic not in self.subscribed)
         self.engine.cluster.want(topics)
         self._is_view_new = False
-        self._take_in_partitions()
+        self.take_in_partitions()
 
     def seek(self, tp: TopicPartition, start: Start) -> None:
         """Go on at `start`; what was prefetched is dropped."""
@@ -243,7 +243,7 @@ class Fetching:
         if self.subscribed:
             if self._is_view_new:
                 self._is_view_new = False
-                self._take_in_partitions()
+                self.take_in_partitions()
             self._notice_unknown(now_ms)
         if not self.states:
             return
@@ -341,7 +341,8 @@ class Fetching:
                 why = f"no broker says which partitions topic {unknown.name!r} has"
                 self.fail(unknown.error or PeerError(why))
 
-    def _take_in_partitions(self) -> None:
+    def take_in_partitions(self) -> None:
+        """Read what is known of the subscribed topics by now."""
         for topic, start in list(self.subscribed.items()):
             view = self.engine.cluster.topics.get(topic)
             if view is None or not view.partition_count:

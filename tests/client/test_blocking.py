@@ -359,6 +359,28 @@ def test_a_topic_that_does_not_exist_is_an_error(daemon: Daemon) -> None:
         consumer.poll(1, 60_000)
 
 
+def test_all_that_was_subscribed_to_is_meant_at_once(daemon: Daemon, topic: str) -> None:
+    """Where no partitions are named, also before those of the topics are known: an empty answer
+    would have a program take an unread topic for one that is read to its end."""
+    with Producer(daemon.address) as producer:
+        producer.send_many(topic, [b"x"] * 100, partition=0)
+        count = producer.partitions_for(topic)
+    ends = {TopicPartition(topic, number): 0 if number else 100 for number in range(count)}
+    for ask, answer in (
+        (Consumer.end_offsets, ends),
+        (Consumer.beginning_offsets, dict.fromkeys(ends, 0)),
+        (Consumer.positions, dict.fromkeys(ends, 0)),
+    ):
+        with Consumer(daemon.address) as consumer:
+            consumer.subscribe([topic])
+            assert ask(consumer) == answer
+            assert consumer.assignment == list(ends)
+    with Consumer(daemon.address) as consumer:
+        consumer.subscribe(["not-there"])
+        with pytest.raises(UnknownTopicOrPartition, match="not-there"):
+            consumer.end_offsets()
+
+
 def test_a_topic_that_is_written_later_is_read_as_it_comes(daemon: Daemon, topic: str) -> None:
     with Producer(daemon.address) as producer, Consumer(daemon.address) as consumer:
         count = producer.partitions_for(topic)

@@ -8,6 +8,7 @@ from segbroker.client.accumulator import Accumulator
 from segbroker.client.completion import Completion
 from segbroker.client.engine import Call, Pause
 from segbroker.client.errors import (
+    ClusterAuthorizationFailed,
     DeliveryFailed,
     InvalidTopic,
     OutOfOrderSequenceNumber,
@@ -369,6 +370,20 @@ def test_who_is_given_no_producer_id_is_told_why() -> None:
     sender.send("a", b"sent")
     sender.flush()
     assert world.stored("a") == [b"sent"]
+
+
+def test_who_may_write_nowhere_is_told_what_a_producer_id_takes() -> None:
+    """A right on the cluster is not what such a program lacks."""
+    world = World()
+    world.cluster.producer_id_error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    sender = Sender(world)
+    sender.send("a", b"lost")
+    sender.flush()
+    (record,) = sender.accumulator.take_undelivered()
+    assert isinstance(record.error, ClusterAuthorizationFailed)
+    assert str(record.error) == (
+        "producer id: not without the right to write to some topic (idempotent=False needs none)"
+    )
 
 
 def test_after_a_time_out_the_partition_goes_on() -> None:
