@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 
 from segbroker.client import reading
+from segbroker.client.completion import Completion
 from segbroker.client.membership import Phase
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import HeartbeatRequest, OffsetCommitRequest
@@ -237,6 +238,26 @@ def test_a_commit_that_is_sent_again_does_not_undo_a_later_one() -> None:
     second = engine.call(reading.commit({(TOPIC, 0): 5}), world.now_ms)
     world.run(lambda: first.done and second.done)
     assert world.committed[TOPIC, 0] == 5
+
+
+def test_commits_are_made_in_the_order_in_which_they_were_asked_for() -> None:
+    """By several threads: one that waits is not overtaken by who comes when it is its turn."""
+    world = GroupWorld(1, partitions=1, records=20)
+    member = world.start(auto_commit=False)
+    world.run(lambda: member.in_hand is not None)
+    calls: list[Completion[None]] = []
+
+    def commit(offset: int) -> Completion[None]:
+        call = member.reading.commit({(TOPIC, 0): offset})
+        calls.append(member.reading.engine.call(call, world.now_ms))
+        return calls[-1]
+
+    first = commit(1)
+    commit(2)
+    commit(3)
+    first.on_done(lambda: commit(4) and None)
+    world.run(lambda: len(calls) == 4 and all(call.done for call in calls))
+    assert world.committed == {(TOPIC, 0): 4}
 
 
 def test_a_member_that_works_keeps_its_partition_and_the_others_go_on() -> None:
