@@ -59,12 +59,14 @@ class BrokenError(SegbrokerError):
 
 
 class _Unanswered(BrokenError):
-    """`wants`: what the listener may want that ends connections so ("a login"); "": not known."""
+    """`wants`: what the listener may want that ends connections so ("a login"); "": not known.
+    `may_be_done`: the request was sent, or some of it."""
 
-    def __init__(self, message: str = "", *, wants: str = "") -> None:
+    def __init__(self, message: str = "", *, wants: str = "", may_be_done: bool = True) -> None:
         super().__init__(message)
         self.message = message
         self.wants = wants
+        self.may_be_done = may_be_done
 
     def __str__(self) -> str:
         if not self.wants:
@@ -73,7 +75,8 @@ class _Unanswered(BrokenError):
 
 
 class ConnectionLost(_Unanswered):
-    """The connection ended before the reply came; the request may or may not have been done."""
+    """The connection ended before the reply came; the request may or may not have been done, unless
+    `may_be_done` is false: then it was not sent."""
 
     retryable = True
 
