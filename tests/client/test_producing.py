@@ -1,5 +1,6 @@
 """The producer's core among simulated brokers: exactly once, in order, or said."""
 
+import re
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from segbroker.client.errors import (
     ClusterAuthorizationFailed,
     DeliveryFailed,
     InvalidTopic,
+    MessageTooLarge,
     OutOfOrderSequenceNumber,
     PolicyViolation,
     TimedOut,
@@ -20,6 +22,7 @@ from segbroker.client.inbox import Delivery, Many
 from segbroker.client.producing import Producing
 from segbroker.client.records import RecordMetadata
 from segbroker.client.settings import ProducerSettings
+from segbroker.protocol import limits
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ProduceRequest
 from segbroker.protocol.messages_groups import (
@@ -354,6 +357,28 @@ def test_after_a_refusal_it_is_looked_whether_the_partition_is_served() -> None:
         sender.send("a", value)
         sender.flush()
     assert world.stored("a") == numbers(40)
+
+
+@pytest.mark.parametrize("options", [{}, {"acks": 0, "idempotent": False}, {"count": 4}])
+def test_what_no_request_can_carry_is_too_large_and_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """With some records in the batch each goes alone: one of them may be small enough."""
+    monkeypatch.setattr(limits, "FRAME_SIZE_MAX", 10_000)
+    world = World()
+    count = options.pop("count", 1)
+    sender = Sender(world, **options)
+    small = [b"%d" % number for number in range(count)]
+    for value in [*small[1:], bytes(20_000), b"behind"]:
+        sender.send("a", value, partition=0)
+    sender.flush()
+    (record,) = sender.accumulator.take_undelivered()
+    assert record.value == bytes(20_000)
+    assert isinstance(record.error, MessageTooLarge)
+    assert re.fullmatch(
+        r"topic 'a', partition 0: frame of 20\d\d\d bytes, limit 10000", str(record.error)
+    )
+    assert world.stored("a") == [*small[1:], b"behind"]
 
 
 def test_who_is_given_no_producer_id_is_told_why() -> None:
