@@ -73,6 +73,10 @@ class Absences:
         """It is no broker of the cluster any more."""
         self._missed.pop(broker_id, None)
 
+    def say(self, notice: Notice) -> None:
+        """A line of somebody else's, that the shell writes with these."""
+        self._notices.append(notice)
+
     def take(self) -> list[Notice]:
         """What the shell has to write to the log."""
         notices, self._notices = self._notices, []

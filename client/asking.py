@@ -2,9 +2,9 @@
 
     look     a question changes nothing: asked again after a lost connection and after an answer
              that is for now only ("still loading", "no leader yet"), until the deadline of the call
-    change   asked again only after an answer that says that nothing was done; when the connection
-             breaks behind the request the caller hears of it: it may have been done, and "already
-             exists" would then be a false answer
+    change   asked again only after an answer that says that nothing was done, and where there was
+             no connection to send it; when it breaks behind the request the caller hears
+             of it: it may have been done, and "already exists" would then be a false answer
 
 Of several rows in the answer to a change the first that failed decides, and all of them are asked
 again: doing them once more must do no harm.  Rules and settings are so; `delete_acls` then returns
@@ -24,6 +24,7 @@ from .engine import ANY, CONTROLLER, Ask, Call, Engine, Pause, Refresh
 from .errors import (
     BrokerError,
     BrokerUnreachable,
+    ConnectionLost,
     SegbrokerError,
     UnknownTopicOrPartition,
     broker_error,
@@ -95,13 +96,18 @@ def change(
     backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, PAUSE_MAX_MS)
     while True:
         yield from _known(engine, to)
-        reply = yield Ask(request, to=to)
-        assert isinstance(reply, kind), reply
+        why: SegbrokerError
         try:
+            reply = yield Ask(request, to=to)
+            assert isinstance(reply, kind), reply
             check(reply)
             return reply
         except BrokerError as exc:
             if exc.code not in NOT_DONE:
+                raise
+            why = exc
+        except ConnectionLost as exc:
+            if exc.may_be_done:
                 raise
             why = exc
         yield Pause(backoff.next_delay_ms(), why)

@@ -150,10 +150,11 @@ class AsyncConsumer(Generic[Notice]):
         if not self._reading.is_member or not self._driver.is_open:
             return
         group = self._reading.group
-        event = group.closing()
+        events = group.closing()
         try:
-            if event is not None and not is_hurried:
-                await _call(event)
+            if not is_hurried:
+                for event in events:
+                    await _call(event)
         finally:
             if is_hurried:
                 await self._driver.call_last(group.goodbye(patient=False), HURRIED_MS)
@@ -410,6 +411,7 @@ class AsyncConsumer(Generic[Notice]):
 
     async def positions(self) -> dict[TopicPartition, int]:
         """Of all partitions that are read."""
+        await self._driver.call(self._reading.subscribed_known())
         return {tp: await self.position(*tp) for tp in self.assignment}
 
     async def beginning_offsets(self, *partitions: tuple[str, int]) -> dict[TopicPartition, int]:

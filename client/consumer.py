@@ -203,10 +203,11 @@ class Consumer(Generic[Notice]):
     def _say_goodbye(self, is_hurried: bool) -> None:
         group = self._reading.group
         with self._lock:
-            event = group.closing()
+            events = group.closing()
         try:
-            if event is not None and event.listener is not None and not is_hurried:
-                event.listener(event.partitions)
+            for event in events:
+                if event.listener is not None and not is_hurried:
+                    event.listener(event.partitions)
         finally:
             with suppress(SegbrokerError):
                 self._driver.call(
@@ -456,6 +457,7 @@ class Consumer(Generic[Notice]):
 
     def positions(self) -> dict[TopicPartition, int]:
         """Of all partitions that are read."""
+        self._driver.call(self._reading.subscribed_known())
         return {tp: self.position(*tp) for tp in self.assignment}
 
     def beginning_offsets(self, *partitions: tuple[str, int]) -> dict[TopicPartition, int]:

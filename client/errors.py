@@ -23,7 +23,7 @@ segbroker.protocol.errors.ErrorCode, so a number is written down once.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from segbroker.protocol.errors import ErrorCode
 
@@ -59,12 +59,14 @@ class BrokenError(SegbrokerError):
 
 
 class _Unanswered(BrokenError):
-    """`wants`: what the listener may want that ends connections so ("a login"); "": not known."""
+    """`wants`: what the listener may want that ends connections so ("a login"); "": not known.
+    `may_be_done`: the request was sent, or some of it."""
 
-    def __init__(self, message: str = "", *, wants: str = "") -> None:
+    def __init__(self, message: str = "", *, wants: str = "", may_be_done: bool = True) -> None:
         super().__init__(message)
         self.message = message
         self.wants = wants
+        self.may_be_done = may_be_done
 
     def __str__(self) -> str:
         if not self.wants:
@@ -73,7 +75,8 @@ class _Unanswered(BrokenError):
 
 
 class ConnectionLost(_Unanswered):
-    """The connection ended before the reply came; the request may or may not have been done."""
+    """The connection ended before the reply came; the request may or may not have been done, unless
+    `may_be_done` is false: then it was not sent."""
 
     retryable = True
 
@@ -128,6 +131,10 @@ class GapError(SegbrokerError):
             words = f"{why}; all below {gap.from_offset} was read, nothing is left to lose"
         super().__init__(f"{gap.topic}-{gap.partition}: {words}")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A worker process hands it over; without this its message would stand for the gap.
+        return type(self), (self.gap,), self.__dict__
+
 
 class TopicRecreated(GapError):
     """The topic was deleted and made anew: offsets of the old one mean nothing in the new one."""
@@ -180,6 +187,9 @@ class DeliveryFailed(SegbrokerError):
         count = len(self.undelivered)
         super().__init__(say_undelivered(count, self.undelivered[:NAMED_MAX]))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.undelivered,), self.__dict__
+
 
 class FailedAcknowledgement(NamedTuple):
     """Records of a partition whose acknowledgement does not hold."""
@@ -210,6 +220,9 @@ class AcknowledgeFailed(SegbrokerError):
         rest = f"; and {more} more" if more > 0 else ""
         records = "1 record does" if count == 1 else f"{count} records do"
         super().__init__(f"what was said of {records} not hold: {named}{rest}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.failed,), self.__dict__
 
 
 def _offsets(offsets: Sequence[int]) -> str:

@@ -16,8 +16,8 @@ from typing import TypeAlias
 from .assigned import PartitionState
 from .cluster import NOBODY
 from .engine import Engine
-from .errors import LeaderNotAvailable, SegbrokerError
-from .fetch_replies import Asked, Fail
+from .errors import LeaderNotAvailable
+from .fetch_replies import Asked, Fail, NotServed
 from .fetch_session import FetchSession
 from .log_changes import LogChanges
 from .network import FETCH, Node
@@ -26,7 +26,6 @@ from .records import TopicPartition
 from .settings import ConsumerSettings
 from .spoken import Reply
 
-NotServed: TypeAlias = Callable[[PartitionState, int, SegbrokerError], None]
 Take: TypeAlias = Callable[[dict[TopicPartition, Asked], Reply | None, int], None]
 
 # How long a fetch may wait at the broker while another partition is left out of it.
@@ -108,7 +107,8 @@ class FetchLanes:
                         state, now_ms, LeaderNotAvailable(f"fetch of {where}: {NOBODY}")
                     )
                 continue
-            state.unserved = None
+            if isinstance(state.unserved, LeaderNotAvailable):
+                state.unserved = None  # what a leader itself said stands until it answers
             epoch = self._engine.cluster.leader_epoch(*state.tp)
             if epoch > state.checked_epoch:
                 if 0 <= state.epoch < epoch:

@@ -4,6 +4,7 @@
                          batch that was cut off is not looked at
           --> the log is another than before (log_changes): cut off, out of range
           --> the leader is elsewhere, or away: held back for a while, the view is asked for anew
+          --> its leader refuses it, as it is damaged: it is not served
           --> anything else: told to the caller, and held back
 
 What a fetch asked is remembered with it: of a partition that was sought, dropped or assigned anew
@@ -22,6 +23,7 @@ from .cluster import Cluster
 from .errors import (
     CorruptBatch,
     PeerError,
+    PolicyViolation,
     SegbrokerError,
     UnknownTopicOrPartition,
     broker_error,
@@ -56,6 +58,9 @@ class Fail(Protocol):
     def __call__(self, error: SegbrokerError, state: PartitionState | None = None) -> None: ...
 
 
+NotServed = Callable[[PartitionState, int, SegbrokerError], None]
+
+
 class Hold(Protocol):
     """Keep a partition back for a while; `why` is told when that goes on for long."""
 
@@ -83,10 +88,12 @@ class FetchReplies:
         isolation_level: int,
         hold: Hold,
         fail: Fail,
+        not_served: NotServed,
         notify: Callable[[], None],
         answered: Callable[[], None],
     ) -> None:
-        """`hold` keeps a partition back for a while; `answered`: a broker has said something."""
+        """`hold` keeps a partition back for a while, and so does `not_served` where its leader
+        does not serve it; `answered`: a broker has said something."""
         self._cluster = cluster
         self._settings = settings
         self._prefetched = prefetched
@@ -94,6 +101,7 @@ class FetchReplies:
         self._isolation_level = isolation_level
         self._hold = hold
         self._fail = fail
+        self._not_served = not_served
         self._notify = notify
         self._answered = answered
 
@@ -140,6 +148,7 @@ class FetchReplies:
             elif _is_current(entry):
                 # In a session: there is nothing new, and all is well with it.
                 state.failures = state.unknown_count = 0
+                state.unserved = None
                 state.is_confirmed = True
 
     def _take_partition(
@@ -148,6 +157,7 @@ class FetchReplies:
         code = ErrorCode.of(row.error_code)
         if row.error_code == ErrorCode.NONE:
             state.failures = state.unknown_count = 0
+            state.unserved = None
             state.is_confirmed = True
             state.high_watermark = state.end_offset = row.high_watermark
             if self._isolation_level and row.last_stable_offset >= 0:
@@ -170,6 +180,10 @@ class FetchReplies:
                     self._fail(UnknownTopicOrPartition(f"{tp.topic}-{tp.partition} is gone"), state)
         else:
             error = broker_error(row.error_code, f"fetch of {_name(state.tp)}")
+            if isinstance(error, PolicyViolation):
+                self._cluster.invalidate()  # which says no leader, before long
+                self._not_served(state, now_ms, error)
+                return
             self._hold(state, now_ms, error if error.retryable else None)
             if not error.retryable:
                 self._fail(error, state)

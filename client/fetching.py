@@ -54,6 +54,7 @@ from .settings import ConsumerSettings
 from .spoken import Reply
 from .start_lookup import find_starts
 from .starting import Start, check_start, is_offset
+from .unserved import Unserved
 
 WakeBy = Callable[[int], object]
 
@@ -97,6 +98,7 @@ class Fetching:
             isolation_level=self.isolation_level,
             hold=self._hold,
             fail=self.fail,
+            not_served=self._not_served,
             notify=self.notify,
             answered=lambda: self._lanes.answered(),
         )
@@ -112,6 +114,7 @@ class Fetching:
             fail=self.fail,
             not_served=self._not_served,
         )
+        self._unserved = Unserved(engine.network.absences.say)
         self._changed: Completion[None] | None = None
         self._random = random
         self._wake_by = wake_by
@@ -142,7 +145,7 @@ class Fetching:
         self.drop(tp for tp in list(self.states) if tp.topic not in self.subscribed)
         self.engine.cluster.want(topics)
         self._is_view_new = False
-        self._take_in_partitions()
+        self.take_in_partitions()
 
     def seek(self, tp: TopicPartition, start: Start) -> None:
         """Go on at `start`; what was prefetched is dropped."""
@@ -240,7 +243,7 @@ class Fetching:
         if self.subscribed:
             if self._is_view_new:
                 self._is_view_new = False
-                self._take_in_partitions()
+                self.take_in_partitions()
             self._notice_unknown(now_ms)
         if not self.states:
             return
@@ -248,6 +251,9 @@ class Fetching:
         self._lanes.step(now_ms)
         if self.stop_at_end:
             self._tell_unserved()
+        elif self._unserved:
+            states = self.states
+            self._unserved.look(states, lambda tp: states[tp].unserved is None, now_ms)
 
     def next_wake_ms(self) -> int | None:
         wakes = [
@@ -335,7 +341,8 @@ class Fetching:
                 why = f"no broker says which partitions topic {unknown.name!r} has"
                 self.fail(unknown.error or PeerError(why))
 
-    def _take_in_partitions(self) -> None:
+    def take_in_partitions(self) -> None:
+        """Read what is known of the subscribed topics by now."""
         for topic, start in list(self.subscribed.items()):
             view = self.engine.cluster.topics.get(topic)
             if view is None or not view.partition_count:
@@ -434,13 +441,16 @@ class Fetching:
         self._wake_by(0)
 
     def _not_served(self, state: PartitionState, now_ms: int, why: SegbrokerError) -> None:
-        """Try it again later; the others go on.  A bounded reading ends with `why`."""
+        """Try it again later; the others go on.  A bounded reading ends with `why`; another one
+        hears it where nothing else is served."""
         state.unserved = why
         if self.stop_at_end:
             self._hold(state, now_ms)  # told behind what is served, see `_tell_unserved`
             return
-        self._hold(state, now_ms, why if why.retryable else None)
-        if not why.retryable:
+        self._unserved.missing(state.tp, why, now_ms)
+        is_all = self._unserved.is_all_of(len(self.states))
+        self._hold(state, now_ms, why if is_all and why.retryable else None)
+        if is_all and not why.retryable:
             self.fail(why, state)
 
     def _tell_unserved(self) -> None:

@@ -5,12 +5,13 @@
     asked for    what the caller names, or all that it was handed; through a rebalance, also one
                  that was over before the broker had the commit
 
-One at a time: a commit that is sent again after a lost connection would undo one that was made
-meanwhile.  What is committed already is not committed again.  A commit that comes too late is
-refused by the broker, and nobody is hurt: the successor begins where the last one that counted
-stands.
+One at a time, in the order in which they were asked for: a commit that is sent again after a lost
+connection, or overtaken, would undo one that was made meanwhile.  What is committed already is not
+committed again.  A commit that comes too late is refused by the broker, and nobody is hurt: the
+successor begins where the last one that counted stands.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Set
 
 from .completion import Completion
@@ -58,7 +59,8 @@ class Commits:
         self._progress = progress
         self._owned = owned
         self._wake_by = wake_by
-        self._under_way: Completion[None] | None = None
+        # The first is under way; each is done when it is over.
+        self._queue: deque[Completion[None]] = deque()
         self._committed: dict[TopicPartition, int] = {}
         self._due_ms = 0
 
@@ -92,21 +94,24 @@ class Commits:
         return found
 
     def once(self, offsets: Offsets) -> Call[None]:
-        """One try, behind the one that is under way, in the generation that is present then."""
-        yield from self.settled()
-        done = self._under_way = Completion[None]()
+        """One try, behind those that were asked for before, in the generation that is present
+        then."""
+        done = Completion[None]()
+        self._queue.append(done)
         try:
+            while (first := self._queue[0]) is not done:
+                yield Until(first)
             member = self._membership
             yield from commit_offsets(member.coordinator, member.metadata, offsets)
             self._note(offsets)
         finally:
-            self._under_way = None
+            self._queue.remove(done)
             done.resolve(None)
 
     def settled(self) -> Call[None]:
         """Wait until no commit is under way."""
-        while self._under_way is not None:
-            yield Until(self._under_way)
+        while self._queue:
+            yield Until(self._queue[0])
 
     def _note(self, offsets: Offsets) -> None:
         owned = self._owned()

@@ -6,12 +6,16 @@
 
 Telling interrupts the handing out, so that the caller comes after the record that it has in hand.
 
+What was lost is told also to who leaves before it came to hear of it; what goes before its
+assignment was told, is not told of at all.
+
 Threads: everything here runs under the shell's lock; between `next` and `done` the caller runs the
 callback without it.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
 from typing import Any
 
 from .progress import Progress
@@ -21,19 +25,29 @@ Listener = Callable[[list[TopicPartition]], Any]
 """Called with partitions; in an async consumer it may be an async function."""
 
 
+class News(Enum):
+    """What became of partitions."""
+
+    ASSIGNED = "assigned"
+    REVOKED = "revoked"
+    LOST = "lost"
+
+
 class Event:
     """Something that the caller has to be told: with which callback, and what comes after it."""
 
-    __slots__ = ("after", "listener", "partitions", "until_ms", "waits_for")
+    __slots__ = ("after", "listener", "news", "partitions", "until_ms", "waits_for")
 
     def __init__(
         self,
+        news: News,
         listener: Listener | None,
         partitions: Iterable[TopicPartition],
-        after: Callable[[], object],
+        after: Callable[[], object] = lambda: None,
         waits_for: Iterable[TopicPartition] = (),
         until_ms: int | None = None,
     ) -> None:
+        self.news = news
         self.listener = listener
         self.partitions = sorted(partitions)
         self.after = after
@@ -109,10 +123,11 @@ class Events:
         self._running = None
         event.after()
 
-    def last(self, event: Event) -> None:
-        """The caller is told this, and nothing any more."""
+    def last(self, events: Sequence[Event]) -> None:
+        """The caller is told these, and nothing any more."""
         self._waiting.clear()
-        self._running = event
+        if events:
+            self._running = events[-1]
 
     def clear(self) -> None:
         self._waiting.clear()
@@ -121,10 +136,21 @@ class Events:
         """What the caller is told about at this moment."""
         return set(self._running.partitions) if self._running is not None else set()
 
-    def withdraw(self, partitions: set[TopicPartition], *, given_up_only: bool = False) -> None:
-        """These are not to be told of any more: it is not so, or something else is."""
+    def to_be_told(self, news: News) -> set[TopicPartition]:
+        """What the caller has still to hear this of."""
+        return {tp for event in self._waiting if event.news is news for tp in event.partitions}
+
+    def withdraw(self, partitions: set[TopicPartition]) -> None:
+        """These are lost: that they came, or were to be given up, is not to be told any more."""
+        self._withdraw(partitions, lambda event: event.news is not News.LOST)
+
+    def withdraw_given_up(self, partitions: set[TopicPartition]) -> None:
+        """These stay: that they go, or are gone already, is not to be told any more."""
+        self._withdraw(partitions, lambda event: bool(event.waits_for & partitions))
+
+    def _withdraw(self, partitions: set[TopicPartition], is_void: Callable[[Event], bool]) -> None:
         for event in list(self._waiting):
-            if given_up_only and not event.waits_for & partitions:
+            if not is_void(event):
                 continue
             event.partitions = [tp for tp in event.partitions if tp not in partitions]
             event.waits_for -= partitions

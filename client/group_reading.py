@@ -30,7 +30,7 @@ from .engine import Call, Engine, Until
 from .errors import SegbrokerError
 from .fetching import Fetching
 from .group_commits import COMMIT_TIMEOUT_MS, Commits, Offsets
-from .group_events import Event, Events, Listener
+from .group_events import Event, Events, Listener, News
 from .group_offsets import (
     OUTSIDE,
     CommittedOffset,
@@ -92,6 +92,8 @@ class GroupReading:
         self._owned: set[TopicPartition] = set()
         # Being given up.
         self._leaving: set[TopicPartition] = set()
+        # ... what of it the caller never heard to be its own.
+        self._going_unsaid: set[TopicPartition] = set()
         # The question where the group stands that counts, of each that is not read yet: the last.
         self._loading: dict[TopicPartition, object] = {}
         # Eager: the member joined before the caller had gone past these.
@@ -290,6 +292,7 @@ class GroupReading:
             self._hold(wanted, True)
             self.events.tell(
                 Event(
+                    News.ASSIGNED,
                     self._on_assigned,
                     wanted,
                     # What is being given up by now stays held, to its end.
@@ -310,7 +313,12 @@ class GroupReading:
         if self._on_revoked is not None and self.membership.is_cooperative:
             until_ms = self._now_ms + self.settings.rebalance_timeout_ms // 2
         event = Event(
-            self._on_revoked, going, lambda: self._given_up(event.partitions), going, until_ms
+            News.REVOKED,
+            self._on_revoked,
+            going,
+            lambda: self._given_up(event.partitions),
+            going,
+            until_ms,
         )
         self.events.tell(event)
 
@@ -320,8 +328,18 @@ class GroupReading:
             if self._unheard_as is None and self._commits.uncommitted(late):
                 self._unheard_as = self._given_as
             # Not told where they are ours again before they are gone, see `_keep`.
-            self.events.tell(Event(self._on_lost, late, _nothing, late))
+            unsaid = late & self._unsaid()
+            if told := late - unsaid:
+                self.events.tell(Event(News.LOST, self._on_lost, told, waits_for=told))
+            self.events.withdraw(late)
+            self._going_unsaid |= unsaid
             self._given_up(late)
+
+    def _unsaid(self) -> set[TopicPartition]:
+        """What is the member's own, and the caller has not heard so: nor does it hear the end."""
+        if self._on_assigned is None:
+            return set()
+        return self.events.to_be_told(News.ASSIGNED) | self._loading.keys()
 
     def _given_up(self, partitions: Iterable[TopicPartition]) -> None:
         """The caller is done with them: say where it was, and let them go."""
@@ -351,20 +369,23 @@ class GroupReading:
         kept = partitions & self._leaving
         if not kept:
             return
-        # Of what the caller is being told: that goes, and comes again.
-        kept -= self.events.being_told()
+        # Of what the caller is being told, or will not be told: that goes, and comes again.
+        kept -= self.events.being_told() | self._going_unsaid
         self._leaving -= kept
         self._hold(kept, False)
-        self.events.withdraw(kept, given_up_only=True)
+        self.events.withdraw_given_up(kept)
 
     def _lose(self, partitions: set[TopicPartition]) -> None:
+        # Of what waits to be told as lost that says it all: what came behind it is not heard of.
+        told = partitions - self._unsaid() - self.events.to_be_told(News.LOST)
         self.events.withdraw(partitions)
         self._drop(partitions)
-        if partitions:
-            self.events.tell(Event(self._on_lost, partitions, _nothing))
+        if told:
+            self.events.tell(Event(News.LOST, self._on_lost, told))
 
     def _drop(self, partitions: set[TopicPartition]) -> None:
         self._leaving -= partitions
+        self._going_unsaid -= partitions
         self._owned -= partitions
         self._overdue -= partitions
         if self._lost_as is None and any(map(self._progress.is_busy_with, partitions)):
@@ -394,16 +415,22 @@ class GroupReading:
     def _auto_commit(self, now_ms: int, *, due: bool = False) -> None:
         self._commits.by_itself(self._owned - self._leaving - self._overdue, now_ms, due=due)
 
-    def closing(self) -> Event | None:
+    def closing(self) -> list[Event]:
         """The end: nothing more is handed out; what the caller is told of it, if anything."""
         self._is_closing = True
-        self.events.clear()
+        lost = self.events.to_be_told(News.LOST)
+        revoked = self._owned - self._unsaid() - lost
+        told = [
+            event
+            for event in (
+                Event(News.LOST, self._on_lost, lost),
+                Event(News.REVOKED, self._on_revoked, revoked),
+            )
+            if event.partitions and event.listener is not None
+        ]
+        self.events.last(told)
         self._hold(self._owned, True)
-        if not self._owned or self._on_revoked is None:
-            return None
-        event = Event(self._on_revoked, self._owned, _nothing)
-        self.events.last(event)
-        return event
+        return told
 
     def goodbye(self, *, patient: bool) -> Call[None]:
         """At the end: commit what the caller has gone past, and leave.
@@ -453,7 +480,3 @@ class GroupReading:
 
     def close(self, error: SegbrokerError) -> None:
         self.events.clear()
-
-
-def _nothing() -> None:
-    """Nothing comes after it."""

@@ -24,6 +24,7 @@ from .producer_batch import PartitionQueue
 from .spoken import Reply
 
 EPOCH_MAX = 0x7FFF
+NO_RIGHT = "not without the right to write to some topic (idempotent=False needs none)"
 
 
 class Identity:
@@ -87,7 +88,8 @@ class Identity:
                     self._backoff.reset()
                     self.take(reply.producer_id, reply.producer_epoch)
                     return
-                self.refusal = broker_error(code, "producer id")
+                may_not = code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                self.refusal = broker_error(code, "producer id", NO_RIGHT if may_not else None)
                 if not self.refusal.retryable:
                     self._accumulator.break_off(self.refusal)
                     return

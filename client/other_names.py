@@ -25,10 +25,16 @@ OTHER_NAMES = {
     "on_assign": "on_assigned",
     "on_revoke": "on_revoked",
     "partition_assignment_strategy": "assignors",
+    "max_batch_size": "batch_bytes",
     "max_poll_records": "acquire_count",
+    "offset_reset": "start",
+    "queue_buffering_max_kbytes": "buffer_bytes",
+    "queue_buffering_max_ms": "linger_ms",
     "queued_max_messages_kbytes": "prefetch_bytes",
+    "request_required_acks": "acks",
     "share_acknowledgement_mode": "explicit",
     "share_acquire_mode": "acquire",
+    "socket_timeout_ms": "request_timeout_ms",
 }
 # ... and what begins so, the files and names for TLS and a login.
 OF_SECURITY = ("sasl_", "security_", "ssl_")
@@ -37,19 +43,25 @@ OF_SECURITY = ("sasl_", "security_", "ssl_")
 # What other clients have and this one does otherwise, by kind.
 INSTEAD = {
     "producer": {
+        "api_timeout_ms": "send() waits up to delivery_timeout_ms, send_nowait() not at all",
         "key_serializer": "keys are bytes: encode them first",
+        "max_block_ms": "send() waits up to delivery_timeout_ms, send_nowait() not at all",
         "max_in_flight_requests_per_connection": "five, and in order all the same;"
         " of a partition one with idempotent=False",
         "max_request_size": "the topic's max.message.bytes says it",
         "message_max_bytes": "the topic's max.message.bytes says it",
         "message_send_max_retries": "a record is tried again until delivery_timeout_ms",
+        "metadata_max_age_ms": "a minute; what turns out wrong is asked for anew at once",
         "on_delivery": "send() answers a delivery: its result() waits",
         "retries": "a record is tried again until delivery_timeout_ms",
         "value_serializer": "values are bytes: encode them first",
     },
     "consumer": {
+        "client_rack": "what is read comes from the leader",
+        "enable_auto_offset_store": "auto_commit=False, and commit(record) of what is done",
         "key_deserializer": "keys are bytes: decode them where you read them",
         "max_poll_records": "poll(max_records=...) says it",
+        "on_commit": "commit() waits, and raises what went wrong",
         "retries": "a call is tried again until api_timeout_ms",
         "topic": "topics come behind the address: Consumer(address, 'orders')",
         "topics": "topics come behind the address: Consumer(address, 'orders', 'payments')",

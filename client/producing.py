@@ -29,6 +29,7 @@ Invariant: a batch is finished or failed exactly once, and never finished withou
 from collections.abc import Collection, Sequence
 from random import Random
 
+from segbroker.protocol import limits
 from segbroker.protocol.errors import ErrorCode, LocalProtocolError
 from segbroker.protocol.messages_core import (
     ProduceRequest,
@@ -327,6 +328,8 @@ class Producing:
             )
         except (SegbrokerError, LocalProtocolError) as exc:
             error = exc if isinstance(exc, SegbrokerError) else SegbrokerError(str(exc))
+            if error is not exc:
+                error.__cause__ = exc
             self._answered(batches, error, now_ms)
 
     # Answers.
@@ -357,6 +360,9 @@ class Producing:
             if row_or_none is None:
                 code = ErrorCode.NETWORK_EXCEPTION
                 problem = error or broker_error(code, f"no answer for {_where(queue)}")
+                if _passes_frame(batch, error):
+                    code = ErrorCode.MESSAGE_TOO_LARGE
+                    problem = broker_error(code, _where(queue), str(problem.__cause__))
             else:
                 code = ErrorCode.of(row_or_none.error_code)
                 problem = broker_error(row_or_none.error_code, _where(queue), _said(row_or_none))
@@ -497,6 +503,13 @@ class Producing:
 def _is_oldest(batch: ProducerBatch) -> bool:
     """Whether nothing that was sent before it still waits for its acknowledgement."""
     return not any(precedes(other, batch) for other in unanswered(batch.queue))
+
+
+def _passes_frame(batch: ProducerBatch, error: SegbrokerError | None) -> bool:
+    """Whether a request could not be made as this batch alone, encoded, is larger than any may be:
+    as much as half of that goes with no other."""
+    is_ours = error is not None and isinstance(error.__cause__, LocalProtocolError)
+    return is_ours and len(batch.encoded or b"") > limits.FRAME_SIZE_MAX // 2
 
 
 def _where(queue: PartitionQueue) -> str:

@@ -280,12 +280,22 @@ class Reading:
 
     # Positions.
 
+    def subscribed_known(self) -> Call[None]:
+        """Have the partitions of what was subscribed to: all of them are meant where none are
+        named, also a moment after `subscribe`.  A group says itself what is read."""
+        fetching = self.fetching
+        if fetching.subscribed:
+            yield from topics_known(self.engine, fetching.subscribed)
+            fetching.take_in_partitions()
+
     def position(self, tp: TopicPartition) -> int | None:
         return self.progress.position(self.fetching.state(tp))
 
     def look_up_offsets(
         self, partitions: Iterable[tuple[str, int]] | None, time: int
     ) -> Call[dict[TopicPartition, int]]:
+        if partitions is None:
+            yield from self.subscribed_known()
         wanted = dict.fromkeys(self.partitions_or_all(partitions), time)
         found = yield from look_up(
             self.engine, wanted, isolation_level=self.fetching.isolation_level

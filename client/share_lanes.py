@@ -45,6 +45,7 @@ from .share_lane import Lane, Reader, Trouble
 from .share_session import Key, ShareSession
 from .share_settings import ShareSettings
 from .spoken import Reply
+from .unserved import Unserved
 
 RENEWALS_SINCE = 2
 BLOCKED_MS = 10
@@ -89,6 +90,7 @@ class ShareLanes:
         self.has_lost = False
         self._reader = reader
         self._troubles: dict[Key, Trouble] = {}
+        self._unserved = Unserved(engine.network.absences.say)
         self._turn = 0
         self._now_ms = 0
 
@@ -189,15 +191,24 @@ class ShareLanes:
             if leader is None:
                 cluster.invalidate()
                 if cluster.is_unserved(*tp):
-                    trouble = self._troubles.setdefault(key, self._new_trouble())
-                    if trouble.failed(now_ms):
-                        where = f"{tp.topic}-{tp.partition}"
-                        self._reader.fail(LeaderNotAvailable(f"share fetch of {where}: {NOBODY}"))
+                    self._not_served(key, tp, now_ms)
                 continue
             if leader not in self.lanes:
                 session = ShareSession(self._settings, self._member_id)
                 self.lanes[leader] = Lane(leader, session, self._new_trouble())
             self.lanes[leader].wanted[key] = tp
+        if self._unserved:
+            self._unserved.look(
+                self.given.values(), lambda tp: not cluster.is_unserved(*tp), now_ms
+            )
+
+    def _not_served(self, key: Key, tp: TopicPartition, now_ms: int) -> None:
+        """Try it again later; the caller hears of it where nothing else is served."""
+        error = LeaderNotAvailable(f"share fetch of {tp.topic}-{tp.partition}: {NOBODY}")
+        self._unserved.missing(tp, error, now_ms)
+        is_long = self._troubles.setdefault(key, self._new_trouble()).failed(now_ms)
+        if is_long and self._unserved.is_all_of(len(self.given)):
+            self._reader.fail(error)
 
     def _new_trouble(self) -> Trouble:
         settings = self._engine.settings

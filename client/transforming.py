@@ -20,7 +20,7 @@ next `transform` has the producer end it, and goes on where the group stands.  T
 have effects elsewhere: it may run again.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from inspect import isawaitable
 from typing import Any, NamedTuple
 
@@ -90,7 +90,7 @@ def transform(
         try:
             with producer.transaction():
                 for record in records:
-                    for out in function(record) or ():
+                    for out in _outgoing(function(record)):
                         producer.send(out.topic, out.value, **out.options())
                 with consumer._lock:
                     positions = _positions(consumer._reading, records)
@@ -131,7 +131,7 @@ async def async_transform(
                     made = function(record)
                     if isawaitable(made):
                         made = await made
-                    for out in made or ():
+                    for out in _outgoing(made):
                         await producer.send(out.topic, out.value, **out.options())
                 await producer.send_offsets(
                     _positions(consumer._reading, records), consumer._reading.group.member
@@ -148,6 +148,18 @@ async def async_transform(
 def _check(reading: Reading) -> None:
     if reading.group.settings.auto_commit:
         raise ValueError("auto_commit=True would commit what is in no transaction: say False")
+
+
+def _outgoing(made: Iterable[Outgoing] | None) -> Iterator[Outgoing]:
+    """What the function made of a record; TypeError for what cannot be sent."""
+    if isinstance(made, Outgoing):
+        raise TypeError("the function made one Outgoing: it returns them in a list")
+    for out in made or ():
+        if not isinstance(out, Outgoing):
+            raise TypeError(
+                f"the function made a {type(out).__name__}, not Outgoing(topic, value, ...)"
+            )
+        yield out
 
 
 def _records(items: list[Any]) -> list[Record]:

@@ -151,20 +151,24 @@ class Coordinator:
                 if verdict.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
                     given = await self._apply(entry, verdict)
                     if is_successor and known is not None and not given.code:
-                        self._tell_fenced(known, by)
+                        self._tell_fenced(entry, known, by)
                     return given
                 if verdict.decision is not None:
                     failed = await self._decide([(entry, verdict.decision)], commit=False)
                     if failed:
                         return Given(failed)
                     if is_successor and known is not None:
-                        self._tell_fenced(known, by)
+                        self._tell_fenced(entry, known, by)
                         is_successor = False  # it is told
             if not await _is_completed(entry):
                 return Given(ErrorCode.CONCURRENT_TRANSACTIONS)
 
-    def _tell_fenced(self, known: Transaction, by: Mapping[str, str]) -> None:
+    def _tell_fenced(self, entry: Entry, known: Transaction, by: Mapping[str, str]) -> None:
         """Another producer has the id; what its predecessor had open is aborted."""
+        if known.key == entry.fence_key:
+            return  # told when it began: the epoch that fenced is nobody's
+        if known.state is State.ONGOING and entry.known is not None:
+            entry.fence_key = entry.known.key
         facts = {**name_of(known), "aborts": known.state is State.ONGOING, **by}
         self.lines.tell("producer_fenced", known.transactional_id, **facts)
 

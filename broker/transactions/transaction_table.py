@@ -24,6 +24,8 @@ class Entry:
     known: Transaction | None = None
     lock: trio.Lock = field(default_factory=trio.Lock)
     completed: trio.Event = field(default_factory=trio.Event)
+    fence_key: tuple[int, int] | None = None
+    """The producer id and epoch of the abort by which another producer took it, and was told."""
     deadline_ms: int = 0
     """Monotonic: when an open transaction is aborted."""
     is_torn: bool = False

@@ -78,6 +78,8 @@ class Script:
         # When something was said with nothing else, in seconds.
         self.said_at: list[float] = []
         self.beats: list[int] = []
+        # Those that the member is given; only the first is ever fetched.
+        self.partitions: tuple[int, ...] = (0,)
         # What is answered to what was said next: error codes; None: the connection ends.
         self.verdicts: list[int | None] = []
         self.beat_codes: list[int] = []
@@ -98,7 +100,9 @@ class Script:
         asked = decode(request, ShareGroupHeartbeatRequest)
         self.beats.append(asked.member_epoch)
         code = self.beat_codes.pop(0) if self.beat_codes else 0
-        given = ShareGroupHeartbeatResponseTopicPartition(topic_id=TOPIC_ID, partitions=[0])
+        given = ShareGroupHeartbeatResponseTopicPartition(
+            topic_id=TOPIC_ID, partitions=list(self.partitions)
+        )
         return request.answer(
             ShareGroupHeartbeatResponse(
                 error_code=code,

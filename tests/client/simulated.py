@@ -96,6 +96,8 @@ class Partition:
     begins_epoch_late: bool = False
     # What the next batches are refused with.
     refusals: list[int] = field(default_factory=list)
+    # It has a leader that refuses to read it, as one with damage under on.corruption=refuse.
+    is_damaged: bool = False
     evict_floor: int = 0
     evict_reason: str = "ttl"
 
@@ -491,6 +493,8 @@ class Broker:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elif (topic, row.partition) in self.cluster.forbidden:
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif partition.is_damaged:
+            code = ErrorCode.POLICY_VIOLATION
         elif 0 <= row.current_leader_epoch < partition.leader_epoch:
             code = ErrorCode.FENCED_LEADER_EPOCH
         elif not partition.log_start <= row.fetch_offset <= partition.log_end:

@@ -137,7 +137,9 @@ class SimulatedMember:
     def leave(self) -> None:
         self.reading.came_back()
         group = self.reading.group
-        group.closing()
+        for event in group.closing():
+            if event.listener is not None:
+                event.listener(event.partitions)
         done = self.reading.engine.call(group.goodbye(patient=True), self.world.now_ms)
         self.world.run(lambda: done.done)
         self.is_alive = False

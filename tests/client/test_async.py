@@ -129,6 +129,19 @@ def test_a_poll_that_was_cancelled_has_handed_out_nothing(
     run(main)
 
 
+def test_all_that_was_subscribed_to_is_meant_at_once(run: Run, daemon: Daemon, topic: str) -> None:
+    async def main() -> None:
+        async with AsyncProducer(daemon.address) as producer:
+            count = await producer.partitions_for(topic)
+        starts = {TopicPartition(topic, number): 0 for number in range(count)}
+        for ask in (AsyncConsumer.end_offsets, AsyncConsumer.positions):
+            async with AsyncConsumer(daemon.address) as consumer:
+                consumer.subscribe([topic])
+                assert await ask(consumer) == starts
+
+    run(main)
+
+
 def test_many_tasks_wait_each_for_its_own_record(run: Run, daemon: Daemon, topic: str) -> None:
     async def main() -> None:
         seen: set[tuple[int, int]] = set()

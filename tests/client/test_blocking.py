@@ -37,6 +37,7 @@ from segbroker.testing.embedded import EmbeddedBroker
 from ..support.cutting_proxy import CuttingProxy
 from ..support.daemon import Daemon, running, start
 from ..support.ports import keep_port, port_of
+from ..support.waiting import until
 
 
 def numbers(count: int) -> list[bytes | None]:
@@ -359,6 +360,28 @@ def test_a_topic_that_does_not_exist_is_an_error(daemon: Daemon) -> None:
         consumer.poll(1, 60_000)
 
 
+def test_all_that_was_subscribed_to_is_meant_at_once(daemon: Daemon, topic: str) -> None:
+    """Where no partitions are named, also before those of the topics are known: an empty answer
+    would have a program take an unread topic for one that is read to its end."""
+    with Producer(daemon.address) as producer:
+        producer.send_many(topic, [b"x"] * 100, partition=0)
+        count = producer.partitions_for(topic)
+    ends = {TopicPartition(topic, number): 0 if number else 100 for number in range(count)}
+    for ask, answer in (
+        (Consumer.end_offsets, ends),
+        (Consumer.beginning_offsets, dict.fromkeys(ends, 0)),
+        (Consumer.positions, dict.fromkeys(ends, 0)),
+    ):
+        with Consumer(daemon.address) as consumer:
+            consumer.subscribe([topic])
+            assert ask(consumer) == answer
+            assert consumer.assignment == list(ends)
+    with Consumer(daemon.address) as consumer:
+        consumer.subscribe(["not-there"])
+        with pytest.raises(UnknownTopicOrPartition, match="not-there"):
+            consumer.end_offsets()
+
+
 def test_a_topic_that_is_written_later_is_read_as_it_comes(daemon: Daemon, topic: str) -> None:
     with Producer(daemon.address) as producer, Consumer(daemon.address) as consumer:
         count = producer.partitions_for(topic)
@@ -541,6 +564,28 @@ def test_cuts_between_append_and_answer_neither_lose_nor_repeat(tmp_path: Path, 
             assert read_values(daemon.address, topic) == [b"first", *numbers(20_000)]
         finally:
             daemon.stop()
+
+
+def test_a_change_that_could_not_be_sent_is_made_when_the_broker_is_back(
+    tmp_path: Path, topic: str
+) -> None:
+    """Nothing was done, so nothing is done twice; what was sent may have been, and is said."""
+    daemon = start(tmp_path / "data", "--durability", "disk")
+    try:
+        with Admin(daemon.address) as admin:
+            nodes = admin._engine.network.nodes
+            daemon.stop(signal.SIGKILL)
+            until(lambda: not any(node.connection for node in nodes.values()))
+            creating = threading.Thread(target=admin.create_topic, args=(topic,))
+            creating.start()
+            until(lambda: any("refused" in str(node.last_error) for node in nodes.values()))
+            daemon.again()
+            creating.join(60)
+            assert topic in admin.list_topics()
+            with pytest.raises(TopicAlreadyExists):
+                admin.create_topic(topic)
+    finally:
+        daemon.stop()
 
 
 def test_a_broker_that_is_killed_and_comes_back_gets_everything_once(

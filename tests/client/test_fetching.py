@@ -1,5 +1,6 @@
 """The consumer's core among simulated brokers: every record once, in order, or a said error."""
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeGuard
 
@@ -12,6 +13,7 @@ from segbroker.client.errors import (
     CorruptBatch,
     LeaderNotAvailable,
     OffsetOutOfRange,
+    PolicyViolation,
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
@@ -195,6 +197,71 @@ def test_a_bounded_reading_hands_out_all_that_is_served_however_long_that_takes(
         reader.read(1)
     world.cluster.move("a", 1, 1)
     assert offsets(reader.read_all()) == list(range(1000))
+
+
+def test_a_bounded_reading_hands_out_all_beside_a_partition_that_its_leader_refuses() -> None:
+    """It was damaged while it was open; and then says so."""
+    world = World(create_topics=False)
+    filled(world, partitions=2, batches=100)
+    world.cluster.topics["a"][0].is_damaged = True
+    reader = Reader(world, stop_at_end=True, prefetch_bytes=2_000)
+    reader.fetching.subscribe(["a"], "start")
+    assert offsets(reader.read(1000)) == list(range(1000))
+    with pytest.raises(PolicyViolation, match="fetch of a-0"):
+        reader.read(1)
+    world.cluster.topics["a"][0].is_damaged = False
+    assert offsets(reader.read_all()) == list(range(1000))
+
+
+@pytest.mark.parametrize("is_led", [False, True])
+def test_a_partition_that_is_not_served_ends_no_reading_of_others(is_led: bool) -> None:
+    """The log says it, once; and once when it is back."""
+    world = World(create_topics=False)
+    filled(world, partitions=2)
+    lost = world.cluster.topics["a"][1]
+    lost.is_damaged = is_led
+    if not is_led:
+        world.cluster.move("a", 1, NOBODY)
+    reader = Reader(world)
+    reader.fetching.subscribe(["a"], "start")
+    assert {one.partition for one in reader.read(100)} == {0}
+    for minute in range(3):
+        world.run(lambda minute=minute: world.now_ms > (minute + 1) * 60_000)  # type: ignore[misc]
+        store(world.cluster.topics["a"][0], [b"more"])
+        assert offsets(reader.read(1)) == [100 + minute]
+    (notice,) = world.engine.network.absences.take()
+    why = "A policy of the server" if is_led else "no broker serves the partition for now"
+    assert notice.text.startswith("a-1 cannot be read, it is tried again and again: ")
+    assert why in notice.text
+    lost.is_damaged = False
+    world.cluster.move("a", 1, 1)
+    assert offsets(reader.read(100)) == list(range(100))
+    world.run(lambda: not reader.fetching._unserved)
+    (notice,) = world.engine.network.absences.take()
+    assert re.fullmatch(r"a-1 can be read again after 1[78]\d s", notice.text)
+
+
+def test_where_no_partition_is_served_the_caller_hears_it() -> None:
+    world = World(create_topics=False)
+    filled(world, partitions=2)
+    reader = Reader(world)
+    reader.fetching.subscribe(["a"], "end")
+    states = reader.fetching.states
+    world.run(lambda: len(states) == 2 and all(s.position is not None for s in states.values()))
+    for partition in range(2):
+        world.cluster.move("a", partition, NOBODY)
+    world.engine.cluster.invalidate()
+    began_ms = world.now_ms
+    with pytest.raises(LeaderNotAvailable, match=r"a-\d: no broker serves the partition for now"):
+        reader.read(1)
+    assert 60_000 <= world.now_ms - began_ms <= 70_000
+    reader.fetching.drop([TopicPartition("a", 1)])  # it is another member's
+    world.cluster.move("a", 0, 1)
+    store(world.cluster.topics["a"][0], [b"more"])
+    assert offsets(reader.read(1)) == [100]
+    texts = [notice.text for notice in world.engine.network.absences.take()]
+    assert texts[0].startswith("a-0, a-1 cannot be read")
+    assert all("a-1 can be read" not in text for text in texts)
 
 
 def test_all_partitions_on_all_brokers_are_read() -> None:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
+import anyio
 import pytest
 
 from segbroker.client import (
@@ -18,11 +19,14 @@ from segbroker.client import (
     ClosedError,
     Consumer,
     DeliveryFailed,
+    Outgoing,
     Producer,
     ProducerFenced,
     Security,
     SegbrokerError,
     TimedOut,
+    async_transform,
+    transform,
 )
 from segbroker.client.errors import MessageTooLarge
 
@@ -283,7 +287,11 @@ def test_a_name_that_is_none_among_the_addresses_is_passed_over(daemon: Daemon, 
         (Consumer, "enable.partition.eof", "did you mean stop_at_end?"),
         (Consumer, "fetch.max.bytes", "did you mean prefetch_bytes?"),
         (Consumer, "partition_assignment_strategy", "did you mean assignors?"),
+        (Consumer, "on_commit", "commit() waits, and raises what went wrong"),
+        (Producer, "api_timeout_ms", "send() waits up to delivery_timeout_ms"),
+        (Producer, "max.block.ms", "send() waits up to delivery_timeout_ms"),
         (Producer, "message.timeout.ms", "did you mean delivery_timeout_ms?"),
+        (Producer, "request.required.acks", "did you mean acks?"),
         (Producer, "on_delivery", "send() answers a delivery"),
         (Producer, "sasl_plain_username", "did you mean security?"),
     ],
@@ -393,3 +401,39 @@ def test_whose_place_was_taken_hears_that_it_is_fenced(
                     await first.send(topic, b"3")
 
     run(main)
+
+
+TRANSFORMED_WRONGLY: dict[str, tuple[Any, str]] = {
+    "one alone": (Outgoing("t", b"x"), "made one Outgoing: it returns them in a list"),
+    "a plain tuple": ([("t", b"x")], "made a tuple, not Outgoing(topic, value, ...)"),
+    "bytes": (b"x", "made a int, not Outgoing(topic, value, ...)"),
+}
+
+
+@pytest.mark.parametrize("mistake", TRANSFORMED_WRONGLY)
+def test_what_cannot_be_made_of_a_record_is_said_and_aborted(
+    daemon: Daemon, topic: str, mistake: str
+) -> None:
+    made, said = TRANSFORMED_WRONGLY[mistake]
+    with Producer(daemon.address) as producer:
+        producer.send(topic, b"in")
+    with (
+        Consumer(
+            daemon.address, topic, group=topic, auto_commit=False, stop_at_end=True
+        ) as consumer,
+        Producer(daemon.address, transactional_id=topic) as producer,
+        pytest.raises(TypeError, match=re.escape(said)),
+    ):
+        transform(consumer, producer, lambda record: made)
+
+    async def main() -> None:
+        async with (
+            AsyncConsumer(
+                daemon.address, topic, group=topic, auto_commit=False, stop_at_end=True
+            ) as consumer,
+            AsyncProducer(daemon.address, transactional_id=topic) as producer,
+        ):
+            with pytest.raises(TypeError, match=re.escape(said)):
+                await async_transform(consumer, producer, lambda record: made)
+
+    anyio.run(main)

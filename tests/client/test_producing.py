@@ -1,5 +1,6 @@
 """The producer's core among simulated brokers: exactly once, in order, or said."""
 
+import re
 from typing import Any
 
 import pytest
@@ -8,8 +9,10 @@ from segbroker.client.accumulator import Accumulator
 from segbroker.client.completion import Completion
 from segbroker.client.engine import Call, Pause
 from segbroker.client.errors import (
+    ClusterAuthorizationFailed,
     DeliveryFailed,
     InvalidTopic,
+    MessageTooLarge,
     OutOfOrderSequenceNumber,
     PolicyViolation,
     TimedOut,
@@ -19,6 +22,7 @@ from segbroker.client.inbox import Delivery, Many
 from segbroker.client.producing import Producing
 from segbroker.client.records import RecordMetadata
 from segbroker.client.settings import ProducerSettings
+from segbroker.protocol import limits
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ProduceRequest
 from segbroker.protocol.messages_groups import (
@@ -355,6 +359,28 @@ def test_after_a_refusal_it_is_looked_whether_the_partition_is_served() -> None:
     assert world.stored("a") == numbers(40)
 
 
+@pytest.mark.parametrize("options", [{}, {"acks": 0, "idempotent": False}, {"count": 4}])
+def test_what_no_request_can_carry_is_too_large_and_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """With some records in the batch each goes alone: one of them may be small enough."""
+    monkeypatch.setattr(limits, "FRAME_SIZE_MAX", 10_000)
+    world = World()
+    count = options.pop("count", 1)
+    sender = Sender(world, **options)
+    small = [b"%d" % number for number in range(count)]
+    for value in [*small[1:], bytes(20_000), b"behind"]:
+        sender.send("a", value, partition=0)
+    sender.flush()
+    (record,) = sender.accumulator.take_undelivered()
+    assert record.value == bytes(20_000)
+    assert isinstance(record.error, MessageTooLarge)
+    assert re.fullmatch(
+        r"topic 'a', partition 0: frame of 20\d\d\d bytes, limit 10000", str(record.error)
+    )
+    assert world.stored("a") == [*small[1:], b"behind"]
+
+
 def test_who_is_given_no_producer_id_is_told_why() -> None:
     world = World()
     world.cluster.producer_id_error = ErrorCode.KAFKA_STORAGE_ERROR
@@ -369,6 +395,20 @@ def test_who_is_given_no_producer_id_is_told_why() -> None:
     sender.send("a", b"sent")
     sender.flush()
     assert world.stored("a") == [b"sent"]
+
+
+def test_who_may_write_nowhere_is_told_what_a_producer_id_takes() -> None:
+    """A right on the cluster is not what such a program lacks."""
+    world = World()
+    world.cluster.producer_id_error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    sender = Sender(world)
+    sender.send("a", b"lost")
+    sender.flush()
+    (record,) = sender.accumulator.take_undelivered()
+    assert isinstance(record.error, ClusterAuthorizationFailed)
+    assert str(record.error) == (
+        "producer id: not without the right to write to some topic (idempotent=False needs none)"
+    )
 
 
 def test_after_a_time_out_the_partition_goes_on() -> None:

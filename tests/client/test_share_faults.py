@@ -27,6 +27,7 @@ from segbroker.client import (
     TimedOut,
     share_consumer,
 )
+from segbroker.client import unserved as unserved_partitions
 from segbroker.client.errors import (
     GroupAuthorizationFailed,
     LeaderNotAvailable,
@@ -273,6 +274,37 @@ def test_a_partition_that_nobody_serves_is_said_when_that_has_gone_on_for_long()
             poll(consumer)
         leaders.append(1)
         until(lambda: offsets(consumer.poll(timeout_ms=50)) == [0])
+
+
+def test_a_partition_that_is_not_served_ends_no_reading_of_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says it, long after a caller of that partition alone would have heard it."""
+    monkeypatch.setattr(unserved_partitions, "TOLD_AFTER_MS", 1_500)
+    script = Script((batch(0, 1), [(0, 0, 1)]))
+    script.partitions = (0, 1)
+    offline = [[1]]
+
+    def half(request: Request) -> bytes:
+        whole = metadata(request, partitions=(0, 1))
+        whole.topics[0].topic_id = TOPIC_ID
+        lost = whole.topics[0].partitions[1]
+        lost.offline_replicas = offline[-1]
+        lost.leader_id = -1 if lost.offline_replicas else 1
+        return request.answer(whole)
+
+    script.answers[ApiKey.METADATA] = half
+    got: list[int] = []
+
+    def heard(text: str) -> bool:
+        got.extend(offsets(consumer.poll(timeout_ms=50)))
+        return text in caplog.text
+
+    with working(script, api_timeout_ms=300) as consumer:
+        until(lambda: heard("clicks-1 cannot be read, it is tried again and again: share fetch"))
+        offline.append([])
+        until(lambda: heard("clicks-1 can be read again"))
+        assert got == [0]
 
 
 def test_an_error_of_one_partition_that_does_not_pass_is_raised() -> None:

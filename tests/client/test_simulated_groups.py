@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 
 from segbroker.client import reading
+from segbroker.client.completion import Completion
 from segbroker.client.membership import Phase
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import HeartbeatRequest, OffsetCommitRequest
@@ -239,6 +240,26 @@ def test_a_commit_that_is_sent_again_does_not_undo_a_later_one() -> None:
     assert world.committed[TOPIC, 0] == 5
 
 
+def test_commits_are_made_in_the_order_in_which_they_were_asked_for() -> None:
+    """By several threads: one that waits is not overtaken by who comes when it is its turn."""
+    world = GroupWorld(1, partitions=1, records=20)
+    member = world.start(auto_commit=False)
+    world.run(lambda: member.in_hand is not None)
+    calls: list[Completion[None]] = []
+
+    def commit(offset: int) -> Completion[None]:
+        call = member.reading.commit({(TOPIC, 0): offset})
+        calls.append(member.reading.engine.call(call, world.now_ms))
+        return calls[-1]
+
+    first = commit(1)
+    commit(2)
+    commit(3)
+    first.on_done(lambda: commit(4) and None)
+    world.run(lambda: len(calls) == 4 and all(call.done for call in calls))
+    assert world.committed == {(TOPIC, 0): 4}
+
+
 def test_a_member_that_works_keeps_its_partition_and_the_others_go_on() -> None:
     world = GroupWorld(1, partitions=2, records=20)
     long_job = world.start()
@@ -333,3 +354,88 @@ def test_what_went_without_a_word_is_committed_by_no_transaction_that_began_befo
     first.busy_until_ms = world.now_ms
     world.run(lambda: ("lost", [1]) in first.told)
     assert first.reading.group_metadata == first.reading.group.membership.metadata
+
+
+def test_what_was_lost_is_told_to_who_leaves_before_hearing_of_it() -> None:
+    """What it keeps for each partition ends with that word."""
+    world = GroupWorld(1, partitions=2, records=20)
+    member = world.start()
+    world.run(lambda: member.in_hand is not None)
+    member.busy_until_ms = world.now_ms + 600_000
+    world.forget()
+    world.run(lambda: member.reading.group.events.is_waiting)
+    group = member.reading.group
+    world.run(lambda: group.membership.phase is Phase.STABLE and bool(member.owned))
+    member.leave()
+    assert member.told == [("assigned", [0, 1]), ("lost", [0, 1])]
+
+
+def test_what_was_never_said_to_be_assigned_is_not_said_to_be_gone() -> None:
+    world = GroupWorld(1, partitions=2, records=0)
+    left, lost = world.start(), world.start()
+    for member in (left, lost):
+        member.busy_until_ms = world.now_ms + 600_000
+    world.run(lambda: left.owned | lost.owned == {0, 1} and bool(left.owned) and bool(lost.owned))
+    left.leave()
+    world.forget()
+    world.run(lambda: not lost.owned)
+    lost.busy_until_ms = world.now_ms
+    world.run(lambda: bool(lost.told))
+    assert left.told == []
+    assert lost.told == [("assigned", [0, 1])]
+
+
+def test_what_goes_before_it_was_said_to_be_assigned_is_not_told_at_all() -> None:
+    """The caller works at something else, and another member has it before it comes back."""
+    world = GroupWorld(1, partitions=2, records=20)
+    world.job_ms = lambda: 5_000
+    members = [world.start(rebalance_timeout_ms=4_000) for _ in range(2)]
+    world.run(lambda: all(len(member.owned) == 1 for member in members))
+    first, second = sorted(members, key=lambda member: min(member.owned))
+    world.run(lambda: first.in_hand is not None)
+    first.busy_until_ms = world.now_ms + 60_000
+    second.leave()
+    world.run(lambda: first.owned == {0, 1})
+    told = list(first.told)
+    third = world.start()
+    world.run(lambda: third.owned == {1})
+    assert first.in_hand is not None, "it has not come back"
+    first.busy_until_ms = world.now_ms
+    world.run(world.is_settled)
+    assert first.told == told
+
+
+def test_what_comes_back_before_it_was_said_to_be_assigned_is_said_to_be_assigned_once() -> None:
+    """It was to go, and its commit was under way when it came back."""
+    world = GroupWorld(1, partitions=2, records=20)
+    world.job_ms = lambda: 5_000
+    second = world.start(auto_commit=False, rebalance_timeout_ms=4_000)
+    first = world.start(commit_interval_ms=10**9, rebalance_timeout_ms=4_000)
+    world.run(lambda: (first.owned, second.owned) == ({0}, {1}))
+    group, membership = first.reading.group, first.reading.group.membership
+    world.run(lambda: first.in_hand is not None)
+    record = first.in_hand
+    assert record is not None
+    first.busy_until_ms = world.now_ms + 60_000
+    second.leave()
+    world.committed.pop((TOPIC, 1), None)  # so that where it begins is to be committed
+    world.run(lambda: first.owned == {0, 1})
+    told_count = len(first.told)
+    # Nothing is to be committed of the one that stays, or joining would wait for the other's.
+    commit = first.reading.commit({(TOPIC, 0): record.offset})
+    done = first.reading.engine.call(commit, world.now_ms)
+    world.run(lambda: done.done)
+    world.to_cut[OffsetCommitRequest.message_key] = 1_000
+    third, generation = world.start(), membership.generation
+    world.run(lambda: membership.generation > generation and membership.phase is Phase.STABLE)
+    world.run(lambda: group.events.next_wake_ms() is not None)
+    world.run(lambda: group.events.next_wake_ms() is None)  # its time to hear of it is over
+    world.kill(third)
+    world.group.leave(world.now_ms, third.reading.group.membership.member_id, None)
+    generation = membership.generation
+    world.run(lambda: membership.generation > generation and membership.phase is Phase.STABLE)
+    assert first.owned == {0, 1}
+    world.to_cut.clear()
+    first.busy_until_ms = world.now_ms
+    world.run(world.is_settled)
+    assert first.told[told_count:] == [("assigned", [1])]

@@ -2,9 +2,11 @@
 
 import gc
 import inspect
+import pickle
 import re
 import threading
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 from random import Random
 from typing import Any
@@ -28,14 +30,22 @@ from segbroker.client.backoff import Backoff
 from segbroker.client.completion import Completion, Waitable
 from segbroker.client.errors import (
     BY_CODE,
+    AcknowledgeFailed,
     BrokerError,
+    ConnectionLost,
     DeliveryFailed,
+    FailedAcknowledgement,
+    GapError,
+    MessageTooLarge,
+    SegbrokerError,
     TimedOut,
+    TopicRecreated,
     Undelivered,
     UnknownServerError,
     broker_error,
 )
 from segbroker.client.producer_batch import PartitionQueue, ProducerBatch
+from segbroker.client.records import Gap
 from segbroker.client.settings import (
     ClientSettings,
     ConsumerSettings,
@@ -278,3 +288,24 @@ def test_every_public_name_is_there_and_says_what_it_is() -> None:
         for method, function in vars(thing).items():
             if inspect.isfunction(function) and not method.startswith("_"):
                 assert function.__doc__, f"{name}.{method}"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        GapError(Gap("t", 0, 1, 2, "ttl")),
+        TopicRecreated(Gap("t", 0, 1, 1, "recreated")),
+        DeliveryFailed([Undelivered("t", 0, None, b"x", (("a", None),), 7, TimedOut("late"))]),
+        AcknowledgeFailed([FailedAcknowledgement("t", 0, (1, 2), "accept", TimedOut("late"))]),
+        ConnectionLost("reset", wants="a login"),
+        MessageTooLarge(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_of_a_worker_process_arrives_as_it_was(error: SegbrokerError) -> None:
+    """One that cannot be read there has a pool of processes wait for its result for ever."""
+    error.add_note("while flushing")
+    for arrived in (pickle.loads(pickle.dumps(error)), copy(error)):
+        assert type(arrived) is type(error)
+        assert str(arrived) == str(error)
+        assert repr(vars(arrived)) == repr(vars(error))
