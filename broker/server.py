@@ -223,6 +223,8 @@ class Broker:
         producer_ids = ProducerIds(manager, lanes)
         authentication = Authentication(manager, config, lanes)
         await lanes.run(authentication.prepare)
+        if authentication.keys is not None:
+            await authentication.keys.start()
         async with trio.open_nursery() as services:
             spawn = partial(_spawn, services)
             markers = Markers(topics, lanes, turn)
@@ -308,6 +310,8 @@ class Broker:
             services.start_soon(scrub, core)
             services.start_soon(reopen, core)
             services.start_soon(clean, core)
+            if authentication.keys is not None:
+                services.start_soon(authentication.keys.run)
             if certificates := self._certificates:
                 services.start_soon(watch_certificates, core, certificates)
             async with trio.open_nursery() as serving:
