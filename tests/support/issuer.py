@@ -32,9 +32,10 @@ class Issuer:
 
     def __init__(self) -> None:
         self.keys: dict[str, RSAPrivateKey] = {}
-        self.clients = {"alice": "wonderland"}
-        # Of the tokens that /token answers.
+        self.clients = {"alice": "wonderland", "brief": "hurry"}
         self.lifetime_s = 3_600
+        # Of the tokens that /token answers to one of them.
+        self.lifetimes_s = {"brief": 5}
         # Of the requests that came, the paths; and what /token was asked.
         self.asked: list[str] = []
         self.grants: list[dict[str, str]] = []
@@ -105,8 +106,10 @@ class Issuer:
             return 400, b'{"error":"unsupported_grant_type"}'
         if not name or self.clients.get(name) != secret:
             return 401, b'{"error":"invalid_client","error_description":"no such client"}'
-        token = self.token(sub=name, scope=asked.get("scope"))
-        told = {"access_token": token, "token_type": "Bearer", "expires_in": self.lifetime_s}
+        lifetime_s = self.lifetimes_s.get(name, self.lifetime_s)
+        until = int(time.time()) + lifetime_s
+        token = self.token(sub=name, scope=asked.get("scope"), exp=until)
+        told = {"access_token": token, "token_type": "Bearer", "expires_in": lifetime_s}
         return 200, json.dumps(told).encode()
 
 
