@@ -80,6 +80,7 @@ SOFTWARE_VERSION = "0.1.0"
 # A session is renewed when so much of it is over: early enough for a broker that is slow.
 RENEW_PERCENT = 80
 RENEWAL_TIMEOUT_MS = 30_000
+NO_TOKEN = "the token provider gave no token in time"
 # So often, of what is left of a session, it is looked whether there is a fresh token.
 LOOKS_COUNT = 50
 
@@ -365,7 +366,7 @@ class Connection:
             if self.state is State.CONNECTING and self.is_accepted:
                 what = "answer the TLS handshake"
             if self.awaits_token:
-                self.lost(TokenUnavailable("the token provider gave no token in time"), now_ms)
+                self.lost(TokenUnavailable(NO_TOKEN), now_ms)
                 return
             self.lost(TimedOut(f"{self.host}:{self.port} did not {what} in time"), now_ms)
         elif any(request.deadline_ms <= now_ms for request in self.in_flight):

@@ -28,7 +28,7 @@ from segbroker.protocol.errors import LocalProtocolError
 
 from .absence import Absences
 from .backoff import Backoff
-from .connection import Connection, State
+from .connection import NO_TOKEN, Connection, State
 from .errors import (
     AuthenticationFailed,
     BrokerUnreachable,
@@ -38,6 +38,7 @@ from .errors import (
     SegbrokerError,
     TimedOut,
     TlsFailed,
+    TokenUnavailable,
 )
 from .login import Login, Salted
 from .settings import Address, ClientSettings, joined
@@ -376,10 +377,18 @@ class Network:
         """Whether somebody took a connection and has not ended it."""
         return any(c.is_accepted and c.state is not State.CLOSED for c in self.connections())
 
-    def unreachable(self) -> BrokerUnreachable:
-        """The error of having reached nobody, with the last reason of each address."""
+    def unreachable(self) -> BrokerUnreachable | TokenUnavailable:
+        """The error of having reached nobody, with the last reason of each address; that there is
+        no token, where it never came to reaching anybody.
+        """
         reasons, wants = set(), ""
-        for error in [node.last_error for node in self.nodes.values() if node.last_error]:
+        errors = [node.last_error for node in self.nodes.values() if node.last_error]
+        tokens = [error for error in errors if isinstance(error, TokenUnavailable)]
+        if errors and len(tokens) == len(errors):
+            return tokens[-1]
+        if not errors and any(connection.awaits_token for connection in self.connections()):
+            return TokenUnavailable(NO_TOKEN)
+        for error in errors:
             if isinstance(error, ConnectionLost | BrokerUnreachable):
                 reasons.add(error.message)
                 wants = wants or error.wants

@@ -14,7 +14,14 @@ from trio.testing import MockClock
 from segbroker.broker.configuration.config import BrokerConfig, InvalidConfig, merge
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
-from segbroker.protocol.messages_core import MetadataRequest, MetadataResponse
+from segbroker.protocol.messages_core import MetadataRequest, MetadataResponse, ProduceResponse
+from segbroker.protocol.messages_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntity,
+    AlterClientQuotasRequestEntry,
+    AlterClientQuotasRequestOp,
+    AlterClientQuotasResponse,
+)
 from segbroker.protocol.messages_security import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -24,7 +31,7 @@ from segbroker.protocol.messages_security import (
 from segbroker.protocol.oauthbearer import encode_bearer
 
 from ..support.issuer import AUDIENCE, ISSUER, Issuer
-from ..support.wire_client import Closed, WireClient, connect
+from ..support.wire_client import Closed, WireClient, batch, connect, produce_request
 from .conftest import Events, serving
 
 SET = {
@@ -265,6 +272,27 @@ async def test_old_clients_log_in_with_a_bare_message(issuer: Issuer, tmp_path: 
             await client.send_bytes(b"\0\0\0\1\1")
             with pytest.raises(Closed):
                 await client.receive_frame()
+
+
+async def test_quotas_are_about_the_user_of_the_token(issuer: Issuer, tmp_path: Path) -> None:
+    entity = AlterClientQuotasRequestEntity(entity_type="user", entity_name="bob")
+    limit = AlterClientQuotasRequestOp(key="producer_byte_rate", value=1_000.0, remove=False)
+    entry = AlterClientQuotasRequestEntry(entity=[entity], ops=[limit])
+    request = AlterClientQuotasRequest(entries=[entry], validate_only=False)
+    throttled_ms = {}
+    async with guarded(issuer.write(tmp_path / "keys")) as broker:
+        for user in ("alice", "bob"):
+            async with connect(broker.address) as client:
+                await log_in(client, issuer.token(sub=user))
+                if user == "alice":
+                    await client.create("t")
+                    reply = await client.ask(request, AlterClientQuotasResponse, 1)
+                    assert reply.entries[0].error_code == 0
+                produced = produce_request("t", batch(b"x" * 2_000))
+                answer = await client.ask(produced, ProduceResponse, 9)
+                throttled_ms[user] = answer.throttle_time_ms
+    assert throttled_ms["alice"] == 0
+    assert throttled_ms["bob"] > 0
 
 
 # Keys that change, and that are away

@@ -15,7 +15,6 @@ from segbroker.client import (
     AsyncProducer,
     AuthenticationFailed,
     BearerToken,
-    BrokerUnreachable,
     ClientCredentials,
     Consumer,
     Producer,
@@ -221,7 +220,7 @@ def test_an_issuer_that_is_away_is_asked_again_and_told_of(
     issuer.answer = lambda _: answer
     with (
         issuer.serving() as url,
-        pytest.raises(BrokerUnreachable, match=told),
+        pytest.raises(TokenUnavailable, match=told),
         Admin(
             guarded.address,
             security=by(ClientCredentials(f"{url}/token", "alice", "wonderland")),
@@ -237,11 +236,37 @@ def test_what_a_function_raises_is_told_without_its_words(guarded: Guarded) -> N
         raise KeyError("secret")
 
     with (
-        pytest.raises(BrokerUnreachable, match="the token provider raised KeyError") as caught,
+        pytest.raises(TokenUnavailable, match="the token provider raised KeyError") as caught,
         Admin(guarded.address, security=by(token), connect_timeout_ms=500),
     ):
         pass
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("loop", [None, "trio", "asyncio"])
+def test_a_function_that_does_not_return_is_not_waited_for(
+    guarded: Guarded, loop: str | None
+) -> None:
+    gate = threading.Event()
+
+    def token() -> str:
+        gate.wait(60)
+        return ""
+
+    async def scenario() -> None:
+        async with AsyncProducer(guarded.address, security=by(token), connect_timeout_ms=300):
+            pass
+
+    def blocking() -> None:
+        with Producer(guarded.address, security=by(token), connect_timeout_ms=300):
+            pass
+
+    try:
+        with pytest.raises(TokenUnavailable):
+            blocking() if loop is None else anyio.run(scenario, backend=loop)
+        assert not gate.is_set()
+    finally:
+        gate.set()
 
 
 def test_the_token_endpoint_is_trusted_by_its_own_authorities(
@@ -358,9 +383,7 @@ def test_a_provider_that_keeps_its_tokens_is_not_asked_all_the_time() -> None:
 
     def token() -> BearerToken:
         asked.append(clock.now)
-        return BearerToken(
-            "t1" if clock.now < 1_095 else "t2", 1_100 if clock.now < 1_095 else 1_195
-        )
+        return BearerToken("t1", 1_100) if clock.now < 1_095 else BearerToken("t2", 1_195)
 
     tokens = Tokens(token, clock)
     tokens.get()
