@@ -282,6 +282,9 @@ _PROPERTIES: Final[dict[str, Callable[[str, str], dict[str, Any]]]] = {
     # As Java and librdkafka want them; here they say nothing new.
     "sasl.oauthbearer.method": _only("oidc"),
     "sasl.oauthbearer.grant.type": _only("client_credentials"),
+    "sasl.oauthbearer.jwt.retriever.class": _only(
+        "ClientCredentialsJwtRetriever", "DefaultJwtRetriever", "FileJwtRetriever"
+    ),
     "sasl.login.callback.handler.class": _only("OAuthBearerLoginCallbackHandler"),
     "https.ca.location": _file("token_ca_file"),
     "ssl.ca.location": _file("ca_file"),

@@ -28,6 +28,8 @@ FRESH_S: Final = 5.0
 # What is left of a token that is still worth a login.
 USABLE_S: Final = 1.0
 RETRY_S: Final = 1.0
+# For somebody else who gets one, and may never come back.
+WAIT_S: Final = 15.0
 RETRY_MAX_S: Final = 30.0
 
 
@@ -84,16 +86,18 @@ class Tokens:
 
         Raises TokenUnavailable, AuthenticationFailed: there is none.
         """
-        with self._lock:
-            try:
-                if not self.is_fresh:
-                    found = self.provider()
-                    assert not inspect.isawaitable(found), "looked at when it was opened"
-                    self.take(found)
-            except Exception as exc:
-                self.failed(exc)
-            finally:
-                self.is_getting = False
+        if not self._lock.acquire(timeout=WAIT_S):
+            raise TokenUnavailable("the token provider does not return")
+        try:
+            if not self.is_fresh:
+                found = self.provider()
+                assert not inspect.isawaitable(found), "looked at when it was opened"
+                self.take(found)
+        except Exception as exc:
+            self.failed(exc)
+        finally:
+            self.is_getting = False
+            self._lock.release()
 
     def take(self, found: object) -> None:
         """What the provider gave.  Raises TokenUnavailable: it is none."""

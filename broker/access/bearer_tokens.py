@@ -6,10 +6,12 @@ expected; the claim with the user's name.  The names of algorithms come from the
 where there are none without two keys: `none`, and HS256 with a public key as the secret, are
 refused before a key is looked for.
 
-Invariants: nothing of a token but its `kid`, and of a verified one the user's name, gets into an
-error; a token that is nonsense in any way is a `TokenRefused`, never another exception.
+Invariants: nothing of a token but its `kid`, and of one whose signature is right its user, issuer
+and audience, gets into an error; a token that is nonsense in any way is a `TokenRefused`, never
+another exception.
 """
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +31,8 @@ HEADER_SIZE_MAX: Final = 4_096
 KID_SIZE_MAX: Final = 512
 # Of a token that does not name its key, so many are tried.
 TRIED_MAX: Final = 8
+# Of an issuer or audience that is not the expected one, so much is told.
+CLAIM_TOLD_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,7 @@ class TokenRules:
             except InvalidSignatureError:
                 continue
             except PyJWTError as exc:
-                raise TokenRefused(_why(exc)) from None
+                raise TokenRefused(_why(exc, token)) from None
             except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError):
                 raise TokenRefused("its claims are none") from None
             except RecursionError:
@@ -162,17 +166,31 @@ class TokenRules:
         return max(1, min(left_ms, 2**31 - 1))
 
 
-def _why(exc: Exception) -> str:
-    """What PyJWT found, in our words: its own hold claims, and differ between its releases."""
+def _why(exc: Exception, token: str) -> str:
+    """What PyJWT found, in our words: its own differ between its releases.
+
+    token: its signature is verified.
+    """
     from jwt import exceptions
 
     words: list[tuple[type[Exception], str]] = [
         (exceptions.ExpiredSignatureError, "it has expired"),
         (exceptions.ImmatureSignatureError, "it is not valid yet (nbf, iat)"),
-        (exceptions.InvalidAudienceError, "it is for somebody else (aud)"),
-        (exceptions.InvalidIssuerError, "it is of another issuer (iss)"),
+        (exceptions.InvalidAudienceError, f"it is for somebody else {_claim(token, 'aud')}"),
+        (exceptions.InvalidIssuerError, f"it is of another issuer {_claim(token, 'iss')}"),
         (exceptions.InvalidAlgorithmError, "it is signed by an algorithm that is not allowed"),
     ]
     if isinstance(exc, exceptions.MissingRequiredClaimError):
         return f"it has no claim {exc.claim}"
     return next((text for kind, text in words if isinstance(exc, kind)), "its claims are none")
+
+
+def _claim(token: str, name: str) -> str:
+    """A claim as whoever compares it with the settings wants to see it."""
+    from jwt import PyJWTError, decode
+
+    try:
+        found = decode(token, options={"verify_signature": False}).get(name)
+    except (PyJWTError, ValueError, TypeError, RecursionError):
+        found = None
+    return f"({name} {json.dumps(found)[:CLAIM_TOLD_MAX]})"

@@ -22,7 +22,14 @@ from http.client import HTTPException
 from typing import IO, Any, Final
 from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+from urllib.request import (
+    BaseHandler,
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    ProxyHandler,
+    Request,
+    build_opener,
+)
 
 import structlog
 import trio
@@ -60,6 +67,8 @@ class KeySource:
         """What was read last and can be used; None: nothing yet."""
         self.error = ""
         """Why the last reading failed; "" if it did not."""
+        # Replaced as a whole: a thread that was given up may be late.
+        self._last: tuple[bytes, SigningKeys] | None = None
         self._tried_at = -UNKNOWN_PAUSE_S
         self._failures = 0
         self._thread = trio.CapacityLimiter(1)
@@ -111,10 +120,9 @@ class KeySource:
         try:
             with trio.fail_after(self._timeout_s):
                 # What is given up ends by itself: each of its waits is bounded.
-                data = await trio.to_thread.run_sync(
-                    self._read, limiter=self._thread, abandon_on_cancel=True
+                keys = await trio.to_thread.run_sync(
+                    self._read_and_parse, limiter=self._thread, abandon_on_cancel=True
                 )
-            keys = SigningKeys(data)
         except trio.TooSlowError:
             self._failed(f"no answer within {self._timeout_s:g} s")
         except (KeysUnavailable, UnusableKeys) as exc:
@@ -127,6 +135,15 @@ class KeySource:
                 log.info("signing_keys_read", url=self._url, keys=len(keys))
             self.keys = keys
             self.error, self._failures = "", 0
+
+    def _read_and_parse(self) -> SigningKeys:
+        """In the thread: what was read last is not taken apart again."""
+        data, last = self._read(), self._last
+        if last is not None and last[0] == data:
+            return last[1]
+        keys = SigningKeys(data)
+        self._last = data, keys
+        return keys
 
     def _failed(self, why: str) -> None:
         self.error = why
@@ -172,7 +189,10 @@ def read_keys(url: str, ca: str, timeout_s: float) -> bytes:
     except (OSError, ValueError) as exc:
         why = (isinstance(exc, OSError) and exc.strerror) or "not PEM, or without a certificate"
         raise KeysUnavailable(f"sasl_oauthbearer_jwks_endpoint_ca ({ca}): {why}") from exc
-    opener = build_opener(_NoRedirects, HTTPSHandler(context=context))
+    handlers: list[BaseHandler] = [_NoRedirects(), HTTPSHandler(context=context)]
+    if parts.scheme == "http":  # on this machine: not by way of a proxy, which is on another
+        handlers.append(ProxyHandler({}))
+    opener = build_opener(*handlers)
     request = Request(url, headers={"Accept": "application/json"})
     try:
         with opener.open(request, timeout=timeout_s) as reply:

@@ -9,7 +9,6 @@ broker runs: a broker that checks less than its operator believes lets in whom i
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -24,6 +23,7 @@ ALGORITHMS: Final = (
     *("ES256", "ES384", "ES512", "EdDSA"),
 )
 """Those that may sign: all with two keys.  With one (HS256) whoever verifies could sign."""
+PYJWT_MIN: Final = (2, 10)
 ANY: Final = "*"
 _CLAIM: Final = re.compile(r"[\x21-\x7e]{1,100}")
 
@@ -131,10 +131,26 @@ def check_oauth(config: OAuthKeys, offered: Iterable[str]) -> None:
     ):
         if not items_of(getattr(config, f"sasl_oauthbearer_{name}")):
             raise InvalidConfig(f"OAUTHBEARER needs sasl_oauthbearer_{name}: {what}")
-    if find_spec("jwt") is None or find_spec("cryptography") is None:
+    if (problem := lacking()) is not None:
         raise InvalidConfig(
-            "OAUTHBEARER needs packages that are not installed: pip install 'segbroker[oauth]'"
+            f"OAUTHBEARER needs the extra oauth: {problem}. pip install 'segbroker[oauth]', "
+            "in a checkout '.[oauth]'"
         )
+
+
+def lacking() -> str | None:
+    """What is not installed as OAUTHBEARER needs it; None: nothing."""
+    try:
+        import jwt
+    except ImportError:
+        return "PyJWT is not installed"
+    # Another package has the same name to import.
+    has_crypto = getattr(getattr(jwt, "algorithms", None), "has_crypto", False)
+    version = str(getattr(jwt, "__version__", "0"))
+    numbers = [int(part) for part in version.split(".")[:2] if part.isdecimal()]
+    if not hasattr(jwt, "PyJWK") or numbers < list(PYJWT_MIN):
+        return f"PyJWT {version}, at least {'.'.join(map(str, PYJWT_MIN))} is needed"
+    return None if has_crypto else "cryptography is not installed"
 
 
 def _check_url(key: str, url: str) -> None:

@@ -1,10 +1,12 @@
 """Logins by a token on a connection: who gets in, for how long, and by which keys."""
 
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -475,8 +477,17 @@ def test_what_is_missing_or_wrong_is_an_error_of_the_start(
         configured(**offered, **keys)
 
 
-def test_the_extra_is_asked_for_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segbroker.broker.configuration.config_oauth.find_spec", lambda name: None)
+@pytest.mark.parametrize("module", ["none", "another", "old", "without cryptography"])
+def test_the_extra_is_asked_for_where_it_is_missing(
+    monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    fake: Any = None
+    if module != "none":
+        fake = ModuleType("jwt")
+    if module in ("old", "without cryptography"):
+        fake.PyJWK, fake.algorithms = object, SimpleNamespace(has_crypto=module == "old")
+        fake.__version__ = "2.9.0" if module == "old" else "2.10.1"
+    monkeypatch.setitem(sys.modules, "jwt", fake)
     assert configured()
     with pytest.raises(InvalidConfig, match=r"pip install 'segbroker\[oauth\]'"):
         configured(sasl_mechanisms="OAUTHBEARER")
