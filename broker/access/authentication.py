@@ -45,6 +45,7 @@ from segbroker.segments.metadata.credentials import (
 )
 
 from ..configuration.config import BrokerConfig, InvalidConfig
+from ..configuration.config_oauth import lacking
 from ..loop.lanes import Lanes
 from ..peers.bearer import Bearer, Unverifiable
 from .bearer_tokens import TokenRules
@@ -68,8 +69,11 @@ class Authentication:
         self._habits: dict[ScramMechanism, tuple[int, int]] = {}
         self._cheapest_of_most = ScramMechanism.SHA_256
         self._rules = TokenRules(config)
-        # None: there is no place to read signing keys from, so OAUTHBEARER is not offered.
-        self.keys = KeySource(config) if config.sasl_oauthbearer_jwks_endpoint_url else None
+        # None: no place to read signing keys from, or nothing to do it with; then OAUTHBEARER is
+        # not offered, nor can it be while the broker runs (config_oauth.py).
+        self.keys: KeySource | None = None
+        if config.sasl_oauthbearer_jwks_endpoint_url and lacking() is None:
+            self.keys = KeySource(config)
 
     @property
     def content(self) -> Mapping[str, Any]:

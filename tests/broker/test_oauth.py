@@ -493,6 +493,21 @@ def test_the_extra_is_asked_for_where_it_is_missing(
         configured(sasl_mechanisms="OAUTHBEARER")
 
 
+def test_it_is_offered_while_the_broker_runs_only_with_all_that_it_needs() -> None:
+    offered = {"sasl_mechanisms": "OAUTHBEARER"}
+    assert configured().changed(offered)
+    with pytest.raises(InvalidConfig, match="OAUTHBEARER needs"):
+        merge({"sasl_oauthbearer_expected_issuer": ISSUER}).changed(offered)
+
+
+async def test_a_broker_that_does_not_offer_it_starts_without_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "jwt", None)
+    async with guarded("file:///nowhere", sasl_mechanisms="SCRAM-SHA-256") as broker:
+        assert broker.core.authentication.keys is None
+
+
 def test_one_listener_may_offer_it_alone() -> None:
     keys = {
         "listeners": "IN://127.0.0.1:0,OUT://127.0.0.1:0",
