@@ -72,7 +72,9 @@ class KeySource:
         self._tried_at = -UNKNOWN_PAUSE_S
         self._failures = 0
         self._thread = trio.CapacityLimiter(1)
+        # Set when the reading that is under way, or asked for, has ended.
         self._under_way: trio.Event | None = None
+        self._asked = trio.Event()
 
     async def start(self) -> None:
         """The first reading of a file; that of an address is `run`'s, for it may take its time.
@@ -91,24 +93,28 @@ class KeySource:
         if not self._is_file:
             await self.refresh()
         while True:
-            await trio.sleep(self._pause_s())
+            with trio.move_on_after(self._pause_s()):
+                await self._asked.wait()
+            self._asked = trio.Event()
             await self.refresh()
 
     async def refresh_for_unknown(self) -> None:
-        """Somebody came with a key that is not known: read, unless that was just done.
+        """Somebody came with a key that is not known: have `run` read, unless it just did.
 
-        Returns when a reading under way has ended, or at once.
+        Returns when a reading under way has ended, or at once.  It goes on when who waits for it
+        is gone: others wait, too.
         """
-        if self._under_way is None and trio.current_time() - self._tried_at < UNKNOWN_PAUSE_S:
-            return
-        await self.refresh()
+        if self._under_way is None:
+            if trio.current_time() - self._tried_at < UNKNOWN_PAUSE_S:
+                return
+            self._under_way = trio.Event()
+            self._asked.set()
+        await self._under_way.wait()
 
     async def refresh(self) -> None:
-        """Read, or wait for the reading under way.  Never raises but for cancellation."""
-        if (under_way := self._under_way) is not None:
-            await under_way.wait()
-            return
-        self._under_way = done = trio.Event()
+        """Read, for `start` and `run`.  Never raises but for cancellation."""
+        done = trio.Event() if self._under_way is None else self._under_way
+        self._under_way = done
         try:
             await self._refresh()
         finally:

@@ -331,6 +331,16 @@ def test_an_answer_that_cannot_be_used_is_an_error(status: int, data: bytes, tol
         read_keys(f"{url}/jwks", "", 60)
 
 
+def test_keys_on_this_machine_are_not_read_by_way_of_a_proxy(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with issuer.serving() as url:
+        assert SigningKeys(read_keys(f"{url}/jwks", "", 60)).names == {"first"}
+
+
 def test_nobody_at_the_address_is_an_error() -> None:
     with pytest.raises(KeysUnavailable):
         read_keys("http://127.0.0.1:1/jwks", "", 60)

@@ -414,6 +414,38 @@ async def test_an_issuer_that_does_not_answer_holds_up_nobody_else(events: Event
         gate.set()
 
 
+async def test_a_reading_goes_on_when_who_wanted_it_is_crowded_out(events: Events) -> None:
+    issuer = Issuer()
+    gate = threading.Event()
+    with issuer.serving() as url:
+        async with guarded(f"{url}/jwks", handshakes_max=1) as broker:
+            await until_so(lambda: events.named("signing_keys_read") != [])
+            assert broker.core.authentication.keys is not None
+            broker.core.authentication.keys._tried_at -= 60
+            issuer.rotate("second")
+
+            def slow(_: str) -> tuple[int, bytes]:
+                gate.wait(60)
+                return 200, issuer.jwks()
+
+            issuer.answer = slow
+            try:
+                async with connect(broker.address) as stranger, trio.open_nursery() as nursery:
+
+                    async def wait() -> None:
+                        with pytest.raises(Closed):
+                            await log_in(stranger, issuer.token({"kid": "nobody's"}))
+
+                    nursery.start_soon(wait)
+                    await until_so(lambda: len(issuer.asked) == 2)
+                    async with connect(broker.address) as late:
+                        await until_so(lambda: events.named("handshake_crowded_out") != [])
+                        gate.set()
+                        assert (await log_in(late, issuer.token())).error_code == 0
+            finally:
+                gate.set()
+
+
 async def test_a_broker_ends_while_the_issuer_does_not_answer() -> None:
     issuer = Issuer()
     gate = threading.Event()
