@@ -5,7 +5,7 @@
                                                          -> (deadline) cut the other connections
                                                          -> sync and close the manager
     tasks: accept | one per connection | deadlines | turn | express way | watchdog | chores
-           | signals; when needed: a drain of a slow reader, a read in a lane
+           | signing keys | signals; when needed: a drain of a slow reader, a read in a lane
 
 Here the parts are made, in the order in which they need each other, and the nursery that all tasks
 live in.  No request is decided here: connections/ turns bytes into frames, requests.py frames

@@ -106,8 +106,8 @@ class Tokens:
             check_token(token.value)
         except ValueError as exc:
             raise TokenUnavailable(f"the token provider gave none: {exc}") from None
-        # What the token says of itself is what the broker goes by.
-        expires_at = expiry_of(token.value) or token.expires_at
+        # What its issuer said of the time from now on is true also where our clock is not.
+        expires_at = expiry_of(token.value) if token.expires_at is None else token.expires_at
         if expires_at is not None and expires_at <= self._clock():
             raise TokenUnavailable("the token provider gave one that has expired")
         now, self._failures = self._clock(), 0

@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import pytest
+from structlog.testing import capture_logs
 
 from segbroker.client import (
     Admin,
@@ -47,12 +48,6 @@ class Guarded:
     @property
     def address(self) -> str:
         return self.broker.addresses["SASL_PLAINTEXT"]
-
-    def connections(self) -> int:
-        """How many there have been."""
-        broker = self.broker._broker
-        assert broker is not None
-        return broker.core.counters.connections
 
     def grant(self, client: str = "alice", secret: str = "wonderland") -> ClientCredentials:
         return ClientCredentials(f"{self.url}/token", client, secret)
@@ -146,35 +141,43 @@ def test_a_blocking_client_refuses_an_async_function(guarded: Guarded) -> None:
 
 
 @pytest.mark.parametrize("loop", [None, "trio", "asyncio"])
-def test_a_client_outlives_its_tokens_on_one_connection(guarded: Guarded, loop: str | None) -> None:
-    """Tokens of three seconds, and no record waits for a new connection."""
-    asked: list[None] = []
+def test_a_session_is_renewed_with_a_new_token_while_records_flow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loop: str | None
+) -> None:
+    """Early in the life of long tokens: a machine that stalls for seconds ends no session."""
+    monkeypatch.setattr("segbroker.client.connection.RENEW_PERCENT", 10)
+    monkeypatch.setattr("segbroker.client.tokens.FRESH_PERCENT", 8)
+    made = Guarded(tmp_path, Issuer(), "")
+    given: list[str] = []
 
     def token() -> str:
-        asked.append(None)
-        return guarded.issuer.token(exp=int(time.time()) + 3)
+        given.append(made.issuer.token(exp=int(time.time()) + 21, jti=str(len(given))))
+        return given[-1]
 
-    topic, runs_s = f"renewed-{loop}", 8.0
-    before = guarded.connections()
-    if loop is None:
-        with Producer(guarded.address, security=by(token), linger_ms=0) as producer:
-            ends_at = time.monotonic() + runs_s
-            while time.monotonic() < ends_at:
-                producer.send(topic, b"v").result(60)
-                time.sleep(0.05)
-    else:
+    with capture_logs() as events, made.broker:
+        ends_at = time.monotonic() + 60
+
+        def goes_on() -> bool:
+            logins = [event["peer"] for event in events if event["event"] == "authenticated"]
+            is_renewed = any(logins.count(peer) > 2 for peer in logins)
+            return not is_renewed and time.monotonic() < ends_at
 
         async def scenario() -> None:
-            async with AsyncProducer(guarded.address, security=by(token), linger_ms=0) as producer:
-                ends_at = time.monotonic() + runs_s
-                while time.monotonic() < ends_at:
-                    await (await producer.send(topic, b"v"))
-                    await anyio.sleep(0.05)
+            async with AsyncProducer(made.address, security=by(token), linger_ms=0) as producer:
+                while goes_on():
+                    await (await producer.send("t", b"v"))
+                    await anyio.sleep(0.01)
 
-        anyio.run(scenario, backend=loop)
-    assert len(asked) >= 3
-    # Of the bootstrap address, and of the broker: one for requests, one for records.
-    assert guarded.connections() - before <= 3
+        if loop is None:
+            with Producer(made.address, security=by(token), linger_ms=0) as producer:
+                while goes_on():
+                    producer.send("t", b"v").result(60)
+                    time.sleep(0.01)
+        else:
+            anyio.run(scenario, backend=loop)
+        assert time.monotonic() < ends_at, "no connection has renewed its session twice"
+    assert len(given) >= 3
+    assert not [event for event in events if event["event"] == "session_expired"]
 
 
 # What goes wrong
@@ -401,6 +404,21 @@ def test_a_provider_that_keeps_its_tokens_is_not_asked_all_the_time() -> None:
 @pytest.mark.parametrize("text", ["", "a.b", "a.b.c", "a.e30.c", "a.W10.c", "a.eyJleHAiOiJ4In0.c"])
 def test_what_says_no_expiry_has_none(text: str) -> None:
     assert expiry_of(text) is None
+
+
+def test_what_the_issuer_says_of_its_life_is_true_also_where_our_clock_is_not() -> None:
+    """The JWT expires at 1,300 by the issuer's clock; ours is ten minutes behind, or ahead."""
+    value = "a.eyJleHAiOiAxMzAwfQ.c"
+    assert expiry_of(value) == 1_300
+    for now in (700.0, 1_900.0):
+        clock = Clock()
+        clock.now = now
+        tokens = Tokens(lambda: BearerToken(value, now + 100), clock)  # noqa: B023 - called here
+        tokens.get()
+        clock.now = now + 69
+        assert tokens.is_fresh
+        clock.now = now + 71
+        assert not tokens.is_fresh
 
 
 def test_a_token_that_has_expired_already_is_none() -> None:
