@@ -5,7 +5,7 @@
                                                          -> (deadline) cut the other connections
                                                          -> sync and close the manager
     tasks: accept | one per connection | deadlines | turn | express way | watchdog | chores
-           | signals; when needed: a drain of a slow reader, a read in a lane
+           | signing keys | signals; when needed: a drain of a slow reader, a read in a lane
 
 Here the parts are made, in the order in which they need each other, and the nursery that all tasks
 live in.  No request is decided here: connections/ turns bytes into frames, requests.py frames
@@ -223,6 +223,8 @@ class Broker:
         producer_ids = ProducerIds(manager, lanes)
         authentication = Authentication(manager, config, lanes)
         await lanes.run(authentication.prepare)
+        if authentication.keys is not None:
+            await authentication.keys.start()
         async with trio.open_nursery() as services:
             spawn = partial(_spawn, services)
             markers = Markers(topics, lanes, turn)
@@ -308,6 +310,8 @@ class Broker:
             services.start_soon(scrub, core)
             services.start_soon(reopen, core)
             services.start_soon(clean, core)
+            if authentication.keys is not None:
+                services.start_soon(authentication.keys.run)
             if certificates := self._certificates:
                 services.start_soon(watch_certificates, core, certificates)
             async with trio.open_nursery() as serving:

@@ -1,6 +1,7 @@
 """`segbroker context add | use | list | remove`: brokers by name; contexts.py has the rules."""
 
 import json
+from collections.abc import Mapping
 
 import click
 
@@ -99,7 +100,7 @@ def list_(as_json: bool) -> None:
             name,
             one.bootstrap,
             one.properties.get("security.protocol", "PLAINTEXT").upper(),
-            one.properties.get("sasl.username", ""),
+            _user(one.properties),
         )
         for name, one in sorted(stored.by_name.items())
     ]
@@ -113,6 +114,14 @@ def list_(as_json: bool) -> None:
         )
     elif rows:
         echo_table(head, rows, numbers=frozenset())
+
+
+def _user(properties: Mapping[str, str]) -> str:
+    """Who logs in: a user, or a client that gets tokens."""
+    from segbroker.client.security import CLIENT_ID_PROPERTIES
+
+    names = ("sasl.username", *CLIENT_ID_PROPERTIES)
+    return next((properties[name] for name in names if name in properties), "")
 
 
 @context.command()

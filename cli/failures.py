@@ -153,6 +153,8 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
         case errors.ResourceNotFound():
             hint = "segbroker user list" if "data_dir" in params else ""
             return Failure(text, ExitCode.NOT_FOUND, hint)
+        case errors.TokenUnavailable():
+            return Failure(text, ExitCode.UNREACHABLE, "-X says where tokens come from")
         case errors.BrokerUnreachable() | errors.ConnectionLost():
             hint = _start_hint(params, error.message, error.wants)
             return Failure(error.message, ExitCode.UNREACHABLE, hint)

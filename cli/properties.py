@@ -4,8 +4,9 @@
     -X sasl.mechanism=SCRAM-SHA-512 -X sasl.username=alice -X sasl.password=env:PASSWORD
 
 A command line can be read by everybody on the machine, so a secret (sasl.password,
-sasl.jaas.config, ssl.key.password) may be named instead of said: `env:VARIABLE`, or `file:PATH`,
-whose last newline does not count.  Names are resolved when a connection is made.
+sasl.jaas.config, sasl.oauthbearer.client.secret, ssl.key.password) may be named instead of said:
+`env:VARIABLE`, or `file:PATH`, whose last newline does not count.  Names are resolved when a
+connection is made.
 """
 
 import os
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from segbroker.protocol.oauthbearer import OAUTHBEARER
+
 from .exit_codes import ExitCode
 from .failures import Failure
 
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from segbroker.client import Security
 
 SECRET_BYTES_MAX: Final = 64 << 10
+_MECHANISM: Final = ("mechanism", "mechanisms")
+_TOKEN_JAAS: Final = 'OAuthBearerLoginModule required clientId="c" clientSecret="s";'
 _META: Final = "segbroker.properties"
 
 
@@ -79,8 +84,10 @@ def check_names(properties: Mapping[str, str]) -> None:
 
     harmless: dict[str, str] = {}
     for key, value in properties.items():
-        is_jaas = key == "sasl.jaas.config" and is_reference(value)
-        hidden = 'username="u" password="p"' if is_jaas else "hidden"
+        hidden = "hidden"
+        if key == "sasl.jaas.config" and is_reference(value):
+            by_token = OAUTHBEARER in (properties.get(f"sasl.{name}") for name in _MECHANISM)
+            hidden = _TOKEN_JAAS if by_token else 'username="u" password="p"'
         harmless[key] = hidden if key in SECRET_PROPERTIES and is_reference(value) else value
     if "security.protocol" in harmless:
         make_security(harmless)

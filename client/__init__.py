@@ -8,7 +8,8 @@ It works against segbroker and against Apache Kafka.  A guide with examples: doc
 What is where, from the inside out; a module imports only what stands above it:
 
     errors completion clock backoff records              values
-    other_names security settings
+    other_names token_sources security settings
+    tokens
     spoken login connection absence network              every client's core: no sockets, no clock
     cluster engine
     producer_batch pending columns inbox batches         the producer's: records on their way
@@ -33,7 +34,8 @@ What is where, from the inside out; a module imports only what stands above it:
     administration group_administration share_offsets partition_statistics cleaning
     acl_administration quota_administration user_administration broker_administration
     group_settings
-    transport thread_driver async_driver heap turns      sockets; who waits, whose turn it is
+    transport thread_driver async_tokens async_driver     sockets; who waits, whose turn it is
+    heap turns
     producer consumer share_consumer admin                what a user sees
     async_producer async_consumer async_share_consumer async_admin, transforming
 
@@ -68,6 +70,7 @@ from .errors import (
     SegbrokerError,
     TimedOut,
     TlsFailed,
+    TokenUnavailable,
     TopicAlreadyExists,
     TopicRecreated,
     TransactionAborted,
@@ -98,6 +101,7 @@ if TYPE_CHECKING:
     from .security import Security
     from .share_consumer import ShareConsumer
     from .share_offsets import ShareOffset
+    from .token_sources import BearerToken, ClientCredentials, TokenFile
     from .transactions import PreparedTransaction
     from .transforming import Outgoing, async_transform, transform
     from .user_administration import User
@@ -112,6 +116,8 @@ _LOADED_LATER = {
     "AsyncDelivery": "async_producer",
     "AsyncProducer": "async_producer",
     "AsyncShareConsumer": "async_share_consumer",
+    "BearerToken": "token_sources",
+    "ClientCredentials": "token_sources",
     "CommittedOffset": "group_offsets",
     "GroupMetadata": "group_offsets",
     "GroupDescription": "group_administration",
@@ -133,6 +139,7 @@ _LOADED_LATER = {
     "ShareConsumer": "share_consumer",
     "ShareOffset": "share_offsets",
     "ShareRecord": "acknowledging",
+    "TokenFile": "token_sources",
     "TopicDescription": "administration",
     "async_transform": "transforming",
     "transform": "transforming",
@@ -153,11 +160,13 @@ __all__ = [
     "AsyncProducer",
     "AsyncShareConsumer",
     "AuthenticationFailed",
+    "BearerToken",
     "BrokenError",
     "BrokerError",
     "BrokerSetting",
     "BrokerUnreachable",
     "BusyError",
+    "ClientCredentials",
     "ClosedError",
     "ClusterDescription",
     "CommittedOffset",
@@ -200,6 +209,8 @@ __all__ = [
     "ShareRecord",
     "TimedOut",
     "TlsFailed",
+    "TokenFile",
+    "TokenUnavailable",
     "TopicAlreadyExists",
     "TopicDescription",
     "TopicPartition",

@@ -12,6 +12,7 @@ State changes only in `pump` and in what sockets bring, never across an await; s
 """
 
 import asyncio
+from contextlib import suppress
 from math import inf
 from ssl import SSLContext
 from types import TracebackType
@@ -21,6 +22,7 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
+from .async_tokens import get_token
 from .clock import now_ms
 from .completion import Waitable
 from .connection import Connection, State
@@ -28,6 +30,7 @@ from .engine import Call, Engine, OnTimeout
 from .errors import OPEN_ALREADY, OPENED_ONCE, BusyError, ClosedError, SegbrokerError
 from .reaching import Reaching
 from .settings import tls_context
+from .tokens import Tokens
 from .transport import SocketAddress, Transport, Wait, resolve
 
 T = TypeVar("T")
@@ -76,6 +79,7 @@ class AsyncDriver:
         if engine.closed:
             raise ClosedError(OPENED_ONCE)
         self._context = tls_context(engine.settings)
+        self._token_lock = anyio.Lock()
         reaching = Reaching(engine)
         self._engine = engine
         try:
@@ -189,6 +193,8 @@ class AsyncDriver:
                 for connection in engine.network.take_opening():
                     self._transports[connection] = Transport(connection, (), self._context)
                     tasks.start_soon(self._run_connection, connection, name="segbroker connection")
+                if (wanted := engine.network.take_wanted()) is not None:
+                    tasks.start_soon(self._renew_token, wanted, name="segbroker token")
                 self._apply_closed(engine)
                 for transport in list(self._transports.values()):
                     if transport.connection.outgoing and not transport.waits_to_send:
@@ -241,6 +247,13 @@ class AsyncDriver:
 
     async def _connect(self, transport: Transport) -> None:
         connection = transport.connection
+        tokens = self.engine.network.tokens
+        if tokens is not None and not tokens.is_fresh:
+            connection.awaits_token = True
+            await get_token(tokens, self._token_lock)
+            connection.awaits_token = False
+            if connection.state is State.CLOSED:
+                return
         addresses: list[SocketAddress] = resolve(
             connection.host, connection.port, numeric_only=True
         )
@@ -266,6 +279,11 @@ class AsyncDriver:
         if connection.state is State.CONNECTING:
             connection.connected()
             self.pump()
+
+    async def _renew_token(self, tokens: Tokens) -> None:
+        """Get one for sessions that end soon; they go on meanwhile, and look for it."""
+        with suppress(SegbrokerError):  # who has to open a connection without it says so
+            await get_token(tokens, self._token_lock)
 
     async def _receive(self, transport: Transport) -> None:
         connection = transport.connection

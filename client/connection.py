@@ -7,7 +7,8 @@
 TLS, if there is any, is the transport's: it says `connected` when the handshake is over.  A login
 goes SaslHandshake, then SaslAuthenticate until the mechanism has said all.  When the broker bounds
 a session, it is renewed in its last part: no request is taken (`is_ready`), those in flight are
-answered, then the login runs again on the same connection.
+answered, then the login runs again on the same connection.  A login by a token waits for a fresh
+one meanwhile (`may_renew`), and goes on with requests.
 
 The shell owns the socket.  It says `connected`, puts what it received into `get_buffer()` and
 says `received(n)`, sends what `outgoing` holds and says `sent(n)`, and says `lost(error)` when the
@@ -56,6 +57,7 @@ from .errors import (
     SegbrokerError,
     TimedOut,
     TlsFailed,
+    TokenUnavailable,
     UnsupportedByBroker,
 )
 from .login import Login
@@ -78,6 +80,9 @@ SOFTWARE_VERSION = "0.1.0"
 # A session is renewed when so much of it is over: early enough for a broker that is slow.
 RENEW_PERCENT = 80
 RENEWAL_TIMEOUT_MS = 30_000
+NO_TOKEN = "the token provider gave no token in time"
+# So often, of what is left of a session, it is looked whether there is a fresh token.
+LOOKS_COUNT = 50
 
 
 class State(Enum):
@@ -136,11 +141,13 @@ class Connection:
         deadline_ms: int,
         ask_version: int = 4,
         new_login: Callable[[], Login] | None = None,
+        may_renew: Callable[[], bool] | None = None,
         tls: bool = False,
     ) -> None:
         """`deadline_ms` bounds connecting, negotiating and the login; `ask_version` is
-        ApiVersions' own; `new_login` makes a login, None: none is asked for; `tls`: whether it is
-        spoken, for the reasons that errors give.
+        ApiVersions' own; `new_login` makes a login, None: none is asked for; `may_renew`: whether
+        there is what a renewal needs, None: there always is; `tls`: whether it is spoken, for the
+        reasons that errors give.
         """
         self.host = host
         self.port = port
@@ -160,10 +167,14 @@ class Connection:
         self.on_ready: Callable[[int], None] | None = None
         self._client_id = client_id
         self._new_login = new_login
+        self._may_renew = may_renew
+        # The shell gets a token before it connects.
+        self.awaits_token = False
         self._tls = tls
         self._login: Login | None = None
         # When the session has to be renewed, if ever.
         self.renew_at_ms: int | None = None
+        self._look_after_ms = 0
         self._is_renewing = False
         # Something was asked of a connection that stood, and was answered.
         self._was_answered = False
@@ -346,11 +357,17 @@ class Connection:
         if self.state is State.CLOSED:
             return
         if self.renew_at_ms is not None and now_ms >= self.renew_at_ms:
-            self._begin_renewal(now_ms)
+            if self._may_renew is None or self._may_renew():
+                self._begin_renewal(now_ms)
+            else:
+                self.renew_at_ms = now_ms + self._look_after_ms
         if self.state is not State.READY and now_ms >= self.setup_deadline_ms:
             what = _SETUP_WORDS[self.state]
             if self.state is State.CONNECTING and self.is_accepted:
                 what = "answer the TLS handshake"
+            if self.awaits_token:
+                self.lost(TokenUnavailable(NO_TOKEN), now_ms)
+                return
             self.lost(TimedOut(f"{self.host}:{self.port} did not {what} in time"), now_ms)
         elif any(request.deadline_ms <= now_ms for request in self.in_flight):
             self.lost(TimedOut(f"{self.host}:{self.port} did not reply in time"), now_ms)
@@ -480,8 +497,10 @@ class Connection:
             self._ask_login(message)
             return
         if self._login.session_lifetime_ms > 0:
-            lifetime_ms = self._login.session_lifetime_ms * RENEW_PERCENT // 100
-            self.renew_at_ms = now_ms + lifetime_ms
+            lifetime_ms = self._login.session_lifetime_ms
+            self.renew_at_ms = now_ms + lifetime_ms * RENEW_PERCENT // 100
+            rest_ms = lifetime_ms - lifetime_ms * RENEW_PERCENT // 100
+            self._look_after_ms = max(10, min(1_000, rest_ms // LOOKS_COUNT))
         self._login = None
         self._become_ready(now_ms)
 

@@ -5,7 +5,7 @@
       BusyError            two at once, or a *_nowait call that would have to wait
       BrokenError          the world: connection, time, a peer that talks nonsense
         ConnectionLost  BrokerUnreachable  TimedOut  PeerError  UnsupportedByBroker  CorruptBatch
-        AuthenticationFailed  TlsFailed
+        AuthenticationFailed  TlsFailed  TokenUnavailable
       BrokerError          the broker answered with an error code; one subclass per code
       NoTransaction        sent outside of a transaction; TransactionAborted: it was given up
       DeliveryFailed       records that the broker did not acknowledge, with the records
@@ -107,6 +107,12 @@ class UnsupportedByBroker(BrokenError):
 
 class AuthenticationFailed(BrokenError):
     """The broker refused the login, or could not prove that it knows the password."""
+
+
+class TokenUnavailable(BrokenError):
+    """The token for a login cannot be got now: its issuer is away, or its provider failed."""
+
+    retryable = True
 
 
 class TlsFailed(BrokenError):

@@ -7,6 +7,9 @@
 The salted password of a login is remembered for the next one with the same salt (a client has
 several connections, and they come back): computing it takes milliseconds, in which an event loop
 stands still.  With SCRAM the broker has to prove that it knows the password, too.
+
+With OAUTHBEARER the token was got before (tokens.py).  A broker that refuses it says so in JSON,
+hears that we have read that, and then says why in its error.
 """
 
 import secrets
@@ -18,12 +21,19 @@ from segbroker.protocol.messages_security import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from segbroker.protocol.oauthbearer import (
+    OAUTHBEARER,
+    SEPARATOR,
+    describe_refusal,
+    encode_bearer,
+)
 from segbroker.protocol.sasl import PLAIN, encode_plain
 from segbroker.protocol.schema import Message
 from segbroker.protocol.scram import MECHANISMS, NONCE_SIZE, ScramClient
 
 from .errors import AuthenticationFailed
 from .security import Security
+from .tokens import Tokens
 
 # Salted passwords of one client, by salt and iterations.
 Salted = dict[tuple[bytes, int], bytes]
@@ -32,13 +42,18 @@ Salted = dict[tuple[bytes, int], bytes]
 class Login:
     """See the module."""
 
-    def __init__(self, security: Security, salted: Salted) -> None:
-        """`salted` is shared by the logins of one client."""
+    def __init__(self, security: Security, salted: Salted, tokens: Tokens | None = None) -> None:
+        """`salted` and `tokens` are shared by the logins of one client."""
         assert security.mechanism is not None, "looked at by the caller"
         self.mechanism = security.mechanism
         self._user = security.user or ""
         self._password = security.password or ""
         self._salted = salted
+        self._tokens = tokens
+        self._token = ""
+        self._extensions = security.sasl_extensions
+        # What the broker said of a token that it refuses.
+        self._refusal = ""
         self._scram: ScramClient | None = None
         self._answers = 0
         # How long the broker takes requests before it wants another login; 0: for ever.
@@ -66,6 +81,8 @@ class Login:
             return SaslAuthenticateRequest(auth_bytes=self._begin())
         assert isinstance(reply, SaslAuthenticateResponse)
         if reply.error_code != ErrorCode.NONE:
+            if self._tokens is not None:
+                self._tokens.reject(self._token)
             known = ErrorCode.of(reply.error_code)
             raise AuthenticationFailed(reply.error_message or known.description)
         message = self._answer(reply.auth_bytes)
@@ -77,6 +94,12 @@ class Login:
     def _begin(self) -> bytes:
         if self.mechanism == PLAIN:
             return encode_plain(self._user, self._password)
+        if self.mechanism == OAUTHBEARER:
+            token = None if self._tokens is None else self._tokens.current
+            if token is None:  # rejected since the connection was opened
+                raise AuthenticationFailed("there is no token that was not refused yet")
+            self._token = token.value
+            return encode_bearer(token.value, self._extensions)
         nonce = secrets.token_bytes(NONCE_SIZE)
         mechanism = MECHANISMS[self.mechanism]
         self._scram = ScramClient(mechanism, self._user, self._password, nonce, self._salted)
@@ -84,6 +107,8 @@ class Login:
 
     def _answer(self, message: bytes) -> bytes | None:
         self._answers += 1
+        if self.mechanism == OAUTHBEARER:
+            return self._answer_bearer(message)
         if self._scram is None:
             return None
         try:
@@ -98,3 +123,14 @@ class Login:
                 f" {self._user!r}; it may not be the one that it should be"
             )
         return None
+
+    def _answer_bearer(self, message: bytes) -> bytes | None:
+        if self._refusal:
+            # It should have said so itself.
+            raise AuthenticationFailed(f"the broker refuses the token: {self._refusal}")
+        if not message:
+            return None
+        assert self._tokens is not None, "it was begun"
+        self._tokens.reject(self._token)
+        self._refusal = describe_refusal(message)
+        return SEPARATOR

@@ -12,8 +12,9 @@ still does; an idle client whose broker is away opens nothing.  Requests wait in
 connection is ready, at most until their deadline; when connecting fails, all that wait fail with it
 (ConnectionLost, retryable) and whoever asked decides whether to try again and where.
 
-Effects for the shell, taken with `take_opening()`, `take_closed()` and `absences.take()`:
-connections to open, connections that are over and whose sockets may go, lines for the log.
+Effects for the shell, taken with `take_opening()`, `take_closed()`, `take_wanted()` and
+`absences.take()`: connections to open, connections that are over and whose sockets may go, a token
+to get for sessions that end soon, lines for the log.
 
 Invariant: a request's `on_reply` is called exactly once.  Nothing here waits or asks the clock.
 """
@@ -27,7 +28,7 @@ from segbroker.protocol.errors import LocalProtocolError
 
 from .absence import Absences
 from .backoff import Backoff
-from .connection import Connection, State
+from .connection import NO_TOKEN, Connection, State
 from .errors import (
     AuthenticationFailed,
     BrokerUnreachable,
@@ -37,10 +38,12 @@ from .errors import (
     SegbrokerError,
     TimedOut,
     TlsFailed,
+    TokenUnavailable,
 )
 from .login import Login, Salted
 from .settings import Address, ClientSettings, joined
 from .spoken import OnReply, Request
+from .tokens import Tokens
 
 NodeKey = tuple[int, str]
 
@@ -53,6 +56,8 @@ GROUP = "group"
 WAITING_COUNT_MAX = 10_000
 # Connecting and negotiating, one attempt.
 SETUP_TIMEOUT_MS = 5_000
+# Getting a token for it, where there is no fresh one.
+TOKEN_TIMEOUT_MS = 15_000
 
 
 class Waiting:
@@ -104,8 +109,12 @@ class Network:
         self._salted: Salted = {}
         security = settings.security
         self._new_login: Callable[[], Login] | None = None
+        # None: no login is by a token.
+        self.tokens: Tokens | None = None
+        if security is not None and security.token_provider is not None:
+            self.tokens = Tokens(security.token_provider)
         if security is not None and security.mechanism is not None:
-            self._new_login = partial(Login, security, self._salted)
+            self._new_login = partial(Login, security, self._salted, self.tokens)
         for index, address in enumerate(settings.bootstrap):
             self.node((-1 - index, CONTROL), address)
 
@@ -295,13 +304,17 @@ class Network:
             return
         host, port = node.address
         node.tried_at_ms = now_ms
+        tokens, deadline_ms = self.tokens, now_ms + SETUP_TIMEOUT_MS
+        if tokens is not None and not tokens.is_fresh:
+            deadline_ms += TOKEN_TIMEOUT_MS
         connection = node.connection = Connection(
             host,
             port,
             client_id=self.settings.client_id,
-            deadline_ms=now_ms + SETUP_TIMEOUT_MS,
+            deadline_ms=deadline_ms,
             ask_version=node.ask_version,
             new_login=self._new_login,
+            may_renew=None if tokens is None else tokens.may_renew,
             tls=self.settings.security is not None and self.settings.security.tls,
         )
         connection.on_ready = partial(self._on_ready, connection)
@@ -329,6 +342,10 @@ class Network:
         """Connections that the shell must connect now."""
         opening, self._opening = self._opening, []
         return opening
+
+    def take_wanted(self) -> Tokens | None:
+        """Where the shell has to get a token, beside what it does; None: it has not."""
+        return self.tokens if self.tokens is not None and self.tokens.take_wanted() else None
 
     def take_closed(self) -> list[Connection]:
         """Connections that are over: the shell closes their sockets."""
@@ -362,10 +379,18 @@ class Network:
         """Whether somebody took a connection and has not ended it."""
         return any(c.is_accepted and c.state is not State.CLOSED for c in self.connections())
 
-    def unreachable(self) -> BrokerUnreachable:
-        """The error of having reached nobody, with the last reason of each address."""
+    def unreachable(self) -> BrokerUnreachable | TokenUnavailable:
+        """The error of having reached nobody, with the last reason of each address; that there is
+        no token, where it never came to reaching anybody.
+        """
         reasons, wants = set(), ""
-        for error in [node.last_error for node in self.nodes.values() if node.last_error]:
+        errors = [node.last_error for node in self.nodes.values() if node.last_error]
+        tokens = [error for error in errors if isinstance(error, TokenUnavailable)]
+        if errors and len(tokens) == len(errors):
+            return tokens[-1]
+        if not errors and any(connection.awaits_token for connection in self.connections()):
+            return TokenUnavailable(NO_TOKEN)
+        for error in errors:
             if isinstance(error, ConnectionLost | BrokerUnreachable):
                 reasons.add(error.message)
                 wants = wants or error.wants

@@ -10,7 +10,7 @@ more: whoever waits little for nobody waits longer for somebody.
 
 from .backoff import Backoff
 from .engine import Call, Engine, Pause, Refresh
-from .errors import BrokerUnreachable
+from .errors import BrokerUnreachable, TokenUnavailable
 
 
 class Reaching:
@@ -39,7 +39,7 @@ class Reaching:
                     raise refusal
                 yield Pause(backoff.next_delay_ms())
 
-    def give_up(self) -> BrokerUnreachable | int:
+    def give_up(self) -> BrokerUnreachable | TokenUnavailable | int:
         """The time is over: the error, or the milliseconds that are left for who accepted."""
         rest_ms, self._rest_ms = self._rest_ms, 0
         if rest_ms and self._engine.network.is_accepted:

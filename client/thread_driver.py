@@ -15,8 +15,8 @@ a wake_by in between wakes once too often rather than once too seldom.
 Waiting is done with a lock that the waker releases; a signal interrupts it: Ctrl-C works at once.
 
 The thread lives between `start` and `stop`, which joins it.  A name that has to be looked up is
-looked up by a short-lived helper thread, as the system's resolver cannot be interrupted; only
-such a helper may outlive `stop`, for as long as the resolver takes.
+looked up by a short-lived helper thread, as the system's resolver cannot be interrupted, and so
+is the token of a login got; only such a helper may outlive `stop`, for as long as that takes.
 
 In the child of a fork there is no such thread: what was open there is closed, by ClosedError, and
 the parent's sockets and records are left to the parent.
@@ -51,6 +51,7 @@ from .errors import (
 )
 from .reaching import Reaching
 from .settings import tls_context
+from .tokens import Tokens
 from .transport import SocketAddress, Transport, Wait, resolve
 
 T = TypeVar("T")
@@ -105,6 +106,9 @@ class ThreadDriver:
         if engine.closed:
             raise ClosedError(OPENED_ONCE)
         self._context = tls_context(engine.settings)
+        tokens = engine.network.tokens
+        if tokens is not None and tokens.is_async:
+            raise TypeError("an async token_provider is for the async clients; this one blocks")
         reaching = Reaching(engine)
         self._engine = engine
         self._stopping = False
@@ -275,9 +279,12 @@ class ThreadDriver:
             engine.step(now_ms())
             opening = engine.network.take_opening()
             notices = engine.network.absences.take()
+            tokens = engine.network.take_wanted()
             self._apply_closed(engine)
         for notice in notices:
             notice.write()
+        if tokens is not None:
+            self._renew_token(tokens)
         for connection in opening:
             self._open(connection)
         for transport in list(self._transports.values()):
@@ -335,20 +342,37 @@ class ThreadDriver:
     def _open(self, connection: Connection) -> None:
         addresses = resolve(connection.host, connection.port, numeric_only=True)
         transport = self._transports[connection] = Transport(connection, addresses, self._context)
-        if addresses:
+        assert self._engine is not None
+        tokens = self._engine.network.tokens
+        connection.awaits_token = tokens is not None and not tokens.is_fresh
+        if addresses and not connection.awaits_token:
             self._connect(transport)
             return
 
         def look_up() -> None:
             found: list[SocketAddress] | SegbrokerError
             try:
-                found = resolve(connection.host, connection.port, numeric_only=False)
+                if connection.awaits_token and tokens is not None:
+                    tokens.get()
+                    connection.awaits_token = False
+                found = addresses
+                if not found:
+                    found = resolve(connection.host, connection.port, numeric_only=False)
             except SegbrokerError as exc:
                 found = exc
             self._resolved.append((transport, found))
             self._wake()
 
         threading.Thread(target=look_up, name="segbroker-resolve", daemon=True).start()
+
+    def _renew_token(self, tokens: Tokens) -> None:
+        """Get one for sessions that end soon; they go on meanwhile, and look for it."""
+
+        def get() -> None:
+            with suppress(SegbrokerError):  # who has to open a connection without it says so
+                tokens.get()
+
+        threading.Thread(target=get, name="segbroker-token", daemon=True).start()
 
     def _take_resolved(self) -> None:
         while self._resolved:

@@ -25,6 +25,7 @@ come in, values go out, and the other way round.  A module imports only what sta
     certificate_names   who it is about, as Java writes it
     sasl           the mechanisms' names; PLAIN
     scram          SCRAM: both sides, and what is kept of a password
+    oauthbearer    OAUTHBEARER: the message with the token, and its refusal
     checksums      CRC-32C, XXH3-64
     compression    gzip, snappy, lz4, zstd, bounded
     batch_layout   what both kernels of the record batch share: positions, bits, faults

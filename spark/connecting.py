@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from segbroker.client.security import Security
 from segbroker.client.settings import Address, parse_bootstrap
+from segbroker.protocol.oauthbearer import OAUTHBEARER
 
 from .errors import OptionError
 from .given import PREFIXES, Given, number, without_effect
@@ -23,7 +24,7 @@ COMMON = (
     "default.api.timeout.ms",
 )
 # Of TLS and SASL; which there are, segbroker.client.Security knows.
-SECURITY = ("security.", "ssl.", "sasl.", "enable.ssl.")
+SECURITY = ("security.", "ssl.", "sasl.", "enable.ssl.", "https.")
 # As Kafka's source and sink refuse them, and what to say instead.
 REFUSED = {
     "auto.offset.reset": "use startingOffsets",
@@ -97,6 +98,12 @@ def _security(given: Given) -> Security | None:
     names = {name.partition(".")[2] for name in given.values if name.startswith(PREFIXES)}
     found = {name: given.client(name)[1] for name in names if name.startswith(SECURITY)}
     try:
-        return Security.from_properties({k: v for k, v in found.items() if v is not None})
+        security = Security.from_properties({k: v for k, v in found.items() if v is not None})
     except ValueError as exc:
         raise OptionError(f"kafka.security.protocol and what belongs to it: {exc}") from exc
+    if security is not None and security.mechanism == OAUTHBEARER:
+        raise OptionError(
+            f"kafka.sasl.mechanism={OAUTHBEARER} is not offered here: use a SCRAM mechanism, or"
+            " Spark's own format kafka"
+        )
+    return security

@@ -29,7 +29,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "protocol": {"msgpack", "xxhash", "cramjam", "google_crc32c", "annotationlib"},  # 3.14 stdlib
     "segments": {"xxhash", "structlog"},
     "client": {"anyio", "pyarrow", "typing_extensions"},  # the last for type checkers only
-    "broker": {"trio", "structlog", "msgpack"},
+    "broker": {"trio", "structlog", "msgpack", "jwt"},  # the last in the extra `oauth`
     # pyspark: for type checkers and for the names of Spark's errors.
     "cli": {"click", "rich", "trio", "anyio", "structlog", "pyspark"},
     "testing": {"pytest", "structlog", "trio"},

@@ -5,6 +5,9 @@ A module imports only what stands above it:
     acl_rules       a set of access rules, asked one question
     audit           what was denied, a line each
     authorizer      the question that every request is asked
+    signing_keys    a JWK set: which keys may have signed a token
+    bearer_tokens   whom a token lets in, and until when
+    key_source      where signing keys come from, and when they are read again
     authentication  who may log in
     quota_rules     which quota holds for whom
     quotas          how much a client has used

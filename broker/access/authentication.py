@@ -8,6 +8,9 @@ So a stranger who asks for salts learns no names, and a password costs the same 
 its user exists or not.  Computing is done in lanes, for two at a time: however many try passwords,
 reads of the disk find a lane, and the loop goes on.
 
+Bearer tokens (OAUTHBEARER) name users of somebody else, who are not stored here: bearer_tokens.py
+checks them, by the keys of key_source.py.
+
 The first user comes from `initial_user`, or from `segbroker user add --data-dir` while nobody
 serves; what is not stored when it is asked for is a `StorageError` and ends the start.
 """
@@ -41,7 +44,11 @@ from segbroker.segments.metadata.credentials import (
 )
 
 from ..configuration.config import BrokerConfig, InvalidConfig
+from ..configuration.config_oauth import lacking
 from ..loop.lanes import Lanes
+from ..peers.bearer import Bearer, Unverifiable
+from .bearer_tokens import TokenRules
+from .key_source import KeySource
 
 log = structlog.get_logger()
 
@@ -63,6 +70,12 @@ class Authentication:
             mechanism: Counter() for mechanism in ScramMechanism
         }
         self._cheapest_of: Counter[ScramMechanism] = Counter()
+        self._rules = TokenRules(config)
+        # None: no place to read signing keys from, or nothing to do it with; then OAUTHBEARER is
+        # not offered, nor can it be while the broker runs (config_oauth.py).
+        self.keys: KeySource | None = None
+        if config.sasl_oauthbearer_jwks_endpoint_url and lacking() is None:
+            self.keys = KeySource(config)
 
     @property
     def content(self) -> Mapping[str, Any]:
@@ -103,6 +116,23 @@ class Authentication:
         async with self._checks:
             is_right = await self._lanes.run(is_password, mechanism, credential, password)
         return is_right and exists
+
+    async def bearer(self, token: str) -> Bearer:
+        """Whom a token lets in.
+
+        Raises:
+            TokenRefused: nobody.
+            Unverifiable: that cannot be known now.
+        """
+        assert self.keys is not None, "offered only with a place of keys"
+        head = self._rules.head_of(token)
+        keys = self.keys.keys
+        if keys is None or not keys.of(head.algorithm, head.kid):
+            await self.keys.refresh_for_unknown()
+        if (keys := self.keys.keys) is None:
+            raise Unverifiable(self.keys.error)
+        async with self._checks:
+            return await self._lanes.run(self._rules.verify, token, head, keys)
 
     def credential(self, name: str, mechanism: ScramMechanism) -> tuple[ScramCredential, bool]:
         """What is kept of a user, and whether that is true: there may be no such user."""

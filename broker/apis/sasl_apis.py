@@ -6,11 +6,14 @@
 | another one                                   | 33 and the list; closed                    |
 | a message that is in order                    | the mechanism's answer                     |
 | a wrong password, no such user, nonsense      | 58, after a delay; closed                  |
+| a token that is refused                       | why, as RFC 7628 has it, after a delay;    |
+|                                               | then 58; closed                            |
+| a token, while there are no keys to check it  | nothing; closed                            |
 | either at the wrong time                      | 34; closed                                 |
 | either on a listener without login            | 34                                         |
 
 After login the same two renew the session (KIP-368), whose length SaslAuthenticate tells from
-version 1 on.
+version 1 on: `connections_max_reauth_ms`, and not longer than the token is valid.
 """
 
 from typing import Final
@@ -31,7 +34,7 @@ from ..address import join_address
 from ..call import Call
 from ..core import Core
 from ..peers.peer import Peer
-from ..peers.sasl import WRONG, LoginRefused, Stage
+from ..peers.sasl import WRONG, LoginRefused, SaslSession, Stage
 from ..principal import USER, Principal
 
 log = structlog.get_logger()
@@ -70,13 +73,15 @@ async def sasl_authenticate(
     try:
         answer = await prove(core, call.peer, call.request.auth_bytes)
     except LoginRefused as exc:
+        if not exc.message:
+            raise
         session.refusal = exc
         return SaslAuthenticateResponse(
             error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
             error_message=exc.message,
             auth_bytes=b"",
         )
-    lasts_ms = core.config.connections_max_reauth_ms if session.is_done else 0
+    lasts_ms = _lifetime_ms(core, session) if session.is_done else 0
     return SaslAuthenticateResponse(
         error_message=None, auth_bytes=answer, session_lifetime_ms=lasts_ms
     )
@@ -95,14 +100,16 @@ async def prove(core: Core, peer: Peer, message: bytes) -> bytes:
             raise LoginRefused(WRONG, error=f"a SASL message of {len(message)} bytes")
         answer = await session.prove(core.authentication, message)
     except LoginRefused:
-        await trio.sleep(core.config.authentication_failure_delay_ms / 1000)
+        await _delay(core)
         raise
+    if session.rejected is not None:
+        await _delay(core)
     if session.is_done:
         assert session.user is not None, "done by somebody"
         peer.principal = Principal(USER, session.user)
         peer.authenticated = True
-        if core.config.connections_max_reauth_ms:
-            session.ends_at = trio.current_time() + core.config.connections_max_reauth_ms / 1000
+        if lasts_ms := _lifetime_ms(core, session):
+            session.ends_at = trio.current_time() + lasts_ms / 1000
         log.debug(
             "authenticated",
             principal=str(peer.principal),
@@ -111,3 +118,13 @@ async def prove(core: Core, peer: Peer, message: bytes) -> bytes:
             software=peer.software_name,
         )
     return answer
+
+
+def _lifetime_ms(core: Core, session: SaslSession) -> int:
+    """How long a login that is done now is in force; 0: for ever."""
+    limits = (core.config.connections_max_reauth_ms, session.lifetime_ms)
+    return min((limit for limit in limits if limit), default=0)
+
+
+async def _delay(core: Core) -> None:
+    await trio.sleep(core.config.authentication_failure_delay_ms / 1000)

@@ -10,6 +10,7 @@ A module imports only what stands above it:
     listener_keys           what one listener has of its own
     tls_settings            the certificate of a listener
     exposure                whether a listener lets strangers in
+    config_oauth            the keys about logins by a token, checked
     unknown_keys            what somebody may have meant
     config                  all of them: read, checked, with their sources
     descriptors             how few file descriptors are divided

@@ -5,7 +5,8 @@
 A key is one field of `BrokerConfig`; its documentation, bounds and Kafka name stand in the field's
 metadata (config_key.py), so that `docs/configuration.md`, DescribeConfigs and the errors all say
 the same (a test compares the page with the fields).  The fields stand in modules by what they are
-about: config_listening, config_limits, config_topics, config_groups, config_access, config_machine.
+about: config_listening, config_oauth, config_limits, config_topics, config_groups, config_access,
+config_machine.
 Those that are `dynamic` can be changed while the broker runs (settings.py).  What single listeners
 have of their own are keys, too (listener_keys.py): which there are depends on `listeners`.
 
@@ -39,6 +40,7 @@ from .config_key import Value, parse_value, text_of
 from .config_limits import LimitKeys
 from .config_listening import ListeningKeys
 from .config_machine import MachineKeys
+from .config_oauth import OAuthKeys, check_oauth
 from .config_topics import TopicKeys
 from .connection_overrides import parse_overrides
 from .exposure import check_exposure
@@ -57,7 +59,9 @@ Source: TypeAlias = Literal["flag", "environment", "file", "default"]
 
 
 @dataclass(frozen=True)
-class BrokerConfig(MachineKeys, AccessKeys, GroupKeys, TopicKeys, LimitKeys, ListeningKeys):
+class BrokerConfig(
+    MachineKeys, AccessKeys, GroupKeys, TopicKeys, LimitKeys, OAuthKeys, ListeningKeys
+):
     """The settings of one broker. Build it with `merge`, or directly in tests.
 
     Keys are in the order of the bases from the last to the first: dataclasses do it so.
@@ -105,12 +109,13 @@ class BrokerConfig(MachineKeys, AccessKeys, GroupKeys, TopicKeys, LimitKeys, Lis
             own[name] = parse_value(key, value)
         object.__setattr__(self, "by_listener", MappingProxyType(own))
         check_exposure(specs.values(), self.of_listener)
-        parse_mechanisms(self.sasl_mechanisms)
+        offered = set(parse_mechanisms(self.sasl_mechanisms))
         for spec in specs.values():
             if spec.protocol.is_tls:
                 self.tls_of(spec)
             if spec.protocol.is_sasl:
-                self.mechanisms_of(spec)
+                offered.update(self.mechanisms_of(spec))
+        check_oauth(self, offered)
 
     @cached_property
     def all_keys(self) -> Mapping[str, Field[Any]]:

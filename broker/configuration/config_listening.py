@@ -87,8 +87,8 @@ class ListeningKeys:
     )
     sasl_mechanisms: str = key(
         "SCRAM-SHA-512,SCRAM-SHA-256,PLAIN",
-        "Login mechanisms of SASL listeners. PLAIN sends the password itself: use it over TLS "
-        "only.",
+        "Login mechanisms of SASL listeners: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. "
+        "PLAIN and OAUTHBEARER send the password or token itself: use them over TLS only.",
         kafka="sasl.enabled.mechanisms",
         dynamic=True,
         listener="login",
@@ -108,13 +108,14 @@ class ListeningKeys:
     connections_max_reauth_ms: int = key(
         0,
         "Clients of SASL listeners have to log in again within this time; a connection that sends"
-        " any other request later is closed. 0: never.",
+        " any other request later is closed. 0: never. A login by a token lasts no longer than the "
+        "token, in any case.",
         kafka="connections.max.reauth.ms",
         dynamic=True,
     )
     authentication_failure_delay_ms: int = key(
         250,
-        "Delay of the answer to a wrong password.",
+        "Delay of the answer to a wrong password or token.",
         most=10_000,
         kafka="connection.failed.authentication.delay.ms",
         dynamic=True,

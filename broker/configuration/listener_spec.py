@@ -18,7 +18,7 @@ advertised_listeners refers to.
 from enum import Enum
 from typing import Final, NamedTuple
 
-from segbroker.protocol import sasl, scram
+from segbroker.protocol import oauthbearer, sasl, scram
 
 from ..address import InvalidConfig, split_address
 
@@ -93,7 +93,7 @@ def parse_mechanisms(text: str, key: str = "sasl_mechanisms") -> tuple[str, ...]
     Raises:
         InvalidConfig: one that does not exist, or none.
     """
-    known = (sasl.PLAIN, *scram.MECHANISMS)
+    known = (sasl.PLAIN, *scram.MECHANISMS, oauthbearer.OAUTHBEARER)
     names = tuple(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
     for name in names:
         if name not in known:

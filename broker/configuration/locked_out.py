@@ -2,7 +2,7 @@
 
 | there is | and not | the log |
 |---|---|---|
-| a listener with logins | a user | `nobody_can_log_in` |
+| a listener with logins, by passwords only | a user | `nobody_can_log_in` |
 | an authorizer | a super user, a rule, or leave for what no rule is about | `nobody_is_allowed` |
 
 Not refused: the first user, or rule, may come by another listener.
@@ -11,6 +11,7 @@ Not refused: the first user, or rule, may come by another listener.
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from segbroker.protocol.oauthbearer import OAUTHBEARER
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.metadata import acls, credentials
 
@@ -30,7 +31,12 @@ def locked_out(
 ) -> Iterator[LockedOut]:
     """What to tell; protocols: of the listeners."""
     users = credentials.names_of(manager.section(credentials.SECTION) or {})
-    if any(protocol.is_sasl for protocol in protocols) and not users:
+    by_token = any(
+        OAUTHBEARER in config.mechanisms_of(spec)
+        for spec in config.listener_specs
+        if spec.protocol.is_sasl
+    )
+    if any(protocol.is_sasl for protocol in protocols) and not users and not by_token:
         yield LockedOut(
             "nobody_can_log_in",
             "there is no user: stop, and `segbroker user add NAME --data-dir DIR`, or start with "

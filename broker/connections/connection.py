@@ -209,8 +209,7 @@ class Connection:
                 await self._send_refusal()
                 self.refused("authentication_failed", **exc.facts)
             except SessionExpired:
-                limit_ms = self.core.config.connections_max_reauth_ms
-                self.refused("session_expired", limit_ms=limit_ms)
+                self.refused("session_expired", **self._session_facts())
             except AcksZeroRefused as exc:
                 self.refused("produce_without_reply_refused", error=str(exc))
             except Refused as exc:  # of groups nothing can be said any more: the broker ends
@@ -218,7 +217,16 @@ class Connection:
             except Exception as exc:
                 self._failed(exc)
             finally:
+                if self.peer.sasl is not None and self.peer.sasl.rejected is not None:
+                    # A client that was told why ends the connection, or says nothing more.
+                    self.refused("authentication_failed", **self.peer.sasl.rejected.facts)
                 self._close()
+
+    def _session_facts(self) -> dict[str, object]:
+        facts: dict[str, object] = {"limit_ms": self.core.config.connections_max_reauth_ms}
+        if self.peer.sasl is not None and self.peer.sasl.lifetime_ms is not None:
+            facts["token_ms"] = self.peer.sasl.lifetime_ms
+        return facts
 
     def _failed(self, exc: BaseException | None) -> None:
         """A bug in a handler."""

@@ -3,6 +3,7 @@
 A module imports only what stands above it:
 
     replies         they leave in the order of the requests
+    bearer          what is said about a token
     sasl            one login
     tls             a TLS connection that reads and writes like a socket
     listener        bind, accept, the limit of connections

@@ -5,15 +5,17 @@
         |                                 +--- wrong --> refused      |
         +------------- handshake again: the session is renewed -------+
 
-| mechanism | messages                                                       |
-|-----------|----------------------------------------------------------------|
-| PLAIN     | one: user and password                                          |
-| SCRAM     | two: name and nonce -> challenge; proof -> the server's proof   |
+| mechanism   | messages                                                       |
+|-------------|----------------------------------------------------------------|
+| PLAIN       | one: user and password                                          |
+| SCRAM       | two: name and nonce -> challenge; proof -> the server's proof   |
+| OAUTHBEARER | one: a token; refused: a second one, after the reason in JSON   |
 
 A login that is wrong is answered (error 58) and the connection closed: guessing costs a connection
 each, and a delay.  What is wrong is not told: no such user, wrong password and no credential for
-this mechanism look alike.  A renewal must be of the same user by the same mechanism; the session
-goes on as it was until then.
+this mechanism look alike.  Of a token it is told: whoever has one learns nothing that is not in it,
+and an operator would search for days.  A token bounds its session.  A renewal must be of the same
+user by the same mechanism; the session goes on as it was until then.
 
 Requests come one at a time, since the connection waits for each; so no state changes under one.
 """
@@ -22,6 +24,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from segbroker.protocol.errors import RemoteProtocolError
+from segbroker.protocol.oauthbearer import OAUTHBEARER, decode_bearer, encode_refusal
 from segbroker.protocol.sasl import (
     PLAIN,
     SASL_MESSAGE_SIZE_MAX,
@@ -37,6 +40,8 @@ from segbroker.protocol.scram import (
     parse_client_first,
 )
 
+from .bearer import Bearer, TokenRefused, Unverifiable
+
 # A request before login: the largest message of a mechanism, and the header around it.
 LOGIN_FRAME_BYTES_MAX: Final = SASL_MESSAGE_SIZE_MAX + (4 << 10)
 WRONG: Final = "Authentication failed: invalid credentials"
@@ -47,7 +52,11 @@ class LoginRefused(Exception):
     """The login has failed: it was answered, the connection closes."""
 
     def __init__(self, message: str, **facts: object) -> None:
-        """`message` is for the peer, `facts` for the log."""
+        """`message` is for the peer, `facts` for the log.
+
+        An empty `message`: the peer is not answered.  It is not its fault, and clients take an
+        answer as final, but try again where the connection just ends.
+        """
         super().__init__(message)
         self.message = message
         self.facts = facts
@@ -55,6 +64,9 @@ class LoginRefused(Exception):
 
 class Users(Protocol):
     """Who may log in."""
+
+    async def bearer(self, token: str) -> Bearer:
+        """Whom a token lets in.  Raises TokenRefused, Unverifiable."""
 
     async def is_password(self, name: str, password: str) -> bool:
         """Whether there is such a user with this password."""
@@ -84,8 +96,10 @@ class SaslSession:
         "_wanted",
         "ends_at",
         "is_raw",
+        "lifetime_ms",
         "mechanism",
         "refusal",
+        "rejected",
         "requests",
         "stage",
         "user",
@@ -96,12 +110,16 @@ class SaslSession:
         # Of the login that is in force.
         self.user: str | None = None
         self.mechanism = ""
+        # How long its token is valid, from the login on; None: it was not by a token.
+        self.lifetime_ms: int | None = None
         # When it has to be renewed (trio's clock).
         self.ends_at: float | None = None
         # SaslHandshake 0: what follows are bare messages, not requests.
         self.is_raw = False
         # Set by a login that failed: the connection answers what is queued and ends.
         self.refusal: LoginRefused | None = None
+        # A token that was refused, of which the peer has still to say that it has heard.
+        self.rejected: LoginRefused | None = None
         # How many came before the first login: counted by login.py.
         self.requests = 0
         self._wanted = ""
@@ -133,6 +151,8 @@ class SaslSession:
         try:
             if self._wanted == PLAIN:
                 return await self._prove_plain(users, message)
+            if self._wanted == OAUTHBEARER:
+                return await self._prove_bearer(users, message)
             return self._prove_scram(users, MECHANISMS[self._wanted], message)
         except RemoteProtocolError as exc:
             raise LoginRefused(WRONG, mechanism=self._wanted, error=str(exc)) from exc
@@ -143,6 +163,32 @@ class SaslSession:
         if not await users.is_password(name, password):
             raise self._wrong(name)
         self._done(name)
+        return b""
+
+    async def _prove_bearer(self, users: Users, message: bytes) -> bytes:
+        if self.rejected is not None:  # whatever is said now
+            rejected, self.rejected = self.rejected, None
+            raise rejected
+        said = decode_bearer(message)
+        try:
+            bearer = await users.bearer(said.token)
+            if said.authorization_id not in ("", bearer.user):
+                raise TokenRefused("it is asked to act for another user", user=bearer.user)
+        except TokenRefused as exc:
+            answer = encode_refusal(exc.status, exc.scope)
+            self.rejected = LoginRefused(
+                f"Authentication failed: {answer.decode()}: the token is refused: {exc}",
+                mechanism=OAUTHBEARER,
+                **({} if exc.user is None else {"user": exc.user}),
+                error=str(exc),
+            )
+            return answer
+        except Unverifiable as exc:
+            raise LoginRefused(
+                "", mechanism=OAUTHBEARER, error=f"no signing keys could be read yet: {exc}"
+            ) from exc
+        self._done(bearer.user)
+        self.lifetime_ms = bearer.lifetime_ms
         return b""
 
     def _prove_scram(self, users: Users, mechanism: ScramMechanism, message: bytes) -> bytes:

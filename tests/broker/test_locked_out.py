@@ -12,6 +12,12 @@ from .conftest import Events, serving
 
 SASL: Final[dict[str, Any]] = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0"}
 RULES: Final[dict[str, Any]] = {"authorizer": "acl"}
+TOKENS: Final[dict[str, Any]] = {
+    "sasl_mechanisms": "PLAIN,OAUTHBEARER",
+    "sasl_oauthbearer_jwks_endpoint_url": "http://127.0.0.1:1/keys",
+    "sasl_oauthbearer_expected_issuer": "issuer",
+    "sasl_oauthbearer_expected_audience": "segbroker",
+}
 
 
 @pytest.mark.parametrize(
@@ -20,6 +26,7 @@ RULES: Final[dict[str, Any]] = {"authorizer": "acl"}
         ({}, []),
         (SASL, ["nobody_can_log_in"]),
         ({**SASL, "initial_user": "a", "initial_password": "b"}, []),
+        ({**SASL, **TOKENS}, []),  # whoever has a token can
         (RULES, ["nobody_is_allowed"]),
         ({**RULES, "super_users": "User:admin"}, []),
         ({**RULES, "allow_everyone_if_no_acl_found": True}, []),

@@ -36,11 +36,16 @@ def test_the_snippets_of_the_guide_run(daemon: Daemon) -> None:
     run_snippets(GUIDE, 8, daemon.address)
 
 
-def test_the_snippet_about_tls_names_options_that_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    (snippet,) = re.findall(r"^```py\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+def test_the_snippets_about_logins_name_options_that_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    snippets = re.findall(r"^```py\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(snippets) == 2
     monkeypatch.setenv("PASSWORD", "secret")
-    # The broker that it goes on to talk to is nowhere.
-    exec(compile(snippet.partition("with Producer(")[0], str(GUIDE), "exec"), {})
+    monkeypatch.setenv("CLIENT_SECRET", "secret")
+    names: dict[str, object] = {}
+    for snippet in snippets:
+        # The broker that it goes on to talk to is nowhere.
+        code = re.sub(r"^with .*\n(    .*\n)*", "", snippet, flags=re.MULTILINE)
+        exec(compile(code, str(GUIDE), "exec"), names)
 
 
 def test_the_snippet_about_quotas_runs() -> None:

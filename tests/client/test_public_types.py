@@ -21,11 +21,13 @@ from segbroker.client import (
     AsyncProducer,
     AsyncShareConsumer,
     AuthenticationFailed,
+    BearerToken,
     BrokenError,
     BrokerError,
     BrokerSetting,
     BrokerUnreachable,
     BusyError,
+    ClientCredentials,
     ClosedError,
     ClusterDescription,
     CommittedOffset,
@@ -68,6 +70,8 @@ from segbroker.client import (
     ShareRecord,
     TimedOut,
     TlsFailed,
+    TokenFile,
+    TokenUnavailable,
     TopicAlreadyExists,
     TopicDescription,
     TopicPartition,
@@ -104,12 +108,21 @@ ERRORS: tuple[type[SegbrokerError], ...] = (
     ProducerFenced,
     TimedOut,
     TlsFailed,
+    TokenUnavailable,
     TopicAlreadyExists,
     TopicRecreated,
     TransactionAborted,
     UnknownMemberId,
     UnknownTopicOrPartition,
 )
+
+
+def logs_in_by_a_token() -> None:
+    asked = ClientCredentials("https://a/token", "id", "secret", scope="s")
+    assert_type(asked(), BearerToken)
+    Security(tls=True, mechanism="OAUTHBEARER", token_provider=asked)
+    Security(mechanism="OAUTHBEARER", token_provider=TokenFile("/a"), sasl_extensions={"a": "b"})
+    Security(mechanism="OAUTHBEARER", token_provider=lambda: BearerToken("t", 1.5))
 
 
 def sends(security: Security) -> None:

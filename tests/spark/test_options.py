@@ -354,3 +354,21 @@ def test_spark_is_given_the_sentence_without_the_way_that_it_came() -> None:
 def test_what_has_no_effect_is_said_and_passes(caplog: pytest.LogCaptureFixture) -> None:
     parse_options({**BASE, "kafka.receive.buffer.bytes": "1"}, streaming=True)
     assert caplog.messages == ["the option kafka.receive.buffer.bytes has no effect here"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {
+            "kafka.sasl.oauthbearer.token.endpoint.url": "https://id.example.org/token",
+            "kafka.sasl.oauthbearer.client.id": "orders",
+            "kafka.sasl.oauthbearer.client.secret": "hidden",
+        },
+    ],
+)
+def test_a_login_by_a_token_is_refused_in_words(more: dict[str, str]) -> None:
+    by_token = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}
+    with pytest.raises(OptionError, match="OAUTHBEARER") as caught:
+        parse_options({**BASE, **by_token, **more}, streaming=True)
+    assert "hidden" not in str(caught.value)

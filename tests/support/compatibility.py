@@ -177,6 +177,10 @@ def page(outcomes: Mapping[str, str], *, kcat: str, commit: str, date: str, comm
             "- –: not run, mostly because the client lacks the feature: kcat has no transactions,",
             "  kafka-python 2.0 no idempotence, KafkaJS no static members. franz-go's share groups",
             "  are run by its own tests.",
+            "- Logins by a token (OAUTHBEARER) are not in the table: the newest confluent-kafka, "
+            "kafka-python",
+            "  and aiokafka, and Java's kafka-clients, do them in "
+            "`tests/system/test_oauth_logins.py`.",
             "- Left out of the first row: snappy, lz4 and zstd of KafkaJS, which are plug-ins, and",
             "  zstd of @platformatic/kafka, which needs Node 22.",
             "",

@@ -1,0 +1,136 @@
+"""The bearer tokens of one client: got when they are needed, kept, and renewed before they expire.
+
+    opening a connection    not fresh: a new one first, before the socket; a refusal by the broker
+                            makes the one that it refused not fresh
+    renewing a session      not fresh: `wanted`, while the connection goes on with what it has; the
+                            shell gets a new one beside it, and the connection looks again
+
+Fresh is what has had no more than FRESH_PERCENT of its life since it first was got; of unknown
+life, FRESH_S.  When no new one can be got, one that has not expired is still used.  Connections
+that open at the same time wait for the same token.
+
+Thread-safe: `current` is one reference, and getting is done by one thread or task at a time.
+"""
+
+import inspect
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from segbroker.protocol.oauthbearer import check_token
+
+from .errors import SegbrokerError, TokenUnavailable
+from .token_sources import BearerToken, TokenProvider, expiry_of
+
+FRESH_PERCENT: Final = 70
+FRESH_S: Final = 5.0
+# What is left of a token that is still worth a login.
+USABLE_S: Final = 1.0
+RETRY_S: Final = 1.0
+# For somebody else who gets one, and may never come back.
+WAIT_S: Final = 15.0
+RETRY_MAX_S: Final = 30.0
+
+
+class Tokens:
+    """See the module."""
+
+    def __init__(self, provider: TokenProvider, clock: Callable[[], float] = time.time) -> None:
+        """clock: seconds since 1970."""
+        self.provider = provider
+        self._clock = clock
+        self._lock = threading.Lock()
+        self.current: BearerToken | None = None
+        self._got_at = 0.0
+        # Somebody needs a new one soon, and no shell has heard of it.
+        self._wanted = False
+        self.is_getting = False
+        self._failures = 0
+        self._retry_at = 0.0
+        call = provider if inspect.isroutine(provider) else type(provider).__call__
+        self.is_async = inspect.iscoroutinefunction(call)
+        """Whether the provider has to be awaited, in the event loop of its client."""
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether there is one that needs no successor yet."""
+        token, now = self.current, self._clock()
+        if token is None:
+            return False
+        if token.expires_at is None:
+            return now < self._got_at + FRESH_S
+        return now < self._got_at + (token.expires_at - self._got_at) * FRESH_PERCENT / 100
+
+    def may_renew(self) -> bool:
+        """Whether a session may be renewed now; if not, a new token is wanted."""
+        if self.is_fresh:
+            return True
+        self._wanted = not self.is_getting and self._clock() >= self._retry_at
+        return False
+
+    def take_wanted(self) -> bool:
+        """Whether the shell has to `get` one, beside what it does."""
+        wanted, self._wanted = self._wanted, False
+        self.is_getting = self.is_getting or wanted
+        return wanted
+
+    def reject(self, value: str) -> None:
+        """A broker has refused it."""
+        token = self.current
+        if token is not None and token.value == value:
+            self.current = None
+
+    def get(self) -> None:
+        """Have a fresh one, or at least one that has not expired.  Blocks.
+
+        Raises TokenUnavailable, AuthenticationFailed: there is none.
+        """
+        if not self._lock.acquire(timeout=WAIT_S):
+            raise TokenUnavailable("the token provider does not return")
+        try:
+            if not self.is_fresh:
+                found = self.provider()
+                assert not inspect.isawaitable(found), "looked at when it was opened"
+                self.take(found)
+        except Exception as exc:
+            self.failed(exc)
+        finally:
+            self.is_getting = False
+            self._lock.release()
+
+    def take(self, found: object) -> None:
+        """What the provider gave.  Raises TokenUnavailable: it is none."""
+        token = found if isinstance(found, BearerToken) else BearerToken(found)  # type: ignore[arg-type]
+        try:
+            check_token(token.value)
+        except ValueError as exc:
+            raise TokenUnavailable(f"the token provider gave none: {exc}") from None
+        # What its issuer said of the time from now on is true also where our clock is not.
+        expires_at = expiry_of(token.value) if token.expires_at is None else token.expires_at
+        if expires_at is not None and expires_at <= self._clock():
+            raise TokenUnavailable("the token provider gave one that has expired")
+        now, self._failures = self._clock(), 0
+        if (
+            self.current is not None
+            and self.current.value == token.value
+            and expires_at is not None
+        ):
+            # From a provider that keeps its tokens: as old as it was, and asked for again later.
+            self._retry_at = now + max(RETRY_S, min(RETRY_MAX_S, (expires_at - now) / 10))
+            return
+        self._got_at = now
+        self.current = BearerToken(token.value, expires_at)
+
+    def failed(self, exc: Exception) -> None:
+        """What the provider raised.  Raises TokenUnavailable, AuthenticationFailed: without one
+        from before that may still do."""
+        now, token = self._clock(), self.current
+        self._failures += 1
+        self._retry_at = now + min(RETRY_MAX_S, RETRY_S * 2 ** min(self._failures - 1, 10))
+        if token is not None and (token.expires_at is None or token.expires_at > now + USABLE_S):
+            return
+        self.current = None
+        if isinstance(exc, SegbrokerError):
+            raise exc
+        raise TokenUnavailable(f"the token provider raised {type(exc).__name__}") from exc
