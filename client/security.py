@@ -101,6 +101,13 @@ class Security:
         if protocol.startswith("SASL"):
             # Java's default is GSSAPI, which nobody means here.
             values.setdefault("mechanism", PLAIN)
+            if values["mechanism"] in MECHANISMS and not (
+                values.get("user") and values.get("password")
+            ):
+                raise ValueError(
+                    f"security.protocol={protocol!r} needs sasl.username and sasl.password,"
+                    " or sasl.jaas.config"
+                )
         else:
             for name in ("mechanism", "user", "password"):
                 values.pop(name, None)
