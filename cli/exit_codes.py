@@ -37,7 +37,7 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.UNDELIVERED: "`produce`: at least one record was not delivered; the lines are named.",
     ExitCode.DAMAGED: "Damaged bytes were found, in a file or in what was fetched.",
     ExitCode.SYSTEM: "The system refused: port in use, directory locked, disk full, no permission.",
-    ExitCode.LOST: "`consume`: records were lost (`--on-gap raise`); which and why is said.",
+    ExitCode.LOST: "`consume` (`--on-gap raise`), `spark`: records were lost; it is said which.",
     ExitCode.ATTENTION: "`broker status --check`: there is a problem; the output names it.",
     ExitCode.INTERRUPTED: "Ended by Ctrl-C, or by a no to a question. `serve`: by a second Ctrl-C.",
     ExitCode.TERMINATED: "Ended by SIGTERM. `serve`: by a second one; the first drains.",

@@ -52,7 +52,7 @@ def group() -> None:
 
 
 @group.command("list")
-@click.option("-l", "--long", is_flag=True, help="With state, protocol, members and lag.")
+@click.option("-l", "--long", is_flag=True, help="With state, type, members and lag.")
 @json_option
 @bootstrap_option
 def list_(long: bool, as_json: bool, bootstrap: str) -> None:
@@ -97,7 +97,7 @@ def _echo_list(facts: Iterable[Facts]) -> None:
         )
         for fact in facts
     ]
-    head = ("group", "state", "protocol", "members", "lag", "seconds")
+    head = ("group", "state", "type", "members", "lag", "seconds")
     echo_table(head, rows, numbers={3, 4, 5})
 
 

@@ -246,7 +246,7 @@ def _ends(admin: "Admin", topic: str, places: "set[TopicPartition]") -> "Ends":
         found = admin.offsets(topic, "end", only_served=True)
         ends: Ends = {tp: end.offset for tp, end in found.items()}
         if missing := places - ends.keys():  # not served, or of an earlier topic of the name
-            count = len(admin.describe_topic(topic).partitions)
+            count = len(admin.partitions(topic))
             ends |= {tp: None for tp in missing if tp.partition < count}
         return ends
     return {}

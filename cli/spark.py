@@ -2,7 +2,7 @@
 
 Everything is in segbroker.spark.pipelines and .asking; here are the options, the session and the
 lines that say how far it is, one per micro-batch, on standard error.  Spark itself is loaded when a
-command runs: without `pip install segbroker[spark]` the commands say what is missing.
+command runs: without `pip install '.[spark]'` the commands say what is missing.
 """
 
 import json
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from segbroker.spark.progress import Progress
 
 FORMATS = ("parquet", "json", "csv")
+_OURS: Final = "segbroker.spark.errors."
+_CODES: Final = {
+    "OptionError": ExitCode.USAGE,
+    "TopicMissing": ExitCode.NOT_FOUND,
+    "SourceUnavailable": ExitCode.UNREACHABLE,
+    "DataLoss": ExitCode.LOST,
+}
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
 
@@ -309,11 +316,13 @@ def _spark(name: str, options: dict[str, Any]) -> "Iterator[SparkSession]":
     """A session for one command; its errors become sentences."""
     if find_spec("pyspark") is None:
         raise Failure(
-            "Spark is not installed here", ExitCode.SYSTEM, "pip install 'segbroker[spark]'"
+            "Spark is not installed here",
+            ExitCode.SYSTEM,
+            "pip install '.[spark]' in a checkout of segbroker (it is not on PyPI yet)",
         )
     interruptible()
     from segbroker.spark import session
-    from segbroker.spark.errors import OptionError
+    from segbroker.spark.errors import SourceError
 
     conf = {
         "spark.master": options["master"],
@@ -328,28 +337,42 @@ def _spark(name: str, options: dict[str, Any]) -> "Iterator[SparkSession]":
         raise Failure(str(exc), ExitCode.SYSTEM) from exc
     try:
         yield running
-    except OptionError as exc:
-        raise Failure(str(exc), ExitCode.USAGE) from exc
+    except SourceError as exc:
+        raise Failure(str(exc), _code(type(exc).__name__)) from exc
     except Exception as exc:
-        sentence = _sentence(exc)
-        if sentence is None:
+        failure = _failure(exc)
+        if failure is None:
             raise
-        raise Failure(sentence, ExitCode.REFUSED) from exc
+        raise failure from exc
     finally:
         running.stop()
 
 
-def _sentence(error: Exception) -> str | None:
+def _failure(error: Exception) -> Failure | None:
     """What an error of Spark says, without the tracebacks inside it; None for another error."""
     from pyspark.errors import PySparkException
 
     if not isinstance(error, PySparkException):
         return None
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    ours = [line for line in lines if line.startswith("segbroker.spark.errors.")]
+    return failure_in(str(error)) or Failure(type(error).__name__, ExitCode.REFUSED)
+
+
+def failure_in(text: str) -> Failure | None:
+    """The sentence in what Spark says of a failure: ours, if there is one, else its first line.
+
+    text: with the tracebacks of its own processes.  None: it is empty.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    ours = [line.removeprefix(_OURS) for line in lines if line.startswith(_OURS)]
     if ours:
-        return ours[-1].partition(": ")[2]
-    return lines[0] if lines else type(error).__name__
+        name, _, sentence = ours[-1].partition(": ")
+        return Failure(sentence, _code(name))
+    return Failure(lines[0], ExitCode.REFUSED) if lines else None
+
+
+def _code(name: str) -> ExitCode:
+    """Of an error of segbroker.spark, by the name of its class."""
+    return _CODES.get(name, ExitCode.REFUSED)
 
 
 def _broker(bootstrap: str, options: dict[str, Any]) -> "Broker":

@@ -185,7 +185,7 @@ def list_(long: bool, as_json: bool, bootstrap: str) -> None:
                 str(fact["name"]),
                 f"{len(fact['partitions']):,}",
                 f"{count_records(fact):,}" + ("+?" if unserved_in([fact]) else ""),
-                durability_of(fact),
+                "?" if fact["config"] is None else durability_of(fact),
             )
             for fact in facts
         ]
@@ -208,10 +208,10 @@ def describe(name: str, verbose: bool, as_json: bool, bootstrap: str) -> None:
       segbroker topic describe flights
     """
     with open_admin(bootstrap) as admin:
-        facts = facts_of(admin, name)
+        facts, refused = facts_of(admin, name)
         compacts = any(
             row["key"] == "cleanup.policy" and "compact" in (row["value"] or "")
-            for row in facts["config"]
+            for row in facts["config"] or ()
         )
         cleanings = admin.cleanings(name) if compacts else {}
         unserved = failure_of(admin, unserved_in([facts]))
@@ -219,8 +219,9 @@ def describe(name: str, verbose: bool, as_json: bool, bootstrap: str) -> None:
         click.echo(json.dumps(facts, indent=2))
     else:
         _echo_description(name, facts, cleaning_lines(cleanings.values()), verbose=verbose)
-    if unserved is not None:
-        raise unserved
+    for failure in (refused, unserved):  # the rest is said all the same
+        if failure is not None:
+            raise failure
 
 
 def _echo_description(name: str, facts: Facts, cleanings: Iterable[str], *, verbose: bool) -> None:
@@ -229,16 +230,19 @@ def _echo_description(name: str, facts: Facts, cleanings: Iterable[str], *, verb
     more = f", and those of {plural(unknown, 'partition')} that cannot be read" if unknown else ""
     click.echo(plural(count_records(facts), "record") + more)
     click.echo()
-    in_force = {row["key"]: row["value"] or "" for row in facts["config"]}
-    lines = [*promise_lines(durability_of(facts)), *retention_lines(in_force)]
-    for line in (*lines, *cleanings):
-        click.echo(line)
-    click.echo()
+    if facts["config"] is not None:
+        in_force = {row["key"]: row["value"] or "" for row in facts["config"]}
+        lines = [*promise_lines(durability_of(facts)), *retention_lines(in_force)]
+        for line in (*lines, *cleanings):
+            click.echo(line)
+        click.echo()
     rows = [
         (str(row["partition"]), *(number(row[key]) for key in ("start", "end", "records")))
         for row in facts["partitions"]
     ]
     echo_table(("partition", "start", "end", "records"), rows, numbers={0, 1, 2, 3})
+    if facts["config"] is None:
+        return
     click.echo()
     settings = [
         (
@@ -333,7 +337,7 @@ def delete(name: str, yes: bool, bootstrap: str) -> None:
         require_terminal("--yes")
     with open_admin(bootstrap) as admin:
         if not yes:
-            facts = facts_of(admin, name)
+            facts, _ = facts_of(admin, name)
             ask("delete", f"topic {name} with {plural(count_records(facts), 'record')}")
         admin.delete_topic(name)
     note(f"deleted topic {name}")
@@ -380,16 +384,23 @@ def delete_records(
     note(f"{name} partition {partition} now begins at offset {start:,}")
 
 
-def facts_of(admin: "Admin", name: str) -> Facts:
+def facts_of(admin: "Admin", name: str) -> "tuple[Facts, SegbrokerError | None]":
     """What `describe --json` prints: plain values only; None for what nobody knows of a partition
-    that is not served."""
-    description = admin.describe_topic(name)
+    that is not served, and for settings that may not be read, with the refusal beside it."""
+    from segbroker.client.errors import TopicAuthorizationFailed
+
+    config, refused = None, None
+    try:
+        description = admin.describe_topic(name)
+        partitions, config = description.partitions, sorted(description.config.items())
+    except TopicAuthorizationFailed as exc:
+        partitions, refused = admin.partitions(name), exc
     starts = admin.offsets(name, "start", only_served=True)
     ends = admin.offsets(name, "end", only_served=True)
     stored = {tp.partition: count for tp, count in admin.stored_records(name).items()}
     start = {tp.partition: found.offset for tp, found in starts.items()}
     end = {tp.partition: found.offset for tp, found in ends.items()}
-    return {
+    facts: Facts = {
         "name": name,
         "partitions": [
             {
@@ -402,9 +413,11 @@ def facts_of(admin: "Admin", name: str) -> Facts:
                 if row.partition in start and row.partition in end
                 else None,
             }
-            for row in description.partitions
+            for row in partitions
         ],
-        "config": [
+        "config": None
+        if config is None
+        else [
             {
                 "key": key,
                 "value": entry.value,
@@ -412,22 +425,26 @@ def facts_of(admin: "Admin", name: str) -> Facts:
                 "source": entry.source,
                 "documentation": entry.documentation,
             }
-            for key, entry in sorted(description.config.items())
+            for key, entry in config
         ],
     }
+    return facts, refused
 
 
 def _facts_of_all(
     admin: "Admin", names: Iterable[str]
 ) -> "tuple[list[Facts], SegbrokerError | None]":
-    """The facts of each topic that can be looked at, and why the first other one cannot."""
+    """The facts of each topic that can be looked at, and why the first other one cannot, or not at
+    all of it."""
     from segbroker.client.errors import SegbrokerError, UnknownTopicOrPartition
 
     found: list[Facts] = []
     failed: SegbrokerError | None = None
     for name in names:
         try:
-            found.append(facts_of(admin, name))
+            facts, refused = facts_of(admin, name)
+            found.append(facts)
+            failed = failed or refused
         except UnknownTopicOrPartition:
             continue  # deleted a moment ago
         except SegbrokerError as exc:

@@ -114,7 +114,7 @@ def _cuts(
         times = admin.offsets(name, where, only_served=True)
     cuts = {}
     missing = []
-    for number in range(len(admin.describe_topic(name).partitions)):
+    for number in range(len(admin.partitions(name))):
         if partition is not None and number != partition:
             continue
         tp = TopicPartition(name, number)

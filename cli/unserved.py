@@ -57,7 +57,7 @@ def why_unserved(bootstrap: str, topic: str) -> str:
             api_timeout_ms=limit_ms,
         ) as admin,
     ):
-        rows = admin.describe_topic(topic).partitions
+        rows = admin.partitions(topic)
         failure = failure_of(admin, [(topic, row.partition) for row in rows if row.leader < 0])
         return "" if failure is None else str(failure)
     return ""

@@ -26,7 +26,12 @@ from . import (
     user_administration,
 )
 from .acl_administration import Acl, AclFilter
-from .administration import ClusterDescription, Setting, TopicDescription
+from .administration import (
+    ClusterDescription,
+    PartitionDescription,
+    Setting,
+    TopicDescription,
+)
 from .broker_administration import BrokerSetting
 from .cleaning import Cleaning, cleanings
 from .engine import Engine
@@ -153,8 +158,17 @@ class Admin:
         return self._driver.call(administration.list_topics(self._engine, internal=internal))
 
     def describe_topic(self, name: str) -> TopicDescription:
-        """Partitions, leaders and the whole configuration.  Raises UnknownTopicOrPartition."""
+        """Partitions, leaders and the whole configuration.
+
+        Needs DESCRIBE_CONFIGS on the topic, and DESCRIBE.  Raises UnknownTopicOrPartition,
+        TopicAuthorizationFailed.
+        """
         return self._driver.call(administration.describe_topic(self._engine, name))
+
+    def partitions(self, name: str) -> tuple[PartitionDescription, ...]:
+        """The partitions of a topic and their leaders; DESCRIBE on it is enough.  Raises
+        UnknownTopicOrPartition, TopicAuthorizationFailed."""
+        return self._driver.call(administration.partitions(self._engine, name))
 
     def delete_records(self, offsets: ByPartition[int]) -> dict[TopicPartition, int]:
         """Delete the records before an offset (-1: all that can be read); the new log starts."""

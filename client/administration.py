@@ -251,15 +251,20 @@ def describe_topic(engine: Engine, name: str) -> Call[TopicDescription]:
                 entry.documentation,
                 SOURCES.get(entry.config_source, str(entry.config_source)),
             )
-    return TopicDescription(
-        name,
-        tuple(
-            PartitionDescription(
-                row.partition_index, row.leader_id, row.leader_epoch, tuple(row.replica_nodes)
-            )
-            for row in sorted(topic.partitions, key=lambda row: row.partition_index)
-        ),
-        config,
+    return TopicDescription(name, _partitions_of(topic), config)
+
+
+def partitions(engine: Engine, name: str) -> Call[tuple[PartitionDescription, ...]]:
+    topic = yield from _topic_metadata(engine, name)
+    return _partitions_of(topic)
+
+
+def _partitions_of(topic: MetadataResponseTopic) -> tuple[PartitionDescription, ...]:
+    return tuple(
+        PartitionDescription(
+            row.partition_index, row.leader_id, row.leader_epoch, tuple(row.replica_nodes)
+        )
+        for row in sorted(topic.partitions, key=lambda row: row.partition_index)
     )
 
 

@@ -120,7 +120,7 @@ class ConsumedBatch:
         """The batch for Arrow, made from the decoder's buffers without a loop over records.
 
         Columns: offset int64, timestamp (ms, UTC), key binary, value binary,
-        headers list of (key, value).  Needs pyarrow (`pip install segbroker[arrow]`).
+        headers list of (key, value).  Needs pyarrow (`pip install '.[arrow]'`).
         """
         from .arrow import batch_to_arrow
 

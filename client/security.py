@@ -136,6 +136,13 @@ class Security:
                 values["token_provider"] = _provider(token)
             elif token:
                 raise ValueError(f"sasl.oauthbearer.* is for sasl.mechanism={OAUTHBEARER}")
+            elif values["mechanism"] in MECHANISMS and not (
+                values.get("user") and values.get("password")
+            ):
+                raise ValueError(
+                    f"security.protocol={protocol!r} needs sasl.username and sasl.password,"
+                    " or sasl.jaas.config"
+                )
         else:
             for name in ("mechanism", "user", "password", "sasl_extensions", *_TOKEN_PARTS):
                 values.pop(name, None)

@@ -6,7 +6,7 @@ Open it in an editor or notebook that knows `# %%` cells, or run it as a program
     python demo/flights_notebook.py [HOST:PORT]
 
 It needs a broker with the topic `flights` (`make demo` sends 336,776 of them; without the topic it
-sends a few of its own), and `pip install segbroker[spark]`.
+sends a few of its own), and `pip install '.[spark]'`.
 """
 
 # %% [markdown]

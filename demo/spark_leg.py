@@ -4,7 +4,7 @@
                       4 partitions, a checkpoint, several micro-batches      equal to the input's?
 
 The query runs with Trigger.AvailableNow: it reads what is there, batch after batch, and ends.
-Spark and its Java come from `pip install segbroker[spark]`; nothing else is needed.
+Spark and its Java come from `pip install '.[spark]'`; nothing else is needed.
 
 As a program: `python demo/spark_leg.py HOST:PORT TOPIC [EXPECTED.json]`, where the file maps a
 carrier to its five totals.  Exit code 0: the query ran and, if there was a file, they are equal.

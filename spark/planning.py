@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from .cluster import END_TIME, START_TIME, Cluster
-from .errors import OptionError, SourceError
+from .errors import OptionError, SourceError, TopicMissing
 from .fetching import Task
 from .layouts import Layout
 from .loss import CUT, GONE, RECREATED, WHY, Lost, clip, report
@@ -54,7 +54,7 @@ class Planner:
     # Offsets.
 
     def start(self) -> Offsets:
-        """Where a new query begins.  Raises OptionError; SourceError for a topic that is not."""
+        """Where a new query begins.  Raises OptionError; TopicMissing."""
         return self._resolve(self._options.start, "starting")
 
     def end(self) -> Offsets:
@@ -188,11 +188,11 @@ class Planner:
         layout = self._cluster.layout(selection)
         for topic in self._cluster.named(selection) or ():
             if topic not in layout:
-                raise SourceError(f"topic {topic!r} does not exist")
+                raise TopicMissing(f"topic {topic!r} does not exist")
             if isinstance(selection, Assign):
                 missing = sorted(set(selection.partitions[topic]) - layout[topic].leaders.keys())
                 if missing:
-                    raise SourceError(f"topic {topic!r} has no partition {missing[0]}")
+                    raise TopicMissing(f"topic {topic!r} has no partition {missing[0]}")
         return layout
 
     def _resolve(self, position: Position, name: str) -> Offsets:

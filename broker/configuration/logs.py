@@ -6,6 +6,7 @@ embeds a broker configures structlog as they like and never calls this.
 """
 
 import logging
+import os
 import sys
 from typing import Final, TextIO, cast
 
@@ -56,7 +57,7 @@ def configure(config: BrokerConfig, stream: TextIO | None = None) -> None:
         processors += [
             _escape,
             structlog.dev.ConsoleRenderer(
-                colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback
+                colors=_has_colours(stream), exception_formatter=structlog.dev.plain_traceback
             ),
         ]
     structlog.configure(
@@ -66,6 +67,12 @@ def configure(config: BrokerConfig, stream: TextIO | None = None) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", sink)),
         cache_logger_on_first_use=False,
     )
+
+
+def _has_colours(stream: TextIO) -> bool:
+    """A terminal has, unless it says otherwise or its user does (no-color.org)."""
+    is_without = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return stream.isatty() and not is_without
 
 
 def set_level(level: str) -> None:

@@ -302,3 +302,29 @@ def test_what_a_client_calls_itself_cannot_write_to_a_terminal() -> None:
         structlog.configure(**before)
     assert "\\x1b]0;owned\\x07\\xe9" in stream.getvalue()
     assert "\x1b" not in stream.getvalue()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("given", "coloured"),
+    [({}, True), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+)
+def test_the_log_on_a_terminal_is_in_colour_unless_the_terminal_or_the_user_has_none(
+    given: dict[str, str], coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    stream, before = Terminal(), structlog.get_config()
+    try:
+        configure(BrokerConfig(), stream)
+        structlog.get_logger().warning("told")
+    finally:
+        structlog.configure(**before)
+    assert "told" in stream.getvalue()
+    assert ("\x1b[" in stream.getvalue()) == coloured

@@ -145,3 +145,35 @@ def test_who_may_not_write_is_told_who_can_allow_it(tmp_path: Path) -> None:
     said = refused.stderr.decode()
     assert said.startswith("2 of 2 records were not delivered:\n")
     assert said.count("Hint: somebody with ALTER on the cluster can allow it") == 1
+
+
+def test_who_may_not_read_the_settings_of_a_topic_sees_the_rest_and_trims_what_he_may(
+    tmp_path: Path,
+) -> None:
+    flags = ("--authorizer", "acl")
+    with running(tmp_path / "data", *flags, "--super-users", "User:ANONYMOUS") as daemon:
+        at = ("-b", daemon.address)
+        segbroker("topic", "create", "flights", "--partitions", "1", *at)
+        segbroker("produce", "flights", *at, stdin=b"a\nb\nc\n")
+        may = ("acl", "add", "--principal", "User:ANONYMOUS", "--topic", "flights", *at)
+        assert segbroker(*may, "--operation", "delete").returncode == 0
+    with running(tmp_path / "data", *flags) as daemon:
+        at = ("-b", daemon.address)
+        trimmed = segbroker("topic", "trim", "flights", "--before", "1", "--yes", *at)
+        listed = segbroker("topic", "list", "--long", *at)
+        described = segbroker("topic", "describe", "flights", *at)
+        facts = segbroker("topic", "describe", "flights", "--json", *at)
+    assert (trimmed.returncode, trimmed.stderr) == (0, b"deleted 1 record of flights\n")
+    refusal = b"Error: config of topic 'flights': Not allowed on this topic"
+    for seen in (listed, described, facts):
+        assert seen.returncode == ExitCode.REFUSED
+        assert seen.stderr.splitlines()[0] == refusal
+    assert listed.stdout.split() == [*b"topic partitions records durability flights 1 2 ?".split()]
+    assert described.stdout.splitlines() == [
+        b"topic flights: 1 partition, 2 records",
+        b"",
+        b"partition  start  end  records",
+        b"        0      1    3        2",
+    ]
+    assert json.loads(facts.stdout)["config"] is None
+    assert json.loads(facts.stdout)["partitions"][0]["end"] == 3

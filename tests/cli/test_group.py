@@ -58,7 +58,7 @@ def test_a_group_is_listed_described_moved_and_deleted(
     with member(daemon, topic, 20):
         assert topic in run("group", "list").stdout.decode().split()
         lines = run("group", "list", "--long").stdout.decode().splitlines()
-        assert lines[0].split() == ["group", "state", "protocol", "members", "lag", "seconds"]
+        assert lines[0].split() == ["group", "state", "type", "members", "lag", "seconds"]
         rows = [line.split() for line in lines]
         assert [topic, "Stable", "classic", "1", "0", "0.0", "s"] in rows
         listed = json.loads(run("group", "list", "--long", "--json").stdout)

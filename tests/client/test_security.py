@@ -365,7 +365,14 @@ def test_kafkas_properties_mean_what_they_mean_there(
         ({"security.protocl": "SSL"}, "unknown property 'security.protocl'"),
         ({"security.protocol": "TLS"}, "'TLS' is not one of"),
         ({"sasl.username": "a"}, "without security.protocol"),
-        ({"security.protocol": "SASL_SSL", "sasl.username": "a"}, "needs user and password"),
+        (
+            {"security.protocol": "SASL_SSL", "sasl.username": "a"},
+            "needs sasl.username and sasl.pass",
+        ),
+        (
+            {"security.protocol": "SASL_PLAINTEXT"},
+            "'SASL_PLAINTEXT' needs sasl.username and sasl.pass",
+        ),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "'GSSAPI' is not one of"),
         ({"security.protocol": "SSL", "ssl.truststore.location": "a.jks"}, "only PEM"),
         ({"security.protocol": "SSL", "ssl.truststore.type": "JKS"}, "only PEM"),

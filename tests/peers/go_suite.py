@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -37,5 +38,7 @@ def ends(chosen: Iterable[str], output: str) -> dict[str, Outcome]:
 def add_users(data: Path, passwords: Mapping[str, str]) -> None:
     """Make users who may log in, in the folder of a daemon that is not running yet."""
     for name, password in passwords.items():
-        add = ["segbroker", "user", "add", name, "--password-stdin", "--data-dir", str(data)]
+        # Not by name: in the path there may be another one, or none.
+        program = [sys.executable, "-m", "segbroker.cli"]
+        add = [*program, "user", "add", name, "--password-stdin", "--data-dir", str(data)]
         subprocess.run(add, input=password, text=True, check=True, stdout=subprocess.DEVNULL)

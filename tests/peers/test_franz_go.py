@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from . import franz_go, go_suite
 from .verdicts import Outcome
 
@@ -42,3 +44,11 @@ def test_who_has_not_said_how_it_ended_has_failed() -> None:
         "TestTwo": Outcome.FAILED,
         "TestThree": Outcome.FAILED,
     }
+
+
+def test_users_are_made_without_segbroker_in_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    go_suite.add_users(tmp_path / "data", {"alice": "a secret"})
+    assert (tmp_path / "data" / "meta").is_dir()

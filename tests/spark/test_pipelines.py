@@ -53,9 +53,9 @@ class Command:
         self.said = result.stderr
         return result.stdout
 
-    def refused(self, *words: str) -> str:
+    def refused(self, *words: str, code: int | None = None) -> str:
         result = CliRunner().invoke(segbroker, ["spark", *words, "-b", self.bootstrap])
-        assert result.exit_code in (2, 6), result.stdout
+        assert result.exit_code in ((2, 6) if code is None else (code,)), result.stderr
         return result.stderr
 
 
@@ -263,7 +263,7 @@ def test_a_replay_filters_into_another_topic_and_goes_on_where_it_was(
 def test_what_goes_wrong_is_one_sentence(command: Command, topics: Topics, name: Name) -> None:
     topic = name()
     assert f"topic '{topic}' does not exist" in command.refused(
-        "sql", f"SELECT * FROM topic('{topic}')"
+        "sql", f"SELECT * FROM topic('{topic}')", code=5
     )
     said = command.refused("replay", topic, topic)
     assert "would be replayed into itself" in said
