@@ -243,6 +243,7 @@ class DiskManager:
         self.partitions.recover_tails()
         self.partitions.open_replayed(started.replayed)
         self.partitions.note_missing(started.missing)
+        self.wal.say_ends()
         self._registry.begin_removing(started.graves)
         self.reserve.keep()
 

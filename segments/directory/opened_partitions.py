@@ -280,6 +280,7 @@ class OpenedPartitions:
                 current = None
             if current is not None and current.config == meta.config:
                 self.handlers[topic, partition] = handler
+                handler.vouch_for_found()
                 return handler
         handler.close(checkpoint=False)
         if current is None:

@@ -6,7 +6,7 @@
       |  (SYNC_TICK_MS)            after a failure, ceilings of idle partitions; descriptors that
       |                            ran out, into the log
       +- once a minute             a snapshot of the metadata, so that less rests on the WAL alone;
-      |  (SNAPSHOT_TICK_MS)         the numbers of the WAL into the log
+      |  (SNAPSHOT_TICK_MS)         how far logs are synced into the WAL, its numbers into the log
       +- a few unopened ones       opened, where a segment in them is due (unopened.py)
       +- more open logs than may be    some are synced, so that they can be parked
 
@@ -166,6 +166,7 @@ class Upkeep:
                 self._metadata.absorb()
             except OSError as exc:
                 log.warning("snapshot_not_saved", error=str(exc))
+            self._directory.wal.say_ends()
             self._say_wal()
             self._directory.wal.relieve()
             self._directory.reserve.keep()

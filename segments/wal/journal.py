@@ -233,6 +233,11 @@ class Wal:
         )
         self.shard_of(topic_id, partition).ride(frame)
 
+    def say_ends(self) -> None:
+        """Write what `end_soon` was told, without another group to ride with.  Does not wait."""
+        for shard in self._shards:
+            shard.write_riders()
+
     def forget(self, topic_id: bytes, partitions: int) -> None:
         """A topic is gone: nothing is said of its partitions any more."""
         for partition in range(partitions):

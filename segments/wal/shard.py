@@ -235,6 +235,11 @@ class Shard:
         with self._counting:
             self._riders[frame.key] = frame
 
+    def write_riders(self) -> None:
+        """Have what rides written, if there is any, though nobody asks for a group."""
+        if self._riders:
+            self.put([], None)
+
     def forget(self, key: tuple[bytes, int]) -> None:
         """The partition is gone: nothing vouches for it any more."""
         with self._counting:
