@@ -32,7 +32,7 @@ from ..errors import (
     UnsupportedFormat,
 )
 from ..metadata.control import apply, decode_event
-from ..metadata.metadata import Metadata, decode_metadata
+from ..metadata.metadata import SETTLED, Metadata, decode_metadata
 from ..names import LogPaths, partition_paths
 from ..recovery.corruption import remove_mark
 from ..recovery.survey import Circumstances
@@ -235,7 +235,11 @@ class DirectoryChecker:
             else:
                 last = [read_header(batch) for batch in iter_batches(frame.payload)][-1]
                 covered.append(Covered(frame.base_offset, last.next_offset))
+                durable_end = max(durable_end, last.next_offset)  # put back: vouched for as well
                 by_segment.setdefault(frame.segment, []).append(frame)
+        ceiling = metadata.ceiling((meta.topic_id, partition))
+        if ceiling is not None and ceiling.boot == SETTLED:
+            durable_end = max(durable_end, ceiling.offset)  # it was synced up to there
         above = (
             GapReason.CORRUPTION
             if meta.config.durability is Durability.FSYNC

@@ -14,7 +14,7 @@ from segbroker.segments.names import partition_paths
 from segbroker.segments.settings.topic_config import TopicConfig
 
 from .crashing import CrashingStorage
-from .tools import append, batch_of
+from .tools import SMALL, append, batch_of
 
 PATHS = partition_paths("/data", "t", 0)
 
@@ -88,3 +88,38 @@ def test_a_log_that_was_opened_again_after_a_failure_is_vouched_for() -> None:
     numbers = [number for number in range(4) if image.exists(PATHS.log(number))]
     image.unlink(PATHS.log(numbers[-1]))
     assert started(image).get_handler("t", 0).log_end_offset == end
+
+
+def test_verify_tells_as_lost_only_what_a_start_loses() -> None:
+    # | 0 1 | 2 3 |  segment 0: 0 and 1 before a start, 2 and 3 in the WAL;  | 4 |  segment 1
+    disk = MemoryStorage()
+    manager = started(disk)
+    manager.create_topic("t", 1, SMALL)
+    append(manager.get_handler("t", 0), batch_of(b"zero", b"one"))
+    disk = disk.after_kill()
+    handler = started(disk).get_handler("t", 0)
+    append(handler, batch_of(b"two", b"three"))
+    append(handler, batch_of(b"four" * 100))
+    disk = disk.after_power_cut()  # with the row of segment 0, which was not synced
+    assert disk.exists(PATHS.log(1))
+    disk.unlink(PATHS.log(0))
+    told = list(DirectoryChecker(disk.after_kill(), "/data", 0).check())
+    lost = [(one.from_offset, one.to_offset) for one in told if one.is_damage]
+    manager = started(disk)
+    gaps = [row for row in manager.report.rows if row.what == "gap"]
+    assert [(row.from_offset, row.to_offset) for row in gaps] == lost == [(0, 2)]
+    assert any("puts them back" in one.action for one in told), "the rest is a note"
+
+
+def test_verify_knows_what_was_settled() -> None:
+    disk = MemoryStorage()
+    manager = started(disk)
+    manager.create_topic("t", 1, TopicConfig({"durability": "disk"}))
+    append(manager.get_handler("t", 0), batch_of(b"zero"))
+    manager.close()
+    for name in disk.listdir(PATHS.folder):
+        disk.unlink(f"{PATHS.folder}/{name}")
+    told = [one for one in DirectoryChecker(disk.after_kill(), "/data", 0).check() if one.is_damage]
+    handler = started(disk).get_handler("t", 0)
+    assert handler.log_end_offset == 1
+    assert [(one.from_offset, one.to_offset) for one in told] == [(0, 1)]
