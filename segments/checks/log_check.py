@@ -81,7 +81,7 @@ class LogChecker:
         """name: topic and partition.  covered: by the write-ahead log, whose frames of batches are
         `frames`, by segment."""
         self._storage = storage
-        self._paths = paths
+        self.paths = self._paths = paths
         self._around = around
         self._name = name
         self._covered = merged(covered)

@@ -1,7 +1,7 @@
 """What a start has put back or found is vouched for from then on, before anything is written.
 
-    kill -> start: the records of the WAL are in the segment, synced; the WAL begins anew
-    kill -> the segment loses them: not torn by the kill, for a start has synced them
+kill -> start: the records of the WAL are in the segment, synced; the WAL begins anew
+kill -> the segment loses them: not torn by the kill, for a start has synced them
 """
 
 import pytest
