@@ -47,6 +47,7 @@ from ..log.segment import ActiveSegment
 from ..metadata.ceilings import IDLE_MS, PartitionCeiling
 from ..report import LogReport
 from ..settings.topic_config import Durability, OnCorruption, TimestampType, TopicConfig
+from ..wal.frames import Frame
 from ..wal.group import Acknowledge
 from ..wal.journal import Wal
 from .evicting import Evicting
@@ -381,6 +382,9 @@ class DiskHandler(MendingPartition):
     def wal_works(self) -> bool:
         """Whether its shard of the WAL takes what is to be written; False: after a failure."""
         return self._journaling.wal_works
+
+    def _recall(self, number: int) -> Sequence[Frame]:
+        return self._journaling.recall(number)
 
     def _begin_anew(self, opened: PartitionLog) -> None:
         self._journaling.begin_anew()
