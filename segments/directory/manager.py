@@ -372,6 +372,10 @@ class DiskManager:
         gone.  Blocking."""
         return self._registry.delete_topics(names)
 
+    def remove_left(self) -> None:
+        """Try again to remove what could not be removed of deleted topics.  Blocking."""
+        self._registry.remove_left()
+
     def create_partitions(self, name: str, count: int) -> TopicMeta:
         """Let a topic grow to `count` partitions.  Raises UnknownTopic, InvalidPartitions."""
         return self._registry.create_partitions(name, count)
