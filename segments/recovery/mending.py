@@ -131,6 +131,11 @@ def mend(
             if not _has_index(storage, paths, row, index):
                 report.add("index_rebuilt", paths.index(number))
             elif recalled is None:
+                # Who met damage has an earlier file open, which somebody has replaced since.
+                with log.state_lock:
+                    closing = log.files.take_out(range(number, number + 1))
+                for file in closing:
+                    file.close()
                 return Mended([], is_changed=False)
         try:
             replace_file(storage, paths.index(number), index.encode())

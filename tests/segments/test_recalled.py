@@ -9,14 +9,14 @@ import pytest
 
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
-from segbroker.segments.disk.storage import read_file
+from segbroker.segments.disk.storage import read_file, replace_file
 from segbroker.segments.errors import CorruptSegment, SegmentReplaced
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 
 from .crashing import CrashingStorage, Killed
 from .test_restoring import ALL, FOLDER, KINDS, LOG_1, LOST, damage, manager_on, rows, seen
-from .tools import SMALL, append, batch_of, flip, read_from
+from .tools import SMALL, append, batch_of, flip, read_from, read_once
 
 KEYED = TopicConfig({**SMALL.overrides, "cleanup.policy": "compact"})
 
@@ -128,6 +128,20 @@ def test_nothing_is_put_into_a_compacted_segment_unless_it_is_as_it_was() -> Non
     flip(disk, LOG_1.replace("_1", "_2"), 100)
     forget_indexes(handler)
     assert read_on(handler)[1] == [(3, 5)], "the whole segment is"
+
+
+def test_a_reader_who_has_a_file_open_that_somebody_has_replaced_reads_the_new_one() -> None:
+    disk = MemoryStorage()
+    manager, handler = in_use(disk)
+    whole = bytes(read_file(disk, LOG_1))
+    assert read_from(handler, 3, 1)  # its file is open from here on
+    flip(disk, LOG_1, 200)
+    replace_file(disk, LOG_1, whole)  # put back by hand, or by a repair whose last sync failed
+    with pytest.raises(SegmentReplaced):
+        read_once(handler, 4, 1)
+    assert read_once(handler, 4, 1)
+    assert seen(handler) == (ALL, [])
+    assert rows(manager, "gap") == []
 
 
 class UnreadableWal(MemoryStorage):
