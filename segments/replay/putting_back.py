@@ -120,6 +120,10 @@ class PuttingBack:
             del self._waiting[meta.topic_id.bytes, partition]
         return self._ends.get((meta.name, partition), -1)
 
+    def vouched(self) -> list[tuple[Place, int]]:
+        """The places that are to be opened, and the end offsets that the WAL vouched for."""
+        return sorted(self._ends.items())
+
     def take_synced(self, meta: TopicMeta, partition: int) -> frozenset[int]:
         """The segments that were put back, whole and synced with their names; told once, so only
         to who opens the partition next."""

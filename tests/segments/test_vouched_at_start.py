@@ -8,12 +8,13 @@ import pytest
 
 from segbroker.segments.checks.directory_check import DirectoryChecker
 from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.directory.opened_partitions import OpenedPartitions
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.disk.storage import Storage
 from segbroker.segments.names import partition_paths
 from segbroker.segments.settings.topic_config import TopicConfig
 
-from .crashing import CrashingStorage
+from .crashing import CrashingStorage, Killed
 from .tools import SMALL, append, batch_of
 
 PATHS = partition_paths("/data", "t", 0)
@@ -66,6 +67,25 @@ def test_what_is_lost_after_a_start_that_had_it_is_a_gap(
     assert [(row.from_offset, row.to_offset, row.reason) for row in gaps] == [
         (first, 3, "corruption")
     ]
+
+
+def test_a_start_that_is_killed_before_it_opens_a_log_goes_on_vouching(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = killed_after_a_start("fsync")
+    lose_all(disk)
+
+    def die(*_: object) -> None:
+        raise Killed("before any log is opened")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OpenedPartitions, "open_replayed", die)
+        with pytest.raises(Killed):
+            started(disk)
+    manager = started(disk.after_kill())
+    assert manager.get_handler("t", 0).log_end_offset == 3
+    gaps = [row for row in manager.report.rows if row.what == "gap"]
+    assert [(row.from_offset, row.to_offset) for row in gaps] == [(0, 3)]
 
 
 def test_a_log_that_was_opened_again_after_a_failure_is_vouched_for() -> None:
