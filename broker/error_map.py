@@ -40,6 +40,7 @@ STORAGE_ERRORS: Final[dict[type[Exception], ErrorCode]] = {
     storage.PartitionRefused: ErrorCode.POLICY_VIOLATION,
     # As Kafka's of a directory that failed: it may be back (a disk that was not mounted).
     storage.PartitionMissing: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.PartitionForeign: ErrorCode.KAFKA_STORAGE_ERROR,
     # A fetch answers with nothing and is asked again; who cannot, retries.
     storage.SegmentReplaced: ErrorCode.KAFKA_STORAGE_ERROR,
     # As Kafka says it: the consumer must hear of it, a retried storage error would hide it.

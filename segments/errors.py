@@ -197,6 +197,17 @@ class PartitionMissing(StorageError):
         self.path = path
 
 
+class PartitionForeign(StorageError):
+    """The directory of a partition has the files of another; nothing of them is served or
+    changed."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path}: the files are those of an earlier topic of this name, which was deleted"
+        )
+        self.path = path
+
+
 class SegmentReplaced(StorageError):
     """A segment was repaired under a reader, who reads again; nothing was delivered."""
 

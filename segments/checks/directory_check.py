@@ -32,9 +32,10 @@ from ..errors import (
     UnsupportedFormat,
 )
 from ..metadata.control import apply, decode_event
-from ..metadata.metadata import Metadata, decode_metadata
-from ..names import LogPaths, partition_paths
+from ..metadata.metadata import SETTLED, Metadata, decode_metadata
+from ..names import LogPaths, owner_of, partition_paths
 from ..recovery.corruption import remove_mark
+from ..recovery.known import is_of_a_deleted_topic
 from ..recovery.survey import Circumstances
 from ..settings.topic_config import Durability
 from ..wal.frames import Frame, FrameType
@@ -211,13 +212,21 @@ class DirectoryChecker:
                 continue
             for partition in range(meta.partitions):
                 checker = self.log_checker(metadata, name, partition, wal)
-                paths = partition_paths(self._root, name, partition)
+                paths = checker.paths
                 if not self._storage.exists(paths.folder):
                     yield damage(
                         paths.folder,
                         "the directory of the partition is missing",
                         "the partition is not opened; put it back from a backup, or delete the "
                         "topic",
+                    )._replace(topic=name, partition=partition)
+                    continue
+                if is_of_a_deleted_topic(self._storage, paths, meta.epoch):
+                    yield damage(
+                        paths.folder,
+                        "the files are those of an earlier topic of this name, which was deleted",
+                        "the partition is not opened; put its own back from a backup, or delete "
+                        "the topic",
                     )._replace(topic=name, partition=partition)
                     continue
                 yield from checker.check()
@@ -235,7 +244,11 @@ class DirectoryChecker:
             else:
                 last = [read_header(batch) for batch in iter_batches(frame.payload)][-1]
                 covered.append(Covered(frame.base_offset, last.next_offset))
+                durable_end = max(durable_end, last.next_offset)  # put back: vouched for as well
                 by_segment.setdefault(frame.segment, []).append(frame)
+        ceiling = metadata.ceiling((meta.topic_id, partition))
+        if ceiling is not None and ceiling.boot == SETTLED:
+            durable_end = max(durable_end, ceiling.offset)  # it was synced up to there
         above = (
             GapReason.CORRUPTION
             if meta.config.durability is Durability.FSYNC
@@ -243,7 +256,7 @@ class DirectoryChecker:
         )
         return LogChecker(
             self._storage,
-            partition_paths(self._root, name, partition),
+            partition_paths(self._root, name, partition, owner_of(meta.topic_id, partition)),
             Circumstances(self._now_ms, meta.epoch, durable_end, above),
             name=(name, partition),
             covered=covered,

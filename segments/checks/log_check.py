@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from segbroker.protocol.record_batch import GapReason
 
-from ..decisions import Decision, Tail
+from ..decisions import Decision, Gap, Tail
 from ..disk.storage import Storage, read_file
 from ..files.index import HEADER_SIZE, BlockIndex, WrongIndex, decode_index
 from ..files.manifest import ROW_SIZE, Row, decode_manifest
@@ -54,6 +54,16 @@ def merged(pieces: Iterable[Covered]) -> list[Covered]:
     return found
 
 
+def _without(begin: int, end: int, covered: Iterable[Covered]) -> Iterator[Covered]:
+    """What of the offsets [begin, end) is in none of these pieces, which are in order."""
+    for piece in covered:
+        if begin < piece.begin and begin < end:
+            yield Covered(begin, min(end, piece.begin))
+        begin = max(begin, piece.end)
+    if begin < end:
+        yield Covered(begin, end)
+
+
 class LogChecker:
     """The check of one log."""
 
@@ -71,7 +81,7 @@ class LogChecker:
         """name: topic and partition.  covered: by the write-ahead log, whose frames of batches are
         `frames`, by segment."""
         self._storage = storage
-        self._paths = paths
+        self.paths = self._paths = paths
         self._around = around
         self._name = name
         self._covered = merged(covered)
@@ -241,8 +251,7 @@ class LogChecker:
             case Decision.REPAIR if step.rebuilt is not None:
                 gaps = step.rebuilt.gaps
                 for gap in gaps:
-                    reason = gap.reason
-                    yield self._lost(path, f"it is damaged {where}", gap.begin, gap.end, reason)
+                    yield from self._lost(path, f"it is damaged {where}", gap)
                 if not gaps:
                     yield damage(
                         path,
@@ -250,21 +259,17 @@ class LogChecker:
                         "the file is kept in quarantine/; no record is lost",
                     )
 
-    def _lost(
-        self,
-        path: str,
-        text: str,
-        begin: int,
-        end: int,
-        reason: GapReason,
-    ) -> Finding:
-        if any(one.begin <= begin and end <= one.end for one in self._covered):
-            return note(path, text, "the write-ahead log holds these records and puts them back")
-        if reason is GapReason.LOST_TAIL:
-            text = f"{text}: never synced, and lost with the power"
-            action = "a gap with the reason lost_tail is put in its place"
-            return Finding(Level.NOTE, path, text, action, from_offset=begin, to_offset=end)
-        return _damaged(path, text, begin, end)
+    def _lost(self, path: str, text: str, gap: Gap) -> Iterator[Finding]:
+        lost = list(_without(gap.begin, gap.end, self._covered))
+        if lost != [Covered(gap.begin, gap.end)]:
+            yield note(path, text, "the write-ahead log holds these records and puts them back")
+        for begin, end in lost:
+            if gap.reason is GapReason.LOST_TAIL:
+                told = f"{text}: never synced, and lost with the power"
+                action = "a gap with the reason lost_tail is put in its place"
+                yield Finding(Level.NOTE, path, told, action, from_offset=begin, to_offset=end)
+            else:
+                yield _damaged(path, text, begin, end)
 
     # The rest
 

@@ -210,6 +210,7 @@ def _runs(log: PartitionLog, row: Row) -> Iterator[memoryview]:
     if not log.config.compacts:
         raise Interrupted  # its policy was changed meanwhile: nothing more goes
     files = log.files
+    is_current = files.is_current()
     index = files.index(row.number, row.base_offset, row.size, row.tag)
     file = files.pin(row.number)
     try:
@@ -222,8 +223,8 @@ def _runs(log: PartitionLog, row: Row) -> Iterator[memoryview]:
             if file.pread(run, begin) != len(run) or (
                 index.first_wrong(first, last, run) is not None
             ):
-                if log.sealed.row(row.number) != row:
-                    raise Interrupted  # it was repaired or deleted under this read
+                if log.sealed.row(row.number) != row or not is_current():
+                    raise Interrupted  # it was repaired, put back or deleted under this read
                 raise CorruptSegment(file.path, begin, "XXH3-64 of a block does not match")
             yield run
             first = last

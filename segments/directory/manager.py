@@ -48,7 +48,7 @@ from ..partition.handler import DiskHandler
 from ..replay.putting_back import PuttingBack
 from ..replay.resuming import CeilingRow, Resuming
 from ..report import RecoveryReport
-from ..settings.topic_config import TopicConfig
+from ..settings.topic_config import Durability, TopicConfig
 from ..wal.journal import Wal, WalConfig
 from .age_clock import AgeClock, ClockFile
 from .opened_partitions import Caches, OpenedPartitions, Threads
@@ -240,11 +240,22 @@ class DiskManager:
         self._threads = Threads(flushers, housekeeper, maker, self._upkeep.ask)
         self.relief.begin(housekeeper)
         self.partitions.begin(self._threads)
+        self._vouch_again()
         self.partitions.recover_tails()
         self.partitions.open_replayed(started.replayed)
         self.partitions.note_missing(started.missing)
+        self.wal.say_ends()
         self._registry.begin_removing(started.graves)
         self.reserve.keep()
+
+    def _vouch_again(self) -> None:
+        """The WAL has begun anew and the logs are not opened yet: whoever is killed meanwhile must
+        not forget how far they have to reach."""
+        for (name, partition), end_offset in self._putting_back.vouched():
+            meta = self.topics[name]
+            if end_offset > 0 and meta.config.durability is not Durability.EPHEMERAL:
+                self.wal.end_soon(meta.topic_id.bytes, partition, 0, 0, end_offset)
+        self.wal.say_ends()
 
     def _give_up(self) -> None:
         """Opening failed: leave the directory as a kill would, and nothing of it open."""
@@ -370,6 +381,10 @@ class DiskManager:
         """Delete several topics, whose syncs are shared; of each what it was, or why it is not
         gone.  Blocking."""
         return self._registry.delete_topics(names)
+
+    def remove_left(self) -> None:
+        """Try again to remove what could not be removed of deleted topics.  Blocking."""
+        self._registry.remove_left()
 
     def create_partitions(self, name: str, count: int) -> TopicMeta:
         """Let a topic grow to `count` partitions.  Raises UnknownTopic, InvalidPartitions."""

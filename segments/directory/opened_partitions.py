@@ -280,6 +280,7 @@ class OpenedPartitions:
                 current = None
             if current is not None and current.config == meta.config:
                 self.handlers[topic, partition] = handler
+                handler.vouch_for_found()
                 return handler
         handler.close(checkpoint=False)
         if current is None:
@@ -287,7 +288,7 @@ class OpenedPartitions:
         return None
 
     def _open_log(self, meta: TopicMeta, partition: int, now_ms: int) -> PartitionLog:
-        """Raises StorageError: PartitionMissing, PartitionRefused, ..."""
+        """Raises StorageError: PartitionMissing, PartitionForeign, PartitionRefused, ..."""
         owner = owner_of(meta.topic_id, partition)
         paths = partition_paths(self._root, meta.name, partition, owner)
         storage = self._storage
@@ -302,6 +303,7 @@ class OpenedPartitions:
                 *self._caches,
                 now_ms=now_ms,
                 leader_epoch=self._known().leader_epoch(meta, partition),
+                first_epoch=meta.epoch,
                 create=False,
                 durable_end=self._putting_back.end_of(meta, partition),
                 durable=self._putting_back.take_synced(meta, partition),

@@ -82,6 +82,9 @@ class TopicRegistry:
         self._known = known
         self._publish = publish
         self._is_removing = False
+        self._not_moved: list[TopicMeta] = []
+        self._not_removed: list[str] = []
+        """What of deleted topics could not be moved, or removed, when it was tried last."""
 
     def record(self, kind: str, **fields: object) -> None:
         """Write one event, durably; the caller holds admin_lock.  Raises OSError."""
@@ -193,7 +196,8 @@ class TopicRegistry:
     def _move_away(self, metas: Iterable[TopicMeta]) -> list[str]:
         """Give the directories of deleted topics names that no topic can have; which those are.
 
-        What cannot be moved is deleted all the same: the next opening removes the orphan.
+        What cannot be moved is deleted all the same: it is tried again, and an opening removes the
+        orphan.
         """
         graves: list[str] = []
         for meta in metas:
@@ -207,18 +211,41 @@ class TopicRegistry:
                 self._storage.rename(folder, grave)
                 graves.append(grave)
             except OSError as exc:
+                self._not_moved.append(meta)
                 log.warning("deleted_topic_not_moved", topic=meta.name, error=str(exc))
-        if graves:
-            try:
+        return self._moved_durably(graves)
+
+    def _moved_durably(self, graves: list[str]) -> list[str]:
+        """Those of the directories that may be removed: all, if their names are durable."""
+        try:
+            if graves:
                 self._storage.fsync_dir(f"{self._root}/topics")
-            except OSError as exc:
-                log.warning("deleted_topics_not_moved", count=len(graves), error=str(exc))
-                return []
+        except OSError as exc:
+            self._not_removed += graves
+            log.warning("deleted_topics_not_moved", count=len(graves), error=str(exc))
+            return []
         return graves
 
     def begin_removing(self, graves: Iterable[str]) -> None:
         """From now on what topics leave is removed; first this, of topics deleted before."""
         self._is_removing = True
+        self._remove_soon(graves)
+
+    def remove_left(self) -> None:
+        """Try again what could not be removed: else its room is given back by the next start only.
+        Blocking."""
+        if not self._is_removing or not (self._not_moved or self._not_removed):
+            return
+        with self.admin_lock:
+            left, self._not_removed = self._not_removed, []
+            graves = self._moved_durably(left)
+            metas, self._not_moved = self._not_moved, []
+            known = self._known().topics
+            # One of the same name that was made since has taken the directory out of its way.
+            going = [meta for meta in metas if meta.name not in known]
+            graves += self._move_away(
+                meta for meta in going if self._storage.exists(self._topic_folder(meta.name))
+            )
         self._remove_soon(graves)
 
     def stop_removing(self) -> None:
@@ -236,6 +263,9 @@ class TopicRegistry:
             try:
                 yield from removals(self._storage, grave)
             except OSError as exc:
+                if not self._storage.exists(grave):
+                    continue  # somebody else did
+                self._not_removed.append(grave)
                 log.warning("deleted_topic_not_removed", folder=grave, error=str(exc))
 
     def _remove_some(self, steps: Iterator[None]) -> None:

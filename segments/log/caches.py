@@ -262,11 +262,16 @@ class OpenLogs:
         return self._park(self.open_max - self.open_max // 8, 2 * len(self._logs))
 
     def park_some(self) -> int:
-        """Let unused logs park, an eighth of all, as fast as that goes; how many did."""
-        count = len(self._logs)
-        return self._park(count - max(GIVEN_AT_ONCE, count // 8), min(2 * count, LOOKS_MAX))
+        """Let logs park, an eighth of all, as fast as that goes; how many did.
 
-    def _park(self, target: int, chances: int) -> int:
+        The unused ones; where so many were used just now that none of those is found in time, a
+        few that were: who asks would be refused for want of a descriptor that nobody needs now.
+        """
+        count = len(self._logs)
+        parked = self._park(count - max(GIVEN_AT_ONCE, count // 8), min(2 * count, LOOKS_MAX))
+        return parked or self._park(count - GIVEN_AT_ONCE, min(count, LOOKS_MAX), also_used=True)
+
+    def _park(self, target: int, chances: int, *, also_used: bool = False) -> int:
         """Until so many are left, or so many were asked; how many did."""
         parked = 0
         while len(self._logs) > target and chances > 0:
@@ -277,7 +282,7 @@ class OpenLogs:
                 log, _ = self._logs.popitem(last=False)
             # Out of the table before it parks: a write right behind it puts it in again.
             used, log.recently_used = log.recently_used, False
-            if used or not log.park():
+            if (used and not also_used) or not log.park():
                 self._put(log)
             else:
                 parked += 1

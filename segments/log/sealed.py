@@ -87,7 +87,7 @@ class SealedFiles:
         index = self.index_nowait(number)
         if index is not None:
             return index
-        is_current = self._is_current()
+        is_current = self.is_current()
         try:
             index = decode_index(
                 read_file(self.storage, self.paths.index(number)), base_offset, size, tag
@@ -100,7 +100,7 @@ class SealedFiles:
     def rebuild(self, number: int, base_offset: int, size: int, tag: int) -> BlockIndex:
         """The index made from the log.  Raises CorruptSegment when the log is damaged."""
         path = self.paths.log(number)
-        is_current = self._is_current()
+        is_current = self.is_current()
         with self._rebuilding:
             try:
                 data = memoryview(read_file(self.storage, path))
@@ -130,7 +130,7 @@ class SealedFiles:
     def pin(self, number: int) -> StorageFile:
         """The file of segment `number`, opened if need be, pinned.  Raises StorageError."""
         path = self.paths.log(number)
-        is_current = self._is_current()
+        is_current = self.is_current()
 
         def opener() -> StorageFile:
             return self.storage.open(path, read_only=True)
@@ -156,7 +156,7 @@ class SealedFiles:
         file.advise(Advice.WILL_NEED)
         file.close()
 
-    def _is_current(self) -> Callable[[], bool]:
+    def is_current(self) -> Callable[[], bool]:
         """Says, later, whether nothing has been dropped since now."""
         drops_count = self._drops_count
         return lambda: drops_count == self._drops_count and not self._is_closed

@@ -78,8 +78,9 @@ class FailingPartition(PartitionView, ABC):
         """Everything below `end_offset` is durable."""
 
     @abstractmethod
-    def _begin_anew(self) -> None:
-        """The log was opened again: what was given to the WAL before is void.  Raises OSError."""
+    def _begin_anew(self, opened: PartitionLog) -> None:
+        """The log was opened again: what was given to the WAL before is void, and what is in
+        `opened` is durable.  Raises OSError."""
 
     @abstractmethod
     def _tell_failure(self, error: StorageError) -> None:
@@ -173,7 +174,7 @@ class FailingPartition(PartitionView, ABC):
             salvage(old, self.high_watermark)
         opened = self._reopen(now_ms)
         try:
-            self._begin_anew()
+            self._begin_anew(opened)
         except OSError:
             close_log(opened, clean=False)
             raise

@@ -47,6 +47,7 @@ from ..log.segment import ActiveSegment
 from ..metadata.ceilings import IDLE_MS, PartitionCeiling
 from ..report import LogReport
 from ..settings.topic_config import Durability, OnCorruption, TimestampType, TopicConfig
+from ..wal.frames import Frame
 from ..wal.group import Acknowledge
 from ..wal.journal import Wal
 from .evicting import Evicting
@@ -382,8 +383,23 @@ class DiskHandler(MendingPartition):
         """Whether its shard of the WAL takes what is to be written; False: after a failure."""
         return self._journaling.wal_works
 
-    def _begin_anew(self) -> None:
+    def _recall(self, number: int) -> Sequence[Frame]:
+        return self._journaling.recall(number)
+
+    def _begin_anew(self, opened: PartitionLog) -> None:
         self._journaling.begin_anew()
+        self.vouch_for_found(opened)
+
+    def vouch_for_found(self, opened: PartitionLog | None = None) -> None:
+        """An opening has synced all that it found: have the WAL say so with its next group, unless
+        the manifest does.  Else what a disk loses of it later would pass for a torn write.
+
+        opened: the log; None: the present one.
+        """
+        found = self._log if opened is None else opened
+        end_offset = found.recovery_point
+        if end_offset > 0 and found.checkpointed != end_offset and not found.is_new:
+            self._vouch(found, end_offset)
 
     def _tell_failure(self, error: StorageError) -> None:
         if self.on_failure is not None:

@@ -150,6 +150,10 @@ class Journaling:
         segment = log.active
         self._wal.end_soon(*self.wal_key, segment.number, segment.synced_size, end_offset)
 
+    def recall(self, segment: int) -> list[Frame]:
+        """What the WAL still has of a segment.  Blocking.  Raises OSError, UnsupportedFormat."""
+        return [frame for frame in self._wal.recall(self) if frame.segment == segment]
+
     # As a source of the shard
 
     def take_frames(self) -> tuple[list[Frame], int]:

@@ -1,6 +1,8 @@
 """A partition in which things are looked up, and damage that is found while it is in use.
 
-    a read, a search or the scrub finds a damaged segment -> mended, as on.corruption says
+    a read, a search or the scrub finds a damaged segment
+    -> what the write-ahead log still has of it is put back
+    -> the rest is mended, as on.corruption says
         gap        it is whole again, with a gap, and everything goes on
         readonly   it is whole again; appends are refused until an operator has looked
         refuse     so are reads
@@ -8,18 +10,23 @@
 Every method here is blocking, for lanes.
 """
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import structlog
 
-from ..errors import CorruptSegment, PartitionDamaged, PartitionRefused
+from ..errors import CorruptSegment, PartitionDamaged, PartitionRefused, StorageError
+from ..files.manifest import Row
 from ..log.accounting import Account, account
 from ..log.lookup import greatest_timestamp, offset_for_timestamp
 from ..log.partition_log import PartitionLog
 from ..recovery.corruption import remove_mark
-from ..recovery.mending import mend, segment_of
+from ..recovery.identity import Inspection
+from ..recovery.mending import Recalled, mend, segment_of
+from ..replay.restoring import recalled
 from ..report import LogReport
+from ..wal.frames import Frame
 from .failing import CallSoon, FailingPartition
 
 log = structlog.get_logger()
@@ -87,7 +94,13 @@ class MendingPartition(FailingPartition):
         if self.read_only is not None and not isinstance(self.read_only, PartitionDamaged):
             return False  # after a failed write nothing is written until recovery has run
         try:
-            mended = mend(opened, number, self._now_ms(), self._report)
+            mended = mend(
+                opened,
+                number,
+                self._now_ms(),
+                self._report,
+                lambda row, inspected: self._put_back(opened, row, inspected),
+            )
         except OSError as exc:
             log.warning("segment_not_repaired", path=error.path, error=str(exc))
             return False
@@ -105,6 +118,21 @@ class MendingPartition(FailingPartition):
 
             self._call_soon(stop)
         return mended.is_whole
+
+    @abstractmethod
+    def _recall(self, number: int) -> Sequence[Frame]:
+        """What the write-ahead log still has of a segment.  Raises OSError, UnsupportedFormat."""
+
+    def _put_back(self, opened: PartitionLog, row: Row, inspected: Inspection) -> Recalled | None:
+        """A damaged segment with what the write-ahead log still has of it; None: nothing better."""
+        if row.end_offset <= opened.cleaned.end_offset:
+            return None  # a cleaning went over it: what is missing may be gone on purpose
+        try:
+            frames = self._recall(row.number)
+        except (OSError, StorageError) as exc:  # then it is repaired without
+            log.warning("wal_not_read", topic=self.topic, partition=self.partition, error=str(exc))
+            return None
+        return recalled(inspected, row, opened.epochs, frames, whole_only=opened.config.compacts)
 
     def check_segment(self, problem: CorruptSegment) -> bool:
         """What the scrub found: repaired if it is true; whether it was.  Blocking."""

@@ -85,6 +85,13 @@ def inspect(storage: Storage, paths: LogPaths, row: Row, epochs: Epochs) -> Insp
     return Inspection(data, found, is_whole=False, is_stranger=stranger)
 
 
+def is_segment(data: memoryview, row: Row, epochs: Epochs) -> bool:
+    """Whether these bytes are the segment as it was sealed."""
+    found = scan(data, row.base_offset, epochs=epochs)
+    is_whole = found.tail is Tail.WHOLE and found.next_offset == row.end_offset
+    return is_whole and len(data) == row.size and row.tag in (0, _tag_of(data, found))
+
+
 def is_behind_checkpoint(data: memoryview, size: int, end_offset: int) -> bool:
     """Whether a file may be the segment that was synced up to (size, end_offset)."""
     if is_other_format(data):

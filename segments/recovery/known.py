@@ -5,13 +5,15 @@
                             where the first files are gone, a later row has said so: not damage
     missing, empty          None: everything is scanned
     wrong header            None as well, and told
+    of another owner        the same: swapped, or copied in
     of another log          None as well, see `disagrees`
     a cleaning interrupted  its last decision is followed, or taken back (unfinished.py)
 
-A manifest has no name of its own in it, so one that was swapped or copied in is found by what it
-says: the last segment of its rows is compared with the file of that number, and where that is a
-whole segment of other offsets, a few more.  Only when most of them are is the manifest the wrong
-one: a single such file was copied in itself, and a damaged one says nothing about the manifest.
+A manifest of an earlier version has no owner in it.  So one that was swapped or copied in is found
+by what it says, too: the last segment of its rows is compared with the file of that number, and
+where that is a whole segment of other offsets, a few more.  Only when most of them are is the
+manifest the wrong one: a single such file was copied in itself, and a damaged one says nothing
+about the manifest.
 """
 
 from bisect import bisect_left
@@ -21,7 +23,7 @@ import structlog
 
 from segbroker.protocol.record_batch import GapReason
 
-from ..decisions import Tail, scan
+from ..decisions import Tail, base_header, scan
 from ..disk.storage import TEMPORARY, Storage, read_file, write_temporary
 from ..files.clean_points import NEVER_CLEANED, CleanPoints, Point
 from ..files.manifest import (
@@ -86,6 +88,9 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
     if manifest is None:
         log.warning("manifest_unreadable", path=paths.manifest, bytes=len(data))
         return None
+    if not _is_of(paths, manifest):
+        log.warning("manifest_of_another_log", path=paths.manifest)
+        return None
     sorted_rows = _sort_rows(manifest)
     rows, start, epochs, checkpoint = sorted_rows[:4]
     kinds = [row.kind for row in manifest.rows if row.kind in (RowKind.START, RowKind.CHECKPOINT)]
@@ -149,8 +154,30 @@ def read_start_copy(storage: Storage, paths: LogPaths) -> Row | None:
         manifest = decode_manifest(read_file(storage, paths.start))
     except FileNotFoundError:
         return None
-    rows = manifest.rows if manifest is not None else []
+    rows = manifest.rows if manifest is not None and _is_of(paths, manifest) else []
     return rows[0] if len(rows) == 1 and rows[0].kind == RowKind.START else None
+
+
+def _is_of(paths: LogPaths, manifest: Manifest) -> bool:
+    """Whether it is this log's, as far as anybody says."""
+    return not paths.owner or manifest.owner in (0, paths.owner)
+
+
+def is_of_a_deleted_topic(storage: Storage, paths: LogPaths, first_epoch: int) -> bool:
+    """Whether the whole directory is that of an earlier topic of the same name, put back by hand:
+    the manifest has another owner, and the segments are of a leader epoch before `first_epoch`,
+    the first one of this topic.  Raises OSError."""
+    try:
+        manifest = decode_manifest(read_file(storage, paths.manifest))
+    except FileNotFoundError:
+        return False
+    if manifest is None or _is_of(paths, manifest):
+        return False
+    for number in sorted(_present(storage, paths)):
+        header = base_header(memoryview(read_file(storage, paths.log(number))))
+        if header is not None:
+            return header.leader_epoch < first_epoch
+    return False
 
 
 def disagrees(storage: Storage, paths: LogPaths, known: Known) -> bool:

@@ -5,6 +5,7 @@
         it is rotating           seal: synced, its row written
         it is sealed             read all of it:
             whole after all      the index was wrong: made again
+            the WAL has of it    put back, and looked at again
             damaged, missing     copy to quarantine, then replace: whole batches, gaps between
 
 Order: copy synced -> repaired log under the segment's name -> index -> columns and caches -> the
@@ -18,7 +19,8 @@ planned a read of it, and finds another file, plans again (SegmentReplaced).
 Under the log's seal_lock: one at a time, not while segments are sealed or deleted.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 import structlog
 
@@ -36,10 +38,25 @@ from ..names import LogPaths
 from ..report import LogReport
 from ..settings.topic_config import OnCorruption
 from .corruption import write_mark
-from .identity import inspect
+from .identity import Inspection, inspect
 from .repairing import quarantine
 
 logger = structlog.get_logger()
+
+
+class Recalled(NamedTuple):
+    """A damaged segment with what somebody else still had of it."""
+
+    content: memoryview
+    begin: int
+    end: int
+    """The offsets [begin, end) were there, perhaps not all of them missing."""
+    size: int
+    """Bytes of them."""
+
+
+Recall: TypeAlias = Callable[[Row, Inspection], Recalled | None]
+"""What somebody else has of a damaged segment; None: nothing better than it is."""
 
 
 class Mended(NamedTuple):
@@ -59,10 +76,17 @@ def segment_of(log: PartitionLog, error: CorruptSegment) -> int | None:
     return log.paths.index_number(name) if number is None else number
 
 
-def mend(log: PartitionLog, number: int, now_ms: int, report: LogReport) -> Mended | None:
+def mend(
+    log: PartitionLog,
+    number: int,
+    now_ms: int,
+    report: LogReport,
+    recall: Recall = lambda row, inspected: None,
+) -> Mended | None:
     """Make segment `number` whole, as on.corruption allows; None: there is none (any more).
 
-    Blocking; for lanes.  Raises OSError, after which the segment is as damaged as before.
+    recall: asked before anything is given up.  Blocking; for lanes.  Raises OSError, after which
+    the segment is as damaged as before.
     """
     policy = log.config.on_corruption
     damage = ""
@@ -73,6 +97,10 @@ def mend(log: PartitionLog, number: int, now_ms: int, report: LogReport) -> Mend
         if row is None or log.is_closed or log.is_superseded:
             return None
         inspected = inspect(storage, paths, row, log.epochs)
+        recalled = None if inspected.is_whole else recall(row, inspected)
+        if recalled is not None:
+            _put_back(log, row, inspected, recalled, report)
+            inspected = inspect(storage, paths, row, log.epochs)
         data, found, whole = inspected.data, inspected.scan, inspected.is_whole
         gaps: list[Gap] = []
         if not whole:
@@ -100,9 +128,15 @@ def mend(log: PartitionLog, number: int, now_ms: int, report: LogReport) -> Mend
                 report.add("gap", path, gap.begin, gap.end, reason=gap.reason.name.lower())
         index = index_of(data, row.base_offset, found, log.files.interval)
         if whole:  # of another size than its row says, no index fits
-            if _has_index(storage, paths, row, index):
+            if not _has_index(storage, paths, row, index):
+                report.add("index_rebuilt", paths.index(number))
+            elif recalled is None:
+                # Who met damage has an earlier file open, which somebody has replaced since.
+                with log.state_lock:
+                    closing = log.files.take_out(range(number, number + 1))
+                for file in closing:
+                    file.close()
                 return Mended([], is_changed=False)
-            report.add("index_rebuilt", paths.index(number))
         try:
             replace_file(storage, paths.index(number), index.encode())
         except OSError as exc:  # it is made again by who reads it next
@@ -129,6 +163,19 @@ def mend(log: PartitionLog, number: int, now_ms: int, report: LogReport) -> Mend
         if damage:
             report.add("readonly", paths.folder, reason=damage)
         return Mended(gaps, damage=damage)
+
+
+def _put_back(
+    log: PartitionLog, row: Row, inspected: Inspection, recalled: Recalled, report: LogReport
+) -> None:
+    """Durable when this returns.  Raises OSError."""
+    path = log.paths.log(row.number)
+    if len(inspected.data):
+        quarantine(log.storage, log.paths, row.number, inspected.data, report, inspected.reason)
+    replace_file(log.storage, path, recalled.content)
+    reason = f"a sealed segment: {inspected.reason}"
+    logger.error("sealed_segment_damaged", path=path, reason=reason, advice="check the disk")
+    report.add("replayed", path, recalled.begin, recalled.end, size=recalled.size, reason=reason)
 
 
 def _has_index(storage: Storage, paths: LogPaths, row: Row, index: BlockIndex) -> bool:

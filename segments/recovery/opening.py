@@ -25,7 +25,7 @@ from segbroker.protocol.record_batch import GapReason
 
 from ..decisions import Decision, stamp_of
 from ..disk.storage import Storage, make_dirs, read_file, write_all
-from ..errors import PartitionMissing
+from ..errors import PartitionForeign, PartitionMissing
 from ..files.manifest import start_row
 from ..log.caches import FileCache, IndexCache, OpenLogs
 from ..log.columns import SealedSegments
@@ -37,7 +37,7 @@ from ..names import LogPaths
 from ..report import LogReport
 from ..settings.topic_config import Durability, TopicConfig
 from .corruption import check_opening
-from .known import Known, write_known
+from .known import Known, is_of_a_deleted_topic, write_known
 from .producer_replay import replay_producers
 from .repairing import carry_out
 from .survey import Circumstances, Step, survey
@@ -53,6 +53,7 @@ def open_log(
     *,
     now_ms: int,
     leader_epoch: int = 0,
+    first_epoch: int = 0,
     create: bool = True,
     durable_end: int = -1,
     durable: Collection[int] = (),
@@ -62,14 +63,15 @@ def open_log(
 ) -> PartitionLog:
     """Open the log in `paths`, recovering what a crash left; an empty one when there is none.
 
-    leader_epoch: the least that the log begins with.  `create`: make the directory if missing.
+    leader_epoch: the least that the log begins with.  first_epoch: the first of its
+    topic.  `create`: make the directory if missing.
     durable_end: END frames vouch for the offsets below it.  report: what is done is added to it.
     durable: segments of which this process has just synced everything, and then the directory.
     acks_unsynced: what nobody vouches for may have been acknowledged before its sync, whatever the
     class is now: it is a lost tail where it is missing.
     writes_again: False where this process opened the log before and no sync of it failed.
-    Raises PartitionMissing when the directory is not there and may not be made, PartitionRefused,
-    OSError.
+    Raises PartitionMissing when the directory is not there and may not be made, PartitionForeign,
+    PartitionRefused, OSError.
     """
     report = report if report is not None else LogReport()
     if not storage.exists(paths.folder):
@@ -80,6 +82,8 @@ def open_log(
     above = GapReason.LOST_TAIL if loses_tails else GapReason.CORRUPTION
     around = Circumstances(now_ms, leader_epoch, durable_end, above)
     found = survey(storage, paths, around)
+    if found.manifest_lost and is_of_a_deleted_topic(storage, paths, first_epoch):
+        raise PartitionForeign(paths.folder)
     damage = "" if found.damaged is None else _told(paths, found.damaged)
     name = (report.topic or paths.prefix, max(report.partition, 0))
     damage = check_opening(storage, paths, config.on_corruption, damage, name)

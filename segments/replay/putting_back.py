@@ -4,6 +4,7 @@
 |---|---|
 | that is known | durable in its segments (replaying.py) |
 | ... whose disk refuses: EIO | it is not served, the others are; tried again when it is asked for |
+| ... whose directory is another's | the same |
 | ... on a full disk | nothing is opened: nothing could be kept, either |
 | that is not known | deleted since: nothing |
 | ... and events of the metadata are lost | told, and kept in quarantine/ as a segment file |
@@ -23,7 +24,7 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from ..disk.storage import Storage, make_dirs, write_temporary
-from ..errors import StorageError
+from ..errors import PartitionForeign, StorageError
 from ..metadata.metadata import TopicMeta
 from ..names import owner_of, partition_paths
 from ..parallel import Each, one_by_one
@@ -114,10 +115,14 @@ class PuttingBack:
         if frames is not None:
             try:
                 self._put_back(meta, partition, frames)
-            except OSError as exc:
+            except (OSError, PartitionForeign) as exc:
                 raise _not_put_back(meta.name, partition, exc) from exc
             del self._waiting[meta.topic_id.bytes, partition]
         return self._ends.get((meta.name, partition), -1)
+
+    def vouched(self) -> list[tuple[Place, int]]:
+        """The places that are to be opened, and the end offsets that the WAL vouched for."""
+        return sorted(self._ends.items())
 
     def take_synced(self, meta: TopicMeta, partition: int) -> frozenset[int]:
         """The segments that were put back, whole and synced with their names; told once, so only
@@ -130,13 +135,16 @@ class PuttingBack:
 
     def _put_back_all(
         self, some: Sequence[tuple[TopicMeta, int, Sequence[Frame]]]
-    ) -> dict[int, OSError]:
-        """By their numbers, those whose disk refused, and why.  Raises OSError on a full disk."""
-        refused: dict[int, OSError] = {}
+    ) -> dict[int, OSError | PartitionForeign]:
+        """By their numbers, those whose disk or directory refused, and why.  Raises OSError on a
+        full disk."""
+        refused: dict[int, OSError | PartitionForeign] = {}
 
         def put_back_one(number: int) -> None:
             try:
                 self._put_back(*some[number])
+            except PartitionForeign as exc:
+                refused[number] = exc
             except OSError as exc:
                 if exc.errno == errno.ENOSPC:
                     raise
@@ -149,12 +157,12 @@ class PuttingBack:
         owner = owner_of(meta.topic_id, partition)
         paths = partition_paths(self._root, meta.name, partition, owner)
         report = LogReport(self._report, meta.name, partition)
-        done = put_back(self._storage, paths, frames, report)
+        done = put_back(self._storage, paths, frames, report, meta.epoch)
         place = meta.name, partition
         self._ends[place] = max(self._ends.get(place, -1), done.end_offset)
         self._synced[place] = done.synced
 
-    def _tell(self, meta: TopicMeta, partition: int, exc: OSError) -> None:
+    def _tell(self, meta: TopicMeta, partition: int, exc: OSError | PartitionForeign) -> None:
         folder = partition_paths(self._root, meta.name, partition).folder
         row = ReportRow("not_served", folder, meta.name, partition, reason=str(exc))
         self._report.add(row)
@@ -184,7 +192,7 @@ class PuttingBack:
         )
 
 
-def _not_put_back(topic: str, partition: int, cause: OSError) -> StorageError:
+def _not_put_back(topic: str, partition: int, cause: Exception) -> StorageError:
     error = StorageError(
         f"partition {partition} of {topic!r} is not served: what the write-ahead log holds of it"
         f" could not be put back: {cause}"

@@ -39,8 +39,9 @@ from segbroker.protocol.record_batch import (
 
 from ..decisions import Tail, scan
 from ..disk.storage import Storage, make_dirs, read_file, write_all
+from ..errors import PartitionForeign
 from ..names import LogPaths
-from ..recovery.known import disagrees, read_known
+from ..recovery.known import disagrees, is_of_a_deleted_topic, read_known
 from ..report import LogReport
 from ..wal.frames import Frame, FrameType
 from .restoring import lasting_row, restore
@@ -67,9 +68,16 @@ class PutBack(NamedTuple):
 
 
 def put_back(
-    storage: Storage, paths: LogPaths, frames: Sequence[Frame], report: LogReport
+    storage: Storage,
+    paths: LogPaths,
+    frames: Sequence[Frame],
+    report: LogReport,
+    first_epoch: int = 0,
 ) -> PutBack:
-    """Make the batches of these frames durable in the log's files.  Raises OSError."""
+    """Make the batches of these frames durable in the log's files.
+
+    first_epoch: the first leader epoch that the topic was in.  Raises PartitionForeign, OSError.
+    """
     durable_end = -1
     by_segment: dict[int, list[Frame]] = {}
     for frame in frames:
@@ -81,6 +89,8 @@ def put_back(
         return PutBack(durable_end, frozenset())
     make_dirs(storage, paths.folder)
     known = read_known(storage, paths)
+    if known is None and is_of_a_deleted_topic(storage, paths, first_epoch):
+        raise PartitionForeign(paths.folder)
     if known is not None and disagrees(storage, paths, known):
         known = None  # of another log
     first = 0 if known is None else known.sealed.next_number

@@ -30,8 +30,9 @@ from ..decisions import Epochs, Gap, Loss, rebuild
 from ..disk.storage import Storage, replace_file
 from ..files.manifest import Row
 from ..names import LogPaths
-from ..recovery.identity import Inspection, inspect
+from ..recovery.identity import Inspection, inspect, is_segment
 from ..recovery.known import Known
+from ..recovery.mending import Recalled
 from ..recovery.repairing import quarantine
 from ..report import LogReport
 from ..wal.frames import Frame
@@ -79,6 +80,31 @@ def restored(
     return Restored(memoryview(content), gaps)
 
 
+def recalled(
+    inspected: Inspection, row: Row, epochs: Epochs, frames: Sequence[Frame], *, whole_only: bool
+) -> Recalled | None:
+    """The same of a segment whose log is in use; None: nothing better than it is.
+
+    whole_only: nothing but the segment as it was sealed: some of it may be gone on purpose.
+    """
+    found = restored(inspected, row, epochs, frames)
+    if found is None or (whole_only and not is_segment(found.content, row, epochs)):
+        return None
+    missing = [
+        frame
+        for frame in frames
+        if inspected.data[frame.position : frame.position + len(frame.payload)] != frame.payload
+    ]
+    return Recalled(found.content, *_extent(missing))
+
+
+def _extent(frames: Sequence[Frame]) -> tuple[int, int, int]:
+    """(first offset, offset behind the last, bytes) of the batches of frames."""
+    headers = [read_header(batch) for frame in frames for batch in iter_batches(frame.payload)]
+    size = sum(header.size for header in headers)
+    return headers[0].base_offset, headers[-1].next_offset, size
+
+
 def restore(
     storage: Storage,
     paths: LogPaths,
@@ -108,9 +134,7 @@ def restore(
     if len(inspected.data):
         quarantine(storage, paths, row.number, inspected.data, report, reason)
     replace_file(storage, path, found.content)
-    headers = [read_header(batch) for frame in missing for batch in iter_batches(frame.payload)]
-    size = sum(header.size for header in headers)
-    begin, end = headers[0].base_offset, headers[-1].next_offset
+    begin, end, size = _extent(missing)
     report.add("replayed", path, begin, end, size=size, reason=reason)
 
 

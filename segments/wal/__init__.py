@@ -24,6 +24,7 @@ A module imports only what stands above it:
     kept             frames of logs that could not be synced, until the next start
     files            made ahead, named, used again
     replay           what the files of all shards say at a start
+    recall           ... and what files in use still have of one partition
     group            what is written and synced together, and who is told
     inline_sync      how much of the loop's time syncs may take: a token bucket
     supply           the next file, ready before it is needed

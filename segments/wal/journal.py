@@ -37,6 +37,7 @@ from .group import CallSoon, Done, Source
 from .inline_sync import ROW, Clock, InlineSyncBudget
 from .kept import SHARD_OF_STARTS, write_kept
 from .markers import KEPT, Marked, remove_markers
+from .recall import frames_in
 from .replay import Replay, replay, shard_folder, shard_folders, shard_number
 from .shard import Shard
 
@@ -232,6 +233,18 @@ class Wal:
             end_offset=end_offset,
         )
         self.shard_of(topic_id, partition).ride(frame)
+
+    def say_ends(self) -> None:
+        """Write what `end_soon` was told, without another group to ride with.  Does not wait."""
+        for shard in self._shards:
+            shard.write_riders()
+
+    def recall(self, source: Source) -> list[Frame]:
+        """The batches of this source that files in use still have.  Blocking.  Raises OSError,
+        UnsupportedFormat."""
+        return frames_in(
+            self._storage, self.shard_of(*source.wal_key).files_since(source), source.wal_key
+        )
 
     def forget(self, topic_id: bytes, partitions: int) -> None:
         """A topic is gone: nothing is said of its partitions any more."""

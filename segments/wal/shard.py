@@ -235,6 +235,11 @@ class Shard:
         with self._counting:
             self._riders[frame.key] = frame
 
+    def write_riders(self) -> None:
+        """Have what rides written, if there is any, though nobody asks for a group."""
+        if self._riders:
+            self.put([], None)
+
     def forget(self, key: tuple[bytes, int]) -> None:
         """The partition is gone: nothing vouches for it any more."""
         with self._counting:
@@ -289,6 +294,20 @@ class Shard:
     def shrink(self) -> None:
         """Unlink the free files, but for one.  Raises OSError."""
         self._files.shrink()
+
+    def files_since(self, source: Source) -> list[str]:
+        """The files in use from the oldest on that has frames of `source`, oldest first; none where
+        no file has any.  Whatever is read of them may be used again meanwhile.
+
+        Without a lock: the writer holds its own while it waits for room, which waits for those who
+        ask here.
+        """
+        active, is_active = self._active, source in self._sources
+        files = [(full.file.path, source in full.sources) for full in list(self.full)]
+        if active is not None and active.path not in [path for path, _ in files]:
+            files.append((active.path, is_active))
+        first = next((place for place, (_, has) in enumerate(files) if has), len(files))
+        return [path for path, _ in files[first:]]
 
     def free_oldest(self, failed: Collection[Source] = ()) -> None:
         """The oldest full file is not needed any more, but for what it has of the `failed`: that is

@@ -2,22 +2,27 @@
 
 from typing import Any
 
+import pytest
 import trio
 
 from segbroker.protocol.vendor import VendorKey
 from segbroker.segments.disk.memory import MemoryStorage
 
-from ..segments.tools import flip
+from ..segments.tools import as_after_a_checkpoint, flip
 from ..support.wire_client import connect
 from .conftest import serving
 
 
-async def test_damage_is_found_by_the_scrub_and_told_by_the_server() -> None:
+@pytest.mark.parametrize("has_records", [False, True])
+async def test_damage_is_found_by_the_scrub_and_told_by_the_server(has_records: bool) -> None:
+    """has_records: the write-ahead log has the batch."""
     disk = MemoryStorage()
     async with (
         serving(storage=disk, scrub_interval_ms=1_000) as broker,
         connect(broker.address) as client,
     ):
+        if not has_records:
+            as_after_a_checkpoint(broker.core.topics.manager)
         await client.create("t", segment_bytes="512")
         for _ in range(20):
             await client.produce("t", b"v" * 100)
@@ -28,9 +33,11 @@ async def test_damage_is_found_by_the_scrub_and_told_by_the_server() -> None:
         info = await client.ask_vendor(VendorKey.SERVER_INFO, {})
         recovery: Any = info["recovery"]
         scrub: Any = info["scrub"]
-        assert recovery["counts"]["offsets_lost"] == 1
-        (gap,) = [row for row in recovery["rows"] if row["what"] == "gap"]
-        assert (gap["topic"], gap["partition"], gap["reason"]) == ("t", 0, "corruption")
+        assert recovery["counts"]["offsets_lost"] == (0 if has_records else 1)
+        what = "replayed" if has_records else "gap"
+        (told,) = [row for row in recovery["rows"] if row["what"] in ("gap", "replayed")]
+        assert (told["what"], told["topic"], told["partition"]) == (what, "t", 0)
+        assert has_records or told["reason"] == "corruption"
         assert scrub["errors"] == 1
         assert scrub["bytes"] > 500
         reply: Any = await client.ask_vendor(VendorKey.PARTITION_STATISTICS, {"topics": ["t"]})

@@ -13,7 +13,7 @@ from segbroker.segments.errors import KeylessRecords, SegmentReplaced
 from segbroker.segments.log.sealing import seal
 
 from .compacted import DAY, Compacted
-from .tools import append, batch_of, flip
+from .tools import append, as_after_a_checkpoint, batch_of, flip
 
 
 def keyed(*pairs: str) -> list[tuple[bytes, bytes | None]]:
@@ -354,6 +354,7 @@ def test_a_reader_finishes_what_it_holds_while_it_is_cleaned() -> None:
 
 def test_damage_ends_a_cleaning_and_is_repaired_where_it_is() -> None:
     log = Compacted(MemoryStorage())
+    as_after_a_checkpoint(log.manager)
     for n in range(12):
         log.send((b"k%d" % n, bytes(150)))
     seal(log.handler._log)
@@ -374,6 +375,7 @@ def test_damage_ends_a_cleaning_and_is_repaired_where_it_is() -> None:
 def test_a_damaged_marker_is_told_and_not_written_anew_under_a_right_checksum() -> None:
     # Nobody opens a marker to look for keys in it: the checksum of its block alone knows.
     log = Compacted(MemoryStorage())
+    as_after_a_checkpoint(log.manager)
     log.send(*keyed("a=1"))
     log.send(*keyed("a=2"), producer=(7, 0, 0), transactional=True)
     log.end(Outcome.COMMIT, (7, 0), [])

@@ -17,7 +17,7 @@ from segbroker.segments.files.index import ENTRY_SIZE, OFFSET_SPAN_MAX, BlockBui
 from segbroker.segments.files.manifest import Row, RowKind
 
 from .compacted import DAY, NOW, Compacted
-from .tools import flip
+from .tools import as_after_a_checkpoint, flip
 
 
 def sizes(log: Compacted) -> list[int]:
@@ -289,6 +289,7 @@ def test_damage_that_a_reader_repairs_under_a_cleaning_is_no_failure_of_the_clea
 def test_a_segment_that_is_repaired_while_its_cleaned_one_is_written_is_not_clean() -> None:
     disk = Interrupting()
     log = Compacted(disk)
+    as_after_a_checkpoint(log.manager)
     for value in (b"1", b"2"):
         log.send((b"a", value * 200))
     log.send((b"b", b"1"))

@@ -26,7 +26,17 @@ from segbroker.segments.settings.topic_config import TopicConfig
 
 from .crash.recording import Fault, RecordingStorage
 from .crashing import CrashingFile, CrashingStorage, Killed
-from .tools import SMALL, append, batch_of, flip, lose_wal, offsets_in, read_from, read_once
+from .tools import (
+    SMALL,
+    append,
+    as_after_a_checkpoint,
+    batch_of,
+    flip,
+    lose_wal,
+    offsets_in,
+    read_from,
+    read_once,
+)
 
 FOLDER = "/data/topics/t/partition_0"
 LOG_1 = f"{FOLDER}/t_partition_0_segment_1.log"
@@ -50,8 +60,10 @@ class CountingStorage(CrashingStorage):
 
 
 def manager_on(disk: MemoryStorage) -> DiskManager:
+    """One whose write-ahead log has nothing that a repair could put back (test_recalled.py)."""
     manager = DiskManager("/data", storage=disk, flushers=0, now_ms=1_000)
     manager.open()
+    as_after_a_checkpoint(manager)
     return manager
 
 

@@ -11,6 +11,7 @@ from segbroker.segments.directory.unopened import PEEKS_MAX
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.disk.relieving import NoDescriptor, RelievingStorage
 from segbroker.segments.errors import DiskFull
+from segbroker.segments.log.caches import GIVEN_AT_ONCE, LOOKS_MAX, OpenLogs
 from segbroker.segments.settings.topic_config import TopicConfig
 
 from .tools import SMALL, append, batch_of, offsets_in, read_from
@@ -104,6 +105,23 @@ def test_a_write_that_finds_no_descriptor_is_not_begun_and_the_next_one_is() -> 
             assert append(handler, batch_of(b"v", producer=(7, 0, 0))).base_offset == 0
         del refused[:4]
     manager.close()
+
+
+class _Log:
+    """A log that can park whenever it is asked to."""
+
+    recently_used = True
+
+    def park(self) -> bool:
+        return True
+
+
+def test_where_every_log_was_used_just_now_somebody_gives_a_descriptor_all_the_same() -> None:
+    open_logs = OpenLogs()
+    for _ in range(3 * LOOKS_MAX):
+        open_logs.add(_Log())
+    assert open_logs.park_some() == GIVEN_AT_ONCE
+    assert len(open_logs) == 3 * LOOKS_MAX - GIVEN_AT_ONCE
 
 
 def test_a_roll_that_finds_no_descriptor_leaves_the_segment_as_it_is() -> None:

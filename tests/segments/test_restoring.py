@@ -12,7 +12,7 @@ from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.journal import WalConfig
 
-from .tools import SMALL, append, batch_of, flip, read_from
+from .tools import SMALL, append, as_after_a_checkpoint, batch_of, flip, read_from
 
 FOLDER = "/data/topics/t/partition_0"
 LOG_1 = f"{FOLDER}/t_partition_0_segment_1.log"
@@ -125,9 +125,10 @@ def test_what_the_log_ahead_has_not_is_a_gap_all_the_same() -> None:
 
 
 def test_what_a_repair_told_as_lost_stays_lost() -> None:
-    # While the broker runs nobody looks into the WAL, and what readers were told holds.
+    # The WAL could not be read then; what readers were told holds.
     disk = MemoryStorage()
     manager = manager_on(disk)
+    as_after_a_checkpoint(manager)
     manager.create_topic("t", 1, SMALL)
     handler = manager.get_handler("t", 0)
     for number in ALL:

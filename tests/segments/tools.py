@@ -1,6 +1,7 @@
 """What the tests of segments/ share: batches, and reading everything back."""
 
 from segbroker.protocol.record_batch import check_batch, encode_batch, iter_batches, read_header
+from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.storage import Storage, read_file, write_all
 from segbroker.segments.errors import SegmentReplaced
 from segbroker.segments.library.log import SegmentedLog
@@ -74,6 +75,12 @@ def lose_wal(storage: Storage, root: str = "/data") -> None:
     for folder in shard_folders(storage, f"{root}/wal").values():
         for name in storage.listdir(folder):
             storage.unlink(f"{folder}/{name}")
+
+
+def as_after_a_checkpoint(manager: DiskManager) -> None:
+    """From now on the files of the write-ahead log have nothing of what a segment has lost, as when
+    all of them were used again."""
+    vars(manager.wal)["recall"] = lambda source: []
 
 
 def values_of(log: SegmentedLog) -> list[bytes | None]:

@@ -588,9 +588,10 @@ class Driver:
             for offset in range(span.first, span.last + 1)
         }
 
-    def damage(self, topic: str, partition: int, base_offset: int) -> None:
-        """A byte of the batch at `base_offset` is another, on the disk; nobody has it open."""
-        assert self.manager is None, "closed or killed"
+    def damage(self, topic: str, partition: int, base_offset: int, *, in_use: bool = False) -> None:
+        """A byte of the batch at `base_offset` is another, on the disk; nobody has it open, but
+        `in_use`."""
+        assert in_use or self.manager is None, "closed or killed"
         model = self.model.partition(topic, partition)
         (sent,) = [s for s in model.sent if s.base_offset == base_offset]
         paths = partition_paths(ROOT, topic, partition)

@@ -1,7 +1,10 @@
 """Damage that recovery repairs, and crashes in the middle of it."""
 
+from segbroker.segments.errors import CorruptSegment
+from segbroker.segments.names import partition_paths
+
 from .driver import Driver
-from .observing import see_handler
+from .observing import ROOT, see_handler
 from .registry import scenario
 
 
@@ -69,6 +72,21 @@ def damage_of_a_sealed_segment_under_the_wal(driver: Driver) -> None:
     driver.damage("t", 0, 1)
     driver.open()
     assert not any(item.is_gap for item in see_handler(driver.handler("t")).items), "I1"
+    driver.model.partition("t", 0).damaged.clear()  # from here on it is there
+    driver.model.changed()
+    driver.append("t")
+    driver.close()
+
+
+@scenario(durability="fsync")
+def damage_of_a_sealed_segment_found_in_use(driver: Driver) -> None:
+    driver.append("t", count=9)
+    handler = driver.handler("t")
+    first = handler.sealed_numbers()[0]
+    driver.damage("t", 0, 1, in_use=True)
+    path = partition_paths(ROOT, "t", 0).log(first)
+    assert handler.check_segment(CorruptSegment(path, 0, "what the scrub found"))
+    assert not any(item.is_gap for item in see_handler(handler).items), "I1"
     driver.model.partition("t", 0).damaged.clear()  # from here on it is there
     driver.model.changed()
     driver.append("t")

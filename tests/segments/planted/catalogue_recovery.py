@@ -167,6 +167,20 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
         "damage_of_a_sealed_segment_under_the_wal",
     ),
     Bug(
+        "what_a_disk_lost_of_a_segment_in_use_is_not_put_back",
+        "mending",
+        "        recalled = None if inspected.is_whole else recall(row, inspected)\n",
+        "        recalled = None\n",
+        "damage_of_a_sealed_segment_found_in_use",
+    ),
+    Bug(
+        "a_segment_in_use_that_was_put_back_is_not_synced",
+        "mending",
+        "    replace_file(log.storage, path, recalled.content)\n",
+        "    log.storage.open(path, create=True).pwrite(recalled.content, 0)\n",
+        "damage_of_a_sealed_segment_found_in_use",
+    ),
+    Bug(
         "a_log_start_is_shown_that_nobody_knows_to_be_synced",
         "opening",
         "        _write_again(storage, paths.manifest, known.size)\n",

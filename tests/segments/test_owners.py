@@ -1,0 +1,93 @@
+"""Files put back by hand: a manifest of another partition, a directory of a deleted topic."""
+
+import pytest
+
+from segbroker.segments.checks.directory_check import DirectoryChecker, repair_directory
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import make_dirs, read_file, replace_file
+from segbroker.segments.errors import StorageError
+from segbroker.segments.names import partition_paths
+from segbroker.segments.settings.topic_config import TopicConfig
+
+from .tools import SMALL, append, batch_of, offsets_in, read_from
+
+PLAIN = TopicConfig({})
+Files = dict[str, bytes]
+
+
+def started(disk: MemoryStorage) -> DiskManager:
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    return manager
+
+
+def files_of(disk: MemoryStorage, topic: str, partition: int) -> Files:
+    folder = partition_paths("/data", topic, partition).folder
+    return {name: bytes(read_file(disk, f"{folder}/{name}")) for name in disk.listdir(folder)}
+
+
+def put_files(disk: MemoryStorage, topic: str, partition: int, files: Files) -> None:
+    folder = partition_paths("/data", topic, partition).folder
+    make_dirs(disk, folder)
+    for name in disk.listdir(folder):
+        disk.unlink(f"{folder}/{name}")
+    for name, content in files.items():
+        replace_file(disk, f"{folder}/{name}", content)
+
+
+def test_a_manifest_of_another_partition_moves_no_log_start() -> None:
+    disk = MemoryStorage()
+    manager = started(disk)
+    manager.create_topic("t", 2, PLAIN)
+    for partition in (0, 1):
+        for value in (b"zero", b"one", b"two"):
+            append(manager.get_handler("t", partition), batch_of(value))
+    manager.get_handler("t", 1).delete_records_before(2)
+    manager.close()
+    one, other = (partition_paths("/data", "t", partition) for partition in (0, 1))
+    for kind in ("manifest", "start"):
+        replace_file(disk, getattr(one, kind), bytes(read_file(disk, getattr(other, kind))))
+    told = [found for found in DirectoryChecker(disk, "/data", 0).check() if found.is_damage]
+    assert [found.path for found in told] == [one.manifest]
+    handler = started(disk).get_handler("t", 0)
+    assert handler.log_start_offset == 0, "what another one deleted is not deleted here"
+    assert offsets_in(read_from(handler, 0)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("config", [PLAIN, SMALL])
+@pytest.mark.parametrize("closed", [True, False])
+def test_the_directory_of_a_deleted_topic_is_not_served_as_that_of_the_next(
+    config: TopicConfig, closed: bool
+) -> None:
+    disk = MemoryStorage()
+    manager = started(disk)
+    manager.create_topic("t", 1, config)
+    for _ in range(5):
+        append(manager.get_handler("t", 0), batch_of(b"old" * 40))
+    manager.close()
+    old = files_of(disk, "t", 0)
+    manager = started(disk)
+    manager.delete_topic("t")
+    manager.create_topic("t", 1, config)
+    append(manager.get_handler("t", 0), batch_of(b"new"))
+    if closed:
+        manager.close()
+    disk = disk.after_kill()
+    own = files_of(disk, "t", 0)
+    put_files(disk, "t", 0, old)
+
+    told = [found for found in DirectoryChecker(disk, "/data", 0).check() if found.is_damage]
+    assert [found.path for found in told] == [partition_paths("/data", "t", 0).folder]
+    repair_directory(disk, "/data", 0)
+    manager = started(disk)
+    with pytest.raises(StorageError, match="an earlier topic of this name"):
+        manager.get_handler("t", 0)
+    assert files_of(disk, "t", 0) == old, "nothing is changed"
+    if not closed:
+        put_files(disk, "t", 0, {})  # what the write-ahead log has of it needs no file
+        assert offsets_in(read_from(manager.get_handler("t", 0), 0)) == [0]
+    manager.close()
+
+    put_files(disk, "t", 0, own)
+    assert offsets_in(read_from(started(disk).get_handler("t", 0), 0)) == [0]

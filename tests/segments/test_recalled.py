@@ -1,0 +1,204 @@
+"""Damage that is found while the log is in use, and what the write-ahead log still has of it.
+
+| 0 1 2 | 3 4 5 | 6 7 8 | ...   three batches to a segment, all of them in the WAL as well
+"""
+
+import errno
+
+import pytest
+
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.disk.storage import read_file, replace_file
+from segbroker.segments.errors import CorruptSegment, SegmentReplaced
+from segbroker.segments.partition.handler import DiskHandler
+from segbroker.segments.settings.topic_config import TopicConfig
+
+from .crashing import CrashingStorage, Killed
+from .test_restoring import ALL, FOLDER, KINDS, LOG_1, LOST, damage, manager_on, rows, seen
+from .tools import SMALL, append, batch_of, flip, read_from, read_once
+
+KEYED = TopicConfig({**SMALL.overrides, "cleanup.policy": "compact"})
+
+
+def in_use(
+    disk: MemoryStorage, config: TopicConfig = SMALL, batches: int = len(ALL)
+) -> tuple[DiskManager, DiskHandler]:
+    manager = manager_on(disk)
+    manager.create_topic("t", 1, config)
+    handler = manager.get_handler("t", 0)
+    for number in range(batches):
+        append(handler, batch_of(b"%03d" % number + b"x" * 57))
+    return manager, handler
+
+
+def forget_indexes(handler: DiskHandler) -> None:
+    handler._log.files.indexes.drop(FOLDER)
+    handler._log.files.files.drop(FOLDER)
+
+
+def read_on(handler: DiskHandler) -> tuple[list[int], list[tuple[int, int]]]:
+    """`seen`, as a reader who comes again when a segment was damaged."""
+    while True:
+        try:
+            return seen(handler)
+        except (CorruptSegment, SegmentReplaced):
+            continue
+
+
+@pytest.mark.parametrize("policy", ["gap", "readonly", "refuse"])
+@pytest.mark.parametrize("how", KINDS)
+def test_what_the_log_ahead_has_is_no_loss(how: str, policy: str) -> None:
+    disk = MemoryStorage()
+    manager, handler = in_use(disk, TopicConfig({**SMALL.overrides, "on.corruption": policy}))
+    whole = bytes(read_file(disk, LOG_1))
+    damage(disk, how)
+    forget_indexes(handler)
+    assert handler.check_segment(CorruptSegment(LOG_1, 0, "what the scrub found"))
+    assert bytes(read_file(disk, LOG_1)) == whole
+    assert read_on(handler) == (ALL, [])
+    assert rows(manager, "replayed") == [LOST.get(how, (3, 6))]
+    assert rows(manager, "gap") == []
+    assert handler.read_only is None
+    assert append(handler, batch_of(b"more")).base_offset == 15
+    again = manager_on(disk.after_power_cut())
+    assert seen(again.get_handler("t", 0)) == ([*ALL, 15], [])
+
+
+def test_a_reader_who_has_the_damaged_file_open_gets_the_records() -> None:
+    disk = MemoryStorage()
+    _, handler = in_use(disk)
+    assert read_from(handler, 3, 1)  # its file is open from here on
+    flip(disk, LOG_1, 200)
+    assert read_on(handler) == (ALL, [])
+
+
+def test_damage_in_the_segment_that_is_written_is_put_back_too() -> None:
+    disk = MemoryStorage()
+    manager, handler = in_use(disk, batches=14)
+    active = LOG_1.replace("_1", "_4")
+    flip(disk, active, 40)
+    handler.check_segment(CorruptSegment(active, 0, "what a read found"))
+    assert read_on(handler) == (ALL[:14], [])
+    assert append(handler, batch_of(b"more")).base_offset == 14
+    assert rows(manager, "gap") == []
+
+
+def test_what_it_has_not_is_a_gap_all_the_same() -> None:
+    disk = MemoryStorage()
+    in_use(disk, batches=14)
+    disk = disk.after_kill()
+    manager = manager_on(disk)  # the WAL begins anew behind 13
+    handler = manager.get_handler("t", 0)
+    for number in range(14, 18):
+        append(handler, batch_of(b"%03d" % number + b"x" * 57))
+    segment = LOG_1.replace("_1", "_4")  # | 12 13 14 |
+    for batch in (0, 2):
+        flip(disk, segment, batch * 129 + 100)
+    forget_indexes(handler)
+    assert read_on(handler) == ([n for n in range(18) if n != 12], [(12, 13)])
+    assert rows(manager, "replayed") == [(14, 15)]
+    assert rows(manager, "gap") == [(12, 13)]
+
+
+def test_frames_that_a_failure_has_made_void_are_not_used() -> None:
+    disk = CrashingStorage()
+    manager, handler = in_use(disk)
+    disk.sync_fails = True
+    append(handler, batch_of(b"never acknowledged"))
+    disk.sync_fails = False
+    manager.keep_house_now(60_000)
+    assert handler.read_only is None, "opened again, and a BARRIER written"
+    assert manager.wal.recall(handler._journaling) == []
+    append(handler, batch_of(b"after it"))
+    (frame,) = manager.wal.recall(handler._journaling)
+    assert b"after it" in bytes(frame.payload)
+
+
+def test_nothing_is_put_into_a_compacted_segment_unless_it_is_as_it_was() -> None:
+    disk = MemoryStorage()
+    manager, handler = in_use(disk)
+    manager.alter_topic("t", KEYED.overrides)
+    lost = [frame for frame in manager.wal.recall(handler._journaling) if frame.base_offset != 4]
+    vars(manager.wal)["recall"] = lambda source: lost
+    for batch in (0, 1):
+        flip(disk, LOG_1, batch * 129 + 100)
+    forget_indexes(handler)
+    assert read_on(handler)[1] == [(3, 5)], "3 alone is not put back"
+    flip(disk, LOG_1.replace("_1", "_2"), 100)
+    forget_indexes(handler)
+    assert read_on(handler)[1] == [(3, 5)], "the whole segment is"
+
+
+def test_a_reader_who_has_a_file_open_that_somebody_has_replaced_reads_the_new_one() -> None:
+    disk = MemoryStorage()
+    manager, handler = in_use(disk)
+    whole = bytes(read_file(disk, LOG_1))
+    assert read_from(handler, 3, 1)  # its file is open from here on
+    flip(disk, LOG_1, 200)
+    replace_file(disk, LOG_1, whole)  # put back by hand, or by a repair whose last sync failed
+    with pytest.raises(SegmentReplaced):
+        read_once(handler, 4, 1)
+    assert read_once(handler, 4, 1)
+    assert seen(handler) == (ALL, [])
+    assert rows(manager, "gap") == []
+
+
+class UnreadableWal(MemoryStorage):
+    """A disk that cannot read the write-ahead log."""
+
+    is_bad = False
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if self.is_bad and read_only and "/wal/" in path:
+            raise OSError(errno.EIO, "a bad sector", path)
+        return super().open(path, create=create, read_only=read_only)
+
+
+def test_a_log_ahead_that_cannot_be_read_keeps_nobody_from_a_repair() -> None:
+    disk = UnreadableWal()
+    manager, handler = in_use(disk)
+    flip(disk, LOG_1, 200)
+    forget_indexes(handler)
+    disk.is_bad = True
+    assert read_on(handler) == ([n for n in ALL if n != 4], [(4, 5)])
+    assert rows(manager, "replayed") == []
+
+
+def test_nobody_waits_for_the_writer_who_may_wait_for_room() -> None:
+    # The writer holds its lock while it waits for a checkpoint, which waits for who repairs.
+    disk = MemoryStorage()
+    manager, handler = in_use(disk)
+    shard = manager.wal.shard_of(*handler._journaling.wal_key)
+    with shard._writing:
+        assert len(manager.wal.recall(handler._journaling)) == len(ALL)
+
+
+def test_a_file_that_is_used_again_meanwhile_has_nothing() -> None:
+    disk = MemoryStorage()
+    manager, handler = in_use(disk)
+    (path,) = manager.wal.shard_of(*handler._journaling.wal_key).files_since(handler._journaling)
+    disk.rename(path, path.replace("wal-", "free-"))
+    assert manager.wal.recall(handler._journaling) == []
+
+
+def test_an_interruption_anywhere_loses_nothing() -> None:
+    dies_at = 0
+    while True:
+        disk = CrashingStorage()
+        _, handler = in_use(disk)
+        whole = bytes(read_file(disk, LOG_1))
+        flip(disk, LOG_1, 200)
+        forget_indexes(handler)
+        before = len(disk.operations)
+        disk.dies_at = before + dies_at
+        try:
+            handler.check_segment(CorruptSegment(LOG_1, 0, "what the scrub found"))
+        except Killed:
+            for image in (disk.after_kill(), disk.after_power_cut()):
+                assert seen(manager_on(image).get_handler("t", 0)) == (ALL, []), dies_at
+            dies_at += 1
+            continue
+        assert dies_at > 5, "copy, replace, index: it was interrupted everywhere"
+        assert bytes(read_file(disk, LOG_1)) == whole
+        return

@@ -1,0 +1,71 @@
+"""What of a deleted topic cannot be removed is removed as soon as it can be, without a start."""
+
+import errno
+
+import pytest
+
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import remove_tree
+
+from .tools import SMALL, append, batch_of
+
+
+class Stubborn(MemoryStorage):
+    """One kind of call fails, as on a file system that became read-only."""
+
+    refuses = ""
+
+    def _refuse(self, call: str, path: str) -> None:
+        if call == self.refuses and "/topics" in path:
+            raise OSError(errno.EROFS, "read-only", path)
+
+    def rename(self, source: str, target: str) -> None:
+        self._refuse("rename", source)
+        super().rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        self._refuse("unlink", path)
+        super().unlink(path)
+
+    def fsync_dir(self, path: str) -> None:
+        if path.endswith("/topics"):
+            self._refuse("fsync_dir", path)
+        super().fsync_dir(path)
+
+
+@pytest.mark.parametrize("made_again", [False, True])
+@pytest.mark.parametrize("call", ["rename", "unlink", "fsync_dir"])
+def test_the_files_of_a_deleted_topic_go_when_the_disk_lets_them(
+    call: str, made_again: bool
+) -> None:
+    disk = Stubborn()
+    with DiskManager("/data", storage=disk, flushers=0) as manager:
+        manager.create_topic("t", 1, SMALL)
+        append(manager.get_handler("t", 0), batch_of(b"old"))
+        disk.refuses = call
+        manager.delete_topic("t")
+        assert disk.listdir("/data/topics"), "they are still there"
+        manager.housekeeping(60_000)
+        assert disk.listdir("/data/topics")
+        disk.refuses = ""
+        if made_again:
+            manager.create_topic("t", 1, SMALL)
+            append(manager.get_handler("t", 0), batch_of(b"new"))
+        manager.housekeeping(120_000)
+        assert disk.listdir("/data/topics") == ["t"] * made_again
+        if made_again:
+            assert manager.get_handler("t", 0).log_end_offset == 1
+
+
+def test_what_somebody_else_has_removed_is_not_tried_again() -> None:
+    disk = Stubborn()
+    with DiskManager("/data", storage=disk, flushers=0) as manager:
+        manager.create_topic("t", 1, SMALL)
+        disk.refuses = "unlink"
+        manager.delete_topic("t")
+        disk.refuses = ""
+        (grave,) = disk.listdir("/data/topics")
+        remove_tree(disk, f"/data/topics/{grave}")
+        manager.housekeeping(60_000)
+        assert not manager._registry._not_removed
