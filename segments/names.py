@@ -143,6 +143,11 @@ def owner_of(topic_id: UUID, partition: int) -> int:
     return xxh3_64(topic_id.bytes + partition.to_bytes(4, "big")) or 1
 
 
+def owner_tag(owner: int) -> int:
+    """The same in 16 bits, for a file with no room for more; 0: nobody says."""
+    return (owner & 0xFFFF or 1) if owner else 0
+
+
 def partition_paths(root: str, topic: str, partition: int, owner: int = 0) -> LogPaths:
     """Where a topic's partition lies under the data directory `root`.
 

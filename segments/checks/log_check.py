@@ -280,9 +280,10 @@ class LogChecker:
         except FileNotFoundError:
             return
         self._progress(len(content))
-        if decode_producers(content) is None:
+        if decode_producers(content, self._paths.owner) is None:
             action = "it is made again from the batches"
-            yield damage(path, "the producers' state is damaged", action)
+            what = "the producers' state is damaged, or another partition's"
+            yield damage(path, what, action)
 
     def _others(self, found: Survey) -> Iterator[Finding]:
         storage, paths = self._storage, self._paths

@@ -30,7 +30,8 @@ def save_producers(log: PartitionLog) -> Snapshot:
         producers = log.producers.copy()
         taken = Snapshot(log.log_end_offset, log.active.number, log.active.size)
     log.sync()
-    replace_file(log.storage, log.paths.producers, producers.encode(taken.end_offset))
+    encoded = producers.encode(taken.end_offset, log.paths.owner)
+    replace_file(log.storage, log.paths.producers, encoded)
     log.segments_since_snapshot = 0
     log.producers_saved = taken.end_offset
     return taken

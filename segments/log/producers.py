@@ -36,7 +36,7 @@ is in the log, as long as the five are all that the log has of the epoch.
 
     header    byte 0       4         6       8            16      20      24
                    +-------+---------+-------+------------+-------+-------+
-                   | magic | version | 0     | end_offset | count | 0     |
+                   | magic | version | owner | end_offset | count | 0     |
                    | SBPS  | u16     | u16   | i64        | u32   | u32   |
                    +-------+---------+-------+------------+-------+-------+
     rows      byte 0             8                16       18         20      24
@@ -48,6 +48,9 @@ is in the log, as long as the five are all that the log has of the epoch.
     aborted   from version 2 on, as many as the second count (the last u32) of the header says:
                    {producer_id i64, first_offset i64, last_offset i64}
     then xxh3-64 of all before, u64.  A row has 144 bytes, an aborted range 24.
+
+The owner is `owner_tag` of the log, 0 in files of earlier builds: the table of another partition
+would take repeated batches for new ones, and new ones for repeated.
 
 Version 1 is written as long as there is nothing that it cannot say: open_txn_first is -1 in it,
 every row has a batch, flags are 0.  From version 2 on a row without batches has the time of its
@@ -70,6 +73,7 @@ from segbroker.protocol.record_batch import BatchHeader
 
 from ..disk.storage import Buffer
 from ..errors import InvalidProducerEpoch, OutOfOrderSequence, TransactionOpen
+from ..names import owner_tag
 from .transaction_index import Aborted, TransactionIndex
 
 WINDOW: Final = 5
@@ -312,8 +316,8 @@ class ProducerTable:
         """The table as it is now."""
         return ProducerTable(self._producers.copy(), self.transactions.copy())
 
-    def encode(self, end_offset: int) -> bytes:
-        """The snapshot of everything below `end_offset`."""
+    def encode(self, end_offset: int, owner: int = 0) -> bytes:
+        """The snapshot of everything below `end_offset`.  owner: see LogPaths."""
         opened, aborted = self.transactions.open, self.transactions.aborted
         rows: list[bytes] = []
         version = VERSION_TRANSACTIONS if aborted or opened else VERSION_PLAIN
@@ -339,7 +343,7 @@ class ProducerTable:
             if producer_id not in self._producers
         ]
         parts = [
-            HEADER.pack(MAGIC, version, 0, end_offset, len(rows), len(aborted)),
+            HEADER.pack(MAGIC, version, owner_tag(owner), end_offset, len(rows), len(aborted)),
             *rows,
             *(ABORTED.pack(*row) for row in aborted),
         ]
@@ -347,14 +351,17 @@ class ProducerTable:
         return content + xxh3_64(content).to_bytes(8, "big")
 
 
-def decode_producers(data: Buffer) -> tuple[ProducerTable, int] | None:
-    """The table and its end offset; None when the bytes are not a whole snapshot."""
+def decode_producers(data: Buffer, owner: int = 0) -> tuple[ProducerTable, int] | None:
+    """The table and its end offset; None when the bytes are not a whole snapshot, or another
+    log's.  owner: see LogPaths."""
     content = bytes(data)
     if len(content) < HEADER_SIZE + 8 or content[-8:] != xxh3_64(content[:-8]).to_bytes(8, "big"):
         return None
-    magic, version, _, end_offset, count, aborted_count = HEADER.unpack_from(content)
+    magic, version, tag, end_offset, count, aborted_count = HEADER.unpack_from(content)
     rows_end = HEADER_SIZE + count * ROW_SIZE
     if magic != MAGIC or not VERSION_PLAIN <= version <= VERSION:
+        return None
+    if owner and tag not in (0, owner_tag(owner)):
         return None
     if len(content) != rows_end + aborted_count * ABORTED.size + 8:
         return None

@@ -1,7 +1,7 @@
 """The producers' state as of the end of a log: the snapshot, then the batches behind it.
 
-A snapshot that is missing or damaged costs reading every segment; one that covers more than the
-log has is of another log and is not used.
+A snapshot that is missing or damaged costs reading every segment.  One that says another owner, or
+covers more than the log has, is of another log and is not used.
 
 What is not sealed was checked a moment ago; a sealed segment is compared with its index, and where
 that does not match every batch is checked: a header that lost a bit speaks of another producer, or
@@ -43,7 +43,9 @@ def replay_producers(opened: PartitionLog) -> None:
     end = -1
     table = ProducerTable()
     try:
-        decoded = decode_producers(read_file(opened.storage, opened.paths.producers))
+        decoded = decode_producers(
+            read_file(opened.storage, opened.paths.producers), opened.paths.owner
+        )
     except FileNotFoundError:
         decoded = None
     # A snapshot of more than the log has is of another log.

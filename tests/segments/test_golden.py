@@ -72,6 +72,11 @@ def test_a_snapshot_of_producers_of_version_1() -> None:
     assert end_offset == 7
     assert table.encode(7) == golden("producers-1")
     assert table._producers[9].batches[-1] == KnownBatch(4, 1, 5, 1_234)
+    owned = table.encode(7, owner=0x1234_0000_0000_0000)
+    assert owned[6:8] == b"\x00\x01", "never 0, which is: nobody says"
+    assert decode_producers(owned, 0x5678) is None
+    for owner in (0, 0x1234_0000_0000_0000):
+        assert decode_producers(owned, owner) is not None
 
 
 def test_a_metadata_snapshot_of_version_1() -> None:

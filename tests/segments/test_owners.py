@@ -1,4 +1,4 @@
-"""Files put back by hand: a manifest of another partition, a directory of a deleted topic."""
+"""Files put back by hand: of another partition, or a whole directory of a deleted topic."""
 
 import pytest
 
@@ -91,3 +91,22 @@ def test_the_directory_of_a_deleted_topic_is_not_served_as_that_of_the_next(
 
     put_files(disk, "t", 0, own)
     assert offsets_in(read_from(started(disk).get_handler("t", 0), 0)) == [0]
+
+
+def test_the_producers_of_another_partition_are_not_taken_for_this_ones() -> None:
+    disk = MemoryStorage()
+    manager = started(disk)
+    manager.create_topic("t", 2, PLAIN)
+    for partition, producer_id in ((0, 7), (1, 8)):
+        for sequence in range(3):
+            append(
+                manager.get_handler("t", partition),
+                batch_of(b"x", producer=(producer_id, 0, sequence)),
+            )
+    manager.close()
+    one, other = (partition_paths("/data", "t", partition) for partition in (0, 1))
+    replace_file(disk, one.producers, bytes(read_file(disk, other.producers)))
+    told = [found for found in DirectoryChecker(disk, "/data", 0).check() if found.is_damage]
+    assert [found.path for found in told] == [one.producers]
+    again = append(started(disk).get_handler("t", 0), batch_of(b"x", producer=(7, 0, 2)))
+    assert (again.base_offset, again.duplicate) == (2, True)
