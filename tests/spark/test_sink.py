@@ -203,9 +203,38 @@ def test_a_repeated_batch_is_done_already(topics: Topics, name: Name) -> None:
     stream_batch(writer(), 0, "a", "b")
     stream_batch(writer(), 1, "c")
     stream_batch(writer(), 1, "c")
-    stream_batch(writer(), 0, "a", "b")
     stream_batch(writer(), 2, "d")
     assert values(topics.read(topic, 4)) == [b"a", b"b", b"c", b"d"]
+
+
+@pytest.mark.usefixtures("segbroker_only")
+@pytest.mark.parametrize("spark_tells", [True, False])
+def test_a_batch_before_the_last_one_is_refused_and_not_taken_for_done(
+    topics: Topics, name: Name, *, spark_tells: bool
+) -> None:
+    """A checkpoint that was put back: what it calls batch 1 now may have other records."""
+    topic = name()
+    topics.create(topic)
+
+    def batch(number: int, value: str, transactional_id: str = f"{topic}-query") -> None:
+        properties = {**IN_STREAM, "streaming.sql.batchId": str(number)} if spark_tells else {}
+        options = {"topic": topic, "transactionalId": transactional_id}
+        writer = source(topics, **options).streamWriter(schema("value"), overwrite=False)
+        with task(0, 0, **properties):
+            written = writer.write(iter([table(value=[value])]))
+        try:
+            writer.commit([written], number)
+        except SinkError:
+            writer.abort([written], number)  # as Spark does
+            raise
+
+    for number in range(4):
+        batch(number, str(number))
+    with pytest.raises(SinkError, match=r"batch 1 .*batch 3, .*checkpoint .*transactionalId"):
+        batch(1, "not there yet")
+    batch(3, "a repetition")
+    batch(1, "not there yet", f"{topic}-again")
+    assert values(topics.read(topic, 5)) == [b"0", b"1", b"2", b"3", b"not there yet"]
 
 
 @pytest.mark.usefixtures("segbroker_only")
