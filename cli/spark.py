@@ -173,7 +173,8 @@ def export(topic: str, path: str, bootstrap: str, **options: Any) -> None:  # no
 def import_(path: str, topic: str, bootstrap: str, **options: Any) -> None:  # noqa: ANN401
     """Send the rows of the files in PATH to a topic, each file once.
 
-    Files that `export` wrote become the records they were; of others each row is a JSON object.
+    Files that `export` wrote become the records they were, and so do rows of just key, value and
+    headers; of others each row is a JSON object.
 
     \b
     Examples:

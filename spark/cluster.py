@@ -57,6 +57,10 @@ BACKOFF_MAX_MS = 1_000
 # A topic that was just made may be unknown to a broker for a moment.
 NEW_TOPIC_GRACE_MS = 2_000
 
+# Partitions in one question for floors: its answer has 1 MiB at most, and up to 1,000 bytes for
+# each, where the name of its topic is long and stands in an error as well.
+FLOORS_COUNT = 1_000
+
 T = TypeVar("T")
 
 
@@ -308,7 +312,12 @@ class Cluster:
             if leader is not None:
                 by_leader.setdefault(leader, []).append((topic, partition))
         found: dict[TopicPartition, LogBounds] = {}
-        for leader, asked in by_leader.items():
+        pieces = [
+            (leader, asked[begin : begin + FLOORS_COUNT])
+            for leader, asked in by_leader.items()
+            for begin in range(0, len(asked), FLOORS_COUNT)
+        ]
+        for leader, asked in pieces:
             rows = [{"topic": topic, "partition": partition} for topic, partition in asked]
             request = VendorRequest(VendorKey.FLOORS, {"partitions": rows})
             body = self._link(leader).ask_vendor(request, self._options.request_timeout_ms)

@@ -16,7 +16,7 @@ number of the batch alone, so a second query into the same PATH would be taken f
 write nothing: it is refused.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,10 @@ CSV_READ = {"header": "true", "multiLine": "true", "nullValue": "\0"}
 # Without, a file that is a week older than the newest one of earlier runs is passed over.
 FILE_AGE_MAX = "36500d"
 HEADERS = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
+# Of a row that is a record, and what an export writes beside it: where it was, and its folder.
+OF_RECORD = {"key", "value", "headers"}
+WHERE_IT_WAS = {"topic", "partition", "offset", "timestamp"}
+FOLDER = {"date"}
 # Of any time zone that the session has, and of times before 1970.
 UTC_DATE = "CAST(date_from_unix_date(CAST(floor(unix_seconds({0}) / 86400) AS INT)) AS STRING)"
 # Files that a file source looks past begin with this.
@@ -134,7 +138,8 @@ def import_files(
 ) -> int:
     """Send the rows of files in `path` that no earlier run has sent; the rows in all.
 
-    Rows with a column `value` are records (what export wrote); of others each is one JSON object.
+    Rows that export wrote, lines of text, and rows of key, value and headers alone are records; of
+    others each is one JSON object, also where one of several columns happens to be named `value`.
     key: the column that is the record's key.
     checkpoint: default inside `path`, or beside it where it is one file; for each cluster its own.
     Raises OptionError, and what ends a query.
@@ -144,10 +149,10 @@ def import_files(
     if file_format == "json" and "value" in schema.names:
         schema = _with_headers(schema)
     stream = spark.readStream.format(file_format).schema(schema).options(**how)
-    frame = stream.option("maxFileAge", FILE_AGE_MAX).load(path)
+    frame = stream.option("maxFileAge", FILE_AGE_MAX).load(_watched(spark, path))
     if key is not None and key not in frame.columns:
         raise OptionError(f"there is no column {key!r} to be the key; {', '.join(frame.columns)}")
-    if "value" in frame.columns:
+    if file_format == "text" or _are_records(frame.columns):
         kept = [name for name in ("key", "value", "headers") if name in frame.columns]
         rows = frame.selectExpr(*kept)
         if key is not None:
@@ -198,6 +203,24 @@ def replay(
     return _run(_into(spark.sql(sql), broker, target), checkpoint, pace, tell)
 
 
+def _are_records(columns: Sequence[str]) -> bool:
+    rest = set(columns) - OF_RECORD
+    is_whole = not rest or WHERE_IT_WAS <= rest <= WHERE_IT_WAS | FOLDER
+    return "value" in columns and is_whole
+
+
+def _watched(spark: "SparkSession", path: str) -> str:
+    """The path as a streaming source takes it; of one file a pattern that only its name fits.
+
+    Spark takes what is no pattern for a folder ("Option 'basePath' must be a directory").
+    """
+    folder, slash, name = path.rpartition("/")
+    last = max((n for n, letter in enumerate(name) if letter.isalnum()), default=None)
+    if last is None or not _exists(spark, path, is_file=True):
+        return path
+    return f"{folder}{slash}{name[:last]}[{name[last]}]{name[last + 1 :]}"
+
+
 def _with_headers(schema: StructType) -> StructType:
     """The schema with headers as an export wrote them: JSON has bytes as text in base64, and of
     what is null or empty says nothing."""
@@ -236,12 +259,13 @@ def _refuse_second(spark: "SparkSession", path: str, checkpoint: str) -> None:
         )
 
 
-def _exists(spark: "SparkSession", path: str) -> bool:
-    """Whether there is such a file, wherever Spark's paths reach."""
+def _exists(spark: "SparkSession", path: str, *, is_file: bool = False) -> bool:
+    """Whether there is such a file or folder, wherever Spark's paths reach; a file: `is_file`."""
     context = spark.sparkContext
     assert context._jvm is not None, "the session runs"
     file = context._jvm.org.apache.hadoop.fs.Path(path)
-    return bool(file.getFileSystem(context._jsc.hadoopConfiguration()).exists(file))
+    files = file.getFileSystem(context._jsc.hadoopConfiguration())
+    return bool(files.exists(file) and (not is_file or files.getFileStatus(file).isFile()))
 
 
 def _into(rows: "DataFrame", broker: Broker, topic: str) -> "DataStreamWriter":

@@ -6,6 +6,7 @@
 Exactly once.  The broker decides about all transactions of a batch and about "this was the query's
 last batch" at once.  So when Spark repeats a batch, because it died between our commit and its
 own, the broker knows it: the tasks find out before they write, and the repeat counts as done.
+Of a stream only the last batch can be repeated; an older one is refused (0216).
 
 A transaction is called `prefix/query/task/attempt`.  A query that comes back after a crash writes
 under the names that it had: what the dead one left open is aborted then, not when its time is over.
@@ -122,7 +123,13 @@ class _Writer:
             last = last_batch(cluster, place.query, self._options.client.request_timeout_ms)
         finally:
             cluster.close()
-        return last is not None and place.batch <= last
+        if last is None or place.batch > last:
+            return False
+        self._refuse_older(place.query, place.batch, last)
+        return True
+
+    def _refuse_older(self, query: str, batch: int, last: int) -> None:
+        """Raise SinkError for a batch before the last one, where that cannot be a repetition."""
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
         found = [each for each in messages if isinstance(each, Written)]
@@ -141,6 +148,8 @@ class _Writer:
             if first or self._is_single:
                 self._forget(cluster, query, messages)
             if not first:
+                last = last_batch(cluster, query, self._options.client.request_timeout_ms)
+                self._refuse_older(query, batch, batch if last is None else last)
                 text = "batch %d of query %s was committed before; nothing is repeated"
                 log.info(text, batch, query)
         finally:
@@ -229,6 +238,16 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         if not self._options.exactly_once:
             return self._write(iterator, None)
         return self._write(iterator, stream_place(self._options))
+
+    def _refuse_older(self, query: str, batch: int, last: int) -> None:
+        """Spark repeats no batch but the last one: one before it has the number, not the rows."""
+        if batch < last:
+            raise SinkError(
+                f"batch {batch} is before batch {last}, which query {query} has committed: its"
+                " checkpoint was put back, cut or copied, and its batches may have other rows now."
+                " Begin with a new checkpoint, or write from here on again, what is there"
+                " a second time, with another transactionalId"
+            )
 
     @plain
     def commit(

@@ -26,6 +26,7 @@ from segbroker.client.errors import (
 )
 from segbroker.client.spoken import VendorRequest
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.limits import VENDOR_BODY_SIZE_MAX
 from segbroker.protocol.messages_groups import FindCoordinatorRequest, FindCoordinatorResponse
 from segbroker.protocol.messages_transactions import (
     AddPartitionsToTxnRequest,
@@ -36,7 +37,7 @@ from segbroker.protocol.messages_transactions import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-from segbroker.protocol.vendor import VendorKey
+from segbroker.protocol.vendor import VendorKey, pack
 
 from .cluster import Cluster
 from .errors import SinkError, SourceUnavailable
@@ -144,6 +145,21 @@ def commit_batch(
     Raises SinkError for a broker that cannot and for a transaction that is not open any more,
     SourceUnavailable when no broker answers in time.
     """
+    body = _batch_body(query, batch, identities)
+    try:
+        reply = _ask_vendor(cluster, VendorKey.COMMIT_BATCH, query, body, timeout_ms)
+    except SourceUnavailable as exc:
+        if isinstance(exc.__cause__, BrokerError) and exc.__cause__.code in OVER:
+            raise SinkError(f"{exc.__cause__}; {WHY_OVER}") from exc
+        raise
+    return not reply["repeated"]
+
+
+def _batch_body(query: str, batch: int, identities: Iterable[Identity]) -> dict[str, Any]:
+    """What COMMIT_BATCH says; of names that are too long in all the query once, in front of them.
+
+    Only of those: a broker of before knows no prefix.
+    """
     rows = [
         {
             "transactional_id": each.transactional_id,
@@ -153,13 +169,14 @@ def commit_batch(
         for each in identities
     ]
     body = {"query": query, "batch": batch, "transactions": rows}
-    try:
-        reply = _ask_vendor(cluster, VendorKey.COMMIT_BATCH, query, body, timeout_ms)
-    except SourceUnavailable as exc:
-        if isinstance(exc.__cause__, BrokerError) and exc.__cause__.code in OVER:
-            raise SinkError(f"{exc.__cause__}; {WHY_OVER}") from exc
-        raise
-    return not reply["repeated"]
+    if len(pack(body)) <= VENDOR_BODY_SIZE_MAX:
+        return body
+    prefix = f"{query}/"
+    short = [
+        {**row, "transactional_id": str(row["transactional_id"]).removeprefix(prefix)}
+        for row in rows
+    ]
+    return {**body, "prefix": prefix, "transactions": short}
 
 
 def forget(cluster: Cluster, query: str, names: list[str], timeout_ms: int, *, whole: bool) -> None:

@@ -1,6 +1,10 @@
 """Records of one task on their way to the brokers: batches, sequences, a few in flight.
 
-    records --> partitions --> batches --> links, IN_FLIGHT_MAX requests on each --> acknowledged
+    records --> held by partition --> batches --> requests, IN_FLIGHT_MAX a link --> acknowledged
+
+Records wait until their partition has a batch of them, or all that wait are HELD_BYTES: a topic of
+many partitions gets few from each table of rows.  Batches of different partitions travel together,
+one of each partition in a request: a request for each would take a broker longer than its records.
 
 Each partition's batches carry consecutive sequences, so a batch that is sent again after a lost
 connection or a moved leader is recognised by the broker and neither repeated nor reordered.  After
@@ -13,16 +17,17 @@ A batch that is too large for its topic is cut into pieces of half its size, wit
 sequences, until they fit or one record is too large; the later ones of the topic are no larger.
 
 Invariant: `flush` returns only when every record is acknowledged.
-Limits: a record that is larger than a batch travels alone; what is in flight is in memory, at most
-IN_FLIGHT_MAX batches for each leader, with the rows that they were made of.
+Limits: a record that is larger than a batch travels alone in its batch; in memory are HELD_BYTES,
+and what is in flight: at most IN_FLIGHT_MAX requests of REQUEST_BYTES or of one batch for each
+leader, with the rows that they were made of.
 """
 
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 from random import Random
 
 from segbroker.client.backoff import Backoff
@@ -50,6 +55,9 @@ from .transactions import OVER, WHY_OVER, Identity, abort, add_partitions, produ
 
 # A broker recognises a repeated batch among the last five of a partition.
 IN_FLIGHT_MAX = 5
+# Of records that wait to be sent, before compression; and of batches in one request.
+HELD_BYTES = 4 << 20
+REQUEST_BYTES = 1 << 20
 # What a record takes in a batch besides its key, value and headers, and a header besides its own.
 RECORD_BYTES = 16
 HEADER_BYTES = 6
@@ -58,6 +66,8 @@ SEQUENCE_END = 1 << 31
 # A leader that moved, and a sequence that is only out of order because the one before it was not
 # taken either: sent again, in order, both are put right.
 _AGAIN = {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER}
+# Of a batch that is in the log, by this request or by an earlier one.
+_TAKEN = {ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER}
 # A batch of several records is cut, and the later ones of the topic are made no larger.
 _TOO_LARGE = {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE}
 
@@ -75,6 +85,30 @@ class Batch:
     sequence: int
 
 
+@dataclass(eq=False, slots=True)
+class Held:
+    """Records of one partition that wait to be sent; `sizes`: of each in a batch, at most."""
+
+    part: Records
+    sizes: list[int]
+    bytes: int = 0
+
+    def add(self, part: Records, sizes: list[int]) -> int:
+        """Put them behind the others; the bytes that they take.
+
+        All rows of a task have the same columns, so there are keys and headers in both or neither.
+        """
+        self.part.values.extend(part.values)
+        if self.part.keys is not None and part.keys is not None:
+            self.part.keys.extend(part.keys)
+        if self.part.headers is not None and part.headers is not None:
+            self.part.headers.extend(part.headers)
+        self.sizes.extend(sizes)
+        size = sum(sizes)
+        self.bytes += size
+        return size
+
+
 class RecordWriter:
     """See the module."""
 
@@ -86,7 +120,10 @@ class RecordWriter:
         self._codec = parse_codec(options.compression)
         self._topics: dict[str, TopicLayout] = {}
         self._sequences: dict[TopicPartition, int] = {}
-        self._in_flight: dict[Address, deque[Batch]] = {}
+        self._held: dict[TopicPartition, Held] = {}
+        self._held_bytes = 0
+        # Batches of one request are of different partitions.
+        self._in_flight: dict[Address, deque[list[Batch]]] = {}
         self._links: dict[Address, Link] = {}
         self._rotation = rotation
         self._transactional_id = transactional_id
@@ -97,25 +134,29 @@ class RecordWriter:
         self.records_count = 0
 
     def write(self, records: Records) -> None:
-        """Send records; waits while too many are in flight.  Raises SinkError."""
+        """Take records, and send what is enough; waits while too much is in flight.
+
+        Raises SinkError.
+        """
         layout = self._layout(records.topic)
-        parts = list(_by_partition(records, len(layout.leaders)))
-        chosen = [(self._choose(layout, part.partition), part) for part in parts]
-        self._take_part({(records.topic, partition) for partition, _ in chosen})
-        for partition, part in chosen:
-            key = (records.topic, partition)
-            begin, ends = 0, _ends(part)
-            while begin < len(ends):
-                # Looked up for each: a batch that was refused meanwhile has made them smaller.
-                end, size = _cut(ends, begin, self._batch_bytes(records.topic))
-                sequence = self._sequences[key]
-                self._sequences[key] = (sequence + end - begin) % SEQUENCE_END
-                self._send(self._batch(key, part, begin, end, size, sequence))
-                begin = end
+        self._have_identity()
+        full: list[TopicPartition] = []
+        for part in _by_partition(records, len(layout.leaders)):
+            key = (records.topic, self._choose(layout, part.partition))
+            held = self._held.get(key)
+            if held is None:
+                held = self._held[key] = Held(_nothing_of(part), [])
+            self._held_bytes += held.add(part, _sizes(part))
+            if held.bytes >= self._batch_bytes(records.topic):
+                full.append(key)
         self.records_count += len(records.values)
+        if self._held_bytes >= HELD_BYTES:
+            full = list(self._held)
+        self._send_held(full)
 
     def flush(self) -> None:
-        """Wait until everything is acknowledged.  Raises SinkError."""
+        """Send all, and wait until everything is acknowledged.  Raises SinkError."""
+        self._send_held(list(self._held))
         for leader in list(self._in_flight):
             while self._in_flight.get(leader):
                 self._receive(leader)
@@ -162,8 +203,8 @@ class RecordWriter:
         self._rotation += 1
         return sorted(layout.leaders)[self._rotation % len(layout.leaders)]
 
-    def _take_part(self, keys: set[TopicPartition]) -> None:
-        """Have an identity, and the partitions in its transaction."""
+    def _have_identity(self) -> Identity:
+        """Taken with the first row: an attempt whose batch is committed without it is over then."""
         if self._identity is None:
             self._identity = producer_id(
                 self._cluster,
@@ -171,9 +212,20 @@ class RecordWriter:
                 self._timeout_ms,
                 self._options.transaction_timeout_ms,
             )
-        fresh = sorted(keys - self._sequences.keys())
+        return self._identity
+
+    def _take_part(self, keys: Iterable[TopicPartition]) -> None:
+        """Have the partitions in the transaction."""
+        identity = self._have_identity()
+        fresh = sorted(key for key in keys if key not in self._sequences)
         if fresh and self._transactional_id is not None:
-            add_partitions(self._cluster, self._identity, fresh, self._timeout_ms)
+            try:
+                add_partitions(self._cluster, identity, fresh, self._timeout_ms)
+            except SourceUnavailable as exc:
+                error = exc.__cause__
+                if isinstance(error, BrokerError) and error.code in OVER:
+                    raise SinkError(f"not written: {error}{self._hint(error)}") from exc
+                raise
         for key in fresh:
             self._sequences[key] = 0
 
@@ -202,51 +254,88 @@ class RecordWriter:
 
     # On the way.
 
+    def _send_held(self, keys: Iterable[TopicPartition]) -> None:
+        """Send what is held of these partitions, of each a batch in turn."""
+        held = {key: self._held.pop(key) for key in dict.fromkeys(keys)}
+        self._held_bytes -= sum(each.bytes for each in held.values())
+        if held:
+            self._take_part(held.keys())
+        waiting = [self._batches(key, each) for key, each in held.items()]
+        while waiting:
+            first_ones = [(each, next(each, None)) for each in waiting]
+            waiting = [each for each, batch in first_ones if batch is not None]
+            self._send_all([batch for _, batch in first_ones if batch is not None])
+
+    def _batches(self, key: TopicPartition, held: Held) -> Iterator[Batch]:
+        begin, ends = 0, list(accumulate(held.sizes))
+        while begin < len(ends):
+            # Looked up for each: a batch that was refused meanwhile has made them smaller.
+            end, size = _cut(ends, begin, self._batch_bytes(key[0]))
+            sequence = self._sequences[key]
+            self._sequences[key] = (sequence + end - begin) % SEQUENCE_END
+            yield self._batch(key, held.part, begin, end, size, sequence)
+            begin = end
+
+    def _send_all(self, batches: list[Batch]) -> None:
+        """Send batches of different partitions, in as few requests as they fit in."""
+        by_leader: dict[Address, list[Batch]] = {}
+        for batch in batches:
+            by_leader.setdefault(self._leader(batch.key), []).append(batch)
+        for leader, led in by_leader.items():
+            for together in _requests(led):
+                self._send(leader, together)
+
     def _leader(self, key: TopicPartition) -> Address:
         return self._topics[key[0]].leaders[key[1]]
 
-    def _send(self, batch: Batch) -> None:
-        leader = self._leader(batch.key)
-        waiting = self._in_flight.setdefault(leader, deque())
-        while len(waiting) >= IN_FLIGHT_MAX:
+    def _send(self, leader: Address, batches: list[Batch]) -> None:
+        while len(self._in_flight.setdefault(leader, deque())) >= IN_FLIGHT_MAX:
             self._receive(leader)
-            leader = self._leader(batch.key)
-            waiting = self._in_flight.setdefault(leader, deque())
-        waiting.append(batch)
+        if any(self._leader(batch.key) != leader for batch in batches):
+            self._send_all(batches)  # some of their leaders have moved meanwhile
+            return
+        self._in_flight[leader].append(batches)
         try:
-            self._link(leader).send(self._request(batch), self._timeout_ms)
+            self._link(leader).send(self._request(batches), self._timeout_ms)
         except SegbrokerError as exc:
             self._again(leader, exc)
 
-    def _request(self, batch: Batch) -> ProduceRequest:
-        topic, partition = batch.key
-        row = ProduceRequestPartition(index=partition, records=batch.data)
+    def _request(self, batches: Iterable[Batch]) -> ProduceRequest:
+        topics: dict[str, list[ProduceRequestPartition]] = {}
+        for batch in batches:
+            topic, partition = batch.key
+            row = ProduceRequestPartition(index=partition, records=batch.data)
+            topics.setdefault(topic, []).append(row)
         return ProduceRequest(
             transactional_id=self._transactional_id,
             acks=-1,
             timeout_ms=self._timeout_ms,
-            topic_data=[ProduceRequestTopic(name=topic, partition_data=[row])],
+            topic_data=[
+                ProduceRequestTopic(name=topic, partition_data=rows)
+                for topic, rows in topics.items()
+            ],
         )
 
     def _receive(self, leader: Address) -> None:
-        """The oldest reply of a leader: its batch is there, or all that waits there goes again."""
+        """The oldest reply of a leader: its batches are there, or all that waits goes again."""
         waiting = self._in_flight[leader]
         try:
             reply = self._link(leader).receive(ProduceResponse, self._timeout_ms)
-            row = reply.responses[0].partition_responses[0]
-            if row.error_code not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                topic, partition = waiting[0].key
-                raise broker_error(row.error_code, f"topic {topic!r} partition {partition}")
         except SegbrokerError as exc:
             self._again(leader, exc)
             return
-        waiting.popleft()
+        refused, error = _refused(waiting[0], reply)
+        if error is None:
+            waiting.popleft()
+            return
+        waiting[0] = refused
+        self._again(leader, error)
 
     def _again(self, leader: Address, error: SegbrokerError) -> None:
         """Send all that waits at a leader again, to where its partitions are led now."""
         deadline_ms = now_ms() + self._options.delivery_timeout_ms
         backoff = Backoff(self._random, BACKOFF_FIRST_MS, BACKOFF_MAX_MS)
-        waiting = self._in_flight.pop(leader, deque())
+        waiting = deque(chain.from_iterable(self._in_flight.pop(leader, ())))
         first_code = getattr(error, "code", None)
         while waiting:
             is_cut = self._cut_smaller(waiting, error)
@@ -264,10 +353,9 @@ class RecordWriter:
                 except SourceUnavailable as exc:
                     raise self._too_late(error) from exc
             try:
-                # One at a time: what was in flight beside it may be there already.
+                # One of each partition at a time: what was behind it may be there already.
                 while waiting:
-                    self._deliver(waiting[0])
-                    waiting.popleft()
+                    self._deliver(waiting)
             except SegbrokerError as exc:
                 error, first_code = exc, None
                 leader = self._leader(waiting[0].key)
@@ -291,7 +379,7 @@ class RecordWriter:
         return True
 
     def _pieces(self, batch: Batch) -> Iterator[Batch]:
-        ends, begin = _ends(batch.part)[: batch.end], batch.begin
+        ends, begin = list(accumulate(_sizes(batch.part)[: batch.end])), batch.begin
         while begin < batch.end:
             end, size = _cut(ends, begin, self._batch_bytes(batch.key[0]))
             sequence = (batch.sequence + begin - batch.begin) % SEQUENCE_END
@@ -311,16 +399,27 @@ class RecordWriter:
             f"not written within {limit_ms} ms (kafka.delivery.timeout.ms); last: {error}"
         )
 
-    def _deliver(self, batch: Batch) -> None:
-        """Send one batch again and wait for its reply, on a link that nothing else is on."""
-        leader = self._leader(batch.key)
+    def _deliver(self, waiting: deque[Batch]) -> None:
+        """Send the first of each partition again, on a link that nothing else is on.
+
+        Takes out what is there then.  Raises for the first that is not, and puts that in front.
+        """
+        leader = self._leader(waiting[0].key)
         while self._in_flight.get(leader):
             self._receive(leader)
-        reply = self._link(leader).ask(self._request(batch), ProduceResponse, self._timeout_ms)
-        row = reply.responses[0].partition_responses[0]
-        if row.error_code not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            topic, partition = batch.key
-            raise broker_error(row.error_code, f"topic {topic!r} partition {partition}")
+        first_ones: dict[TopicPartition, Batch] = {}
+        for batch in waiting:
+            if self._leader(batch.key) == leader:
+                first_ones.setdefault(batch.key, batch)
+        batches = next(_requests(first_ones.values()))
+        reply = self._link(leader).ask(self._request(batches), ProduceResponse, self._timeout_ms)
+        refused, error = _refused(batches, reply)
+        sent = set(batches)
+        rest = [batch for batch in waiting if batch not in sent]
+        waiting.clear()
+        waiting.extend([*refused, *rest])
+        if error is not None:
+            raise error
 
     def _link(self, leader: Address) -> Link:
         link = self._links.get(leader)
@@ -360,19 +459,61 @@ def _by_partition(records: Records, count: int) -> Iterator[Records]:
             )
 
 
+def _requests(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
+    """The batches, cut into what one request takes: REQUEST_BYTES, or one larger batch."""
+    together: list[Batch] = []
+    size = 0
+    for batch in batches:
+        if together and size + len(batch.data) > REQUEST_BYTES:
+            yield together
+            together, size = [], 0
+        together.append(batch)
+        size += len(batch.data)
+    if together:
+        yield together
+
+
+def _refused(
+    batches: list[Batch], reply: ProduceResponse
+) -> tuple[list[Batch], SegbrokerError | None]:
+    """Those of a request that are not there, and why the first of them is not."""
+    codes = {
+        (topic.name, row.index): row.error_code
+        for topic in reply.responses
+        for row in topic.partition_responses
+    }
+    refused = [batch for batch in batches if codes[batch.key] not in _TAKEN]
+    if not refused:
+        return [], None
+    topic, partition = refused[0].key
+    code = codes[topic, partition]
+    return refused, broker_error(code, f"topic {topic!r} partition {partition}")
+
+
+def _nothing_of(part: Records) -> Records:
+    """No records, of the same kind."""
+    return Records(
+        part.topic,
+        part.partition,
+        [],
+        None if part.keys is None else [],
+        None if part.headers is None else [],
+    )
+
+
 def _size(headers: Headers | None) -> int:
     """Bytes of a record's headers, at most; a name takes up to 4 a character."""
     return sum(HEADER_BYTES + 4 * len(name) + len(value or b"") for name, value in headers or ())
 
 
-def _ends(part: Records) -> list[int]:
-    """Behind each record, the bytes of all up to there in a batch, at most."""
+def _sizes(part: Records) -> list[int]:
+    """Bytes of each record in a batch, at most."""
     sizes = [RECORD_BYTES + len(value or b"") for value in part.values]
     if part.keys is not None:
         sizes = [size + len(key or b"") for size, key in zip(sizes, part.keys, strict=True)]
     if part.headers is not None:
         sizes = [size + _size(row) for size, row in zip(sizes, part.headers, strict=True)]
-    return list(accumulate(sizes))
+    return sizes
 
 
 def _cut(ends: list[int], begin: int, bytes_max: int) -> tuple[int, int]:

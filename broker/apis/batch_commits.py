@@ -5,7 +5,8 @@
     the broker     one durable event: all of these are committed, and `batch` is the query's last
 
     COMMIT_BATCH   {"query": str, "batch": int, "transactions":
-                      [{"transactional_id": str, "producer_id": int, "producer_epoch": int}]}
+                      [{"transactional_id": str, "producer_id": int, "producer_epoch": int}],
+                    "prefix": str, or left out: what comes in front of each transactional id}
                    {"committed": bool, "repeated": bool}
     QUERY_STATE    {"query": str}
                    {"last_batch": int, or None: no batch of this query was committed}
@@ -51,7 +52,12 @@ async def commit_batch(core: Core, peer: Peer, body: dict[str, Any]) -> dict[str
     batch = body.get("batch")
     if type(batch) is not int or not 0 <= batch <= _INT64_MAX:
         raise Refused(ErrorCode.INVALID_REQUEST, f"batch = {batch!r} is not a number from 0 on")
-    members = _members(body.get("transactions"))
+    prefix = prefix_of(body)
+    if prefix is None:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"prefix is not a text of {NAME_SIZE_MAX} characters at most"
+        )
+    members = _members(prefix, body.get("transactions"))
     if core.transactions.last_batch(query) is None and (
         core.transactions.queries_count() >= QUERIES_MAX
     ):
@@ -95,7 +101,13 @@ def _query(body: dict[str, Any]) -> str:
     return query
 
 
-def _members(rows: object) -> list[tuple[str, int, int]]:
+def prefix_of(body: dict[str, Any]) -> str | None:
+    """What the transactional ids of a COMMIT_BATCH begin with; None where it is none."""
+    prefix = body.get("prefix", "")
+    return prefix if isinstance(prefix, str) and len(prefix) <= NAME_SIZE_MAX else None
+
+
+def _members(prefix: str, rows: object) -> list[tuple[str, int, int]]:
     if not isinstance(rows, list) or len(rows) > TRANSACTIONS_MAX:
         raise Refused(
             ErrorCode.INVALID_REQUEST, f"transactions is not a list of {TRANSACTIONS_MAX} at most"
@@ -108,7 +120,7 @@ def _members(rows: object) -> list[tuple[str, int, int]]:
                 "producer_id": int(producer_id),
                 "producer_epoch": int(epoch),
             } if 0 <= producer_id <= _INT64_MAX and 0 <= epoch <= _INT16_MAX:
-                found[name] = (name, producer_id, epoch)
+                found[name] = (prefix + name, producer_id, epoch)
             case _:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"{row!r} names no transaction")
     if len(found) < len(rows):

@@ -22,7 +22,7 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.vendor import VendorKey, error_reply
 
 from ..access.authorizer import ALTER, DESCRIBE, TOPIC, TRANSACTIONAL_ID, WRITE, Authorizer
-from ..apis.batch_commits import TRANSACTIONS_MAX
+from ..apis.batch_commits import TRANSACTIONS_MAX, prefix_of
 from ..apis.floors import PARTITIONS_MAX
 from ..core import Core
 from ..peers.peer import Peer
@@ -92,10 +92,10 @@ def _describes(authorizer: Authorizer, peer: Peer, name: object) -> None:
 
 
 def _commit_batch(core: Core, authorizer: Authorizer, peer: Peer, body: Body) -> None:
-    asked = body.get("transactions")
-    if not isinstance(asked, list) or len(asked) > TRANSACTIONS_MAX:
+    asked, prefix = body.get("transactions"), prefix_of(body)
+    if not isinstance(asked, list) or len(asked) > TRANSACTIONS_MAX or prefix is None:
         asked = []  # refused by the handler
-    names = [one.get("transactional_id") for one in asked if isinstance(one, dict)]
+    names = [f"{prefix}{one.get('transactional_id')}" for one in asked if isinstance(one, dict)]
     for name in [body.get("query"), *names]:
         _may_use(authorizer, peer, WRITE, name)
 

@@ -466,6 +466,16 @@ async def test_a_list_that_is_too_long_is_not_asked_about_row_by_row(
     assert not events.named("access_denied")
 
 
+async def test_names_of_a_batch_are_asked_about_with_their_prefix() -> None:
+    rows = [{"transactional_id": "mine", "producer_id": 1, "producer_epoch": 0}]
+    body = {"query": "mine", "batch": 1, "prefix": "not-", "transactions": rows}
+    async with guarded() as broker, connect_from(BOB, broker) as bob:
+        await allow(broker, rule(WRITE, TXN, "mine", host=BOB))
+        reply = cast(Any, await bob.ask_vendor(VendorKey.COMMIT_BATCH, body))
+        assert reply["error"]["code"] == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert "'not-mine'" in reply["error"]["detail"]
+
+
 async def test_a_large_request_is_checked_as_a_small_one() -> None:
     async with guarded() as broker:
         await filled(broker)

@@ -71,6 +71,20 @@ async def test_a_batch_with_a_transaction_that_is_not_open_changes_nothing(versi
         assert await commit_batch(client, "q", 0, sound) == {"committed": True, "repeated": False}
 
 
+@VERSIONS
+async def test_what_all_names_begin_with_may_be_said_once(version: int) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        prepared = await some(client, version, "q/0/0", "q/1/0")
+        rows = [{**one.prepared(), "transactional_id": f"{n}/0"} for n, one in enumerate(prepared)]
+        body = {"query": "q", "batch": 0, "prefix": "q/", "transactions": rows}
+        reply = await client.ask_vendor(VendorKey.COMMIT_BATCH, body)
+        assert reply["committed"]
+        row = await read(client, "t")
+        assert row.last_stable_offset == row.high_watermark == 4
+        assert not aborted(row)
+
+
 async def test_a_batch_that_says_nonsense_is_refused() -> None:
     async with serving() as broker, connect(broker.address) as client:
         good = {"transactional_id": "a", "producer_id": 1, "producer_epoch": 0}
@@ -83,6 +97,8 @@ async def test_a_batch_that_says_nonsense_is_refused() -> None:
             {"query": "q", "batch": 0, "transactions": [{}]},
             {"query": "q", "batch": 0, "transactions": [good, good]},
             {"query": "q", "batch": 0, "transactions": [{**good, "producer_id": -1}]},
+            {"query": "q", "batch": 0, "prefix": 5, "transactions": [good]},
+            {"query": "q", "batch": 0, "prefix": "q" * 1_001, "transactions": [good]},
         ):
             reply = await client.ask_vendor(VendorKey.COMMIT_BATCH, body)
             assert isinstance(reply["error"], dict)

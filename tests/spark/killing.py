@@ -44,6 +44,14 @@ PLAN = "SEGBROKER_KILL_PLAN"
 LOOK_INTERVAL_S = 0.02
 STATUS_INTERVAL_S = 1.0
 OFFSETS_PER_BATCH = 40
+# What Spark puts into the one map that all queries of a format share, as each of them starts and
+# without a lock: found here already, it spoils nothing (SegbrokerSource.java, for the jar's).
+SHARED_VARIABLES = (
+    "SPARK_LOCAL_DIRS",
+    "SPARK_AUTH_SOCKET_TIMEOUT",
+    "SPARK_BUFFER_SIZE",
+    "SPARK_PYTHON_RUNTIME",
+)
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # As small as a session can be: it lives for a few batches.
 LEAN = {
@@ -185,6 +193,13 @@ def start_copy(
     )
 
 
+def settle_variables(spark: SparkSession, source: str) -> None:
+    manager = spark._jsparkSession.sessionState().dataSourceManager()
+    environment = manager.lookupDataSource(source).dataSourceCls().envVars()
+    for variable in SHARED_VARIABLES:
+        environment.putIfAbsent(variable, "")
+
+
 def run(path: str) -> None:
     """The queries of a plan, until all have ended or the JVM is killed."""
     os.environ[PLAN] = path
@@ -195,6 +210,7 @@ def run(path: str) -> None:
     assert jvm is not None
     plan.jvm_file().write_text(str(jvm.java.lang.ProcessHandle.current().pid()))
     spark.dataSource.register(KillingSource)
+    settle_variables(spark, KillingSource.name())
     running = {
         name: start_copy(
             spark, KillingSource.name(), plan.bootstrap, name, Path(plan.folder, name, "checkpoint")

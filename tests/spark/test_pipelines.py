@@ -159,6 +159,43 @@ def test_fields_in_fields_may_have_any_name(command: Command, topics: Topics, na
     assert json.loads(command("sql", query, "--format", "json")) == {"agent": "curl", "n": 7}
 
 
+def test_one_file_is_imported_once_and_its_neighbours_are_not(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic = name()
+    topics.create(topic)
+    (tmp_path / "people.csv").write_text("id,name\n1,Ada\n2,Bob\n")
+    (tmp_path / "people.csv2").write_text("id,name\n3,Eve\n")
+    (tmp_path / "peoplezcsv").write_text("id,name\n4,Zoe\n")
+    file = str(tmp_path / "people.csv")
+    for said in ("imported 2 rows", "imported 0 rows"):
+        command("import", file, "--topic", topic, "--format", "csv", "--key", "id")
+        assert said in command.said
+    found = topics.read(topic, 2)
+    assert [(row.key, json.loads(row.value or b"")) for row in found] == [
+        (b"1", {"id": "1", "name": "Ada"}),
+        (b"2", {"id": "2", "name": "Bob"}),
+    ]
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_rows_that_happen_to_have_a_value_are_not_taken_for_records(
+    command: Command, topics: Topics, name: Name, tmp_path: Path, form: str
+) -> None:
+    topic = name()
+    topics.create(topic)
+    folder = tmp_path / "readings"
+    folder.mkdir()
+    if form == "csv":
+        (folder / "of-today.csv").write_text("sensor,value\nkitchen,21.5\n")
+    else:
+        (folder / "of-today.json").write_text('{"sensor": "kitchen", "value": "21.5"}\n')
+    command("import", str(folder), "--topic", topic, "--format", form, "--key", "sensor")
+    (row,) = topics.read(topic, 1)
+    assert row.key == b"kitchen"
+    assert json.loads(row.value or b"") == {"sensor": "kitchen", "value": "21.5"}
+
+
 def test_a_file_that_came_late_and_is_old_is_imported_too(
     command: Command, topics: Topics, name: Name, tmp_path: Path
 ) -> None:

@@ -21,9 +21,11 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from segbroker.client.spoken import Request
 from segbroker.protocol.partitioner import partition_for_key
 from segbroker.spark.data_source import SegbrokerDataSource
 from segbroker.spark.errors import OptionError, SinkError
+from segbroker.spark.link import Link
 from segbroker.spark.sink import BatchWriter, StreamWriter, Written
 from segbroker.spark.sink_options import SinkOptions, parse_sink_options
 from segbroker.testing.embedded import EmbeddedBroker
@@ -201,9 +203,38 @@ def test_a_repeated_batch_is_done_already(topics: Topics, name: Name) -> None:
     stream_batch(writer(), 0, "a", "b")
     stream_batch(writer(), 1, "c")
     stream_batch(writer(), 1, "c")
-    stream_batch(writer(), 0, "a", "b")
     stream_batch(writer(), 2, "d")
     assert values(topics.read(topic, 4)) == [b"a", b"b", b"c", b"d"]
+
+
+@pytest.mark.usefixtures("segbroker_only")
+@pytest.mark.parametrize("spark_tells", [True, False])
+def test_a_batch_before_the_last_one_is_refused_and_not_taken_for_done(
+    topics: Topics, name: Name, *, spark_tells: bool
+) -> None:
+    """A checkpoint that was put back: what it calls batch 1 now may have other records."""
+    topic = name()
+    topics.create(topic)
+
+    def batch(number: int, value: str, transactional_id: str = f"{topic}-query") -> None:
+        properties = {**IN_STREAM, "streaming.sql.batchId": str(number)} if spark_tells else {}
+        options = {"topic": topic, "transactionalId": transactional_id}
+        writer = source(topics, **options).streamWriter(schema("value"), overwrite=False)
+        with task(0, 0, **properties):
+            written = writer.write(iter([table(value=[value])]))
+        try:
+            writer.commit([written], number)
+        except SinkError:
+            writer.abort([written], number)  # as Spark does
+            raise
+
+    for number in range(4):
+        batch(number, str(number))
+    with pytest.raises(SinkError, match=r"batch 1 .*batch 3, .*checkpoint .*transactionalId"):
+        batch(1, "not there yet")
+    batch(3, "a repetition")
+    batch(1, "not there yet", f"{topic}-again")
+    assert values(topics.read(topic, 5)) == [b"0", b"1", b"2", b"3", b"not there yet"]
 
 
 @pytest.mark.usefixtures("segbroker_only")
@@ -357,6 +388,54 @@ def test_batches_that_are_too_large_for_their_topic_are_cut_until_they_fit(
     for partition in range(2):
         numbers = [int((r.value or b"").split()[0]) for r in found if r.partition == partition]
         assert numbers == list(range(partition, count, 2))
+
+
+@contextmanager
+def requests_sent() -> Iterator[list[str]]:
+    """What the links of this process send meanwhile, by the names of the requests."""
+    sent: list[str] = []
+    send = Link.send
+
+    def noted(link: Link, message: Request, timeout_ms: int) -> None:
+        sent.append(type(message).__name__)
+        send(link, message, timeout_ms)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Link, "send", noted)
+        yield sent
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_rows_of_many_partitions_travel_together(
+    topics: Topics, name: Name, guarantee: str, request: pytest.FixtureRequest
+) -> None:
+    if guarantee == "exactly-once":
+        request.getfixturevalue("segbroker_only")
+    many, one = name(), name()
+    topics.create(many, 100)
+    topics.create(one)
+    # Three tables of a task; each has some rows for each partition, and for the other topic.
+    numbers = range(300)
+    rows = [
+        table(
+            value=[str(n) for n in numbers],
+            topic=[one if n % 3 == 0 else many for n in numbers],
+            partition=[0 if n % 3 == 0 else n % 100 for n in numbers],
+        )
+        for _ in range(3)
+    ]
+    writer = source(topics, deliveryGuarantee=guarantee).writer(
+        schema("value", "topic", "partition"), overwrite=False
+    )
+    with requests_sent() as sent:
+        writer.commit([writer.write(iter(rows))])
+    assert sent.count("ProduceRequest") == 1
+    assert sent.count("AddPartitionsToTxnRequest") == (guarantee == "exactly-once")
+    assert values(topics.read(one, 300)) == [b"%d" % n for n in numbers if n % 3 == 0] * 3
+    found = topics.read(many, 600)
+    for partition in range(100):
+        wanted = [b"%d" % n for n in numbers if n % 3 != 0 and n % 100 == partition] * 3
+        assert values([row for row in found if row.partition == partition]) == wanted
 
 
 def test_one_record_that_is_too_large_ends_the_write_in_a_sentence(

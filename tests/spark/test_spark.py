@@ -70,6 +70,17 @@ class Query:
         (commits / str(last)).unlink()
         (commits / f".{last}.crc").unlink(missing_ok=True)
 
+    def turn_into_kafkas(self) -> None:
+        """Leave the checkpoint as Spark's Kafka source writes it: without topic ids, compact."""
+        for file in (self.folder / "checkpoint" / "offsets").iterdir():
+            if file.name.startswith("."):
+                file.unlink()
+                continue
+            *head, offsets = file.read_text().splitlines()
+            plain = {k: v for k, v in json.loads(offsets).items() if not k.startswith("$")}
+            text = json.dumps(plain, separators=(",", ":"))
+            file.write_text("\n".join([*head, text]))
+
 
 @pytest.fixture(params=["python", "jvm"])
 def wanted(request: pytest.FixtureRequest) -> str:
@@ -213,6 +224,28 @@ def test_a_batch_that_was_not_committed_is_replayed_with_the_same_rows(
     of_batch_1 = [row for row in rows if row[1] >= starts[str(row[0])]]
     assert len(of_batch_1) == 80
     assert again.rows() == sorted([*of_batch_1, *((0, 100 + n, "x") for n in range(10))])
+
+
+def test_a_checkpoint_of_sparks_kafka_source_goes_on(
+    query: Query, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic = name()
+    topics.create(topic, 2)
+    for n in range(2):
+        topics.produce(topic, [b"%d" % i for i in range(50)], partition=n)
+    query.run(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="60")
+    # A batch of it was planned and not finished.
+    query.forget_last_commit()
+    query.turn_into_kafkas()
+    topics.produce(topic, [b"x"] * 10)
+    # Files of their own: the sink knows which batches it has.
+    again = Query(query.spark, query.bootstrap, tmp_path / "again", query.reader)
+    again.folder.mkdir()
+    (query.folder / "checkpoint").rename(again.folder / "checkpoint")
+    progress = again.run(subscribe=topic)
+    assert [(each["batchId"], each["numInputRows"]) for each in progress] == [(1, 40), (2, 10)]
+    of_batch_1 = [(n, offset, str(offset)) for n in range(2) for offset in range(30, 50)]
+    assert again.rows() == sorted([*of_batch_1, *((0, 50 + n, "x") for n in range(10))])
 
 
 def test_deleted_records_end_the_stream_with_their_range_or_are_skipped_when_told(
