@@ -269,7 +269,7 @@ async def test_a_reader_that_leaves_during_a_cold_read_leaves_no_buffer_behind()
 async def test_wrong_bytes_are_reported_and_never_sent(events: Events) -> None:
     disk = GatedStorage()
     async with serving(storage=disk) as broker, connect(broker.address) as client:
-        await client.create("t")
+        await client.create("t", durability="disk")  # else the write-ahead log has it, too
         await client.produce("t", b"value" * 100)
         folder = "/data/topics/t/partition_0"
         (name,) = [one for one in disk.listdir(folder) if one.endswith("_segment_0.log")]
@@ -288,7 +288,7 @@ async def test_wrong_bytes_are_reported_and_never_sent(events: Events) -> None:
 async def test_a_partition_that_refuses_damage_answers_with_an_error_from_then_on() -> None:
     disk = GatedStorage()
     async with serving(storage=disk) as broker, connect(broker.address) as client:
-        await client.create("t", on_corruption="refuse")
+        await client.create("t", durability="disk", on_corruption="refuse")
         await client.produce("t", b"value" * 100)
         file = disk.open("/data/topics/t/partition_0/t_partition_0_segment_0.log")
         file.pwrite(b"X", 200)
