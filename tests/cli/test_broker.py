@@ -187,6 +187,10 @@ def test_a_partition_that_the_start_could_not_open_needs_a_look(tmp_path: Path) 
         assert in_process(*words).returncode == 0
         sent = segbroker("produce", "t", "--linger", "0", "-b", daemon.address, stdin=b"one\n" * 90)
         assert sent.returncode == 0, sent.stderr
+    # An orderly stop empties the write-ahead log, which would have what is damaged.
+    with running(tmp_path / "data") as daemon:
+        sent = segbroker("produce", "t", "-b", daemon.address, stdin=b"two\n")
+        assert sent.returncode == 0, sent.stderr
         _damage(tmp_path / "data", segment=0)
         read = in_process("consume", "t", "-e", "-b", daemon.address)
         assert read.returncode == ExitCode.REFUSED, read.stderr
