@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from segbroker.broker.access.bearer_tokens import TokenRules
-from segbroker.broker.access.key_source import KeysUnavailable, read_keys
+from segbroker.broker.access.key_reading import KeysUnavailable, read_keys
 from segbroker.broker.access.signing_keys import SET_BYTES_MAX, SigningKeys, UnusableKeys
 from segbroker.broker.configuration.config import BrokerConfig, merge
 from segbroker.broker.peers.bearer import Bearer, TokenRefused
