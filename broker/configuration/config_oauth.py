@@ -23,7 +23,8 @@ ALGORITHMS: Final = (
     *("ES256", "ES384", "ES512", "EdDSA"),
 )
 """Those that may sign: all with two keys.  With one (HS256) whoever verifies could sign."""
-PYJWT_MIN: Final = (2, 10)
+PYJWT_MIN: Final = (2, 10, 1)
+"""The one before takes a part of the expected issuer's name for all of it (CVE-2024-53861)."""
 ANY: Final = "*"
 _CLAIM: Final = re.compile(r"[\x21-\x7e]{1,100}")
 
@@ -147,8 +148,8 @@ def lacking() -> str | None:
     # Another package has the same name to import.
     has_crypto = getattr(getattr(jwt, "algorithms", None), "has_crypto", False)
     version = str(getattr(jwt, "__version__", "0"))
-    numbers = [int(part) for part in version.split(".")[:2] if part.isdecimal()]
-    if not hasattr(jwt, "PyJWK") or numbers < list(PYJWT_MIN):
+    numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdecimal())
+    if not hasattr(jwt, "PyJWK") or numbers < PYJWT_MIN:
         return f"PyJWT {version}, at least {'.'.join(map(str, PYJWT_MIN))} is needed"
     return None if has_crypto else "cryptography is not installed"
 

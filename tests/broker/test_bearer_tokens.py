@@ -267,6 +267,9 @@ def test_keys_that_cannot_sign_are_left_out(issuer: Issuer) -> None:
     others: list[Any] = [
         {"kty": "oct", "k": "c2VjcmV0", "kid": "o"},
         good | {"use": "enc", "kid": "e"},
+        {name: good[name] for name in ("kty", "n", "e")} | {"key_ops": ["wrapKey"], "kid": "w"},
+        good | {"key_ops": "verify", "kid": "p"},
+        good | {"kty": ["RSA"], "kid": "k"},
         good | {"alg": "HS256", "kid": "h"},
         good | {"n": "!!", "kid": "n"},
         good | {"n": 5, "kid": "m"},

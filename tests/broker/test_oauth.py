@@ -509,16 +509,19 @@ def test_what_is_missing_or_wrong_is_an_error_of_the_start(
         configured(**offered, **keys)
 
 
-@pytest.mark.parametrize("module", ["none", "another", "old", "without cryptography"])
+@pytest.mark.parametrize(
+    "module", ["none", "another", "2.9.0", "2.10.0", "2.10.dev1", "without cryptography"]
+)
 def test_the_extra_is_asked_for_where_it_is_missing(
     monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
     fake: Any = None
     if module != "none":
         fake = ModuleType("jwt")
-    if module in ("old", "without cryptography"):
-        fake.PyJWK, fake.algorithms = object, SimpleNamespace(has_crypto=module == "old")
-        fake.__version__ = "2.9.0" if module == "old" else "2.10.1"
+    if module[0] in "2w":
+        fake.PyJWK, fake.algorithms = object, SimpleNamespace(has_crypto=module[0] == "2")
+        # 2.10.0 takes a part of the issuer's name for all of it (CVE-2024-53861).
+        fake.__version__ = module if module[0] == "2" else "2.10.1"
     monkeypatch.setitem(sys.modules, "jwt", fake)
     assert configured()
     with pytest.raises(InvalidConfig, match=r"pip install 'segbroker\[oauth\]'"):
