@@ -31,6 +31,7 @@ RETRY_S: Final = 1.0
 # For somebody else who gets one, and may never come back.
 WAIT_S: Final = 15.0
 RETRY_MAX_S: Final = 30.0
+ASYNC: Final = "an async token_provider is for the async clients; this one blocks"
 
 
 class Tokens:
@@ -48,9 +49,11 @@ class Tokens:
         self.is_getting = False
         self._failures = 0
         self._retry_at = 0.0
-        call = provider if inspect.isroutine(provider) else type(provider).__call__
-        self.is_async = inspect.iscoroutinefunction(call)
-        """Whether the provider has to be awaited, in the event loop of its client."""
+        self.is_async = inspect.iscoroutinefunction(provider) or inspect.iscoroutinefunction(
+            type(provider).__call__
+        )
+        """Whether the provider has to be awaited, in the event loop of its client; of some
+        functions (`lambda: get_token("orders")`) that is not known before they were called."""
 
     @property
     def is_fresh(self) -> bool:
@@ -91,7 +94,11 @@ class Tokens:
         try:
             if not self.is_fresh:
                 found = self.provider()
-                assert not inspect.isawaitable(found), "looked at when it was opened"
+                if inspect.isawaitable(found):
+                    self.is_async = True
+                    if inspect.iscoroutine(found):
+                        found.close()
+                    raise TokenUnavailable(ASYNC)
                 self.take(found)
         except Exception as exc:
             self.failed(exc)
