@@ -136,7 +136,7 @@ def _read_address(url: str, ca: str, timeout_s: float, watch: _Watch) -> bytes:
         why = (isinstance(exc, OSError) and exc.strerror) or "not PEM, or without a certificate"
         raise KeysUnavailable(f"sasl_oauthbearer_jwks_endpoint_ca ({ca}): {why}") from exc
     handlers: list[BaseHandler] = [_NoRedirects(), _Http(watch), _Https(watch, context)]
-    if urlsplit(url).scheme == "http":  # on this machine: not by way of a proxy, on another
+    if urlsplit(url).scheme == "http":  # in clear: by way of nobody else
         handlers.append(ProxyHandler({}))
     request = Request(url, headers={"Accept": "application/json"})
     try:

@@ -36,13 +36,19 @@ class OAuthKeys:
     sasl_oauthbearer_jwks_endpoint_url: str = key(
         "",
         "Where the public keys are that sign tokens (a JWK set, RFC 7517): https://... or "
-        "file:///...; http:// on this machine only. Needed for OAUTHBEARER.",
+        "file:///...; http:// on this machine, elsewhere only with "
+        "sasl_oauthbearer_jwks_endpoint_allow_http. Needed for OAUTHBEARER.",
         kafka="sasl.oauthbearer.jwks.endpoint.url",
     )
     sasl_oauthbearer_jwks_endpoint_ca: str = key(
         "",
         "PEM file with the authorities that are trusted at that address. Empty: those of the "
         "system.",
+    )
+    sasl_oauthbearer_jwks_endpoint_allow_http: bool = key(
+        False,
+        "Read the keys by http:// from another machine, too. Whoever is on the way can put keys of "
+        "their own there, and log in as anybody: for a network that nobody else is on.",
     )
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = key(
         3_600_000,
@@ -111,7 +117,7 @@ def check_oauth(config: OAuthKeys, offered: Iterable[str]) -> None:
     """
     url = config.sasl_oauthbearer_jwks_endpoint_url
     if url:
-        _check_url("sasl_oauthbearer_jwks_endpoint_url", url)
+        _check_url(url, config.sasl_oauthbearer_jwks_endpoint_allow_http)
     for name in ("sasl_oauthbearer_scope_claim_name", "sasl_oauthbearer_sub_claim_name"):
         if not _CLAIM.fullmatch(getattr(config, name)):
             raise InvalidConfig(f"{name} = {getattr(config, name)!r} is no name of a claim")
@@ -154,7 +160,8 @@ def lacking() -> str | None:
     return None if has_crypto else "cryptography is not installed"
 
 
-def _check_url(key: str, url: str) -> None:
+def _check_url(url: str, allow_http: bool) -> None:
+    key = "sasl_oauthbearer_jwks_endpoint_url"
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
@@ -170,8 +177,9 @@ def _check_url(key: str, url: str) -> None:
         raise InvalidConfig(f"{key} = {url!r} is neither https://host/path nor file:///path")
     if not url.isascii() or not url.isprintable() or " " in url:
         raise InvalidConfig(f"{key} = {url!r} has characters that a URL cannot have")
-    if parts.scheme == "http" and not is_loopback(host):
+    if parts.scheme == "http" and not allow_http and not is_loopback(host):
         raise InvalidConfig(
             f"{key} = {url!r}: whoever is on the way could put keys of their own there, and log "
-            "in as anybody. Use https://, or a file"
+            "in as anybody. Use https://, or a file, or say that it is meant: "
+            "sasl_oauthbearer_jwks_endpoint_allow_http = true"
         )

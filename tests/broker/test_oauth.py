@@ -491,7 +491,10 @@ async def test_a_broker_does_not_start_without_its_file_of_keys(tmp_path: Path) 
         ({"sasl_oauthbearer_jwks_endpoint_url": "https://x:y/"}, "sasl_oauthbearer_jwks"),
         ({"sasl_oauthbearer_jwks_endpoint_url": "https://a:b@x/"}, "a login in a URL"),
         ({"sasl_oauthbearer_jwks_endpoint_url": "https://x/a b"}, "characters"),
-        ({"sasl_oauthbearer_jwks_endpoint_url": "http://10.0.0.1/k"}, "Use https://, or a file"),
+        (
+            {"sasl_oauthbearer_jwks_endpoint_url": "http://10.0.0.1/k"},
+            "Use https://, or a file, or say that it is meant: .*allow_http = true",
+        ),
         ({"sasl_oauthbearer_clock_skew_seconds": 601}, "outside"),
     ],
     ids=lambda value: str(value)[:60],
@@ -507,6 +510,15 @@ def test_what_is_missing_or_wrong_is_an_error_of_the_start(
     configured(**offered)
     with pytest.raises(InvalidConfig, match=told):
         configured(**offered, **keys)
+
+
+def test_keys_are_read_in_clear_from_another_machine_if_that_is_said() -> None:
+    url = "http://keycloak:8080/realms/prod/protocol/openid-connect/certs"
+    assert configured(
+        sasl_mechanisms="OAUTHBEARER",
+        sasl_oauthbearer_jwks_endpoint_url=url,
+        sasl_oauthbearer_jwks_endpoint_allow_http=True,
+    )
 
 
 @pytest.mark.parametrize(
