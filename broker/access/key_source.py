@@ -2,7 +2,7 @@
 
     at the start                a file must be usable; an address may be away, and is tried again
     every `..._refresh_ms`      an address; a file every FILE_LOOK_S, if that is sooner
-    a token of an unknown key   at once, if the last reading is older than UNKNOWN_PAUSE_S
+    a token by no known key     at once, if the last reading is older than UNKNOWN_PAUSE_S
     a reading that failed       after 1 s, 2 s ... 60 s; what was read last stays in force
 
 Reading waits for a network, so it is done in a thread of its own, one at a time, and never on the
@@ -81,7 +81,7 @@ class KeySource:
             await self.refresh()
 
     async def refresh_for_unknown(self) -> None:
-        """Somebody came with a key that is not known: have `run` read, unless it just did.
+        """Somebody came with a token by no known key: have `run` read, unless it just did.
 
         Returns when a reading under way has ended, or at once.  It goes on when who waits for it
         is gone: others wait, too.

@@ -52,7 +52,7 @@ class OAuthKeys:
     )
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = key(
         3_600_000,
-        "How often the signing keys are read again. A token of an unknown key has them read at "
+        "How often the signing keys are read again. A token by no known key has them read at "
         "once, at most every ten seconds. A file is looked at every ten seconds.",
         least=1_000,
         most=7 * DAY_MS,

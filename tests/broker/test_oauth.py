@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import jwt
 import pytest
 import trio
 from trio.testing import MockClock
@@ -329,6 +330,40 @@ async def test_a_new_key_is_read_when_somebody_comes_with_it_but_not_at_each_unk
             assert issuer.asked == ["/jwks"] * 2
             mock_clock.jump(11)
             assert not await can_log_in(issuer.token({"kid": "nobody's"}))
+            assert issuer.asked == ["/jwks"] * 3
+
+
+@pytest.mark.parametrize("kid", [None, "first"], ids=["no kid", "the same kid"])
+async def test_a_new_key_that_cannot_be_told_by_its_name_is_read_too(
+    mock_clock: MockClock, kid: str | None
+) -> None:
+    """What it signs looks like a wrong signature by a key that is known."""
+    issuer = Issuer()
+    with issuer.serving() as url:
+        async with guarded(f"{url}/jwks") as broker:
+
+            async def can_log_in(token: str) -> bool:
+                async with connect(broker.address) as client:
+                    mock_clock.rate = 1
+                    try:
+                        return (await log_in(client, token)).error_code == 0
+                    finally:
+                        mock_clock.rate = 0
+
+            def token() -> str:
+                key = next(iter(issuer.keys.values()))
+                return jwt.encode(issuer.claims(), key, "RS256", {"kid": kid} if kid else None)
+
+            old = token()
+            assert await can_log_in(old)
+            issuer.rotate("first")
+            assert not await can_log_in(token())  # the keys were just read
+            mock_clock.jump(11)
+            assert await can_log_in(token())
+            assert issuer.asked == ["/jwks"] * 2
+            mock_clock.jump(11)
+            for _ in range(5):
+                assert not await can_log_in(old)
             assert issuer.asked == ["/jwks"] * 3
 
 
