@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 
 from .errors import TokenUnavailable
-from .tokens import Tokens
+from .tokens import HUNG_S, NO_RETURN, Tokens
 
 
 async def get_token(tokens: Tokens, lock: anyio.Lock) -> None:
@@ -32,8 +32,13 @@ async def get_token(tokens: Tokens, lock: anyio.Lock) -> None:
     async with lock:
         try:
             if not tokens.is_fresh:
-                found = tokens.provider()
-                tokens.take(await found if inspect.isawaitable(found) else found)
+                found: object = tokens.provider()
+                if inspect.isawaitable(found):
+                    with anyio.move_on_after(HUNG_S) as scope:
+                        found = await found
+                    if scope.cancelled_caught:
+                        raise TokenUnavailable(NO_RETURN)
+                tokens.take(found)
         except Exception as exc:
             tokens.failed(exc)
         finally:

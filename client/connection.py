@@ -269,9 +269,9 @@ class Connection:
         if self.state is State.CLOSED:
             return
         if type(error) is ConnectionLost and self.state is State.LOGGING_IN:
-            cause = error
-            error = ConnectionLost(f"{cause} {IN_THE_LOGIN}")
-            error.__cause__ = cause.__cause__
+            ended = ConnectionLost(f"{error} {IN_THE_LOGIN}")
+            ended.__cause__ = error.__cause__
+            error = ended
         wants = self._wants if type(error) is ConnectionLost else ""
         if wants:
             cause = error

@@ -22,6 +22,7 @@ from segbroker.client import (
     Security,
     TokenUnavailable,
 )
+from segbroker.client.async_tokens import get_token
 from segbroker.client.tokens import Tokens
 
 from ..support.certificates import Authority
@@ -178,6 +179,73 @@ def test_a_blocking_client_says_that_it_does_not_await() -> None:
         Admin("127.0.0.1:1", security=Security(mechanism="OAUTHBEARER", token_provider=partial)),
     ):
         pass
+
+
+def test_a_call_that_does_not_return_is_given_up_one_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request without a time-out, in a network that lost it: the next one may be answered."""
+    monkeypatch.setattr("segbroker.client.tokens.WAIT_S", 0.01)
+    now, gate, calls = [1_000.0], threading.Event(), [0]
+
+    def token() -> BearerToken:
+        calls[0] += 1
+        if calls[0] == 1:
+            gate.wait(60)
+            return BearerToken("late", now[0] + 60)
+        return BearerToken("second", now[0] + 60)
+
+    tokens, first = Tokens(token, lambda: now[0]), []
+
+    def get() -> None:
+        try:
+            tokens.get()
+        except TokenUnavailable as exc:
+            first.append(str(exc))
+
+    hung = threading.Thread(target=get)
+    hung.start()
+    while not calls[0]:
+        hung.join(0.01)
+    for later in (0, 299, 1):
+        now[0] += later
+        with pytest.raises(TokenUnavailable, match="does not return"):
+            tokens.get()
+        assert calls == [1]
+    tokens.get()
+    gate.set()
+    hung.join()
+    assert tokens.current is not None
+    assert tokens.current.value == "second"
+    assert first == ["the token provider does not return"]
+    now[0] += 50
+    tokens.get()
+    assert calls == [3]
+
+
+@pytest.mark.parametrize("loop", ["trio", "asyncio"])
+def test_an_async_call_that_does_not_return_is_ended_one_day(
+    loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segbroker.client.async_tokens.HUNG_S", 0.1)
+    calls = [0]
+
+    async def token() -> str:
+        calls[0] += 1
+        if calls[0] == 1:
+            await anyio.sleep_forever()
+        return "second"
+
+    async def scenario() -> None:
+        tokens, lock = Tokens(token), anyio.Lock()
+        with pytest.raises(TokenUnavailable, match="does not return"):
+            await get_token(tokens, lock)
+        await get_token(tokens, lock)
+        assert tokens.current is not None
+
+    async def in_time() -> None:
+        with anyio.fail_after(60):
+            await scenario()
+
+    anyio.run(in_time, backend=loop)
 
 
 PROGRAM = """
