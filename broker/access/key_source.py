@@ -31,6 +31,8 @@ UNKNOWN_PAUSE_S: Final = 10.0
 FILE_LOOK_S: Final = 10.0
 RETRY_S: Final = 1.0
 RETRY_MAX_S: Final = 60.0
+# Of keys that are not used, so many are told.
+LEFT_OUT_TOLD_MAX: Final = 10
 
 
 class KeySource:
@@ -120,7 +122,12 @@ class KeySource:
             self._failed("see the log of the broker")
         else:
             if self.keys is None or self.keys.names != keys.names or self.error:
-                log.info("signing_keys_read", url=self._url, keys=len(keys))
+                log.info(
+                    "signing_keys_read",
+                    url=self._url,
+                    keys=len(keys),
+                    left_out=keys.left_out[:LEFT_OUT_TOLD_MAX],
+                )
             self.keys = keys
             self.error, self._failures = "", 0
 

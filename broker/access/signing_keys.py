@@ -48,14 +48,15 @@ class SigningKeys:
         """Raises UnusableKeys."""
         self.names: set[str] = set()
         self._keys: dict[tuple[str, str | None], list[PyJWK]] = {}
-        left_out = []
+        # Which keys are not used, and why; never what is in them but their names.
+        self.left_out: list[str] = []
         for index, row in enumerate(_rows(data)):
             try:
                 self._add(row)
             except UnusableKeys as exc:
-                left_out.append(f"key {index}: {exc}")
+                self.left_out.append(f"{_called(row, index)}: {exc}")
         if not self._keys:
-            raise UnusableKeys("; ".join(["no key that signs tokens", *left_out[:3]]))
+            raise UnusableKeys("; ".join(["no key that signs tokens", *self.left_out[:3]]))
 
     def __len__(self) -> int:
         return sum(len(keys) for (_, kid), keys in self._keys.items() if kid is None)
@@ -99,6 +100,11 @@ class SigningKeys:
                 self._keys.setdefault((name, kid), []).append(key)
         if kid is not None:
             self.names.add(kid)
+
+
+def _called(row: object, index: int) -> str:
+    kid = row.get("kid") if isinstance(row, dict) else None
+    return f"key {index}" if not isinstance(kid, str) else f"key {index} (kid {kid[:80]!r})"
 
 
 def _may_verify(operations: object) -> bool:

@@ -1,5 +1,6 @@
 """How signing keys are read: from an address that is slow on purpose, or away, or in clear."""
 
+import json
 import threading
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from ..support.dripping import (
     dripping,
 )
 from ..support.issuer import AUDIENCE, ISSUER, Issuer
+from .conftest import Events
 
 SET = {
     "sasl_oauthbearer_expected_issuer": ISSUER,
@@ -68,3 +70,19 @@ async def test_keys_are_read_again_when_an_address_drips_no_more() -> None:
             while source.keys is None:
                 await source.refresh()
         assert source.keys.names == {"first"}
+
+
+async def test_the_keys_that_are_not_used_are_told(tmp_path: Path, events: Events) -> None:
+    """Who has a token by one of them is told that it is not known: it is in the set."""
+    good = json.loads(Issuer().jwks())["keys"][0]
+    rows = [good, good | {"use": "enc", "kid": "for-encryption"}, {"kty": "oct", "k": "c2VjcmV0"}]
+    (tmp_path / "keys").write_text(json.dumps({"keys": rows}))
+    url = (tmp_path / "keys").as_uri()
+    source = KeySource(merge({**SET, "sasl_oauthbearer_jwks_endpoint_url": url}))
+    await source.start()
+    (line,) = events.named("signing_keys_read")
+    assert line["left_out"] == [
+        "key 1 (kid 'for-encryption'): it is not for signatures",
+        "key 2: kty 'oct' is none of RSA, EC, OKP",
+    ]
+    assert "c2VjcmV0" not in str(line)
