@@ -31,6 +31,7 @@ SEVERAL_MAX = 5
 _SILENT = ("no answer", "did not answer")
 _TLS_FILES = "the files for TLS cannot be used"
 _NO_TLS = "closed during the TLS handshake"
+_IN_THE_LOGIN = "in the login, without an answer"
 _HUNG_UP = ("closed the connection", "Connection reset by peer")
 
 
@@ -216,6 +217,8 @@ def _start_hint(params: Mapping[str, Any], text: str, wants: str) -> str:
         bootstrap += ":9092"  # the port that was tried
     if _NO_TLS in text:
         return "somebody is there: ask without TLS, or on the port of a listener that has it"
+    if _IN_THE_LOGIN in text:
+        return "it may not be able to check logins now; its log says why (authentication_failed)"
     if any(words in text for words in _HUNG_UP):
         return f"somebody is there; if it wants {wants or 'a login'}: -X security.protocol=..."
     if any(words in text for words in _SILENT):

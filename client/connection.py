@@ -80,6 +80,7 @@ SOFTWARE_VERSION = "0.1.0"
 # A session is renewed when so much of it is over: early enough for a broker that is slow.
 RENEW_PERCENT = 80
 RENEWAL_TIMEOUT_MS = 30_000
+IN_THE_LOGIN = "in the login, without an answer to it"
 NO_TOKEN = "the token provider gave no token in time"
 # So often, of what is left of a session, it is looked whether there is a fresh token.
 LOOKS_COUNT = 50
@@ -267,6 +268,10 @@ class Connection:
         """The connection ended; everything in flight fails with `error`.  Again: nothing."""
         if self.state is State.CLOSED:
             return
+        if type(error) is ConnectionLost and self.state is State.LOGGING_IN:
+            ended = ConnectionLost(f"{error} {IN_THE_LOGIN}")
+            ended.__cause__ = error.__cause__
+            error = ended
         wants = self._wants if type(error) is ConnectionLost else ""
         if wants:
             cause = error

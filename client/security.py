@@ -19,6 +19,7 @@ A token provider is a function without arguments that answers a token, or `Clien
 | sasl.oauthbearer.token.endpoint.url | token_provider: ClientCredentials; of file:///…, TokenFile |
 | sasl.oauthbearer.client.id, sasl.oauthbearer.client.secret (also …client.credentials.…), | |
 | or clientId and clientSecret of sasl.jaas.config; sasl.oauthbearer.scope | … its parts |
+| sasl.oauthbearer.header.urlencode | … whether id and secret are percent-encoded |
 | https.ca.location | … the authorities of that address |
 | sasl.oauthbearer.extensions | sasl_extensions: name=value, with commas between |
 | ssl.ca.location, ssl.truststore.location | ca_file; without: the authorities of the system |
@@ -47,7 +48,9 @@ from .token_sources import ClientCredentials, TokenFile, TokenProvider
 MECHANISMS: Final = (PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER)
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _JAAS_OPTION: Final = re.compile(r'\b(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
-_TOKEN_PARTS: Final = ("token_url", "client_id", "client_secret", "scope", "token_ca_file")
+_TOKEN_PARTS: Final = (
+    *("token_url", "client_id", "client_secret", "scope", "token_ca_file", "url_encode"),
+)
 _JAAS: Final = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _STORES: Final = (".jks", ".p12", ".pfx")
 
@@ -215,6 +218,7 @@ def _provider(parts: Mapping[str, str]) -> TokenProvider:
         parts["client_secret"],
         scope=parts.get("scope", ""),
         ca_file=parts.get("token_ca_file"),
+        url_encode=parts.get("url_encode", "") == "true",
     )
 
 
@@ -260,6 +264,12 @@ def _jaas(name: str, value: str) -> dict[str, Any]:
     return {"user": found["username"], "password": found["password"]}
 
 
+def _url_encode(name: str, value: str) -> dict[str, Any]:
+    if value.lower() not in ("true", "false"):
+        raise ValueError(f"{name}={value!r} is neither true nor false")
+    return {"url_encode": value.lower()}
+
+
 def _verify(name: str, value: str) -> dict[str, Any]:
     if value.lower() not in ("true", "false"):
         raise ValueError(f"{name}={value!r} is neither true nor false")
@@ -286,6 +296,7 @@ _PROPERTIES: Final[dict[str, Callable[[str, str], dict[str, Any]]]] = {
     "sasl.oauthbearer.client.credentials.client.secret": _text("client_secret"),
     "sasl.oauthbearer.scope": _text("scope"),
     "sasl.oauthbearer.extensions": _extensions,
+    "sasl.oauthbearer.header.urlencode": _url_encode,
     # As Java and librdkafka want them; here they say nothing new.
     "sasl.oauthbearer.method": _only("oidc"),
     "sasl.oauthbearer.grant.type": _only("client_credentials"),

@@ -51,7 +51,7 @@ from .errors import (
 )
 from .reaching import Reaching
 from .settings import tls_context
-from .tokens import Tokens
+from .tokens import ASYNC, Tokens
 from .transport import SocketAddress, Transport, Wait, resolve
 
 T = TypeVar("T")
@@ -108,7 +108,7 @@ class ThreadDriver:
         self._context = tls_context(engine.settings)
         tokens = engine.network.tokens
         if tokens is not None and tokens.is_async:
-            raise TypeError("an async token_provider is for the async clients; this one blocks")
+            raise TypeError(ASYNC)
         reaching = Reaching(engine)
         self._engine = engine
         self._stopping = False

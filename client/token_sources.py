@@ -16,12 +16,12 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote_plus, urlencode, urlsplit
 
 from .errors import AuthenticationFailed, SegbrokerError, TokenUnavailable
 
 if TYPE_CHECKING:
-    from urllib.request import OpenerDirector
+    from ssl import SSLContext
 
 ANSWER_BYTES_MAX: Final = 1 << 20
 TOKEN_BYTES_MAX: Final = 64 << 10
@@ -51,7 +51,9 @@ class ClientCredentials:
         client_secret: the password.
         scope: what the token should be good for, separated by spaces; "": as the issuer thinks.
         ca_file: PEM file with the authorities trusted at `url`; None: those of the system.
-        timeout_ms: of each wait for the issuer, in milliseconds.
+        timeout_ms: of all of it, in milliseconds.
+        url_encode: whether id and secret are percent-encoded in the login, as RFC 6749, 2.3.1 has
+            it; most issuers take them as they are, and Kafka's clients send them so.
 
     Raises ValueError for what cannot be.
     """
@@ -62,13 +64,17 @@ class ClientCredentials:
     scope: str = ""
     ca_file: str | None = None
     timeout_ms: int = 10_000
+    url_encode: bool = False
 
     def __post_init__(self) -> None:
         check_url(self.url)
         if not self.client_id or not self.client_secret:
             raise ValueError("client credentials need client_id and client_secret")
-        if ":" in self.client_id:
-            raise ValueError(f"client_id={self.client_id!r} has a colon, which HTTP does not allow")
+        if ":" in self.client_id and not self.url_encode:
+            raise ValueError(
+                f"client_id={self.client_id!r} has a colon, which HTTP does not allow: an issuer"
+                " may take it with url_encode (sasl.oauthbearer.header.urlencode)"
+            )
         if self.timeout_ms < 1:
             raise ValueError(f"timeout_ms={self.timeout_ms!r} is not a whole number >= 1")
 
@@ -94,39 +100,45 @@ class ClientCredentials:
 
     def _ask(self) -> bytes:
         from http.client import HTTPException
-        from urllib.error import HTTPError, URLError
-        from urllib.request import Request
+        from urllib.error import URLError
 
-        login = base64.b64encode(f"{self.client_id}:{self.client_secret}".encode()).decode()
+        from .http_in_time import post
+
         fields = {"grant_type": "client_credentials"}
         if self.scope:
             fields["scope"] = self.scope
-        request = Request(
-            self.url,
-            urlencode(fields).encode(),
-            {
-                "Authorization": f"Basic {login}",
-                "Accept": "application/json",
-                "Content-Type": "application/x-www-form-urlencoded",
-            },
-        )
         try:
-            with _opener(self.ca_file).open(request, timeout=self.timeout_ms / 1000) as reply:
-                data: bytes = reply.read(ANSWER_BYTES_MAX + 1)
-        except HTTPError as exc:
-            with exc:
-                why = _why(exc.read(ANSWER_BYTES_MAX))
-            told = f"{self._where} answered {exc.code}{why}"
-            if exc.code in _REFUSED:
-                raise AuthenticationFailed(f"{told}, for client {self.client_id!r}") from None
-            raise TokenUnavailable(told) from None
+            status, data = post(
+                self.url,
+                urlencode(fields).encode(),
+                {
+                    "Authorization": f"Basic {self._login}",
+                    "Accept": "application/json",
+                    "Content-Type": "application/x-www-form-urlencoded",
+                },
+                context=_context(self.ca_file),
+                timeout_s=self.timeout_ms / 1000,
+                size_max=ANSWER_BYTES_MAX + 1,
+            )
         except URLError as exc:
             raise TokenUnavailable(f"{self._where}: {exc.reason}") from exc
         except (OSError, ValueError, HTTPException) as exc:
             raise TokenUnavailable(f"{self._where}: {str(exc) or type(exc).__name__}") from exc
+        if not 200 <= status < 300:
+            told = f"{self._where} answered {status}{_why(data)}"
+            if status in _REFUSED:
+                raise AuthenticationFailed(f"{told}, for client {self.client_id!r}")
+            raise TokenUnavailable(told)
         if len(data) > ANSWER_BYTES_MAX:
             raise TokenUnavailable(f"{self._where}: its answer is above {ANSWER_BYTES_MAX} bytes")
         return data
+
+    @property
+    def _login(self) -> str:
+        parts = (self.client_id, self.client_secret)
+        if self.url_encode:
+            parts = (quote_plus(self.client_id), quote_plus(self.client_secret))
+        return base64.b64encode(":".join(parts).encode()).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,22 +188,15 @@ def expiry_of(token: str) -> float | None:
     return float(found) if isinstance(found, int | float) and 0 < found < 1e12 else None
 
 
-def _opener(ca_file: str | None) -> "OpenerDirector":
-    """Follows no redirect: what answers one may be anybody, and would get the secret."""
+def _context(ca_file: str | None) -> "SSLContext":
     import ssl
-    from urllib.request import HTTPRedirectHandler, HTTPSHandler, build_opener
-
-    class NoRedirects(HTTPRedirectHandler):
-        def redirect_request(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - as the base
-            return None
 
     try:
-        context = ssl.create_default_context(cafile=ca_file)
+        return ssl.create_default_context(cafile=ca_file)
     except (OSError, ValueError) as exc:
         why = (isinstance(exc, OSError) and exc.strerror) or "not PEM, or without a certificate"
         told = f"the authorities of the token endpoint ({ca_file}): {why}"
         raise AuthenticationFailed(told) from exc
-    return build_opener(NoRedirects, HTTPSHandler(context=context))
 
 
 def _told(data: bytes) -> dict[str, Any]:

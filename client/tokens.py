@@ -9,7 +9,8 @@ Fresh is what has had no more than FRESH_PERCENT of its life since it first was 
 life, FRESH_S.  When no new one can be got, one that has not expired is still used.  Connections
 that open at the same time wait for the same token.
 
-Thread-safe: `current` is one reference, and getting is done by one thread or task at a time.
+Thread-safe: `current` is one reference, and getting is done by one thread or task at a time, beside
+those that were given up.
 """
 
 import inspect
@@ -30,7 +31,13 @@ USABLE_S: Final = 1.0
 RETRY_S: Final = 1.0
 # For somebody else who gets one, and may never come back.
 WAIT_S: Final = 15.0
+# A call of the provider that takes so long is given up, and another one made beside it: a request
+# without a time-out in a network that lost it would be the end of all logins.
+HUNG_S: Final = 300.0
+HUNG_MAX: Final = 10
+NO_RETURN: Final = "the token provider does not return"
 RETRY_MAX_S: Final = 30.0
+ASYNC: Final = "an async token_provider is for the async clients; this one blocks"
 
 
 class Tokens:
@@ -40,7 +47,10 @@ class Tokens:
         """clock: seconds since 1970."""
         self.provider = provider
         self._clock = clock
+        # Another one when whoever holds it is given up.
         self._lock = threading.Lock()
+        self._began_at = 0.0
+        self._hung_count = 0
         self.current: BearerToken | None = None
         self._got_at = 0.0
         # Somebody needs a new one soon, and no shell has heard of it.
@@ -48,9 +58,11 @@ class Tokens:
         self.is_getting = False
         self._failures = 0
         self._retry_at = 0.0
-        call = provider if inspect.isroutine(provider) else type(provider).__call__
-        self.is_async = inspect.iscoroutinefunction(call)
-        """Whether the provider has to be awaited, in the event loop of its client."""
+        self.is_async = inspect.iscoroutinefunction(provider) or inspect.iscoroutinefunction(
+            type(provider).__call__
+        )
+        """Whether the provider has to be awaited, in the event loop of its client; of some
+        functions (`lambda: get_token("orders")`) that is not known before they were called."""
 
     @property
     def is_fresh(self) -> bool:
@@ -86,18 +98,44 @@ class Tokens:
 
         Raises TokenUnavailable, AuthenticationFailed: there is none.
         """
-        if not self._lock.acquire(timeout=WAIT_S):
-            raise TokenUnavailable("the token provider does not return")
+        lock = self._lock
+        if not lock.acquire(timeout=WAIT_S):
+            self._maybe_give_up(lock)
+            raise TokenUnavailable(NO_RETURN)
+        if lock is not self._lock:  # it was of one who was given up, and has come back
+            lock.release()
+            self.get()
+            return
+        self._began_at = self._clock()
         try:
             if not self.is_fresh:
                 found = self.provider()
-                assert not inspect.isawaitable(found), "looked at when it was opened"
+                if inspect.isawaitable(found):
+                    self.is_async = True
+                    if inspect.iscoroutine(found):
+                        found.close()
+                    raise TokenUnavailable(ASYNC)
+                if lock is not self._lock:
+                    raise TokenUnavailable(NO_RETURN)  # somebody else has got one meanwhile
                 self.take(found)
         except Exception as exc:
+            if lock is not self._lock:
+                raise TokenUnavailable(NO_RETURN) from exc
             self.failed(exc)
         finally:
+            if lock is self._lock:
+                self.is_getting = False
+            else:
+                self._hung_count -= 1
+            lock.release()
+
+    def _maybe_give_up(self, lock: threading.Lock) -> None:
+        """Of whoever holds it: the next one gets a token without waiting for that."""
+        is_hung = self._clock() - self._began_at >= HUNG_S
+        if lock is self._lock and is_hung and self._hung_count < HUNG_MAX:
+            self._hung_count += 1
             self.is_getting = False
-            self._lock.release()
+            self._lock = threading.Lock()
 
     def take(self, found: object) -> None:
         """What the provider gave.  Raises TokenUnavailable: it is none."""

@@ -6,6 +6,7 @@ A module imports only what stands above it:
     audit           what was denied, a line each
     authorizer      the question that every request is asked
     signing_keys    a JWK set: which keys may have signed a token
+    key_reading     one reading of a JWK set, from an address or a file
     bearer_tokens   whom a token lets in, and until when
     key_source      where signing keys come from, and when they are read again
     authentication  who may log in

@@ -46,9 +46,10 @@ from segbroker.segments.metadata.credentials import (
 from ..configuration.config import BrokerConfig, InvalidConfig
 from ..configuration.config_oauth import lacking
 from ..loop.lanes import Lanes
-from ..peers.bearer import Bearer, Unverifiable
-from .bearer_tokens import TokenRules
+from ..peers.bearer import Bearer, UnknownKey, Unverifiable
+from .bearer_tokens import TokenHead, TokenRules
 from .key_source import KeySource
+from .signing_keys import SigningKeys
 
 log = structlog.get_logger()
 
@@ -126,11 +127,19 @@ class Authentication:
         """
         assert self.keys is not None, "offered only with a place of keys"
         head = self._rules.head_of(token)
-        keys = self.keys.keys
-        if keys is None or not keys.of(head.algorithm, head.kid):
+        if self.keys.keys is None:
             await self.keys.refresh_for_unknown()
         if (keys := self.keys.keys) is None:
             raise Unverifiable(self.keys.error)
+        try:
+            return await self._verified(token, head, keys)
+        except UnknownKey:
+            await self.keys.refresh_for_unknown()
+            if (newer := self.keys.keys) is None or newer is keys:
+                raise
+        return await self._verified(token, head, newer)
+
+    async def _verified(self, token: str, head: TokenHead, keys: SigningKeys) -> Bearer:
         async with self._checks:
             return await self._lanes.run(self._rules.verify, token, head, keys)
 

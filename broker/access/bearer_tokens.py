@@ -84,7 +84,7 @@ class TokenRules:
         """Whom it lets in.  Computes: for a lane.
 
         Raises:
-            UnknownKey: none of `keys` may have signed it.
+            UnknownKey: none of `keys` has signed it.
             TokenRefused: for any other reason.
         """
         candidates = keys.of(head.algorithm, head.kid)[:TRIED_MAX]
@@ -125,7 +125,7 @@ class TokenRules:
                 raise TokenRefused("its claims are none") from None
             except RecursionError:
                 raise TokenRefused("its claims are nested too deeply") from None
-        raise TokenRefused("its signature is wrong")
+        raise UnknownKey("its signature is wrong")
 
     def _user(self, claims: dict[str, Any]) -> str:
         user = claims.get(self.sub_claim)

@@ -2,41 +2,28 @@
 
     at the start                a file must be usable; an address may be away, and is tried again
     every `..._refresh_ms`      an address; a file every FILE_LOOK_S, if that is sooner
-    a token of an unknown key   at once, if the last reading is older than UNKNOWN_PAUSE_S
+    a token by no known key     at once, if the last reading is older than UNKNOWN_PAUSE_S
     a reading that failed       after 1 s, 2 s ... 60 s; what was read last stays in force
 
 Reading waits for a network, so it is done in a thread of its own, one at a time, and never on the
 loop or in a lane: an issuer that does not answer holds up nobody but those who need its new keys.
 They wait for the reading that is under way, `..._timeout_ms` at most.
 
-Nothing that was read is used unless it is a usable set.  Redirects are not followed: they could
-lead to where nobody checks who answers.
+Nothing that was read is used unless it is a usable set.  One reading is key_reading.py's.
 """
 
-import os
-import ssl
-import time
 from collections.abc import Callable
 from functools import partial
-from http.client import HTTPException
-from typing import IO, Any, Final
-from urllib.error import HTTPError, URLError
-from urllib.parse import unquote, urlsplit
-from urllib.request import (
-    BaseHandler,
-    HTTPRedirectHandler,
-    HTTPSHandler,
-    ProxyHandler,
-    Request,
-    build_opener,
-)
+from typing import Final
+from urllib.parse import urlsplit
 
 import structlog
 import trio
 
 from ..address import InvalidConfig
 from ..configuration.config_oauth import OAuthKeys
-from .signing_keys import SET_BYTES_MAX, SigningKeys, UnusableKeys
+from .key_reading import KeysUnavailable, read_keys
+from .signing_keys import SigningKeys, UnusableKeys
 
 log = structlog.get_logger()
 
@@ -44,11 +31,8 @@ UNKNOWN_PAUSE_S: Final = 10.0
 FILE_LOOK_S: Final = 10.0
 RETRY_S: Final = 1.0
 RETRY_MAX_S: Final = 60.0
-_CHUNK_BYTES: Final = 64 << 10
-
-
-class KeysUnavailable(Exception):
-    """The keys cannot be read; the text says why."""
+# Of keys that are not used, so many are told.
+LEFT_OUT_TOLD_MAX: Final = 10
 
 
 class KeySource:
@@ -99,7 +83,7 @@ class KeySource:
             await self.refresh()
 
     async def refresh_for_unknown(self) -> None:
-        """Somebody came with a key that is not known: have `run` read, unless it just did.
+        """Somebody came with a token by no known key: have `run` read, unless it just did.
 
         Returns when a reading under way has ended, or at once.  It goes on when who waits for it
         is gone: others wait, too.
@@ -125,7 +109,7 @@ class KeySource:
     async def _refresh(self) -> None:
         try:
             with trio.fail_after(self._timeout_s):
-                # What is given up ends by itself: each of its waits is bounded.
+                # What is given up ends by itself, about now: then the next one has the thread.
                 keys = await trio.to_thread.run_sync(
                     self._read_and_parse, limiter=self._thread, abandon_on_cancel=True
                 )
@@ -138,7 +122,12 @@ class KeySource:
             self._failed("see the log of the broker")
         else:
             if self.keys is None or self.keys.names != keys.names or self.error:
-                log.info("signing_keys_read", url=self._url, keys=len(keys))
+                log.info(
+                    "signing_keys_read",
+                    url=self._url,
+                    keys=len(keys),
+                    left_out=keys.left_out[:LEFT_OUT_TOLD_MAX],
+                )
             self.keys = keys
             self.error, self._failures = "", 0
 
@@ -165,71 +154,3 @@ class KeySource:
         if self._failures:
             return float(min(RETRY_MAX_S, RETRY_S * 2 ** min(self._failures - 1, 10)))
         return min(self._refresh_s, FILE_LOOK_S) if self._is_file else self._refresh_s
-
-
-class _NoRedirects(HTTPRedirectHandler):
-    def redirect_request(
-        self,
-        req: Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: Any,  # noqa: ANN401 - as the base has it
-        newurl: str,
-    ) -> Request | None:
-        return None  # then it is an HTTPError
-
-
-def read_keys(url: str, ca: str, timeout_s: float) -> bytes:
-    """What is at `url`.  Blocks, not for much longer than `timeout_s`.
-
-    Raises:
-        KeysUnavailable: it cannot be read, or is too large.
-    """
-    parts = urlsplit(url)
-    if parts.scheme == "file":
-        return _read_file(unquote(parts.path))
-    until = time.monotonic() + timeout_s
-    try:
-        context = ssl.create_default_context(cafile=ca or None)
-    except (OSError, ValueError) as exc:
-        why = (isinstance(exc, OSError) and exc.strerror) or "not PEM, or without a certificate"
-        raise KeysUnavailable(f"sasl_oauthbearer_jwks_endpoint_ca ({ca}): {why}") from exc
-    handlers: list[BaseHandler] = [_NoRedirects(), HTTPSHandler(context=context)]
-    if parts.scheme == "http":  # on this machine: not by way of a proxy, which is on another
-        handlers.append(ProxyHandler({}))
-    opener = build_opener(*handlers)
-    request = Request(url, headers={"Accept": "application/json"})
-    try:
-        with opener.open(request, timeout=timeout_s) as reply:
-            data = b""
-            while chunk := reply.read1(_CHUNK_BYTES):
-                data += chunk
-                if len(data) > SET_BYTES_MAX:
-                    raise KeysUnavailable(f"more than {SET_BYTES_MAX} bytes")
-                if time.monotonic() > until:
-                    raise KeysUnavailable(f"not read within {timeout_s:g} s")
-            return data
-    except HTTPError as exc:
-        exc.close()
-        raise KeysUnavailable(f"HTTP status {exc.code}") from exc
-    except URLError as exc:
-        raise KeysUnavailable(str(exc.reason)) from exc
-    except (OSError, ValueError) as exc:
-        raise KeysUnavailable(str(exc) or type(exc).__name__) from exc
-    except HTTPException as exc:
-        raise KeysUnavailable(f"no answer that can be read: {type(exc).__name__}") from exc
-
-
-def _read_file(path: str) -> bytes:
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            data = os.read(descriptor, SET_BYTES_MAX + 1)
-        finally:
-            os.close(descriptor)
-    except (OSError, ValueError) as exc:
-        raise KeysUnavailable((isinstance(exc, OSError) and exc.strerror) or str(exc)) from exc
-    if len(data) > SET_BYTES_MAX:
-        raise KeysUnavailable(f"more than {SET_BYTES_MAX} bytes")
-    return data

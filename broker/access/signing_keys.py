@@ -3,8 +3,9 @@
 | key of the set                                      |                                         |
 |-----------------------------------------------------|-----------------------------------------|
 | RSA of 2048 bits or more, EC, Ed25519, Ed448        | used                                    |
-| symmetric (`oct`), for encryption (`use: enc`),     | left out                                |
-| shorter, or of a kind that is not known             |                                         |
+| symmetric (`oct`), for encryption (`use: enc`, or   | left out                                |
+| `key_ops` without `verify`), shorter, or of a kind  |                                         |
+| that is not known                                   |                                         |
 | with `alg`                                          | for that algorithm alone                |
 
 Which keys may have signed a token: those of its `kid`, of the kind of its algorithm; of a token
@@ -47,14 +48,15 @@ class SigningKeys:
         """Raises UnusableKeys."""
         self.names: set[str] = set()
         self._keys: dict[tuple[str, str | None], list[PyJWK]] = {}
-        left_out = []
+        # Which keys are not used, and why; never what is in them but their names.
+        self.left_out: list[str] = []
         for index, row in enumerate(_rows(data)):
             try:
                 self._add(row)
             except UnusableKeys as exc:
-                left_out.append(f"key {index}: {exc}")
+                self.left_out.append(f"{_called(row, index)}: {exc}")
         if not self._keys:
-            raise UnusableKeys("; ".join(["no key that signs tokens", *left_out[:3]]))
+            raise UnusableKeys("; ".join(["no key that signs tokens", *self.left_out[:3]]))
 
     def __len__(self) -> int:
         return sum(len(keys) for (_, kid), keys in self._keys.items() if kid is None)
@@ -70,9 +72,9 @@ class SigningKeys:
         if not isinstance(row, dict):
             raise UnusableKeys("it is no object")
         kind = row.get("kty")
-        if kind not in _PARTS:
+        if not isinstance(kind, str) or kind not in _PARTS:
             raise UnusableKeys(f"kty {str(kind)[:20]!r} is none of {', '.join(_PARTS)}")
-        if row.get("use", "sig") != "sig":
+        if row.get("use", "sig") != "sig" or not _may_verify(row.get("key_ops")):
             raise UnusableKeys("it is not for signatures")
         kid = row.get("kid")
         if not isinstance(kid, str | None):
@@ -90,12 +92,24 @@ class SigningKeys:
             except (PyJWTError, ValueError, TypeError, AttributeError) as exc:
                 raise UnusableKeys(f"it cannot be read: {type(exc).__name__}") from exc
             if kind == "RSA" and not RSA_BITS_MIN <= key.key.key_size <= RSA_BITS_MAX:
-                raise UnusableKeys(f"RSA of {key.key.key_size} bits, at least {RSA_BITS_MIN}")
+                raise UnusableKeys(
+                    f"RSA of {key.key.key_size} bits, allowed are {RSA_BITS_MIN} to {RSA_BITS_MAX}"
+                )
             self._keys.setdefault((name, None), []).append(key)
             if kid is not None:
                 self._keys.setdefault((name, kid), []).append(key)
         if kid is not None:
             self.names.add(kid)
+
+
+def _called(row: object, index: int) -> str:
+    kid = row.get("kid") if isinstance(row, dict) else None
+    return f"key {index}" if not isinstance(kid, str) else f"key {index} (kid {kid[:80]!r})"
+
+
+def _may_verify(operations: object) -> bool:
+    """Whether a key's `key_ops` allow it; without any, `use` has said all."""
+    return operations is None or (isinstance(operations, list) and "verify" in operations)
 
 
 def _rows(data: bytes) -> list[Any]:

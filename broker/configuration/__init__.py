@@ -9,6 +9,7 @@ A module imports only what stands above it:
     listener_spec           `listeners`, as Kafka writes them
     listener_keys           what one listener has of its own
     tls_settings            the certificate of a listener
+    subject_rules           whose a client's certificate is
     exposure                whether a listener lets strangers in
     config_oauth            the keys about logins by a token, checked
     unknown_keys            what somebody may have meant

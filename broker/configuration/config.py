@@ -46,6 +46,7 @@ from .connection_overrides import parse_overrides
 from .exposure import check_exposure
 from .listener_keys import PREFIX, check_fits, keys_of_listeners, own_name, why_unknown
 from .listener_spec import ListenerSpec, parse_listeners, parse_mechanisms
+from .subject_rules import RULES, parse_rules
 from .tls_settings import TlsSettings, tls_settings
 from .unknown_keys import service_links, what_was_meant
 
@@ -109,10 +110,12 @@ class BrokerConfig(
             own[name] = parse_value(key, value)
         object.__setattr__(self, "by_listener", MappingProxyType(own))
         check_exposure(specs.values(), self.of_listener)
+        parse_rules(self.ssl_principal_mapping_rules)
         offered = set(parse_mechanisms(self.sasl_mechanisms))
         for spec in specs.values():
             if spec.protocol.is_tls:
                 self.tls_of(spec)
+                parse_rules(self.of_listener(spec.name, RULES))
             if spec.protocol.is_sasl:
                 offered.update(self.mechanisms_of(spec))
         check_oauth(self, offered)

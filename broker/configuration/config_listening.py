@@ -73,6 +73,14 @@ class ListeningKeys:
         kafka="ssl.client.auth",
         listener="tls",
     )
+    ssl_principal_mapping_rules: str = key(
+        "DEFAULT",
+        "Which user the subject of a client's certificate is, on SSL listeners: rules "
+        "RULE:pattern/replacement/ (L or U behind it: in small letters, in capitals) or DEFAULT, "
+        "separated by commas; the first that matches.",
+        kafka="ssl.principal.mapping.rules",
+        listener="tls",
+    )
     ssl_version_min: str = key(
         "TLSv1.2",
         "Lowest version of TLS that is accepted.",

@@ -23,7 +23,8 @@ ALGORITHMS: Final = (
     *("ES256", "ES384", "ES512", "EdDSA"),
 )
 """Those that may sign: all with two keys.  With one (HS256) whoever verifies could sign."""
-PYJWT_MIN: Final = (2, 10)
+PYJWT_MIN: Final = (2, 10, 1)
+"""The one before takes a part of the expected issuer's name for all of it (CVE-2024-53861)."""
 ANY: Final = "*"
 _CLAIM: Final = re.compile(r"[\x21-\x7e]{1,100}")
 
@@ -35,7 +36,8 @@ class OAuthKeys:
     sasl_oauthbearer_jwks_endpoint_url: str = key(
         "",
         "Where the public keys are that sign tokens (a JWK set, RFC 7517): https://... or "
-        "file:///...; http:// on this machine only. Needed for OAUTHBEARER.",
+        "file:///...; http:// on this machine, elsewhere only with "
+        "sasl_oauthbearer_jwks_endpoint_allow_http. Needed for OAUTHBEARER.",
         kafka="sasl.oauthbearer.jwks.endpoint.url",
     )
     sasl_oauthbearer_jwks_endpoint_ca: str = key(
@@ -43,9 +45,14 @@ class OAuthKeys:
         "PEM file with the authorities that are trusted at that address. Empty: those of the "
         "system.",
     )
+    sasl_oauthbearer_jwks_endpoint_allow_http: bool = key(
+        False,
+        "Read the keys by http:// from another machine, too. Whoever is on the way can put keys of "
+        "their own there, and log in as anybody: for a network that nobody else is on.",
+    )
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = key(
         3_600_000,
-        "How often the signing keys are read again. A token of an unknown key has them read at "
+        "How often the signing keys are read again. A token by no known key has them read at "
         "once, at most every ten seconds. A file is looked at every ten seconds.",
         least=1_000,
         most=7 * DAY_MS,
@@ -110,7 +117,7 @@ def check_oauth(config: OAuthKeys, offered: Iterable[str]) -> None:
     """
     url = config.sasl_oauthbearer_jwks_endpoint_url
     if url:
-        _check_url("sasl_oauthbearer_jwks_endpoint_url", url)
+        _check_url(url, config.sasl_oauthbearer_jwks_endpoint_allow_http)
     for name in ("sasl_oauthbearer_scope_claim_name", "sasl_oauthbearer_sub_claim_name"):
         if not _CLAIM.fullmatch(getattr(config, name)):
             raise InvalidConfig(f"{name} = {getattr(config, name)!r} is no name of a claim")
@@ -147,13 +154,14 @@ def lacking() -> str | None:
     # Another package has the same name to import.
     has_crypto = getattr(getattr(jwt, "algorithms", None), "has_crypto", False)
     version = str(getattr(jwt, "__version__", "0"))
-    numbers = [int(part) for part in version.split(".")[:2] if part.isdecimal()]
-    if not hasattr(jwt, "PyJWK") or numbers < list(PYJWT_MIN):
+    numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdecimal())
+    if not hasattr(jwt, "PyJWK") or numbers < PYJWT_MIN:
         return f"PyJWT {version}, at least {'.'.join(map(str, PYJWT_MIN))} is needed"
     return None if has_crypto else "cryptography is not installed"
 
 
-def _check_url(key: str, url: str) -> None:
+def _check_url(url: str, allow_http: bool) -> None:
+    key = "sasl_oauthbearer_jwks_endpoint_url"
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
@@ -169,8 +177,9 @@ def _check_url(key: str, url: str) -> None:
         raise InvalidConfig(f"{key} = {url!r} is neither https://host/path nor file:///path")
     if not url.isascii() or not url.isprintable() or " " in url:
         raise InvalidConfig(f"{key} = {url!r} has characters that a URL cannot have")
-    if parts.scheme == "http" and not is_loopback(host):
+    if parts.scheme == "http" and not allow_http and not is_loopback(host):
         raise InvalidConfig(
             f"{key} = {url!r}: whoever is on the way could put keys of their own there, and log "
-            "in as anybody. Use https://, or a file"
+            "in as anybody. Use https://, or a file, or say that it is meant: "
+            "sasl_oauthbearer_jwks_endpoint_allow_http = true"
         )

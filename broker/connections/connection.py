@@ -42,6 +42,7 @@ from ..address import plain_host
 from ..configuration.config import join_address
 from ..configuration.listener_spec import SecurityProtocol
 from ..configuration.logs import told
+from ..configuration.subject_rules import RULES, user_of
 from ..core import Core
 from ..fetching.fetch import TooManyPartitions
 from ..loop.half_requests import HalfRequests
@@ -275,7 +276,10 @@ class Connection:
         await sock.handshake()
         self._parked = False
         if not self.peer.listener.protocol.is_sasl and (subject := sock.subject()) is not None:
-            self.peer.principal = Principal(USER, subject)
+            rules = self.core.config.of_listener(self.peer.listener.spec.name, RULES)
+            if (user := user_of(subject, rules)) is None:
+                raise HandshakeFailed(f"no rule of {RULES} is about {told(subject)!r}")
+            self.peer.principal = Principal(USER, user)
             self.peer.authenticated = True
 
     async def _send_refusal(self) -> None:

@@ -31,7 +31,7 @@ class TokenRefused(Exception):
 
 
 class UnknownKey(TokenRefused):
-    """No known key may have signed it: the issuer may have a new one."""
+    """No known key has signed it: the issuer may have a new one, maybe by the name of another."""
 
 
 class Unverifiable(Exception):

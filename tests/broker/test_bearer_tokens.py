@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from segbroker.broker.access.bearer_tokens import TokenRules
-from segbroker.broker.access.key_source import KeysUnavailable, read_keys
+from segbroker.broker.access.key_reading import KeysUnavailable, read_keys
 from segbroker.broker.access.signing_keys import SET_BYTES_MAX, SigningKeys, UnusableKeys
 from segbroker.broker.configuration.config import BrokerConfig, merge
 from segbroker.broker.peers.bearer import Bearer, TokenRefused
@@ -267,6 +267,9 @@ def test_keys_that_cannot_sign_are_left_out(issuer: Issuer) -> None:
     others: list[Any] = [
         {"kty": "oct", "k": "c2VjcmV0", "kid": "o"},
         good | {"use": "enc", "kid": "e"},
+        {name: good[name] for name in ("kty", "n", "e")} | {"key_ops": ["wrapKey"], "kid": "w"},
+        good | {"key_ops": "verify", "kid": "p"},
+        good | {"kty": ["RSA"], "kid": "k"},
         good | {"alg": "HS256", "kid": "h"},
         good | {"n": "!!", "kid": "n"},
         good | {"n": 5, "kid": "m"},

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import jwt
 import pytest
 import trio
 from trio.testing import MockClock
@@ -332,6 +333,40 @@ async def test_a_new_key_is_read_when_somebody_comes_with_it_but_not_at_each_unk
             assert issuer.asked == ["/jwks"] * 3
 
 
+@pytest.mark.parametrize("kid", [None, "first"], ids=["no kid", "the same kid"])
+async def test_a_new_key_that_cannot_be_told_by_its_name_is_read_too(
+    mock_clock: MockClock, kid: str | None
+) -> None:
+    """What it signs looks like a wrong signature by a key that is known."""
+    issuer = Issuer()
+    with issuer.serving() as url:
+        async with guarded(f"{url}/jwks") as broker:
+
+            async def can_log_in(token: str) -> bool:
+                async with connect(broker.address) as client:
+                    mock_clock.rate = 1
+                    try:
+                        return (await log_in(client, token)).error_code == 0
+                    finally:
+                        mock_clock.rate = 0
+
+            def token() -> str:
+                key = next(iter(issuer.keys.values()))
+                return jwt.encode(issuer.claims(), key, "RS256", {"kid": kid} if kid else None)
+
+            old = token()
+            assert await can_log_in(old)
+            issuer.rotate("first")
+            assert not await can_log_in(token())  # the keys were just read
+            mock_clock.jump(11)
+            assert await can_log_in(token())
+            assert issuer.asked == ["/jwks"] * 2
+            mock_clock.jump(11)
+            for _ in range(5):
+                assert not await can_log_in(old)
+            assert issuer.asked == ["/jwks"] * 3
+
+
 async def test_keys_read_before_are_good_while_the_issuer_is_away(
     mock_clock: MockClock, events: Events
 ) -> None:
@@ -491,7 +526,10 @@ async def test_a_broker_does_not_start_without_its_file_of_keys(tmp_path: Path) 
         ({"sasl_oauthbearer_jwks_endpoint_url": "https://x:y/"}, "sasl_oauthbearer_jwks"),
         ({"sasl_oauthbearer_jwks_endpoint_url": "https://a:b@x/"}, "a login in a URL"),
         ({"sasl_oauthbearer_jwks_endpoint_url": "https://x/a b"}, "characters"),
-        ({"sasl_oauthbearer_jwks_endpoint_url": "http://10.0.0.1/k"}, "Use https://, or a file"),
+        (
+            {"sasl_oauthbearer_jwks_endpoint_url": "http://10.0.0.1/k"},
+            "Use https://, or a file, or say that it is meant: .*allow_http = true",
+        ),
         ({"sasl_oauthbearer_clock_skew_seconds": 601}, "outside"),
     ],
     ids=lambda value: str(value)[:60],
@@ -509,16 +547,28 @@ def test_what_is_missing_or_wrong_is_an_error_of_the_start(
         configured(**offered, **keys)
 
 
-@pytest.mark.parametrize("module", ["none", "another", "old", "without cryptography"])
+def test_keys_are_read_in_clear_from_another_machine_if_that_is_said() -> None:
+    url = "http://keycloak:8080/realms/prod/protocol/openid-connect/certs"
+    assert configured(
+        sasl_mechanisms="OAUTHBEARER",
+        sasl_oauthbearer_jwks_endpoint_url=url,
+        sasl_oauthbearer_jwks_endpoint_allow_http=True,
+    )
+
+
+@pytest.mark.parametrize(
+    "module", ["none", "another", "2.9.0", "2.10.0", "2.10.dev1", "without cryptography"]
+)
 def test_the_extra_is_asked_for_where_it_is_missing(
     monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
     fake: Any = None
     if module != "none":
         fake = ModuleType("jwt")
-    if module in ("old", "without cryptography"):
-        fake.PyJWK, fake.algorithms = object, SimpleNamespace(has_crypto=module == "old")
-        fake.__version__ = "2.9.0" if module == "old" else "2.10.1"
+    if module[0] in "2w":
+        fake.PyJWK, fake.algorithms = object, SimpleNamespace(has_crypto=module[0] == "2")
+        # 2.10.0 takes a part of the issuer's name for all of it (CVE-2024-53861).
+        fake.__version__ = module if module[0] == "2" else "2.10.1"
     monkeypatch.setitem(sys.modules, "jwt", fake)
     assert configured()
     with pytest.raises(InvalidConfig, match=r"pip install 'segbroker\[oauth\]'"):

@@ -114,3 +114,26 @@ def test_what_goes_wrong_is_told_without_secrets(
     assert "it is no JWT" in told
     told = shell("topic", "list", *words(issued), code=ExitCode.USAGE)
     assert "sasl.oauthbearer.client.id" in told
+
+
+def test_a_broker_that_has_no_keys_is_not_one_that_wants_a_login(
+    shell: Shell, issuer: Issuer, tmp_path: Path
+) -> None:
+    """It ends the connection in the login, as it has no answer: that is in its log."""
+    (tmp_path / "token").write_text(issuer.token())
+    daemon = start(
+        tmp_path / "data",
+        *("--listeners", "SASL_PLAINTEXT://127.0.0.1:0"),
+        *("--sasl-mechanisms", "OAUTHBEARER"),
+        *("--sasl-oauthbearer-jwks-endpoint-url", "http://127.0.0.1:1/jwks"),
+        *("--sasl-oauthbearer-expected-issuer", ISSUER),
+        *("--sasl-oauthbearer-expected-audience", AUDIENCE),
+    )
+    try:
+        asked = words((tmp_path / "token").as_uri())
+        told = shell("topic", "list", "-b", daemon.address, *asked, code=ExitCode.UNREACHABLE)
+    finally:
+        daemon.stop()
+    assert "in the login, without an answer to it" in told
+    assert "its log says why (authentication_failed)" in told
+    assert "if it wants" not in told
