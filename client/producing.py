@@ -213,6 +213,8 @@ class Producing:
             if now_ms < queue.backoff_until_ms:
                 self._wait_until(queue.backoff_until_ms)
                 continue
+            if cluster.is_gone(queue.topic):
+                cluster.make(queue.topic)
             if (queue.failures or queue.restart) and queue.in_flight:
                 continue
             if self.settings.idempotent and not self._identity.adopt(queue):
