@@ -448,7 +448,8 @@ class Fetching:
             self._hold(state, now_ms)  # told behind what is served, see `_tell_unserved`
             return
         self._unserved.missing(state.tp, why, now_ms)
-        is_all = self._unserved.is_all_of(len(self.states))
+        patience_ms = self.engine.settings.api_timeout_ms
+        is_all = self._unserved.is_all_of(len(self.states), now_ms, patience_ms)
         self._hold(state, now_ms, why if is_all and why.retryable else None)
         if is_all and not why.retryable:
             self.fail(why, state)

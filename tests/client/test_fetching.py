@@ -9,6 +9,7 @@ import pytest
 from segbroker.client import fetch_session
 from segbroker.client.consumed import ConsumedBatch
 from segbroker.client.errors import (
+    BrokerError,
     BrokerUnreachable,
     CorruptBatch,
     LeaderNotAvailable,
@@ -262,6 +263,33 @@ def test_where_no_partition_is_served_the_caller_hears_it() -> None:
     texts = [notice.text for notice in world.engine.network.absences.take()]
     assert texts[0].startswith("a-0, a-1 cannot be read")
     assert all("a-1 can be read" not in text for text in texts)
+
+
+@pytest.mark.parametrize("is_led", [False, True])
+def test_the_last_that_is_served_may_be_away_for_a_moment(is_led: bool) -> None:
+    """As when its broker is started again, however long another one has not been served."""
+    world = World(create_topics=False)
+    filled(world, partitions=2)
+    world.cluster.topics["a"][1].is_damaged = is_led
+    if not is_led:
+        world.cluster.move("a", 1, NOBODY)
+    reader = Reader(world)
+    reader.fetching.subscribe(["a"], "start")
+    assert {one.partition for one in reader.read(100)} == {0}
+    world.run(lambda: world.now_ms > 150_000)
+    world.cluster.move("a", 0, NOBODY)
+    world.engine.cluster.invalidate()
+    world.run(lambda: world.now_ms > 165_000)
+    world.cluster.move("a", 0, 1)
+    store(world.cluster.topics["a"][0], [b"more"])
+    assert offsets(reader.read(1)) == [100]
+    # ... and away for long it is an error, as ever.
+    world.cluster.move("a", 0, NOBODY)
+    world.engine.cluster.invalidate()
+    began_ms = world.now_ms
+    with pytest.raises(BrokerError, match=r"a-\d"):
+        reader.read(1)
+    assert 60_000 <= world.now_ms - began_ms <= 70_000
 
 
 def test_all_partitions_on_all_brokers_are_read() -> None:
