@@ -5,7 +5,8 @@
       +--------- served ---------+------- served: a line ---------+
 
 One that fails must not end a program that reads ten, so its caller is told by an error only where
-nothing else is left to read, since so long that no restart explains it.  The lines go where those of brokers that are away go, see absence.
+nothing else is left to read, since so long that no restart explains it.  The lines go where those
+of brokers that are away go, see absence.
 
 Limits: an entry for each partition that is read; a line names NAMES_MAX of them.
 """
