@@ -138,6 +138,10 @@ def test_all_that_was_subscribed_to_is_meant_at_once(run: Run, daemon: Daemon, t
             async with AsyncConsumer(daemon.address) as consumer:
                 consumer.subscribe([topic])
                 assert await ask(consumer) == starts
+        async with AsyncConsumer(daemon.address) as consumer:
+            consumer.subscribe([topic])
+            consumer.pause()
+            assert await consumer.position(topic, 0) == 0
 
     run(main)
 

@@ -377,6 +377,14 @@ def test_all_that_was_subscribed_to_is_meant_at_once(daemon: Daemon, topic: str)
             assert ask(consumer) == answer
             assert consumer.assignment == list(ends)
     with Consumer(daemon.address) as consumer:
+        consumer.subscribe([topic])
+        consumer.pause()
+        consumer.seek(topic, 0, 40)
+        assert consumer.position(topic, 0) == 40
+        assert consumer.poll(timeout_ms=50) == []
+        consumer.resume()
+        assert next(iter(consumer)).offset == 40
+    with Consumer(daemon.address) as consumer:
         consumer.subscribe(["not-there"])
         with pytest.raises(UnknownTopicOrPartition, match="not-there"):
             consumer.end_offsets()
@@ -449,6 +457,20 @@ def test_a_question_that_is_not_answered_in_time_says_what_the_last_answer_was(
         while not (found := admin.offsets("t", "end", only_served=True)):
             pass  # the broker tries again about every second
         assert found[TopicPartition("t", 0)].offset == 0
+
+
+def test_a_position_that_is_not_found_in_time_says_why(tmp_path: Path) -> None:
+    """Not that no broker could be reached, where one says that it does not serve the partition."""
+    with running(tmp_path / "data") as daemon, Admin(daemon.address) as admin:
+        admin.create_topic("t", partitions=2)
+        (tmp_path / "data/topics/t/partition_0").rename(tmp_path / "gone")
+        with pytest.raises(LeaderNotAvailable):
+            admin.offsets("t", "end")
+        with (
+            Consumer(daemon.address, "t", api_timeout_ms=5_000) as hurried,
+            pytest.raises(LeaderNotAvailable, match="t-0: no broker serves the partition"),
+        ):
+            hurried.position("t", 0)
 
 
 def test_clients_can_be_opened_without_a_block(daemon: Daemon, topic: str) -> None:
