@@ -610,6 +610,21 @@ def test_a_change_that_could_not_be_sent_is_made_when_the_broker_is_back(
         daemon.stop()
 
 
+def test_the_first_record_of_a_topic_waits_as_long_as_any_record(
+    tmp_path: Path, topic: str
+) -> None:
+    daemon = start(tmp_path / "data")
+    try:
+        with Producer(daemon.address, delivery_timeout_ms=500) as producer:
+            daemon.stop(signal.SIGKILL)
+            began = time.monotonic()
+            with pytest.raises(BrokerUnreachable, match="could be reached"):
+                producer.send(topic, b"first")
+            assert time.monotonic() - began < 30
+    finally:
+        daemon.stop()
+
+
 def test_a_broker_that_is_killed_and_comes_back_gets_everything_once(
     tmp_path: Path, topic: str
 ) -> None:
