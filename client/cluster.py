@@ -395,6 +395,8 @@ class Cluster:
                 unsettled.append(name)
                 continue
             view.take_in(row)
+            if view.error is None:
+                self._to_make.discard(name)
             if not view.is_settled or -1 in view.leaders:
                 unsettled.append(name)
         if unsettled:
