@@ -167,7 +167,6 @@ def test_a_topic_that_is_deleted_and_made_anew_has_the_partitions_that_were_aske
 ) -> None:
     """A producer that is open and idle does not bring it back meanwhile."""
     with Producer(kafka) as producer, Admin(kafka) as admin:
-        admin.create_topic(name, partitions=1)
         producer.send(name, b"old").result(30)
         admin.delete_topic(name)
         cluster = producer._producing.engine.cluster
@@ -177,15 +176,14 @@ def test_a_topic_that_is_deleted_and_made_anew_has_the_partitions_that_were_aske
                 cluster.invalidate()
             producer._driver.wake_by(0)
             until(lambda seen=seen: cluster.replies_count > seen)  # type: ignore[misc]
-        admin.create_topic(name, partitions=3)
+        admin.create_topic(name, partitions=6)
         producer.send(name, b"new").result(60)
-        assert len(admin.partitions(name)) == 3
+        assert len(admin.partitions(name)) == 6
 
 
 def test_what_is_said_of_a_topic_before_it_is_known_holds(kafka: str, name: str) -> None:
-    with Admin(kafka) as admin, Producer(kafka) as producer:
-        admin.create_topic(name, partitions=1)
-        producer.send_many(name, [b"%d" % n for n in range(20)]).result(30)
+    with Producer(kafka) as producer:
+        producer.send_many(name, [b"%d" % n for n in range(20)], partition=0).result(30)
     with Consumer(kafka) as consumer:
         consumer.subscribe([name])
         consumer.seek(name, 0, 15)
