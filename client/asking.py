@@ -26,6 +26,7 @@ from .errors import (
     BrokerUnreachable,
     ConnectionLost,
     SegbrokerError,
+    TimedOut,
     UnknownTopicOrPartition,
     broker_error,
 )
@@ -106,7 +107,7 @@ def change(
             if exc.code not in NOT_DONE:
                 raise
             why = exc
-        except ConnectionLost as exc:
+        except (ConnectionLost, TimedOut) as exc:
             if exc.may_be_done:
                 raise
             why = exc

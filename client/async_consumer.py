@@ -399,6 +399,8 @@ class AsyncConsumer(Generic[Notice]):
         """The offset of the next record that will be handed out."""
         tp = TopicPartition(topic, partition)
         limit_ms = self._reading.engine.settings.api_timeout_ms
+        if self._reading.fetching.is_early(tp):
+            await self._driver.call(self._reading.subscribed_known())
         with anyio.move_on_after(limit_ms / 1000):
             while True:
                 position = self._reading.position(tp)
@@ -407,7 +409,7 @@ class AsyncConsumer(Generic[Notice]):
                 self._reading.fetching.prefetched.raise_error()
                 self._driver.engine  # noqa: B018 - raises ClosedError outside the block
                 await wait_done(self._reading.fetching.changed())
-        raise self._reading.engine.network.unreachable()
+        raise self._reading.why_no_position(tp)
 
     async def positions(self) -> dict[TopicPartition, int]:
         """Of all partitions that are read."""

@@ -322,8 +322,7 @@ class AsyncProducer:
     async def _wait_for_room(self, room: Completion[None]) -> None:
         self._driver.engine  # noqa: B018 - raises ClosedError outside the block
         self._driver.wake_by(0)
-        limit_ms = max(self._client.api_timeout_ms, self._settings.delivery_timeout_ms)
-        with anyio.move_on_after(limit_ms / 1000):
+        with anyio.move_on_after(self._settings.delivery_timeout_ms / 1000):
             await wait_done(room)
             return
-        raise self._producing.engine.network.unreachable()
+        raise self._producing.waited_in_vain(room)

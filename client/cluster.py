@@ -18,6 +18,10 @@ nobody wants yet the answer is kept until the view is asked for anew, and who wa
 not wait.  What is not among them is asked for alone, as ever: only by
 its name does a broker make it, or say what is wrong with it.
 
+Only for who sends is a topic made, and only one that it has records for: what was never there when
+it was asked for, and what is gone (`is_gone`) while records wait for it (`make`).  A view that is
+asked for anew makes nothing: who deletes a topic to create another one finds it deleted still.
+
 Invariant: at most one MetadataRequest is in flight.  A topic is asked for as long as it is wanted;
 of the cluster nothing else is kept than the others, OTHERS_COUNT_MAX of them.
 """
@@ -159,6 +163,8 @@ class Cluster:
         self._others: dict[str, MetadataResponseTopic] = {}
         # To be asked for again, alone, when the back-off is over.
         self._again: dict[str, None] = {}
+        # Known once, and gone: somebody has records for them.
+        self._to_make: set[str] = set()
         self._is_wrong = True
         self._due_ms = 0
         self._all_asked_ms = 0
@@ -192,6 +198,17 @@ class Cluster:
             self.topics.pop(name, None)
             self._new.pop(name, None)
             self._again.pop(name, None)
+            self._to_make.discard(name)
+
+    def is_gone(self, topic: str) -> bool:
+        """Whether it was there, and is not any more as far as is known."""
+        view = self.topics.get(topic)
+        return view is not None and isinstance(view.error, UnknownTopicOrPartition)
+
+    def make(self, topic: str) -> None:
+        """Somebody has records for a topic that is gone: ask for it so that it may be made."""
+        self._to_make.add(topic)
+        self._again[topic] = None
 
     def invalidate(self) -> None:
         """Something here turned out wrong: ask again, after the back-off."""
@@ -244,7 +261,8 @@ class Cluster:
         is_all = is_due and (self._is_wrong or self._aged(now_ms))
         if not (is_all or self._new or (is_due and self._again)):
             return
-        names = self._names(is_all)
+        is_new = bool(self._new) and not is_all
+        names, may_make = self._asked(is_all)
         node = self._network.any_node(now_ms)
         if node.connection is None and now_ms < node.retry_at_ms:
             # Nobody can be tried yet: the request would only wait in that node.
@@ -255,7 +273,7 @@ class Cluster:
         if is_all:
             self._is_wrong = False
             self._others.clear()
-        elif self._new:
+        elif is_new:
             self._new_count += 1
             # Only for who sends: others ask for what is so now.
             is_list = self._create_topics and self._new_count >= self._list_at_count
@@ -264,7 +282,7 @@ class Cluster:
         self._drop(names)
         request = MetadataRequest(
             topics=None if is_list else [MetadataRequestTopic(name=name) for name in names],
-            allow_auto_topic_creation=self._create_topics,
+            allow_auto_topic_creation=may_make,
         )
 
         def on_reply(reply: Reply, at_ms: int) -> None:
@@ -290,13 +308,24 @@ class Cluster:
             deadline_ms=now_ms + self._settings.request_timeout_ms,
         )
 
-    def _names(self, is_all: bool) -> list[str]:
-        """What is asked for now; of what may have to be made some, the rest with the next one."""
-        names = self.topics if is_all else self._new or self._again
-        if not self._create_topics or len(self._new) <= MADE_COUNT_MAX:
-            return list(names)
+    def _asked(self, is_all: bool) -> tuple[list[str], bool]:
+        """What is asked for now, and whether that may be made.
+
+        What may be made is asked for without what may not, right behind it; and not more than some
+        at a time.
+        """
+        names = list(self.topics if is_all else self._new or self._again)
+        if not self._create_topics:
+            return names, False
+        makes = [name for name in names if self._is_to_make(name)]
+        if len(makes) < len(names):
+            self._new.update(dict.fromkeys(makes))
+            return [name for name in names if name not in self._new], False
         later = set(islice(self._new, MADE_COUNT_MAX, None))
-        return [name for name in names if name not in later]
+        return [name for name in names if name not in later], True
+
+    def _is_to_make(self, name: str) -> bool:
+        return name in self._new or name in self._to_make or not self.topics[name].leaders
 
     def next_wake_ms(self) -> int | None:
         if self._in_flight:
@@ -327,6 +356,7 @@ class Cluster:
         for name in names:
             self._new.pop(name, None)
             self._again.pop(name, None)
+            self._to_make.discard(name)
 
     def _listed(self, reply: MetadataResponse, names: list[str]) -> list[str]:
         """All topics were asked for: which of these are among them; the rest is new as before."""
@@ -365,15 +395,21 @@ class Cluster:
                 unsettled.append(name)
                 continue
             view.take_in(row)
+            if view.error is None:
+                self._to_make.discard(name)
             if not view.is_settled or -1 in view.leaders:
                 unsettled.append(name)
         if unsettled:
             self._again.update(dict.fromkeys(unsettled))
             self._due_ms = now_ms + self._backoff.next_delay_ms()
-        elif not self._again:
-            self._backoff.reset()
-            # Never more often than the first back-off, however often it is called wrong.
-            self._due_ms = now_ms + self._settings.retry_backoff_ms
+        else:
+            # Never more often than the first back-off, however often it is called wrong, or gone.
+            soonest_ms = now_ms + self._settings.retry_backoff_ms
+            if not self._again:
+                self._backoff.reset()
+                self._due_ms = soonest_ms
+            elif any(map(self.is_gone, asked)):
+                self._due_ms = max(self._due_ms, soonest_ms)
         for notify in self.on_update:
             notify(asked)
         self._finish(None)

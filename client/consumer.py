@@ -444,6 +444,10 @@ class Consumer(Generic[Notice]):
         """The offset of the next record that will be handed out."""
         tp = TopicPartition(topic, partition)
         deadline_ms = now_ms() + self._reading.engine.settings.api_timeout_ms
+        with self._lock:
+            is_early = self._reading.fetching.is_early(tp)
+        if is_early:
+            self._driver.call(self._reading.subscribed_known())
         while True:
             with self._lock:
                 position = self._reading.position(tp)
@@ -453,7 +457,7 @@ class Consumer(Generic[Notice]):
                 changed = self._reading.fetching.changed()
             self._driver.engine  # noqa: B018 - raises ClosedError outside the block
             if not self._driver.wait(changed, deadline_ms - now_ms()):
-                raise self._reading.engine.network.unreachable()
+                raise self._reading.why_no_position(tp)
 
     def positions(self) -> dict[TopicPartition, int]:
         """Of all partitions that are read."""

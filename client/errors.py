@@ -87,8 +87,9 @@ class BrokerUnreachable(_Unanswered):
     retryable = True
 
 
-class TimedOut(BrokenError):
-    """The deadline of the call passed."""
+class TimedOut(_Unanswered):
+    """The deadline of the call passed, or of a request, or of connecting (`may_be_done` is false
+    then: it was not sent)."""
 
     retryable = True
 

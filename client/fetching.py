@@ -37,6 +37,7 @@ from .assigned import Fetched, PartitionState
 from .backoff import Backoff
 from .completion import Completion
 from .consumed import ConsumedBatch
+from .early import Early
 from .engine import Engine
 from .errors import (
     BrokerError,
@@ -114,6 +115,7 @@ class Fetching:
             fail=self.fail,
             not_served=self._not_served,
         )
+        self._early = Early()
         self._unserved = Unserved(engine.network.absences.say)
         self._changed: Completion[None] | None = None
         self._random = random
@@ -134,6 +136,7 @@ class Fetching:
         """Read exactly these partitions, from `start`."""
         wanted = list(dict.fromkeys(partitions))
         self.subscribed = {}
+        self._early.keep(())
         kept = set(wanted)
         self.drop([tp for tp in self.states if tp not in kept])
         self.engine.cluster.want({tp.topic for tp in wanted})
@@ -142,6 +145,7 @@ class Fetching:
     def subscribe(self, topics: Collection[str], start: Start) -> None:
         """Read all partitions of these topics from `start`; those that appear later, whole."""
         self.subscribed = {topic: self.subscribed.get(topic, start) for topic in topics}
+        self._early.keep(self.subscribed)
         self.drop(tp for tp in list(self.states) if tp.topic not in self.subscribed)
         self.engine.cluster.want(topics)
         self._is_view_new = False
@@ -149,6 +153,9 @@ class Fetching:
 
     def seek(self, tp: TopicPartition, start: Start) -> None:
         """Go on at `start`; what was prefetched is dropped."""
+        if self.is_early(tp):
+            self._early.seek(*tp, start)
+            return
         state = self.state(tp)
         self._discard(state)
         state.start = start
@@ -181,16 +188,39 @@ class Fetching:
         if left is not None:
             self.rewind(left)
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out and fetch nothing of these until `resume`; what was prefetched is kept."""
-        for tp in partitions:
-            self.state(tp).paused = True
+    def pause(self, partitions: Iterable[TopicPartition] | None) -> None:
+        """Hand out and fetch nothing of these (None: of all) until `resume`; what was prefetched is
+        kept."""
+        self._pause(partitions, True)
 
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        for tp in partitions:
-            self.state(tp).paused = False
+    def resume(self, partitions: Iterable[TopicPartition] | None) -> None:
+        self._pause(partitions, False)
         self.notify()
         self._wake_by(0)
+
+    def _pause(self, partitions: Iterable[TopicPartition] | None, is_paused: bool) -> None:
+        if partitions is None:
+            self.take_in_partitions()
+            for topic in filter(self._is_awaited, self.subscribed):
+                self._early.pause(topic, None, is_paused=is_paused)
+            partitions = list(self.states)
+        for tp in partitions:
+            if self.is_early(tp):
+                self._early.pause(*tp, is_paused=is_paused)
+            else:
+                self.state(tp).paused = is_paused
+
+    def is_early(self, tp: TopicPartition) -> bool:
+        """Whether it is of a subscribed topic whose partitions are not known yet."""
+        topic, partition = tp
+        if tp in self.states or topic not in self.subscribed:
+            return False
+        self.take_in_partitions()
+        return self._is_awaited(topic) and 0 <= partition < PARTITIONS_COUNT_MAX
+
+    def _is_awaited(self, topic: str) -> bool:
+        view = self.engine.cluster.topics.get(topic)
+        return view is None or not view.partition_count
 
     def state(self, tp: TopicPartition) -> PartitionState:
         state = self.states.get(tp)
@@ -320,9 +350,7 @@ class Fetching:
         self.prefetched.discard(state)
 
     def _undiscovered(self) -> bool:
-        return any(
-            not self.engine.cluster.topics[topic].partition_count for topic in self.subscribed
-        )
+        return any(map(self._is_awaited, self.subscribed))
 
     def _notice_unknown(self, now_ms: int) -> None:
         """Nobody says which partitions a topic has, for long: the caller must hear of it."""
@@ -360,6 +388,18 @@ class Fetching:
                 # Records of a partition that appeared later were all written since: read them all.
                 is_first = view.partition_count == len(new)
                 self._add(new, start if is_first else "start")
+                if is_first:
+                    self._take_early(topic, view.partition_count)
+
+    def _take_early(self, topic: str, count: int) -> None:
+        starts, paused, missing = self._early.take(topic, count)
+        for partition, start in starts.items():
+            self.seek(TopicPartition(topic, partition), start)
+        for partition in paused:
+            self.states[TopicPartition(topic, partition)].paused = True
+        if missing is not None:
+            why = f"{topic}-{missing} was sought or paused; the topic has {count} partitions"
+            self.fail(UnknownTopicOrPartition(why))
 
     def _cluster_updated(self, asked: Collection[str]) -> None:
         self._is_view_new = True
@@ -397,7 +437,6 @@ class Fetching:
                 state
                 for state in self.states.values()
                 if not state.resolving
-                and not state.paused
                 and not state.is_stuck
                 and (state.position is None or (self.stop_at_end and state.stop_offset is None))
                 and now_ms >= state.backoff_until_ms
@@ -448,7 +487,8 @@ class Fetching:
             self._hold(state, now_ms)  # told behind what is served, see `_tell_unserved`
             return
         self._unserved.missing(state.tp, why, now_ms)
-        is_all = self._unserved.is_all_of(len(self.states))
+        patience_ms = self.engine.settings.api_timeout_ms
+        is_all = self._unserved.is_all_of(len(self.states), now_ms, patience_ms)
         self._hold(state, now_ms, why if is_all and why.retryable else None)
         if is_all and not why.retryable:
             self.fail(why, state)

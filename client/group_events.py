@@ -136,6 +136,12 @@ class Events:
         """What the caller is told about at this moment."""
         return set(self._running.partitions) if self._running is not None else set()
 
+    def being_told_gone(self) -> set[TopicPartition]:
+        """The same, where it is that they go, or are gone."""
+        if self._running is None or self._running.news is News.ASSIGNED:
+            return set()
+        return self.being_told()
+
     def to_be_told(self, news: News) -> set[TopicPartition]:
         """What the caller has still to hear this of."""
         return {tp for event in self._waiting if event.news is news for tp in event.partitions}

@@ -416,10 +416,15 @@ class GroupReading:
         self._commits.by_itself(self._owned - self._leaving - self._overdue, now_ms, due=due)
 
     def closing(self) -> list[Event]:
-        """The end: nothing more is handed out; what the caller is told of it, if anything."""
+        """The end: nothing more is handed out; what the caller is told of it, if anything.
+
+        Once: a callback may close the consumer, and what it is told of at that moment it has heard.
+        """
+        if self._is_closing:
+            return []
         self._is_closing = True
         lost = self.events.to_be_told(News.LOST)
-        revoked = self._owned - self._unsaid() - lost
+        revoked = self._owned - self._unsaid() - lost - self.events.being_told_gone()
         told = [
             event
             for event in (

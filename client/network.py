@@ -284,8 +284,8 @@ class Network:
             if not self.closed:
                 self.absences.failed(node.key[0], error, node.tried_at_ms, now_ms)
         node.retry_at_ms = now_ms + node.backoff.next_delay_ms()
-        if isinstance(error, ConnectionLost):
-            error = ConnectionLost(error.message, wants=error.wants, may_be_done=False)
+        if isinstance(error, ConnectionLost | TimedOut):
+            error = type(error)(error.message, wants=error.wants, may_be_done=False)
         waiting, node.waiting = node.waiting, deque()
         for request in waiting:
             request.on_reply(error, now_ms)

@@ -408,6 +408,5 @@ class Producer:
         # Each record under way is decided within its delivery timeout, so room comes in time.
         self._driver.engine  # noqa: B018 - raises ClosedError outside the block
         self._driver.wake_by(0)
-        limit_ms = max(self._client.api_timeout_ms, self._settings.delivery_timeout_ms)
-        if not self._driver.wait(room, limit_ms):
-            raise self._producing.engine.network.unreachable()
+        if not self._driver.wait(room, self._settings.delivery_timeout_ms):
+            raise self._producing.waited_in_vain(room)

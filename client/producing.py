@@ -193,6 +193,19 @@ class Producing:
                     name, view.partition_count, error, view.topic_id, view.leaderless
                 )
 
+    def waited_in_vain(self, room: Completion[None]) -> SegbrokerError:
+        """The error of a sender that has waited for `room` for delivery_timeout_ms: in the buffer,
+        or for what a topic's partitions are."""
+        topics = self.accumulator.topics.items()
+        name = next((name for name, state in topics if state.known is room), None)
+        view = None if name is None else self.engine.cluster.topics.get(name)
+        if view is None or view.error is None:
+            return self.engine.network.unreachable()
+        waited = f"not known {self.settings.delivery_timeout_ms} ms after send()"
+        error = TimedOut(f"topic {name!r}: {waited}; {view.error}")
+        error.__cause__ = view.error
+        return error
+
     # Sending.
 
     def _send(self, now_ms: int) -> None:
@@ -213,6 +226,8 @@ class Producing:
             if now_ms < queue.backoff_until_ms:
                 self._wait_until(queue.backoff_until_ms)
                 continue
+            if cluster.is_gone(queue.topic):
+                cluster.make(queue.topic)
             if (queue.failures or queue.restart) and queue.in_flight:
                 continue
             if self.settings.idempotent and not self._identity.adopt(queue):

@@ -18,7 +18,7 @@ from .assigned import Fetched
 from .clock import now_ms
 from .consumed import ConsumedBatch
 from .engine import Call, Engine
-from .errors import ClosedError
+from .errors import ClosedError, SegbrokerError
 from .fetching import Fetching, WakeBy
 from .group_events import Listener
 from .group_offsets import CommittedOffset, GroupMetadata, as_offsets, fetch_offsets
@@ -147,17 +147,18 @@ class Reading:
     def seek(self, topic: str, partition: int, start: Start) -> None:
         tp = TopicPartition(topic, partition)
         check_start(start)
-        self.fetching.state(tp)
-        self.progress.sought(tp)
+        if not self.fetching.is_early(tp):
+            self.fetching.state(tp)
+            self.progress.sought(tp)
         self.fetching.seek(tp, start)
 
     def pause(self, partitions: Iterable[tuple[str, int]] | None) -> None:
         """Also of what is being handed out: the record in hand is the last until `resume`."""
-        self.fetching.pause(self.partitions_or_all(partitions))
+        self.fetching.pause(None if partitions is None else as_partitions(partitions))
         self.progress.interrupt()
 
     def resume(self, partitions: Iterable[tuple[str, int]] | None) -> None:
-        self.fetching.resume(self.partitions_or_all(partitions))
+        self.fetching.resume(None if partitions is None else as_partitions(partitions))
 
     def partitions_or_all(
         self, partitions: Iterable[tuple[str, int]] | None
@@ -290,6 +291,13 @@ class Reading:
 
     def position(self, tp: TopicPartition) -> int | None:
         return self.progress.position(self.fetching.state(tp))
+
+    def why_no_position(self, tp: TopicPartition) -> SegbrokerError:
+        """The error of having waited for it in vain."""
+        state = self.fetching.states.get(tp)
+        if state is not None and state.unserved is not None:
+            return state.unserved
+        return self.engine.network.unreachable()
 
     def look_up_offsets(
         self, partitions: Iterable[tuple[str, int]] | None, time: int

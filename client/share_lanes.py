@@ -206,8 +206,9 @@ class ShareLanes:
         """Try it again later; the caller hears of it where nothing else is served."""
         error = LeaderNotAvailable(f"share fetch of {tp.topic}-{tp.partition}: {NOBODY}")
         self._unserved.missing(tp, error, now_ms)
-        is_long = self._troubles.setdefault(key, self._new_trouble()).failed(now_ms)
-        if is_long and self._unserved.is_all_of(len(self.given)):
+        patience_ms = self._engine.settings.api_timeout_ms
+        is_all = self._unserved.is_all_of(len(self.given), now_ms, patience_ms)
+        if self._troubles.setdefault(key, self._new_trouble()).failed(now_ms) and is_all:
             self._reader.fail(error)
 
     def _new_trouble(self) -> Trouble:

@@ -5,7 +5,8 @@
       +--------- served ---------+------- served: a line ---------+
 
 One that fails must not end a program that reads ten, so its caller is told by an error only where
-nothing else is left to read.  The lines go where those of brokers that are away go, see absence.
+nothing else is left to read, since so long that no restart explains it.  The lines go where those
+of brokers that are away go, see absence.
 
 Limits: an entry for each partition that is read; a line names NAMES_MAX of them.
 """
@@ -37,17 +38,29 @@ class Unserved:
     def __init__(self, say: Callable[[Notice], None]) -> None:
         self._say = say
         self._missing: dict[TopicPartition, _Missing] = {}
+        # When the last that is missing became so.
+        self._latest_ms = 0
 
     def __bool__(self) -> bool:
         return bool(self._missing)
 
     def missing(self, tp: TopicPartition, why: SegbrokerError, now_ms: int) -> None:
         """Nobody serves it, for this reason."""
-        self._missing.setdefault(tp, _Missing(now_ms, why)).why = why
+        one = self._missing.get(tp)
+        if one is None:
+            self._missing[tp] = _Missing(now_ms, why)
+            self._latest_ms = now_ms
+        else:
+            one.why = why
 
-    def is_all_of(self, read_count: int) -> bool:
-        """Whether none of so many partitions is served."""
-        return len(self._missing) >= read_count
+    def is_all_of(self, read_count: int, now_ms: int, patience_ms: int) -> bool:
+        """Whether none of so many partitions is served, for so long; or for good, as no leader
+        would be asked again."""
+        if len(self._missing) < read_count:
+            return False
+        return now_ms >= self._latest_ms + patience_ms or not any(
+            one.why.retryable for one in self._missing.values()
+        )
 
     def look(
         self,
@@ -61,6 +74,8 @@ class Unserved:
             del self._missing[tp]
         back = [tp for tp in self._missing if is_served(tp)]
         ended = {tp: self._missing.pop(tp) for tp in back}
+        if dropped or ended:
+            self._latest_ms = max((one.since_ms for one in self._missing.values()), default=0)
         told = [tp for tp, one in ended.items() if one.is_told]
         if told:
             away_s = (now_ms - min(ended[tp].since_ms for tp in told)) / 1000

@@ -1,7 +1,9 @@
 """The async shell against a real broker, on trio and on asyncio."""
 
 import asyncio
+import signal
 import socket
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -138,8 +140,31 @@ def test_all_that_was_subscribed_to_is_meant_at_once(run: Run, daemon: Daemon, t
             async with AsyncConsumer(daemon.address) as consumer:
                 consumer.subscribe([topic])
                 assert await ask(consumer) == starts
+        async with AsyncConsumer(daemon.address) as consumer:
+            consumer.subscribe([topic])
+            consumer.pause()
+            assert await consumer.position(topic, 0) == 0
 
     run(main)
+
+
+def test_the_first_record_of_a_topic_waits_as_long_as_any_record(
+    run: Run, tmp_path: Path, topic: str
+) -> None:
+    daemon = start(tmp_path / "data")
+
+    async def main() -> None:
+        async with AsyncProducer(daemon.address, delivery_timeout_ms=500) as producer:
+            daemon.stop(signal.SIGKILL)
+            began = time.monotonic()
+            with pytest.raises(BrokerUnreachable, match="could be reached"):
+                await producer.send(topic, b"first")
+            assert time.monotonic() - began < 30
+
+    try:
+        run(main)
+    finally:
+        daemon.stop()
 
 
 def test_many_tasks_wait_each_for_its_own_record(run: Run, daemon: Daemon, topic: str) -> None:

@@ -377,6 +377,14 @@ def test_all_that_was_subscribed_to_is_meant_at_once(daemon: Daemon, topic: str)
             assert ask(consumer) == answer
             assert consumer.assignment == list(ends)
     with Consumer(daemon.address) as consumer:
+        consumer.subscribe([topic])
+        consumer.pause()
+        consumer.seek(topic, 0, 40)
+        assert consumer.position(topic, 0) == 40
+        assert consumer.poll(timeout_ms=50) == []
+        consumer.resume()
+        assert next(iter(consumer)).offset == 40
+    with Consumer(daemon.address) as consumer:
         consumer.subscribe(["not-there"])
         with pytest.raises(UnknownTopicOrPartition, match="not-there"):
             consumer.end_offsets()
@@ -449,6 +457,20 @@ def test_a_question_that_is_not_answered_in_time_says_what_the_last_answer_was(
         while not (found := admin.offsets("t", "end", only_served=True)):
             pass  # the broker tries again about every second
         assert found[TopicPartition("t", 0)].offset == 0
+
+
+def test_a_position_that_is_not_found_in_time_says_why(tmp_path: Path) -> None:
+    """Not that no broker could be reached, where one says that it does not serve the partition."""
+    with running(tmp_path / "data") as daemon, Admin(daemon.address) as admin:
+        admin.create_topic("t", partitions=2)
+        (tmp_path / "data/topics/t/partition_0").rename(tmp_path / "gone")
+        with pytest.raises(LeaderNotAvailable):
+            admin.offsets("t", "end")
+        with (
+            Consumer(daemon.address, "t", api_timeout_ms=5_000) as hurried,
+            pytest.raises(LeaderNotAvailable, match="t-0: no broker serves the partition"),
+        ):
+            hurried.position("t", 0)
 
 
 def test_clients_can_be_opened_without_a_block(daemon: Daemon, topic: str) -> None:
@@ -584,6 +606,21 @@ def test_a_change_that_could_not_be_sent_is_made_when_the_broker_is_back(
             assert topic in admin.list_topics()
             with pytest.raises(TopicAlreadyExists):
                 admin.create_topic(topic)
+    finally:
+        daemon.stop()
+
+
+def test_the_first_record_of_a_topic_waits_as_long_as_any_record(
+    tmp_path: Path, topic: str
+) -> None:
+    daemon = start(tmp_path / "data")
+    try:
+        with Producer(daemon.address, delivery_timeout_ms=500) as producer:
+            daemon.stop(signal.SIGKILL)
+            began = time.monotonic()
+            with pytest.raises(BrokerUnreachable, match="could be reached"):
+                producer.send(topic, b"first")
+            assert time.monotonic() - began < 30
     finally:
         daemon.stop()
 

@@ -9,6 +9,7 @@ import pytest
 from segbroker.client import fetch_session
 from segbroker.client.consumed import ConsumedBatch
 from segbroker.client.errors import (
+    BrokerError,
     BrokerUnreachable,
     CorruptBatch,
     LeaderNotAvailable,
@@ -262,6 +263,108 @@ def test_where_no_partition_is_served_the_caller_hears_it() -> None:
     texts = [notice.text for notice in world.engine.network.absences.take()]
     assert texts[0].startswith("a-0, a-1 cannot be read")
     assert all("a-1 can be read" not in text for text in texts)
+
+
+@pytest.mark.parametrize("is_led", [False, True])
+def test_the_last_that_is_served_may_be_away_for_a_moment(is_led: bool) -> None:
+    """As when its broker is started again, however long another one has not been served."""
+    world = World(create_topics=False)
+    filled(world, partitions=2)
+    world.cluster.topics["a"][1].is_damaged = is_led
+    if not is_led:
+        world.cluster.move("a", 1, NOBODY)
+    reader = Reader(world)
+    reader.fetching.subscribe(["a"], "start")
+    assert {one.partition for one in reader.read(100)} == {0}
+    world.run(lambda: world.now_ms > 150_000)
+    world.cluster.move("a", 0, NOBODY)
+    world.engine.cluster.invalidate()
+    world.run(lambda: world.now_ms > 165_000)
+    world.cluster.move("a", 0, 1)
+    store(world.cluster.topics["a"][0], [b"more"])
+    assert offsets(reader.read(1)) == [100]
+    # ... and away for long it is an error, as ever.
+    world.cluster.move("a", 0, NOBODY)
+    world.engine.cluster.invalidate()
+    began_ms = world.now_ms
+    with pytest.raises(BrokerError, match=r"a-\d"):
+        reader.read(1)
+    assert 60_000 <= world.now_ms - began_ms <= 70_000
+
+
+def subscribed(world: World) -> Reader:
+    """To a topic whose partitions are not known yet."""
+    reader = Reader(world)
+    world.run(lambda: world.engine.cluster.replies_count > 0)
+    reader.fetching.subscribe(["a"], "start")
+    assert not reader.fetching.states
+    return reader
+
+
+def test_what_is_sought_before_it_is_known_is_read_from_there() -> None:
+    world = World(create_topics=False)
+    filled(world, partitions=2)
+    reader = subscribed(world)
+    reader.fetching.seek(TopicPartition("a", 0), 40)
+    reader.fetching.seek(TopicPartition("a", 0), 95)
+    reader.fetching.seek(TopicPartition("a", 1), -2)
+    got = sorted((one.partition, one.offset) for one in reader.read(7))
+    assert got == [*((0, n) for n in range(95, 100)), (1, 98), (1, 99)]
+
+
+def test_what_is_paused_before_it_is_known_is_not_read_before_it_is_resumed() -> None:
+    world = World(create_topics=False)
+    filled(world, partitions=3)
+    reader = subscribed(world)
+    reader.fetching.pause(None)
+    reader.fetching.resume([TopicPartition("a", 1)])
+    reader.fetching.resume([TopicPartition("a", 2)])
+    reader.fetching.pause([TopicPartition("a", 2)])
+    assert {one.partition for one in reader.read(100)} == {1}
+    paused = {tp.partition: state.paused for tp, state in reader.fetching.states.items()}
+    assert paused == {0: True, 1: False, 2: True}
+    reader.fetching.resume(None)
+    assert {one.partition for one in reader.read(200)} == {0, 2}
+
+
+def test_where_a_paused_partition_begins_is_looked_up_all_the_same() -> None:
+    """Who assigns, pauses, seeks to the end and asks for the position means to learn that."""
+    world = World(create_topics=False)
+    filled(world)
+    reader = Reader(world)
+    reader.fetching.assign([TopicPartition("a", 0)], "start")
+    reader.fetching.pause(None)
+    (state,) = reader.fetching.states.values()
+    world.run(lambda: state.position == 0)
+    reader.fetching.seek(state.tp, "end")
+    world.run(lambda: state.position == 100)
+    assert not any(isinstance(request, FetchRequest) for request in world.broker.requests)
+
+
+def test_what_was_said_of_a_topic_that_is_not_subscribed_any_more_is_forgotten() -> None:
+    world = World(create_topics=False)
+    filled(world)
+    reader = subscribed(world)
+    reader.fetching.pause(None)
+    reader.fetching.subscribe(["b"], "start")
+    reader.fetching.subscribe(["a"], "start")
+    assert offsets(reader.read(100)) == list(range(100))
+
+
+def test_a_partition_that_is_sought_and_turns_out_not_to_be_there_is_an_error() -> None:
+    world = World(create_topics=False)
+    filled(world, partitions=2)
+    reader = subscribed(world)
+    with pytest.raises(ValueError, match="a--1 is not assigned"):
+        reader.fetching.seek(TopicPartition("a", -1), 0)
+    with pytest.raises(ValueError, match="b-0 is not assigned"):
+        reader.fetching.pause([TopicPartition("b", 0)])
+    reader.fetching.seek(TopicPartition("a", 2), 40)
+    with pytest.raises(UnknownTopicOrPartition, match=r"a-2.*has 2 partitions"):
+        reader.read(1)
+    assert len(reader.read(200)) == 200
+    with pytest.raises(ValueError, match="a-2 is not assigned"):
+        reader.fetching.seek(TopicPartition("a", 2), 40)
 
 
 def test_all_partitions_on_all_brokers_are_read() -> None:

@@ -474,6 +474,54 @@ def test_a_callback_may_close_the_consumer(daemon: Daemon, filled: str) -> None:
     assert told == ["assigned", "revoked"]
 
 
+def test_a_callback_that_closes_the_consumer_is_not_called_again_for_the_same(
+    daemon: Daemon, filled: str
+) -> None:
+    """Neither by the closing that it began, nor by that in which it is called."""
+    told: list[list[int]] = []
+
+    def revoked(partitions: list[TopicPartition]) -> None:
+        assert len(told) < 9
+        told.append([one.partition for one in partitions])
+        consumer.close()
+
+    consumer = Consumer(daemon.address, filled, group=filled, on_revoked=revoked)
+    with consumer:
+        next(iter(consumer))
+    assert told == [[0, 1, 2, 3]]
+
+    told.clear()
+    consumer = Consumer(daemon.address, filled, group=filled, on_revoked=revoked, **QUICK)
+    with consumer:
+        until(lambda: bool(consumer.poll(timeout_ms=50)) and len(consumer.assignment) == PARTITIONS)
+        with (
+            Consumer(daemon.address, filled, group=filled, **QUICK) as other,
+            pytest.raises(ClosedError),
+        ):
+            until(lambda: (consumer.poll(timeout_ms=50), other.poll(timeout_ms=50), False)[-1])
+    assert len(told) == 2
+    assert sorted([*told[0], *told[1]]) == [0, 1, 2, 3]
+
+
+def test_a_callback_that_closes_an_async_consumer_is_not_called_again(
+    daemon: Daemon, filled: str, run: Callable[..., object]
+) -> None:
+    told: list[list[int]] = []
+
+    async def main() -> None:
+        async def revoked(partitions: list[TopicPartition]) -> None:
+            assert len(told) < 9
+            told.append([one.partition for one in partitions])
+            await consumer.aclose()
+
+        consumer = AsyncConsumer(daemon.address, filled, group=filled, on_revoked=revoked)
+        async with consumer:
+            await anext(aiter(consumer))
+
+    run(main)
+    assert told == [[0, 1, 2, 3]]
+
+
 def test_on_assigned_may_seek(daemon: Daemon, filled: str) -> None:
     def to_the_end(partitions: list[TopicPartition]) -> None:
         for topic, partition in partitions:

@@ -12,6 +12,7 @@ from segbroker.client.errors import (
     ClusterAuthorizationFailed,
     DeliveryFailed,
     InvalidTopic,
+    LeaderNotAvailable,
     MessageTooLarge,
     OutOfOrderSequenceNumber,
     PolicyViolation,
@@ -24,7 +25,7 @@ from segbroker.client.records import RecordMetadata
 from segbroker.client.settings import ProducerSettings
 from segbroker.protocol import limits
 from segbroker.protocol.errors import ErrorCode
-from segbroker.protocol.messages_core import ProduceRequest
+from segbroker.protocol.messages_core import MetadataRequest, MetadataResponse, ProduceRequest
 from segbroker.protocol.messages_groups import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -103,6 +104,30 @@ def test_records_arrive_in_order_and_know_their_offsets() -> None:
     assert world.stored("a") == numbers(100)
     assert [metadata(d).offset for d in deliveries] == list(range(100))
     assert metadata(deliveries[7]) == RecordMetadata("a", 0, 7, 1_700_000_000_000)
+
+
+def test_who_waited_for_a_topic_in_vain_hears_what_the_broker_said_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    answer = world.broker._metadata
+
+    def electing(request: MetadataRequest) -> MetadataResponse:
+        reply = answer(request)
+        for row in reply.topics:
+            row.error_code, row.partitions = ErrorCode.LEADER_NOT_AVAILABLE, []
+        return reply
+
+    monkeypatch.setattr(world.broker, "_metadata", electing)
+    sender = Sender(world, delivery_timeout_ms=9_000)
+    room = sender.try_send("a", b"first")
+    assert isinstance(room, Completion)
+    world.run(lambda: world.now_ms > 10_000)
+    assert not room.done
+    error = sender.producing.waited_in_vain(room)
+    assert isinstance(error, TimedOut)
+    assert isinstance(error.__cause__, LeaderNotAvailable)
+    assert str(error).startswith("topic 'a': not known 9000 ms after send(); topic 'a': ")
 
 
 def test_a_batch_lingers_and_then_goes_by_itself() -> None:

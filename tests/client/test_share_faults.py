@@ -3,6 +3,7 @@
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable
 from itertools import islice
 from typing import Any
@@ -305,6 +306,33 @@ def test_a_partition_that_is_not_served_ends_no_reading_of_others(
         offline.append([])
         until(lambda: heard("clicks-1 can be read again"))
         assert got == [0]
+
+
+def test_the_last_partition_that_is_served_may_be_away_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However long the others have not been served."""
+    monkeypatch.setattr(unserved_partitions, "TOLD_AFTER_MS", 2_500)
+    script = Script((batch(0, 1), [(0, 0, 1)]))
+    script.partitions = (0, 1)
+    away = {1}
+
+    def some(request: Request) -> bytes:
+        whole = metadata(request, partitions=(0, 1))
+        whole.topics[0].topic_id = TOPIC_ID
+        for row in whole.topics[0].partitions:
+            row.replica_nodes, row.offline_replicas = [1], [1] * (row.partition_index in away)
+            row.leader_id = -1 if row.offline_replicas else 1
+        return request.answer(whole)
+
+    script.answers[ApiKey.METADATA] = some
+    with working(script, api_timeout_ms=2_000) as consumer:
+        until(lambda: consumer.poll(timeout_ms=50) == [] and "clicks-1 cannot be" in caplog.text)
+        began = time.monotonic()
+        away.add(0)
+        with pytest.raises(LeaderNotAvailable, match="no broker serves the partition"):
+            until(lambda: bool(consumer.poll(timeout_ms=50)))
+        assert time.monotonic() - began >= 2
 
 
 def test_an_error_of_one_partition_that_does_not_pass_is_raised() -> None:

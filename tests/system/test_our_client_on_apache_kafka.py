@@ -33,6 +33,7 @@ from segbroker.client.errors import MessageTooLarge, SegbrokerError
 from segbroker.protocol.partitioner import partition_for_key
 
 from ..support.daemon import running
+from ..support.waiting import until
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(300)]
 
@@ -159,6 +160,38 @@ def test_topics_are_administered_as_with_kafkas_own_tools(kafka: str, name: str)
         assert admin.offsets(name, "end")[TopicPartition(name, 5)].offset == 50
         with pytest.raises(UnknownTopicOrPartition):
             admin.delete_topic("there-is-no-such-topic")
+
+
+def test_a_topic_that_is_deleted_and_made_anew_has_the_partitions_that_were_asked_for(
+    kafka: str, name: str
+) -> None:
+    """A producer that is open and idle does not bring it back meanwhile."""
+    with Producer(kafka) as producer, Admin(kafka) as admin:
+        producer.send(name, b"old").result(30)
+        admin.delete_topic(name)
+        cluster = producer._producing.engine.cluster
+        for _ in range(3):
+            seen = cluster.replies_count
+            with producer._lock:
+                cluster.invalidate()
+            producer._driver.wake_by(0)
+            until(lambda seen=seen: cluster.replies_count > seen)  # type: ignore[misc]
+        admin.create_topic(name, partitions=6)
+        producer.send(name, b"new").result(60)
+        assert len(admin.partitions(name)) == 6
+
+
+def test_what_is_said_of_a_topic_before_it_is_known_holds(kafka: str, name: str) -> None:
+    with Producer(kafka) as producer:
+        producer.send_many(name, [b"%d" % n for n in range(20)], partition=0).result(30)
+    with Consumer(kafka) as consumer:
+        consumer.subscribe([name])
+        consumer.seek(name, 0, 15)
+        consumer.pause()
+        assert consumer.position(name, 0) == 15
+        assert consumer.poll(timeout_ms=300) == []
+        consumer.resume()
+        assert next(iter(consumer)).offset == 15
 
 
 def test_what_kafka_refuses_is_said(kafka: str, name: str) -> None:
