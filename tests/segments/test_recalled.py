@@ -172,9 +172,9 @@ def test_the_files_are_not_read_for_every_segment_that_is_older_than_they_are(
 ) -> None:
     disk = MemoryStorage()
     in_use(disk, batches=14)
-    manager = manager_on(disk.after_kill())  # the WAL begins anew behind 13
+    disk = disk.after_kill()
+    manager = manager_on(disk)  # the WAL begins anew behind 13
     handler = manager.get_handler("t", 0)
-    disk = handler._log.storage
     for number in range(14, 18):
         append(handler, batch_of(b"%03d" % number + b"x" * 57))
     reads: list[Source] = []
