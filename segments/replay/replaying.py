@@ -17,6 +17,7 @@ none.  Done twice, or after an interruption, it changes nothing more:
 | lies in a segment that was deleted | nothing |
 | lies in a sealed one: then it was synced | nothing, unless the disk lost it (restoring.py) |
 | lies in a file that has its offsets, without a loss: a cleaning wrote it anew | nothing |
+| ... and that has another number, where no manifest says so: made one of several | nothing |
 
 What lies below the log start is put back as well: it says where the log ends.
 
@@ -25,7 +26,7 @@ needed for this log any more.  It says which segments are synced whole: who open
 not do it again (opening.py).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -96,7 +97,10 @@ def put_back(
         known = None  # of another log
     first = 0 if known is None else known.sealed.next_number
     if known is None:
-        _put_front_back(storage, paths, *min(by_segment.items()), report)
+        for number in _in_another(storage, paths, by_segment):
+            del by_segment[number]
+        if by_segment:
+            _put_front_back(storage, paths, *min(by_segment.items()), report)
     synced: set[int] = set()
     for number, found in sorted(by_segment.items()):
         batches = list(_batches(found))
@@ -108,6 +112,28 @@ def put_back(
             restore(storage, paths, row, known.epochs, found, report)
     storage.fsync_dir(paths.folder)
     return PutBack(durable_end, frozenset(synced))
+
+
+def _in_another(
+    storage: Storage, paths: LogPaths, by_segment: Mapping[int, Sequence[Frame]]
+) -> list[int]:
+    """The segments without a file whose offsets the file behind them has: a cleaning made one of
+    several, and what it took does not come back."""
+    present = _present(storage, paths)
+    found: list[int] = []
+    for number, frames in by_segment.items():
+        following = min((one for one in present if one > number), default=number)
+        if number in present or following == number:
+            continue
+        if _has_all(read_file(storage, paths.log(following)), list(_batches(frames))):
+            found.append(number)
+    return found
+
+
+def _present(storage: Storage, paths: LogPaths) -> set[int]:
+    """The segments of which there is anything."""
+    numbers = map(paths.segment_number, storage.listdir(paths.folder))
+    return {one for one in numbers if one is not None and _has_content(storage, paths.log(one))}
 
 
 def _put_front_back(
@@ -123,8 +149,7 @@ def _put_front_back(
         if frame.position != end:
             return
         end += len(frame.payload)
-    numbers = map(paths.segment_number, storage.listdir(paths.folder))
-    present = [one for one in numbers if one is not None and _has_content(storage, paths.log(one))]
+    present = _present(storage, paths)
     path = paths.log(number)
     if not begin or storage.exists(path) or not present or number > min(present):
         return
