@@ -304,6 +304,7 @@ class DiskManager:
             ((meta.topic_id, partition), Ceiling(end_offset, SETTLED))
             for meta, partition, end_offset in self._unopened_ends()
             if meta.config.durability is Durability.FSYNC
+            and not self._resuming.is_unresolved(meta, partition)
         ]
         is_synced = True
         for handler, failure in self.partitions.close_all():

@@ -10,6 +10,7 @@ from segbroker.segments.checks.directory_check import DirectoryChecker
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.disk.storage import Storage
+from segbroker.segments.metadata.metadata import Ceiling
 from segbroker.segments.settings.topic_config import TopicConfig
 
 from .test_vouched_at_start import PATHS, killed_after_a_start, lose_all, lose_the_last, started
@@ -63,6 +64,17 @@ def test_a_log_that_was_not_opened_is_vouched_for_all_the_same(
 
 def test_a_log_of_another_class_is_opened() -> None:
     assert started(killed_after_a_start("disk")).handlers, "its reserved offsets are settled"
+
+
+def test_what_was_reserved_and_is_not_settled_stays_reserved_over_an_orderly_stop() -> None:
+    # It was of class `disk`: what was acknowledged before its sync may be missing.
+    disk = killed_after_a_start("fsync")
+    manager = started(disk)
+    key = manager.topics["t"].topic_id, 0
+    reserved = Ceiling(1_000, manager._metadata.state.boot)
+    manager._resuming.record_ceilings([(key, reserved)])
+    manager.close()
+    assert started(disk)._metadata.state.ceiling(key) == reserved
 
 
 def remove(disk: Storage, folder: str) -> None:
