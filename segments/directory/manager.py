@@ -251,11 +251,21 @@ class DiskManager:
     def _vouch_again(self) -> None:
         """The WAL has begun anew and the logs are not opened yet: whoever is killed meanwhile must
         not forget how far they have to reach."""
-        for (name, partition), end_offset in self._putting_back.vouched():
-            meta = self.topics[name]
-            if end_offset > 0 and meta.config.durability is not Durability.EPHEMERAL:
-                self.wal.end_soon(meta.topic_id.bytes, partition, 0, 0, end_offset)
+        for meta, partition, end_offset in self._unopened_ends():
+            self.wal.end_soon(meta.topic_id.bytes, partition, 0, 0, end_offset)
         self.wal.say_ends()
+
+    def _unopened_ends(self) -> list[tuple[TopicMeta, int, int]]:
+        """(topic, partition, end offset) that the WAL vouched for at the start, of those that were
+        not opened since."""
+        by_id = {meta.topic_id.bytes: meta for meta in self.topics.values()}
+        return [
+            (meta, partition, end_offset)
+            for (topic_id, partition), end_offset in self._putting_back.vouched()
+            if (meta := by_id.get(topic_id)) is not None
+            and meta.config.durability is not Durability.EPHEMERAL
+            and end_offset > 0
+        ]
 
     def _give_up(self) -> None:
         """Opening failed: leave the directory as a kill would, and nothing of it open."""
@@ -289,7 +299,13 @@ class DiskManager:
         self._end_threads()
         self._metadata.attach(None)  # from here on every change is a snapshot
         failures: list[Exception] = []
-        settled: list[CeilingRow] = []
+        # What nobody has opened is not to be forgotten with the WAL.
+        settled: list[CeilingRow] = [
+            ((meta.topic_id, partition), Ceiling(end_offset, SETTLED))
+            for meta, partition, end_offset in self._unopened_ends()
+            if meta.config.durability is Durability.FSYNC
+            and not self._resuming.is_unresolved(meta, partition)
+        ]
         is_synced = True
         for handler, failure in self.partitions.close_all():
             is_synced = is_synced and not handler.has_unsynced

@@ -58,6 +58,7 @@ class Journaling:
         "_owner",
         "_partition",
         "_pending",
+        "_recalls_from",
         "_shard",
         "_topic_id",
         "_used",
@@ -92,6 +93,8 @@ class Journaling:
         self._asks_flusher = False
         self._used = False
         self._gave_up = False
+        self._recalls_from = 0
+        """Of sealed segments below this one the WAL has nothing, nor ever will."""
 
     def add(
         self,
@@ -151,8 +154,13 @@ class Journaling:
         self._wal.end_soon(*self.wal_key, segment.number, segment.synced_size, end_offset)
 
     def recall(self, segment: int) -> list[Frame]:
-        """What the WAL still has of a segment.  Blocking.  Raises OSError, UnsupportedFormat."""
-        return [frame for frame in self._wal.recall(self) if frame.segment == segment]
+        """What the WAL still has of a sealed segment.  Blocking.  Raises OSError,
+        UnsupportedFormat."""
+        if segment < self._recalls_from:
+            return []  # a disk that has lost many: the files are not read for each of them
+        found = self._wal.recall(self)
+        self._recalls_from = min((frame.segment for frame in found), default=segment + 1)
+        return [frame for frame in found if frame.segment == segment]
 
     # As a source of the shard
 
@@ -185,6 +193,7 @@ class Journaling:
 
         Raises OSError.
         """
+        self._recalls_from = 0  # what was sealed may be written to again
         if not self._used:
             return
         self._shard.revive()

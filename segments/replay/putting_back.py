@@ -2,7 +2,8 @@
 
 | frames of a partition | then |
 |---|---|
-| that is known | durable in its segments (replaying.py) |
+| that is known | durable in its segments (replaying.py), which a start opens |
+| ... of class `fsync`, ENDs only | nothing is read: vouched for until it is opened |
 | ... whose disk refuses: EIO | it is not served, the others are; tried again when it is asked for |
 | ... whose directory is another's | the same |
 | ... on a full disk | nothing is opened: nothing could be kept, either |
@@ -29,6 +30,7 @@ from ..metadata.metadata import TopicMeta
 from ..names import owner_of, partition_paths
 from ..parallel import Each, one_by_one
 from ..report import LogReport, RecoveryReport, ReportRow
+from ..settings.topic_config import Durability
 from ..wal.frames import Frame, FrameType
 from ..wal.replay import Replay
 from .replaying import put_back
@@ -37,6 +39,8 @@ log = structlog.get_logger()
 
 Place = tuple[str, int]
 """Topic name and partition."""
+Key = tuple[bytes, int]
+"""Topic id and partition: what is known of a log is not believed of a later topic of its name."""
 
 
 class PuttingBack:
@@ -52,19 +56,20 @@ class PuttingBack:
         self._report = report
         self.refused: dict[Place, StorageError] = {}
         """Why the last start could not put these back; who opens one later tries again."""
-        self._waiting: dict[tuple[bytes, int], Sequence[Frame]] = {}
-        self._ends: dict[Place, int] = {}
-        self._synced: dict[Place, frozenset[int]] = {}
+        self._waiting: dict[Key, Sequence[Frame]] = {}
+        self._ends: dict[Key, int] = {}
+        self._synced: dict[Key, frozenset[int]] = {}
 
     @property
-    def waiting(self) -> Mapping[tuple[bytes, int], Sequence[Frame]]:
+    def waiting(self) -> Mapping[Key, Sequence[Frame]]:
         """What could not be put back."""
         return self._waiting
 
     def put_back(
         self, found: Replay, topics: Mapping[str, TopicMeta], *, events_lost: bool
     ) -> list[Place]:
-        """Put back what has a place; the partitions that are to be opened for it.
+        """Put back what has a place; the partitions that are to be opened for it: not those that
+        nothing was written to since they were synced.
 
         Raises OSError on a full disk.
         """
@@ -95,14 +100,13 @@ class PuttingBack:
                     meta.name, partition, refused[number]
                 )
                 self._tell(meta, partition, refused[number])
-            else:
+            elif not _is_settled(meta, frames):
                 touched[meta.name, partition] = None
         for (topic_id, partition), end_offset in found.lost_below.items():
             meta = by_id.get(topic_id)
             if meta is not None and partition < meta.partitions:
-                place = meta.name, partition
-                self._ends[place] = max(self._ends.get(place, -1), end_offset)
-                touched[place] = None
+                self._vouch((topic_id, partition), end_offset)
+                touched[meta.name, partition] = None
         waiting = {(by_id[topic_id].name, partition) for topic_id, partition in self._waiting}
         return [place for place in touched if place not in waiting]
 
@@ -118,20 +122,21 @@ class PuttingBack:
             except (OSError, PartitionForeign) as exc:
                 raise _not_put_back(meta.name, partition, exc) from exc
             del self._waiting[meta.topic_id.bytes, partition]
-        return self._ends.get((meta.name, partition), -1)
+        return self._ends.get((meta.topic_id.bytes, partition), -1)
 
-    def vouched(self) -> list[tuple[Place, int]]:
-        """The places that are to be opened, and the end offsets that the WAL vouched for."""
-        return sorted(self._ends.items())
+    def vouched(self) -> list[tuple[Key, int]]:
+        """What was not opened yet, and the end offsets that the WAL vouched for.  From any
+        thread."""
+        return sorted(dict(self._ends).items())
 
     def take_synced(self, meta: TopicMeta, partition: int) -> frozenset[int]:
         """The segments that were put back, whole and synced with their names; told once, so only
         to who opens the partition next."""
-        return self._synced.pop((meta.name, partition), frozenset())
+        return self._synced.pop((meta.topic_id.bytes, partition), frozenset())
 
     def opened(self, meta: TopicMeta, partition: int) -> None:
         """What the WAL vouches for was taken account of."""
-        self._ends.pop((meta.name, partition), None)
+        self._ends.pop((meta.topic_id.bytes, partition), None)
 
     def _put_back_all(
         self, some: Sequence[tuple[TopicMeta, int, Sequence[Frame]]]
@@ -158,16 +163,19 @@ class PuttingBack:
         paths = partition_paths(self._root, meta.name, partition, owner)
         report = LogReport(self._report, meta.name, partition)
         done = put_back(self._storage, paths, frames, report, meta.epoch)
-        place = meta.name, partition
-        self._ends[place] = max(self._ends.get(place, -1), done.end_offset)
-        self._synced[place] = done.synced
+        key = meta.topic_id.bytes, partition
+        self._vouch(key, done.end_offset)
+        self._synced[key] = done.synced
+
+    def _vouch(self, key: Key, end_offset: int) -> None:
+        self._ends[key] = max(self._ends.get(key, -1), end_offset)
 
     def _tell(self, meta: TopicMeta, partition: int, exc: OSError | PartitionForeign) -> None:
         folder = partition_paths(self._root, meta.name, partition).folder
         row = ReportRow("not_served", folder, meta.name, partition, reason=str(exc))
         self._report.add(row)
 
-    def _put_aside(self, key: tuple[bytes, int], frames: Sequence[Frame]) -> None:
+    def _put_aside(self, key: Key, frames: Sequence[Frame]) -> None:
         """Keep the batches of a partition that nothing is known of.  Raises OSError."""
         batches = [frame for frame in frames if frame.type is FrameType.BATCHES]
         if not batches:
@@ -190,6 +198,13 @@ class PuttingBack:
                 reason=f"topic id {key[0].hex()}",
             )
         )
+
+
+def _is_settled(meta: TopicMeta, frames: Sequence[Frame]) -> bool:
+    """Whether all that was acknowledged of a partition is synced, and nothing has to be noted of
+    it: whoever asks for it first opens it."""
+    is_synced = all(frame.type is FrameType.END for frame in frames)
+    return is_synced and meta.config.durability is Durability.FSYNC
 
 
 def _not_put_back(topic: str, partition: int, cause: Exception) -> StorageError:

@@ -12,10 +12,12 @@ none.  Done twice, or after an interruption, it changes nothing more:
 | stands at its position | written again with the whole file, so that the sync covers it |
 | stands elsewhere: an earlier recovery wrote the segment anew | the same |
 | stands nowhere | written at its position; a gap in front of it is recovery's to judge |
+| ... of the first segment, without its front, and no manifest says why | at its beginning: no gap |
 | ... but others of this segment stand elsewhere | it has no position any more: reported |
 | lies in a segment that was deleted | nothing |
 | lies in a sealed one: then it was synced | nothing, unless the disk lost it (restoring.py) |
 | lies in a file that has its offsets, without a loss: a cleaning wrote it anew | nothing |
+| ... and that has another number, where no manifest says so: made one of several | nothing |
 
 What lies below the log start is put back as well: it says where the log ends.
 
@@ -24,7 +26,7 @@ needed for this log any more.  It says which segments are synced whole: who open
 not do it again (opening.py).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -38,7 +40,7 @@ from segbroker.protocol.record_batch import (
 )
 
 from ..decisions import Tail, scan
-from ..disk.storage import Storage, make_dirs, read_file, write_all
+from ..disk.storage import Storage, make_dirs, read_file, replace_file, write_all
 from ..errors import PartitionForeign
 from ..names import LogPaths
 from ..recovery.known import disagrees, is_of_a_deleted_topic, read_known
@@ -94,6 +96,11 @@ def put_back(
     if known is not None and disagrees(storage, paths, known):
         known = None  # of another log
     first = 0 if known is None else known.sealed.next_number
+    if known is None:
+        for number in _in_another(storage, paths, by_segment):
+            del by_segment[number]
+        if by_segment:
+            _put_front_back(storage, paths, *min(by_segment.items()), report)
     synced: set[int] = set()
     for number, found in sorted(by_segment.items()):
         batches = list(_batches(found))
@@ -105,6 +112,58 @@ def put_back(
             restore(storage, paths, row, known.epochs, found, report)
     storage.fsync_dir(paths.folder)
     return PutBack(durable_end, frozenset(synced))
+
+
+def _in_another(
+    storage: Storage, paths: LogPaths, by_segment: Mapping[int, Sequence[Frame]]
+) -> list[int]:
+    """The segments without a file whose offsets the file behind them has: a cleaning made one of
+    several, and what it took does not come back."""
+    present = _present(storage, paths)
+    found: list[int] = []
+    for number, frames in by_segment.items():
+        following = min((one for one in present if one > number), default=number)
+        if number in present or following == number:
+            continue
+        if _has_all(read_file(storage, paths.log(following)), list(_batches(frames))):
+            found.append(number)
+    return found
+
+
+def _present(storage: Storage, paths: LogPaths) -> set[int]:
+    """The segments of which there is anything."""
+    numbers = map(paths.segment_number, storage.listdir(paths.folder))
+    return {one for one in numbers if one is not None and _has_content(storage, paths.log(one))}
+
+
+def _put_front_back(
+    storage: Storage, paths: LogPaths, number: int, frames: Sequence[Frame], report: LogReport
+) -> None:
+    """Of a segment in front of all that have a file, the end, and no manifest that says why.
+
+    What stood before these frames was synced under its name, so the file was deleted, or is lost:
+    the log begins with what there is of it, and what is below is told as nobody knows why.
+    """
+    end = begin = frames[0].position
+    for frame in frames:
+        if frame.position != end:
+            return
+        end += len(frame.payload)
+    present = _present(storage, paths)
+    path = paths.log(number)
+    if not begin or storage.exists(path) or not present or number > min(present):
+        return
+    replace_file(storage, path, b"".join(frame.payload for frame in frames))
+    last = [read_header(batch) for batch in iter_batches(frames[-1].payload)][-1]
+    report.add("replayed", path, frames[0].base_offset, last.next_offset, size=end - begin)
+
+
+def _has_content(storage: Storage, path: str) -> bool:
+    file = storage.open(path, read_only=True)
+    try:
+        return file.size() > 0
+    finally:
+        file.close()
 
 
 def _batches(frames: Sequence[Frame]) -> Iterator[Placed]:

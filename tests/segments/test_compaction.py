@@ -11,6 +11,7 @@ from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.disk.storage import read_file, replace_file
 from segbroker.segments.errors import KeylessRecords, SegmentReplaced
 from segbroker.segments.log.sealing import seal
+from segbroker.segments.names import partition_paths
 
 from .compacted import DAY, Compacted
 from .tools import append, as_after_a_checkpoint, batch_of, flip
@@ -298,6 +299,36 @@ def test_a_cleaned_log_is_read_again_without_what_it_says_of_itself(lost: str) -
     assert log.handler.log_start_offset == 0
     log.check()
     log.clean()
+    log.check()
+
+
+@pytest.mark.parametrize("before_a_start", [2, 3, 8])
+@pytest.mark.parametrize("behind_it", [3, 4, 9, 11])
+@pytest.mark.parametrize("whole", [False, True])
+def test_without_a_manifest_the_log_ahead_brings_back_nothing_that_a_cleaning_took(
+    before_a_start: int, behind_it: int, whole: bool
+) -> None:
+    # Of segments that became one it has the later ones only, the first perhaps without its front.
+    log = Compacted(MemoryStorage())
+    for n in range(before_a_start):
+        log.send((b"k%d" % (n % 2), bytes(150)), (b"once%d" % n, b""))
+    log.disk = log.disk.after_kill()
+    log.open()
+    for n in range(behind_it):
+        log.send((b"k%d" % (n % 2), bytes(150)))
+    if whole:
+        log.clean()
+    else:
+        log.clean_sealed()
+    log.send((b"new", bytes(150)))
+    before = said(log)
+    disk = log.disk.after_kill()
+    disk.unlink(partition_paths("/data", "t", 0).manifest)
+    log.disk = disk
+    log.open()
+    assert log.handler.log_start_offset == 0, "what only the cleaned segment has is there"
+    assert said(log) == before
+    assert {row.what for row in log.manager.report.rows} <= {"replayed", "manifest_rebuilt"}
     log.check()
 
 

@@ -13,6 +13,8 @@ from segbroker.segments.disk.storage import read_file, replace_file
 from segbroker.segments.errors import CorruptSegment, SegmentReplaced
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
+from segbroker.segments.wal.frames import Frame
+from segbroker.segments.wal.group import Source
 
 from .crashing import CrashingStorage, Killed
 from .test_restoring import ALL, FOLDER, KINDS, LOG_1, LOST, damage, manager_on, rows, seen
@@ -163,6 +165,33 @@ def test_a_log_ahead_that_cannot_be_read_keeps_nobody_from_a_repair() -> None:
     disk.is_bad = True
     assert read_on(handler) == ([n for n in ALL if n != 4], [(4, 5)])
     assert rows(manager, "replayed") == []
+
+
+def test_the_files_are_not_read_for_every_segment_that_is_older_than_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = MemoryStorage()
+    in_use(disk, batches=14)
+    disk = disk.after_kill()
+    manager = manager_on(disk)  # the WAL begins anew behind 13
+    handler = manager.get_handler("t", 0)
+    for number in range(14, 18):
+        append(handler, batch_of(b"%03d" % number + b"x" * 57))
+    reads: list[Source] = []
+    recall = manager.wal.recall
+
+    def counted(source: Source) -> list[Frame]:
+        reads.append(source)
+        return recall(source)
+
+    monkeypatch.setattr(manager.wal, "recall", counted)
+    for number in range(5):
+        flip(disk, LOG_1.replace("_1", f"_{number}"), 2 * 129 + 100)
+    forget_indexes(handler)
+    gaps = [(2, 3), (5, 6), (8, 9), (11, 12)]
+    assert read_on(handler)[1] == gaps, "of the last segment nothing is lost"
+    assert rows(manager, "replayed") == [(14, 15)]
+    assert len(reads) == 2, "once for the old ones, once for the one that they may have"
 
 
 def test_nobody_waits_for_the_writer_who_may_wait_for_room() -> None:
