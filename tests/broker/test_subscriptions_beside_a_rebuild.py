@@ -10,6 +10,7 @@ import pytest
 from segbroker.broker.groups import topic_expressions
 from segbroker.broker.groups.consumer_group import JOIN, LEAVE, ConsumerGroup
 from segbroker.broker.groups.consumer_members import Beat, MaySee
+from segbroker.broker.groups.topic_regex import TopicRegex
 from segbroker.segments.metadata.consumer_groups import KeptGroup
 
 PATTERNS = ("a.*", ".*1", "b[0-3]", ".*", "c?a.*")
@@ -156,7 +157,7 @@ class Life:
     def subscribed(self, member_id: str) -> frozenset[str]:
         """What a look at everything finds."""
         names, regex, viewer = self.members[member_id]
-        matches = topic_expressions.TopicRegex(regex).matches
+        matches = TopicRegex(regex).matches
         sees = self.rules.eyes(viewer)
         return frozenset(one for one in self.topics if one in names or (matches(one) and sees(one)))
 
