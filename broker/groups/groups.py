@@ -15,8 +15,8 @@ Limits: `groups_max` groups with members, `group_size_max` members each.  Offset
 `offsets_retention_minutes` (offset_expiry.py), those of a group without members not before the
 longest session has passed since the start.  If a start finds more than `groups_max` groups with
 members, the members of the rest are unknown and join again.  If there is no room for a group, those
-without members leave memory, at most once in a second; one of KIP-848 or of streams is reported as it is
-written down until somebody joins, or the next start.
+without members leave memory, at most once in a second; one of KIP-848 or of streams is reported as
+it is written down until somebody joins, or the next start.
 """
 
 import errno
