@@ -10,6 +10,7 @@ import pytest
 from segbroker.broker.groups import topic_expressions
 from segbroker.broker.groups.consumer_group import JOIN, LEAVE, ConsumerGroup
 from segbroker.broker.groups.consumer_members import Beat, MaySee
+from segbroker.broker.groups.server_assignors import ASSIGNORS, DEFAULT
 from segbroker.broker.groups.topic_regex import TopicRegex
 from segbroker.segments.metadata.consumer_groups import KeptGroup
 
@@ -141,7 +142,10 @@ class Life:
         if says is not None:
             names, regex, viewer = says
             eyes = self.rules.eyes(viewer)
-            beat = beat._replace(names=names, regex=regex, viewer=viewer, may_see=eyes)
+            assignor = self.random.choice([None, *ASSIGNORS])
+            beat = beat._replace(
+                names=names, regex=regex, viewer=viewer, may_see=eyes, assignor=assignor
+            )
         told = self.group.heartbeat(0, beat, self.topics)
         self.group.was_told(0, told.member_id, told.assignment)
         self.epochs[member_id] = told.epoch
@@ -179,7 +183,8 @@ class Life:
             for name in wanted
             for index in range(self.topics[name].partitions)
         )
-        if len({self.subscribed(one) for one in self.members}) == 1:
+        is_uniform = self.group.target.assignor == DEFAULT
+        if is_uniform and len({self.subscribed(one) for one in self.members}) == 1:
             sizes = [len(self.group.members[one].assigned) for one in self.members]
             assert max(sizes) - min(sizes) <= 1, "all subscribe to the same"
 
