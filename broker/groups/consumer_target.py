@@ -113,7 +113,7 @@ class Target:
         than before.  resubscribed: a member has changed what it subscribes to.
 
         What somebody sees now that others saw before is no other topic, but may be for that one:
-        once, when all were looked at.
+        once, when all were looked at (docs/decisions/0220).
         """
         if topics is self._topics and self._expressions.is_current and not resubscribed:
             return False
