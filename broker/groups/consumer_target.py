@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 from uuid import UUID
 
-from .consumer_members import ConsumerMember, MaySee
+from .consumer_members import ConsumerMember, MaySee, Sight
 from .server_assignors import ASSIGNORS, DEFAULT, Assignment, Partition, TopicId
 from .topic_expressions import Expressions
 from .topic_regex import TopicRegex
@@ -51,6 +51,8 @@ class Target:
     """The different subscriptions that `_counts` is of."""
     _counted: Mapping[str, Topic] | None = None
     """The topics that it is of."""
+    _followed: dict[Sight, frozenset[str]] | None = None
+    """What each expression matched of what the group has an epoch for; None: not known yet."""
     _topics_of: dict[_Subscription, frozenset[TopicId]] = field(default_factory=dict)
     """What those are of who subscribe so, as far as a target was made of `_counts`."""
     _subscribed: dict[frozenset[TopicId], frozenset[TopicId]] = field(default_factory=dict)
@@ -108,7 +110,11 @@ class Target:
         resubscribed: bool,
     ) -> bool:
         """Look at the topics that there are; whether other ones are subscribed to, or by others,
-        than before.  resubscribed: a member has changed what it subscribes to."""
+        than before.  resubscribed: a member has changed what it subscribes to.
+
+        What somebody sees now that others saw before is no other topic, but may be for that one:
+        once, when all were looked at (docs/decisions/0220).
+        """
         if topics is self._topics and self._expressions.is_current and not resubscribed:
             return False
         self._topics = topics
@@ -118,11 +124,24 @@ class Target:
             return resubscribed
         self.is_ready = True
         before = self._counts
-        self.resubscribe(members)
-        return resubscribed or (before is not self._counts and before != self._counts)
+        self._count(members)
+        is_other = before is not self._counts and before != self._counts
+        if not (resubscribed or is_other) and self._expressions.is_done:
+            if self._followed is None:
+                is_other = self._assigned(members) != self.given  # rules may be others since
+            else:
+                is_other = self._followed != self._expressions.seen
+        if resubscribed or is_other or self._followed is None:
+            self._followed = self._expressions.seen
+        return resubscribed or is_other
 
     def resubscribe(self, members: Collection[ConsumerMember]) -> None:
-        """Members or their subscriptions are others now."""
+        """Members are gone, which is an epoch."""
+        self._count(members)
+        if self.is_ready:
+            self._followed = self._expressions.seen
+
+    def _count(self, members: Collection[ConsumerMember]) -> None:
         self._expressions.keep({one.sight for one in members if one.sight})
         same: dict[frozenset[str], frozenset[str]] = {}
         for one in members:  # to compare two large sets is slow, to see that they are one is not
@@ -147,22 +166,25 @@ class Target:
         names, matching = kind
         return (names | matching) & self._topics.keys()
 
+    def _ids(self, kind: _Subscription) -> frozenset[TopicId]:
+        topics = self._topics_of.get(kind)
+        if topics is None:
+            found = self._found(kind)
+            topics = frozenset([self._topics[name].topic_id.bytes for name in found])
+            topics = self._topics_of[kind] = self._subscribed.setdefault(topics, topics)
+        return topics
+
     # Who is to have what
 
     def make(self, members: Mapping[str, ConsumerMember]) -> list[str]:
         """Make it anew; the ids of those who are to have something else than before."""
         votes = Counter(one.assignor for one in members.values() if one.assignor)
         self.assignor = max(votes, key=lambda name: votes[name]) if votes else DEFAULT
-        subscribers = []
-        for member in members.values():
-            kind = self._kind(member)
-            topics = self._topics_of.get(kind)
-            if topics is None:
-                found = self._found(kind)
-                topics = frozenset([self._topics[name].topic_id.bytes for name in found])
-                topics = self._topics_of[kind] = self._subscribed.setdefault(topics, topics)
-            subscribers.append(member.subscriber(topics))
-        self._subscribed = {topics: topics for topics in self._topics_of.values()}
         before = self.given
-        self.given = ASSIGNORS[self.assignor](subscribers, self._counts, before)
+        self.given = self._assigned(members.values())
+        self._subscribed = {topics: topics for topics in self._topics_of.values()}
         return [one for one, mine in self.given.items() if mine != before.get(one, ())]
+
+    def _assigned(self, members: Collection[ConsumerMember]) -> Assignment:
+        subscribers = [member.subscriber(self._ids(self._kind(member))) for member in members]
+        return ASSIGNORS[self.assignor](subscribers, self._counts, self.given)

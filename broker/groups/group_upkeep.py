@@ -100,14 +100,17 @@ class GroupUpkeep(GroupOffsets):
         return any(one.has_members(group_id) for one in kept)
 
     def names(self) -> list[str]:
-        """Every group: with members, or with offsets, or a streams group with its topology."""
-        return sorted({*self._groups, *self._manager.committed, *self._streams.names()})
+        """Every group: with members, or with offsets, or one of KIP-848 or of streams that had
+        members."""
+        kept = (*self._consumers.names(), *self._streams.names())
+        return sorted({*self._groups, *self._manager.committed, *kept})
 
     def exists(self, group_id: str) -> bool:
         """Whether there is such a group."""
         self.check_open()
         is_known = group_id in self._groups or group_id in self._manager.committed
-        return is_known or self._streams.number(group_id) > 0
+        kept = (self._consumers, self._streams)
+        return is_known or any(one.number(group_id) for one in kept)
 
     def protocol_type(self, group_id: str) -> str:
         """What its members are or were, "consumer" for the most part; empty where nobody ever was

@@ -15,8 +15,8 @@ Limits: `groups_max` groups with members, `group_size_max` members each.  Offset
 `offsets_retention_minutes` (offset_expiry.py), those of a group without members not before the
 longest session has passed since the start.  If a start finds more than `groups_max` groups with
 members, the members of the rest are unknown and join again.  If there is no room for a group, those
-without members leave memory, at most once in a second.  Until somebody joins, or the next start, a
-streams group is reported as it is written down, every other one as classic.
+without members leave memory, at most once in a second; one of KIP-848 or of streams is reported as
+it is written down until somebody joins, or the next start.
 """
 
 import errno
@@ -135,10 +135,18 @@ class Groups(GroupUpkeep):
         return group if isinstance(group, Group) else None
 
     def get_consumer(self, group_id: str) -> ConsumerGroup | None:
-        """The group, if it is of KIP-848's protocol and had members since the start."""
+        """The group, if it is of KIP-848's protocol: one that has left memory as it is written
+        down."""
         self.check_open()
         group = self._groups.get(group_id)
+        if group is None and self._is_kept_consumer(group_id):
+            made = self._made_consumer(group_id)
+            made.epoch = made.assignment_epoch = self._consumers.number(group_id)
+            return made
         return group if isinstance(group, ConsumerGroup) else None
+
+    def _is_kept_consumer(self, group_id: str) -> bool:
+        return self._consumers.number(group_id) > 0 and not self.share_groups.has(group_id)
 
     def get_streams(self, group_id: str) -> StreamsGroup | None:
         """The group, if it is a streams group: one that has left memory as it is written down."""

@@ -91,7 +91,9 @@ class Expressions:
     @property
     def is_current(self) -> bool:
         """Whether a look would find nothing else, as long as the topics are the same."""
-        one = next(iter(self._seen.values()), None)  # the rules are those of all
+        # The rules are those of all who go by any.  Of who goes by none there are PATTERNS_MAX.
+        ruled = (seen for seen in self._seen.values() if hasattr(seen.may_see, "rules"))
+        one = next(ruled, None)
         return self.is_done and (one is None or one.rules is _rules_of(one.may_see))
 
     def compiled(self, pattern: str) -> TopicRegex:
@@ -125,25 +127,31 @@ class Expressions:
         """Go on matching and asking; `names` are as far as it came."""
         room, asks = LOOK_COST_MAX, ASKS_MAX
         changes: dict[str, _Change] = {}
+        is_done = True
         for pattern, compiled in self._compiled.items():
             if room > 0:
                 began = compiled.regex.cost
                 changes[pattern] = compiled.look(topics.keys(), room)
                 room -= compiled.regex.cost - began
+            # One that had no room may know as many topics as there are, and not those that are.
+            is_done &= pattern in changes and len(compiled.looked) == len(topics)
         same: _Sets = {seen.names: seen.names for seen in self._seen.values()}
         changed: _Changed = {}
         for sight, seen in self._seen.items():
             change = changes.get(sight.pattern, _NO_CHANGE)
             asks -= _ask(seen, self._compiled[sight.pattern].matched, change, asks, same, changed)
-        self.is_done = all(
-            len(compiled.looked) == len(topics) for compiled in self._compiled.values()
-        ) and not any(seen.to_ask for seen in self._seen.values())
+        self.is_done = is_done and not any(seen.to_ask for seen in self._seen.values())
 
     def names(self, sight: Sight) -> frozenset[str]:
         """What an expression matches of what its viewer may see, as far as was looked; one object
         for all who see the same."""
         seen = self._seen.get(sight)
         return frozenset() if seen is None else seen.names
+
+    @property
+    def seen(self) -> dict[Sight, frozenset[str]]:
+        """All `names`."""
+        return {sight: seen.names for sight, seen in self._seen.items()}
 
     def matches(self, sight: Sight, name: str) -> bool:
         """Whether an expression matches a topic that its viewer may see, looked at now if it has

@@ -11,7 +11,7 @@
 | DescribeGroups, ConsumerGroupDescribe | DESCRIBE group (and of every topic) | 30 (29) |
 | ListGroups | DESCRIBE cluster, or of each group | left out |
 | DeleteGroups | DELETE group | 30 |
-| FindCoordinator | DESCRIBE group or transactional id | 30, 53 |
+| FindCoordinator of a group, of a transactional id | DESCRIBE of it | 30, 53 |
 """
 
 from collections.abc import Callable
@@ -85,6 +85,7 @@ from .guarding import (
 )
 
 _KEY_GROUP: Final = 0
+_KEY_TRANSACTION: Final = 1
 
 
 def _member(refusal: Callable[[Any], Message]) -> Guard:
@@ -400,9 +401,12 @@ def _find_coordinator(
     core: Core, authorizer: Authorizer, call: Call[FindCoordinatorRequest]
 ) -> Message | Amend | None:
     peer, request = call.peer, call.request
-    kind, code = TRANSACTIONAL_ID, TRANSACTIONAL_ID_REFUSED
     if request.key_type == _KEY_GROUP:
         kind, code = GROUP, GROUP_REFUSED
+    elif request.key_type == _KEY_TRANSACTION:
+        kind, code = TRANSACTIONAL_ID, TRANSACTIONAL_ID_REFUSED
+    else:
+        return None  # the handler serves no other kind to anybody
     nobody: dict[str, Any] = {
         "error_code": code,
         "error_message": code.description,

@@ -16,7 +16,8 @@ without it is written (15, retried by clients): a decision that comes to light l
 its opposite.
 
 Limits: `transactional_ids_max` ids, then a new one is refused (44), as where the metadata of the
-broker is full; offsets with so much metadata that they would not fit one event (28).
+broker is full; offsets with so much metadata that they would not fit one event (28), or partitions
+with such names (42).
 """
 
 import errno
@@ -190,7 +191,10 @@ class Coordinator:
             verdict = transactions.add(
                 entry.known, producer_id, epoch, partitions, group, self._now_ms()
             )
-            return (await self._apply(entry, verdict)).code
+            code = (await self._apply(entry, verdict)).code
+            # As more partitions than a transaction may have: this is about no offset.
+            is_too_large = code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+            return ErrorCode.INVALID_REQUEST if is_too_large else code
 
     async def stage(
         self,

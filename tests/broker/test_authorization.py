@@ -422,6 +422,14 @@ async def test_a_refused_produce_without_acks_closes_its_connection() -> None:
         assert broker.core.counters.produced_bytes == 0
 
 
+async def test_a_coordinator_that_there_is_not_is_no_matter_of_transactional_ids() -> None:
+    async with guarded() as broker, connect_from(BOB, broker) as bob:
+        for key_type in (2, 3):
+            request = groups.FindCoordinatorRequest(key_type=key_type, coordinator_keys=["g"])
+            reply = await bob.ask(request, groups.FindCoordinatorResponse, 6)
+            assert reply.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
+
+
 async def test_requests_of_our_own_need_rules_too() -> None:
     async with guarded() as broker:
         await filled(broker)

@@ -1,5 +1,7 @@
 """Transactions over the wire, request by request, in the test's own loop."""
 
+from functools import partial
+
 import pytest
 import trio
 
@@ -138,6 +140,17 @@ async def test_offsets_stand_with_the_commit_and_are_unstable_before(version: in
         assert await tx.stage("g", "t", 6) == 0
         assert await tx.end(commit=True) == 0
         assert await stands(client, "g", "t", stable=True) == (0, 6)
+
+
+async def test_partitions_that_do_not_fit_an_event_are_too_many() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        tx = Tx(client, "tx", V2)
+        await tx.init()
+        names = [f"{n:t<249}" for n in range(5_000)]
+        assert broker.core.topics.manager.event_size_max < 5_000 * 249
+        add = partial(broker.core.transactions.add, "tx", tx.producer_id, tx.epoch)
+        assert await add({name: [0] for name in names}) is ErrorCode.INVALID_REQUEST
+        assert await add({names[0]: [0]}) is ErrorCode.NONE, "the transaction goes on"
 
 
 async def test_offsets_that_do_not_fit_an_event_are_refused_and_the_transaction_goes_on() -> None:
