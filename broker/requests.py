@@ -49,16 +49,8 @@ from .apis.cluster import describe_cluster, find_coordinator
 from .apis.config_admin import alter_configs, describe_configs, incremental_alter_configs
 from .apis.consumer_group_apis import consumer_group_describe, consumer_group_heartbeat
 from .apis.feature_levels import update_features
-from .apis.group_apis import (
-    delete_groups,
-    describe_groups,
-    heartbeat,
-    join_group,
-    leave_group,
-    list_groups,
-    offset_delete,
-    sync_group,
-)
+from .apis.group_admin import delete_groups, describe_groups, list_groups, offset_delete
+from .apis.group_apis import heartbeat, join_group, leave_group, sync_group
 from .apis.inventory import describe_log_dirs, describe_topic_partitions, list_config_resources
 from .apis.later_reply import LaterReply, say_throttled
 from .apis.marker_apis import write_txn_markers

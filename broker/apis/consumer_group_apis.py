@@ -44,7 +44,7 @@ from ..groups.server_assignors import Partition
 from ..groups.viewers import sight_of, viewer_of
 from ..loop.pace import Pace
 from ..refused import Refused
-from .group_apis import GROUP_OPERATIONS
+from .group_admin import GROUP_OPERATIONS
 from .later_reply import LaterReply
 from .metadata import NOT_ASKED
 from .sign_of_life import said_ms
