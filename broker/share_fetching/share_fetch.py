@@ -12,7 +12,7 @@ Nothing is acquired for a connection or a session that ended meanwhile.  One req
 from a partition for a group; another looks again when it is done.
 
 Limits: a reply has `fetch_bytes_max` bytes of records, but for a first batch that is larger; all
-replies, and those to one address, as in shares.py.
+replies together, and those to one address, are limited in reply_budget.py.
 """
 
 from collections.abc import Iterator, Sequence
