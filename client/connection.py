@@ -239,7 +239,7 @@ class Connection:
     def _other_protocol(self, exc: NotKafka) -> SegbrokerError:
         error: SegbrokerError
         if exc.what == TLS_ALERT:  # under TLS its alerts do not get here
-            error = TlsFailed(f"{self.host}:{self.port} speaks TLS, and was asked without")
+            error = TlsFailed(f"{self.host}:{self.port} speaks TLS, but the client does not")
         else:
             error = NoBroker(
                 f"{self.host}:{self.port} is no Kafka broker: its answer begins like {exc.what}"

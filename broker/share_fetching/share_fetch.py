@@ -93,7 +93,7 @@ def _refusal(code: ErrorCode, message: str | None) -> ShareFetchResponse:
 def _check(request: ShareFetchRequest) -> None:
     """Raise Refused for a request that contradicts itself."""
     if request.share_session_epoch < FINAL_EPOCH:
-        problem = f"{request.share_session_epoch} is no epoch of a share session"
+        problem = f"{request.share_session_epoch} is not an epoch of a share session"
         raise Refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH, problem)
     if request.share_session_epoch == FIRST_EPOCH and any(
         one.acknowledgement_batches for topic in request.topics for one in topic.partitions
@@ -105,8 +105,10 @@ def _check(request: ShareFetchRequest) -> None:
     if request.is_renew_ack:
         wanted = (request.max_bytes, request.min_bytes, request.max_records, request.max_wait_ms)
         if any(wanted):
-            problem = "who renews asks for no records: max_bytes, min_bytes, max_records and "
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{problem}max_wait_ms are 0")
+            problem = "a request that renews locks asks for no records: max_bytes, min_bytes,"
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, f"{problem} max_records and max_wait_ms must be 0"
+            )
 
 
 def _places(request: ShareFetchRequest) -> list[Place]:
@@ -198,7 +200,7 @@ class _ShareFetching:
             answer = await self._response()
         except Exception:
             log.exception("share_fetch_failed")
-            answer = _refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed; it is in its log")
+            answer = _refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed; its log says why")
         self._answer(answer)
         self._core.turn.end()
 

@@ -89,7 +89,7 @@ class Starting:
         except OSError as exc:
             hint = self._what_to_do(found) if exc.errno == errno.ENOSPC else ""
             raise StorageError(
-                f"what {self._root}/wal holds could not be put back, it stays there: {exc}{hint}"
+                f"what {self._root}/wal holds could not be put back and stays there: {exc}{hint}"
             ) from exc
         self._metadata.attach(self._wal)
         return Started(replayed, sorted(missing), self._graves, is_new_boot)
