@@ -351,7 +351,7 @@ async def test_files_and_passwords_of_a_listener_are_not_set_by_a_client(tmp_pat
         assert (code, why) == (
             ErrorCode.INVALID_REQUEST,
             "listener_name_ssl_ssl_certificate is read at the start: change it where the broker is "
-            "started, and start it anew",
+            "and restart the broker",
         )
         rows = await describe(client, "1")
         assert (rows[kafka].value, rows[kafka].read_only) == (path, True)
