@@ -1,7 +1,7 @@
 """The start of a data directory: from its files to the state that is served.
 
-    WAL read -> snapshot and events -> what is half made or half deleted removed
-             -> what the WAL holds put back into its partitions -> the WAL begins anew
+    read the WAL -> snapshot and events -> remove what is half made or half deleted
+                 -> put the contents of the WAL back into its partitions -> empty the WAL
 
 Nothing is served before all of it is done.  It may be interrupted anywhere: the next start begins
 again from the WAL, which is emptied last.
