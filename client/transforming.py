@@ -157,7 +157,8 @@ def _outgoing(made: Iterable[Outgoing] | None) -> Iterator[Outgoing]:
     for out in made or ():
         if not isinstance(out, Outgoing):
             raise TypeError(
-                f"the function returned a {type(out).__name__}, not Outgoing(topic, value, ...)"
+                f"the function returned an item of type {type(out).__name__},"
+                " not Outgoing(topic, value, ...)"
             )
         yield out
 

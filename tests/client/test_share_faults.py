@@ -456,7 +456,7 @@ def test_all_that_does_not_hold_is_told_however_much_it_is() -> None:
         script.verdicts = [None]
         with pytest.raises(AcknowledgeFailed):
             consumer.commit()
-        with pytest.raises(AcknowledgeFailed, match=f"of {count - 1} records") as caught:
+        with pytest.raises(AcknowledgeFailed, match=f"{count - 1} acknowledgements") as caught:
             consumer.release(*records[1:])
     (failed,) = caught.value.failed
     assert failed.offsets == tuple(range(1, count))
