@@ -1,15 +1,15 @@
 """ShareFetch (KIP-932): what became of records, and others to work on.
 
-    arrive    the session takes what changed, and the acknowledgements are looked at
-    look      which partitions of the session have records to hand out: enough, or no wait wanted?
-              else wait for records, for a lock that ends, for what others let go of; look again.
-              Only where something may be (share_session.py), however many there are
-    read      whole batches, from the first record that is available on
-    acquire   what of it is available is the member's; the reply has the batches and says which
+    arrive    the session takes the changes, and the acknowledgements are checked
+    look      which partitions of the session have records: enough of them, or no wait wanted?
+              else wait for records, for the end of a lock, for a release by others; look again.
+              Only partitions that may have some are looked at (share_session.py)
+    read      whole batches, from the first available record on
+    acquire   the available records are now the member's; the reply has the batches and says which
     answer    when the acknowledgements are durable, too
 
-Nothing is acquired for a connection or a session that ended meanwhile.  One request at a time reads
-from a partition for a group; another looks again when it is done.
+Nothing is acquired for a connection or a session that has ended meanwhile.  Only one request at a
+time reads from a partition for a group; the next one looks again after that.
 
 Limits: a reply has `fetch_bytes_max` bytes of records, but for a first batch that is larger; all
 replies together, and those to one address, are limited in reply_budget.py.
