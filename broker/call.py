@@ -1,6 +1,6 @@
 """Call: one request on its way through: who asked, which api and version, and the decoded message.
 
-What a handler in apis/ gets beside the core; its return value is the reply's message.  Produce and
+A handler in apis/ gets the core and a Call, and returns the message of the reply.  Produce and
 fetch get the same parts without a Call, and fill slots (requests.py).
 """
 

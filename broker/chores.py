@@ -1,16 +1,16 @@
-"""Chores: what a broker does again and again beside the requests, each in a task of its own.
+"""Chores: periodic background work of a broker, each chore in a task of its own.
 
 | chore | how often | what |
 |---|---|---|
-| keep_house | `housekeeping_interval_ms` | what is due by time: the directory's upkeep.py, groups |
+| keep_house | `housekeeping_interval_ms` | whatever is due: the directory's upkeep.py, groups |
 | scrub | every second | reads sealed segments again, as much as its rate allows |
-| reopen | every second; seldomer where it takes long | opens what could not be opened |
+| reopen | every second; less often if that is slow | opens what could not be opened |
 | clean | every second; every 50 ms while a partition is cleaned | cleans compacted partitions |
 | watch_certificates | `ssl_reload_interval_ms`; 0: never | files that changed are read again |
 
-Whatever may block runs in a lane.  Nobody waits for a chore, so nothing that goes wrong in one
-ends the broker: it is an error in the log, with its traceback where it is a mistake of ours, and
-the next round tries again (docs/decisions/0183).
+Whatever may block runs in a lane.  Nobody waits for a chore, so a failure in one does not end the
+broker: it is an error in the log (with a traceback if it is a bug of ours), and the next round
+tries again (docs/decisions/0183).
 """
 
 from collections.abc import Callable, Iterator, Sequence

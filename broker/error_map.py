@@ -1,9 +1,9 @@
-"""Errors of segments/ and of record batches, as the wire knows them: the one translation.
+"""The one place where errors of segments/ and of record batches become error codes of the wire.
 
-Every subclass of StorageError and every BatchFault has a row (a test walks both).  A subclass
-without its own row would take its parent's; StorageError itself is KAFKA_STORAGE_ERROR, the only
-code that makes clients retry without blaming the request.  An OSError that storage lets through
-(a full disk while a topic is created) is the same.
+Every subclass of StorageError and every BatchFault has a row (a test checks both).  A subclass
+without a row of its own would get the row of its parent.  StorageError itself is
+KAFKA_STORAGE_ERROR, the only code that makes clients retry without blaming the request.  An OSError
+that storage passes on (a full disk while a topic is created) gets the same code.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""What becomes of a control event that `record_soon` reports by a callback: awaited, or logged."""
+"""The outcome of a control event, which `record_soon` reports by a callback: awaited, or logged."""
 
 from collections.abc import Callable
 from typing import TypeAlias

@@ -5,17 +5,18 @@ Four kinds of handler, so that the common case pays for nothing:
     produce, fetch       fill their own slots; return something to await only when a partition
                          must be opened first
     ANSWERS              return a message at once
-    SLOW_ANSWERS         return a message after a lane or a lock; the connection waits for it
-    WAITING_ANSWERS      return a message when others have come, or the disk has it; the connection
-                         reads on meanwhile
+    SLOW_ANSWERS         return a message after work in a lane, or behind a lock; the connection
+                         waits for it
+    WAITING_ANSWERS      return a message when other clients have come, or the disk has it; the
+                         connection reads on meanwhile
 
-A new request is a row in one of these tables; its message is in protocol/, its right in guards/,
-its handler in apis/ or in the package that it is about.
+A new request is a row in one of these tables.  Its message goes into protocol/, the right that it
+needs into guards/, its handler into apis/ or into the package that it is about.
 
-A large request has the same handlers by a longer way, because a client may put 262,144 items into
-one: it waits until there is memory for what it decodes to (large_requests.py), is decoded in a
-lane, answered item by item with other requests in between (pace.py), and its reply is encoded in a
-lane.
+A client may put 262,144 items into one request.  So a large request reaches the same handlers by a
+longer way: it waits until there is memory for its decoded form (large_requests.py), is decoded in a
+lane, and is answered item by item with other requests in between (pace.py); its reply is encoded in
+a lane.
 
 Invariant: replies leave in the order of the requests.  An api key or version that is not served
 closes the connection, as in Kafka; only ApiVersions in an unknown version is answered, in version
@@ -49,16 +50,8 @@ from .apis.cluster import describe_cluster, find_coordinator
 from .apis.config_admin import alter_configs, describe_configs, incremental_alter_configs
 from .apis.consumer_group_apis import consumer_group_describe, consumer_group_heartbeat
 from .apis.feature_levels import update_features
-from .apis.group_apis import (
-    delete_groups,
-    describe_groups,
-    heartbeat,
-    join_group,
-    leave_group,
-    list_groups,
-    offset_delete,
-    sync_group,
-)
+from .apis.group_admin import delete_groups, describe_groups, list_groups, offset_delete
+from .apis.group_apis import heartbeat, join_group, leave_group, sync_group
 from .apis.inventory import describe_log_dirs, describe_topic_partitions, list_config_resources
 from .apis.later_reply import LaterReply, say_throttled
 from .apis.marker_apis import write_txn_markers

@@ -7,16 +7,16 @@
     tasks: accept | one per connection | deadlines | turn | express way | watchdog | chores
            | signing keys | signals; when needed: a drain of a slow reader, a read in a lane
 
-Here the parts are made, in the order in which they need each other, and the nursery that all tasks
-live in.  No request is decided here: connections/ turns bytes into frames, requests.py frames
-into calls.  All parts are in one `Core` (core.py).
+This module makes the parts of a broker, in the order in which they need each other, and the nursery
+that all tasks live in.  It handles no request: connections/ turns bytes into frames, requests.py
+turns frames into calls.  All parts are in one `Core` (core.py).
 
 With `handle_signals` the first SIGTERM or SIGINT drains, the second cuts the connections, and
 SIGHUP rereads the certificate.  Without it signals are left alone: for tests, and for brokers
 inside other programs.
 
 Invariants: the manager is closed however `run` ends; no task outlives `run`; once a drain has
-begun nobody waits for records that may come.
+begun, no request waits for new records.
 """
 
 import select

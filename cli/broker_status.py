@@ -33,7 +33,7 @@ def concerns(info: Info) -> Iterator[str]:
     """What an operator has to look at, one line each."""
     storage, wal, scrub, cleaner = (info[key] for key in ("storage", "wal", "scrub", "cleaner"))
     if why := info.get("metadata_unsettled"):
-        yield f"the metadata cannot be written, and what would change it is refused: {why}"
+        yield f"the metadata cannot be written, and changes to it are refused: {why}"
     for row in sorted(info.get("read_only", ()), key=_where)[:ROWS_SHOWN]:
         yield str(row["why"])
     for row in sorted(info.get("not_opened", ()), key=_where)[:ROWS_SHOWN]:

@@ -104,7 +104,7 @@ class Seconds(click.FloatRange):
         ctx: click.Context | None,
     ) -> Any:  # noqa: ANN401 - click's own
         if not math.isfinite(float(number := super().convert(value, param, ctx))):
-            self.fail(f"{value!r} is no time", param, ctx)
+            self.fail(f"{value!r} is not a time", param, ctx)
         return number
 
 
@@ -133,7 +133,7 @@ class Group(click.Group):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as exc:
             if exc.option_name in ("-b", "--bootstrap", "-X", "--context"):
-                where = f"{exc.option_name} stands behind the command that it is for"
+                where = f"{exc.option_name} goes after the command"
                 raise click.UsageError(where, ctx) from exc
             if (meant := option_meant(exc.option_name)) is None:
                 raise

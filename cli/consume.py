@@ -225,16 +225,16 @@ def consume(
       segbroker consume --share work -n 1 orders
     """
     if as_json and text is not None:
-        raise click.UsageError("-f and -J say different things; give one of them")
+        raise click.UsageError("-f and -J cannot be combined")
     if group == "":
-        raise click.UsageError("--group: an empty name is no group")
+        raise click.UsageError("--group: the name of a group must not be empty")
     if instance_id is not None and group is None:
         raise click.UsageError("--static is for a member of a group: give --group")
     if partitions and (group is not None or len(topics) > 1):
         raise click.UsageError("-p is for one topic, without --group")
     if share is not None:
         if not share:
-            raise click.UsageError("--share: an empty name is no group")
+            raise click.UsageError("--share: the name of a group must not be empty")
         begins = ctx.get_parameter_source("start") is not ParameterSource.DEFAULT
         refuse({"--group": group is not None, "-p": bool(partitions), "-e": exit_at_end})
         refuse({"-o": begins})

@@ -109,5 +109,5 @@ def refuse(what: dict[str, bool]) -> None:
     for option, is_given in what.items():
         if is_given:
             raise click.UsageError(
-                f"{option} means nothing with --share: a share group has no positions"
+                f"{option} cannot be combined with --share: a share group has no positions"
             )

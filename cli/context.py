@@ -51,7 +51,7 @@ def add(name: str, bootstrap: str, properties: dict[str, str], force: bool) -> N
         raise click.BadParameter(str(exc), param_hint="--bootstrap") from exc
     check_names(properties)
     if not name.strip():
-        raise click.BadParameter("an empty one cannot be asked for", param_hint="NAME")
+        raise click.BadParameter("the name must not be empty", param_hint="NAME")
     with contexts.changing() as stored:
         if name in stored.by_name and not force:
             raise Failure(f"there is a context {name!r}", ExitCode.REFUSED, "--force replaces it")

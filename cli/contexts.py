@@ -157,7 +157,7 @@ def _parsed(stored: Any) -> Contexts:  # noqa: ANN401 - as JSON has it
         properties = row["properties"]
         texts = [row["bootstrap"], *properties.keys(), *properties.values()]
         if not all(isinstance(text, str) for text in texts):
-            raise TypeError(f"context {name!r} holds what is not text")
+            raise TypeError(f"context {name!r} has a value that is not text")
         by_name[name] = Context(row["bootstrap"], dict(properties))
     current = stored.get("current")
     return Contexts(current if current in by_name else None, by_name)

@@ -50,7 +50,7 @@ def promise_lines(durability: str) -> list[str]:
     """What the durability class means, in words."""
     promise = PROMISES.get(durability)
     if promise is None:
-        return [f"durability: {durability or 'not told by this broker'}"]
+        return [f"durability: {durability or 'this broker does not say'}"]
     lines = [
         f"durability: {durability}",
         f"  a record is acknowledged         {promise.acknowledged}",

@@ -27,4 +27,4 @@ def _byte(escape: bytes) -> bytes:
         return bytes([int(name[1:], 16)])
     if name in SIMPLE:
         return SIMPLE[name]
-    raise ValueError(f"\\{name} is no escape; there are \\n \\t \\r \\0 \\\\ and \\xXX")
+    raise ValueError(f"\\{name} is not an escape; there are \\n \\t \\r \\0 \\\\ and \\xXX")

@@ -1,6 +1,6 @@
-"""What the exit code of `segbroker` says.  docs/cli.md repeats this table; a test compares them.
+"""What the exit code of `segbroker` means.  docs/cli.md repeats this table; a test compares them.
 
-Scripts tell three things apart by it: mine to mend (2, 3), try again later (4), look at the data
+Scripts tell three things apart by it: my own mistake (2, 3), try again later (4), look at the data
 (5 to 8, 10, 11).  A code, once released, keeps its meaning.
 """
 
@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
 
 
 MEANINGS: dict[ExitCode, str] = {
-    ExitCode.OK: "Done. Also when the reader of our output went away (`| head`).",
+    ExitCode.OK: "Done; also when the reader of the output went away (`| head`).",
     ExitCode.BUG: "Something unexpected: a bug in segbroker, with a traceback.",
     ExitCode.USAGE: "The command line is wrong.",
     ExitCode.CONFIG: "A setting of the broker or of a topic is unknown or has a wrong value.",
@@ -37,9 +37,11 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.UNDELIVERED: "`produce`: at least one record was not delivered; the lines are named.",
     ExitCode.DAMAGED: "Damaged bytes were found, in a file or in what was fetched.",
     ExitCode.SYSTEM: "The system refused: port in use, directory locked, disk full, no permission.",
-    ExitCode.LOST: "`consume` (`--on-gap raise`), `spark`: records were lost; it is said which.",
+    ExitCode.LOST: "`consume` (`--on-gap raise`), `spark`: records were lost; a line says which.",
     ExitCode.ATTENTION: "`broker status --check`: there is a problem; the output names it.",
-    ExitCode.INTERRUPTED: "Ended by Ctrl-C, or by a no to a question. `serve`: by a second Ctrl-C.",
+    ExitCode.INTERRUPTED: (
+        'Ended by Ctrl-C, or by the answer "no" to a question. `serve`: by a second Ctrl-C.'
+    ),
     ExitCode.TERMINATED: "Ended by SIGTERM. `serve`: by a second one; the first drains.",
 }
 assert MEANINGS.keys() == set(ExitCode), "an exit code without a meaning"

@@ -216,13 +216,14 @@ def _start_hint(params: Mapping[str, Any], text: str, wants: str) -> str:
     if ":" not in bootstrap:
         bootstrap += ":9092"  # the port that was tried
     if _NO_TLS in text:
-        return "somebody is there: ask without TLS, or on the port of a listener that has it"
+        return "something listens there, without TLS: use none, or the port of a listener with TLS"
     if _IN_THE_LOGIN in text:
-        return "it may not be able to check logins now; its log says why (authentication_failed)"
+        return "it may be unable to check logins now; its log says why (authentication_failed)"
     if any(words in text for words in _HUNG_UP):
-        return f"somebody is there; if it wants {wants or 'a login'}: -X security.protocol=..."
+        wanted = wants or "a login"
+        return f"something listens there; if it requires {wanted}: -X security.protocol=..."
     if any(words in text for words in _SILENT):
-        return "somebody listens there and says nothing: a broker that hangs, or no Kafka broker"
+        return "something listens there but does not answer: a hanging broker, or no Kafka broker"
     if bootstrap.startswith(LOCAL):
         return f"start a broker: segbroker serve --listen {bootstrap}   (or name another with -b)"
     return "is a broker running there? -b names another"
@@ -270,7 +271,7 @@ def _cannot_listen(error: OSError, what: str) -> Failure:
             hint = "another broker may run there; --listen 127.0.0.1:0 takes a free port"
         case errno.EACCES:
             what = f"cannot listen on {error.filename}: {what}"
-            hint = "ports below 1024 are for root, or who has CAP_NET_BIND_SERVICE"
+            hint = "ports below 1024 need root or CAP_NET_BIND_SERVICE"
         case _:
             what = f"cannot listen on {error.filename}: {what}"
     return Failure(what, ExitCode.SYSTEM, hint)

@@ -291,7 +291,7 @@ def _is_share(described: "GroupDescription", is_new_share: bool) -> bool:
         return is_new_share
     if is_new_share and described.group_type != SHARE:
         raise Failure(
-            f"group {described.group_id!r} is no share group",
+            f"group {described.group_id!r} is not a share group",
             ExitCode.REFUSED,
             "leave out --share, or choose another name",
         )
@@ -315,8 +315,8 @@ def _targets(
     targets: dict[TopicPartition, int] = {}
     if move is not None and not stands.keys() & starts.keys():
         raise Failure(
-            f"group {name!r} {'stands nowhere in' if is_share else 'has committed nothing of'}"
-            f" topic {topic!r}: it cannot be moved from where it stands",
+            f"group {name!r} {'has no offsets in' if is_share else 'has committed nothing of'}"
+            f" topic {topic!r}: there is no offset to count from",
             ExitCode.NOT_FOUND,
             f"segbroker group seek {name} {topic} start, end, an OFFSET or a @TIME",
         )

@@ -46,9 +46,9 @@ def quota() -> None:
 def entity_options(command: Callable[..., None]) -> Callable[..., None]:
     """Whom it is about."""
     for option in (
-        click.option("--ip", metavar="ADDRESS", help="An address; * every other one."),
-        click.option("--client-id", metavar="NAME", help="A client id; * every other one."),
-        click.option("--user", metavar="NAME", help="A user; * every other one."),
+        click.option("--ip", metavar="ADDRESS", help="An address; * is every other one."),
+        click.option("--client-id", metavar="NAME", help="A client id; * is every other one."),
+        click.option("--user", metavar="NAME", help="A user; * is every other one."),
     ):
         command = option(command)
     return command
@@ -68,7 +68,7 @@ def _amount(ctx: click.Context, param: click.Parameter, value: str | None) -> fl
     try:
         return float(number) * size
     except ValueError:
-        raise click.BadParameter(f"{value!r} is no amount: 500, 2.5, 10MiB") from None
+        raise click.BadParameter(f"{value!r} is not an amount: 500, 2.5, 10MiB") from None
 
 
 def value_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -160,5 +160,5 @@ def remove(user: str | None, client_id: str | None, ip: str | None, bootstrap: s
 def _checked(user: str | None, client_id: str | None, ip: str | None) -> dict[str, Any]:
     entity = _entity(user, client_id, ip)
     if not entity:
-        raise click.UsageError("of whom? --user, --client-id, or --ip; * is every other one")
+        raise click.UsageError("for whom? give --user, --client-id, or --ip; * is every other one")
     return entity

@@ -30,7 +30,7 @@ def retention_lines(config: Mapping[str, str]) -> list[str]:
     lines = ["retention:", f"  records are kept                 {age}"]
     if sizes and config.get("retention.full.policy") == "reject":
         lines.append(f"  a batch is refused (reject)      that would pass {' or '.join(sizes)}")
-        lines.append("  room is made                     by age and by deleting records, not else")
+        lines.append("  room is made                     only by age and by deleting records")
     elif sizes:
         lines.append(f"  old segments go (drop-old)       while {' and '.join(sizes)} stay")
     else:

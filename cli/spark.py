@@ -91,6 +91,15 @@ def pace_options(function: AnyCallable) -> AnyCallable:
     return function
 
 
+start_option = click.option(
+    "--start",
+    type=click.Choice(["earliest", "latest"]),
+    default="earliest",
+    show_default=True,
+    help="Where the first run begins.",
+)
+
+
 @click.group(cls=Group)
 def spark() -> None:
     """Pipelines on Spark: topics to files and back, SQL over topics, topic to topic.
@@ -118,13 +127,7 @@ def spark() -> None:
     help="binary, text, json (columns by a sample) or columns such as 'carrier STRING, n INT'."
     "  [default: binary for parquet, text for the others]",
 )
-@click.option(
-    "--start",
-    type=click.Choice(["earliest", "latest"]),
-    default="earliest",
-    show_default=True,
-    help="Where the first run begins.",
-)
+@start_option
 @pace_options
 @session_options
 @bootstrap_option
@@ -206,13 +209,7 @@ def import_(path: str, topic: str, bootstrap: str, **options: Any) -> None:  # n
 @click.option(
     "--values", metavar="COLUMNS", help="The value as a struct `data`: 'carrier STRING, n INT'."
 )
-@click.option(
-    "--start",
-    type=click.Choice(["earliest", "latest"]),
-    default="earliest",
-    show_default=True,
-    help="Where the first run begins.",
-)
+@start_option
 @pace_options
 @session_options
 @bootstrap_option

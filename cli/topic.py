@@ -91,7 +91,7 @@ def _without_unit(key: str, value: str) -> str:
         return str(whole_with_unit(value, units))
     except ValueError:
         if units and _OF_SOME_UNIT.fullmatch(value):
-            whole = f"{key}={value} is no whole number{expected(units)}"
+            whole = f"{key}={value} is not a whole number{expected(units)}"
             raise click.BadParameter(whole) from None
         return value
 

@@ -259,7 +259,7 @@ def _offline(data_dir: Path, *, made: bool = False) -> "Iterator[DiskManager]":
 
     if not made and not (data_dir / "meta").exists():
         hint = "segbroker user add makes one, with its first user"
-        raise Failure(f"{data_dir} is no data directory", ExitCode.USAGE, hint)
+        raise Failure(f"{data_dir} is not a data directory", ExitCode.USAGE, hint)
     with log_to_stderr(), DiskManager(str(data_dir), flushers=1) as manager:
         yield manager
 

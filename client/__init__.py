@@ -39,7 +39,7 @@ What is where, from the inside out; a module imports only what stands above it:
     producer consumer share_consumer admin                what a user sees
     async_producer async_consumer async_share_consumer async_admin, transforming
 
-The clients are loaded when they are first named: who produces does not pay for reading.
+A client is loaded when it is first named, so a program that only produces does not pay for reading.
 """
 
 from importlib import import_module

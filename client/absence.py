@@ -57,7 +57,7 @@ class Absences:
         if missed.is_told or now_ms - missed.since_ms < AWAY_MS:
             return
         missed.is_told = True
-        text = f"broker {broker_id} cannot be reached, it is tried again and again: {reason}"
+        text = f"broker {broker_id} cannot be reached, still trying: {reason}"
         self._notices.append(Notice(logging.WARNING, text))
 
     def reached(self, broker_id: int, where: str, now_ms: int) -> None:
@@ -66,7 +66,7 @@ class Absences:
         if missed is None or not missed.is_told:
             return
         away_s = (now_ms - missed.since_ms) / 1000
-        text = f"broker {broker_id} is reached again after {away_s:,.0f} s: {where}"
+        text = f"broker {broker_id} can be reached again after {away_s:,.0f} s: {where}"
         self._notices.append(Notice(logging.WARNING, text))
 
     def forget(self, broker_id: int) -> None:

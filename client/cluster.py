@@ -6,24 +6,25 @@
     what was no answer yet --(after a back-off)-------------------------------+
                   <-- reply: brokers, controller, topics with leaders, or an error per topic
 
-A view, not a truth: a leader may have moved since.  Who meets NOT_LEADER and the like says
-`invalidate()` and tries again after the next reply.  Asking is bounded by a back-off, so that a
-broker that answers nonsense is not asked in a tight loop.  New topics are asked for alone: who
-sends to thousands of them, one after another, would else ask for all of them as often.
+This is a view, not the truth: a leader may have moved since.  Code that meets NOT_LEADER and the
+like calls `invalidate()` and tries again after the next reply.  A back-off limits how often the
+client asks, so that a broker that answers nonsense is not asked in a tight loop.  A new topic is
+asked for alone: otherwise a sender to thousands of topics, one after another, would ask for all of
+them each time.
 
-Such a sender waits for each answer before it names the next topic.  So after NEW_COUNT_MAX
-questions for new topics, and whenever they have become four times as many, all topics of the
-cluster are asked for once (seldomer where they are many: their list costs, too); of those that
-nobody wants yet the answer is kept until the view is asked for anew, and who wants one then need
-not wait.  What is not among them is asked for alone, as ever: only by
-its name does a broker make it, or say what is wrong with it.
+Such a sender waits for each answer before it names the next topic.  So after NEW_COUNT_MAX requests
+for new topics, and whenever their number has grown fourfold, the client asks once for all topics of
+the cluster (less often if there are many, because their list costs, too).  Topics in that answer
+that nobody wants yet are kept until the next refresh; a caller that wants one of them need not
+wait.  A topic that is not in the answer is asked for alone, as always: a broker creates a topic, or
+says what is wrong with it, only if it is named.
 
 Only for who sends is a topic made, and only one that it has records for: what was never there when
 it was asked for, and what is gone (`is_gone`) while records wait for it (`make`).  A view that is
 asked for anew makes nothing: who deletes a topic to create another one finds it deleted still.
 
 Invariant: at most one MetadataRequest is in flight.  A topic is asked for as long as it is wanted;
-of the cluster nothing else is kept than the others, OTHERS_COUNT_MAX of them.
+beside these, only the topics of the last list are kept, OTHERS_COUNT_MAX at most.
 """
 
 from collections.abc import Callable, Collection, Iterable

@@ -7,25 +7,25 @@
 TLS, if there is any, is the transport's: it says `connected` when the handshake is over.  A login
 goes SaslHandshake, then SaslAuthenticate until the mechanism has said all.  When the broker bounds
 a session, it is renewed in its last part: no request is taken (`is_ready`), those in flight are
-answered, then the login runs again on the same connection.  A login by a token waits for a fresh
-one meanwhile (`may_renew`), and goes on with requests.
+answered, then the login runs again on the same connection.  A login by a token first waits for a
+fresh token (`may_renew`); requests go on meanwhile.
 
-The shell owns the socket.  It says `connected`, puts what it received into `get_buffer()` and
-says `received(n)`, sends what `outgoing` holds and says `sent(n)`, and says `lost(error)` when the
-socket ended.  Requests are encoded at once with the highest version both sides know.
+The shell owns the socket.  It calls `connected`, puts received bytes into `get_buffer()` and calls
+`received(n)`, sends what `outgoing` holds and calls `sent(n)`, and calls `lost(error)` when the
+socket has ended.  Requests are encoded at once, in the highest version that both sides know.
 
-Replies come in request order (Kafka guarantees it), so what is in flight is a FIFO, and a
-correlation id that is not the oldest one's means that the peer or we have lost count: the
-connection is given up.  An acks=0 produce has no reply and takes no place in the FIFO: it is done
-when the kernel has its last byte.
+Replies come in request order (Kafka guarantees it), so the requests in flight are a FIFO.  If a
+reply does not have the correlation id of the oldest one, the peer or this client has lost count,
+and the connection is given up.  An acks=0 produce has no reply and takes no place in the FIFO: it
+is done when the kernel has its last byte.
 
-ApiVersions is asked first, with version 4 and our name.  A broker that does not know version 4
-answers error 35 in the version 0 layout, with what it does know (KIP-511; else 0); then that is
-asked on the same connection.  A broker that closes instead is asked with version 0 on the next
-connection (see `Node`).
+The first request is ApiVersions, in version 4 and with our name.  A broker that does not know
+version 4 answers error 35 in the version 0 layout, with the version that it does know (KIP-511;
+otherwise 0); the client asks again in that version, on the same connection.  If the broker closes
+instead, the client asks in version 0 on the next connection (see `Node`).
 
-Invariant: each request's `on_reply` is called exactly once, with the reply or the error; of one
-without a reply either `on_sent` or `on_lost`.
+Invariant: for each request `on_reply` is called exactly once, with the reply or the error; for one
+without a reply, either `on_sent` or `on_lost`.
 """
 
 from collections import deque
@@ -240,7 +240,7 @@ class Connection:
     def _other_protocol(self, exc: NotKafka) -> SegbrokerError:
         error: SegbrokerError
         if exc.what == TLS_ALERT:  # under TLS its alerts do not get here
-            error = TlsFailed(f"{self.host}:{self.port} speaks TLS, and was asked without")
+            error = TlsFailed(f"{self.host}:{self.port} speaks TLS, but the client does not")
         else:
             error = NoBroker(
                 f"{self.host}:{self.port} is no Kafka broker: its answer begins like {exc.what}"

@@ -11,11 +11,11 @@
     for batch in consumer.batches():     columns: batch.values(), batch.to_arrow()
     consumer.poll(max_records=500, timeout_ms=1000)
 
-Iterating goes on for ever, or to the end that was seen at the beginning with `stop_at_end=True`.
-Loss is never silent: offsets that were lost are a GapError, or what `on_gap` says, a damaged batch
-is CorruptBatch.  After an error the consumer can be used further.
+Iteration goes on for ever, or with `stop_at_end=True` up to the end that was seen at the beginning.
+Loss is never silent: lost offsets raise GapError, or do what `on_gap` says; a damaged batch raises
+CorruptBatch.  After an error the consumer can still be used.
 
-One thread at a time: BusyError for a second one.
+Only one thread at a time may read; a second one gets BusyError.
 """
 
 import re

@@ -6,10 +6,9 @@
       next_wake_ms() <------------------------ when to come back if nothing happens
       connected / received / lost -----------> replies go to whoever asked
 
-There are two shells, thread_driver.py (blocking) and async_driver.py (trio, asyncio), and they
-decide nothing.  What producers and consumers do is in components that hang into the engine with
-`step` and `next_wake_ms` of their own (producing.py, fetching.py, membership.py, share_reading.py
-and others).
+There are two shells, thread_driver.py (blocking) and async_driver.py (trio, asyncio); they decide
+nothing.  The work of producers and consumers is done by components of the engine, each with its own
+`step` and `next_wake_ms` (producing.py, fetching.py, membership.py, share_reading.py and others).
 
 A *call* is something a user waits for (create a topic, look up offsets).  It is written once, as a
 generator that yields what it needs and gets the answers sent in; the engine runs it, and the shell

@@ -30,10 +30,8 @@ from segbroker.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from .records import Gap
 
-OPENED_ONCE = "it was opened and closed before, which a client is once: make another"
-OPEN_ALREADY = (
-    "open already: a client is open once at a time, by a `with` block or by open(), not both"
-)
+OPENED_ONCE = "it was opened and closed before; a client can be opened only once: make another"
+OPEN_ALREADY = "it is open already: use a `with` block or open(), not both"
 # How many undelivered records a DeliveryFailed names in its message; all are in `.undelivered`.
 NAMED_MAX = 3
 
@@ -210,7 +208,7 @@ class FailedAcknowledgement(NamedTuple):
 
 
 class AcknowledgeFailed(SegbrokerError):
-    """What was said of records of a share group does not hold; `failed` has which, and why.
+    """Acknowledgements of a share group's records failed; `failed` has which, and why.
 
     They are handed out again, to this member or another one.  After TimedOut, ConnectionLost and
     ClosedError nobody knows whether it holds; any other error means that it does not.
@@ -225,8 +223,8 @@ class AcknowledgeFailed(SegbrokerError):
         )
         more = len(self.failed) - NAMED_MAX
         rest = f"; and {more} more" if more > 0 else ""
-        records = "1 record does" if count == 1 else f"{count} records do"
-        super().__init__(f"what was said of {records} not hold: {named}{rest}")
+        what = "1 acknowledgement" if count == 1 else f"{count} acknowledgements"
+        super().__init__(f"{what} failed: {named}{rest}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.failed,), self.__dict__

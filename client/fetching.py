@@ -10,16 +10,16 @@ them lies what was prefetched, at most `prefetch_bytes` over all partitions and 
 
 Who is asked when is decided in fetch_lanes.
 
-Of what a fetch brings (fetch_replies): a batch may begin before the offset asked for (its first
-records are cut off where it is handed out), the last one may be cut off (ignored), control batches
-and gaps move the position and hold no records, and with read_committed batches of aborted
+In a fetch reply (fetch_replies) a batch may begin before the offset asked for (its first records
+are dropped when it is handed out), and the last batch may be cut off (it is ignored).  Control
+batches and gaps move the position and hold no records.  With read_committed, batches of aborted
 transactions are skipped.
 
-Out of range: the default is an error with the bounds; `on_reset` can move to the start or the end.
-The caller may seek and go on.
+Out of range: by default that is an error with the bounds; `on_reset` can move to the start or the
+end.  The caller may seek and go on.
 
-A seek, or giving a partition up, changes `generation`: replies to what was asked before are not
-taken.  A pause, or an assignment that keeps the partition, does not: what was prefetched is kept.
+A seek, or giving a partition up, changes `generation`: replies to earlier requests are ignored.  A
+pause, or an assignment that keeps the partition, does not: prefetched records are kept.
 
 Threads: the I/O thread steps, the caller takes and seeks, the shell holds one lock around each.
 """

@@ -1,21 +1,23 @@
-"""Reading as a member of a group: what the member is given is read, what it loses is let go.
+"""Reading as a member of a group: from assigned partitions, until they are revoked or lost.
 
-    given      its committed offset is asked for; from there, or `start` without one, it is read
-    to give up nothing more of it is handed out; when the caller has gone past what it has in hand,
-               on_revoked is called, its position is committed, and the member joins without it
-    lost       dropped at once; on_lost is called.  Its position is not ours to commit any more
+    given      its committed offset is looked up; reading begins there, or at `start` without one
+    to give up no more of its records are handed out; when the caller has gone past the record in
+               hand, on_revoked is called, its position is committed, and the member joins again
+               without it
+    lost       dropped at once; on_lost is called.  The member may not commit its position any more
 
-The callbacks run in the caller's thread or task, between two records: the reading is interrupted
-there, so none waits for the rest of a batch.  Without callbacks the caller is not waited for,
-unless it has a record in hand of what is given up.  However long it takes with that record, the
-partition stays its own: heartbeats do not depend on the caller.  The others do not wait that long
-for partitions that it has nothing of in hand: when half of the rebalance timeout is over and it has
-not come to hear on_revoked, they are let go, and on_lost tells it when it comes.  Where all give up
-all first (eager strategies), the member joins then all the same, and what it is not given again is
-lost.
+The callbacks run in the caller's thread or task, between two records: iteration is interrupted
+there, so a callback never waits for the rest of a batch.  Without callbacks nobody waits for the
+caller, unless it has a record of such a partition in hand.  However long it works on that record,
+the partition stays with the member: heartbeats do not depend on the caller.  Other members do not
+wait that long for the partitions of which the caller has no record in hand.  If the caller has not
+come back to hear on_revoked when half of the rebalance timeout is over, these are let go, and
+on_lost is called when it comes back.  With eager strategies, where every member first gives up
+everything, the member joins at that moment all the same, and partitions that it is not given again
+are lost.
 
-Commits: what the caller has gone past, at intervals, when a partition is given up, and at the end;
-in the member's generation, so never over the head of a successor.
+Commits: the positions that the caller has gone past, at intervals, when a partition is given up,
+and at the end.  They name the member's generation, so they never overwrite those of a successor.
 
 Threads: everything here runs under the shell's lock.
 """

@@ -74,7 +74,7 @@ class Identity:
             self._is_asking = False
             if isinstance(reply, UnsupportedByBroker):
                 self._accumulator.break_off(
-                    UnsupportedByBroker(f"{reply}; say idempotent=False for this broker")
+                    UnsupportedByBroker(f"{reply}; set idempotent=False for this broker")
                 )
                 return
             code = -1

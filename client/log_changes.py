@@ -131,7 +131,7 @@ class LogChanges:
         topic, partition = state.tp
         error = OffsetOutOfRange(
             f"{topic}-{partition}: offset {state.fetch_offset} is outside"
-            f" [{log_start}, {end}]; seek, or say on_reset='start'"
+            f" [{log_start}, {end}]; seek, or set on_reset='start'"
         )
         self._prefetched.fail(error, state)
         self._notify()

@@ -120,7 +120,7 @@ class Login:
         if not is_proven:
             raise AuthenticationFailed(
                 f"{self.mechanism}: the broker has not proven that it knows the password of"
-                f" {self._user!r}; it may not be the one that it should be"
+                f" {self._user!r}; it may not be the real one"
             )
         return None
 

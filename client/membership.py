@@ -4,20 +4,22 @@
      ^              |                          JoinGroup, SyncGroup   |
      +----leave-----+<------- refused: lost, or try again ------------+   heartbeats in DUE, STABLE
 
-Whoever leads deals the partitions out, see assignors.  What a generation means for the reading is
-the *holder's*: it says what the member has, gives it up when it must, and takes over what the
-member was given.
+The leader of the group assigns the partitions (see assignors).  The *holder* is the part that
+reads: it says which partitions the member has, gives them up when it must, and takes over those
+that the member was given.
 
     strategy      before joining              what is taken away
     eager         all is given up             everything, always
     cooperative   nothing                     is given up, then the member joins once more
 
-A group takes the strategy that all members have and most like best, so it changes when a member
-comes that knows eager ones only.  Then members that still have something are at the point where
-others are about to be given it: they do not ask for their share, give up all, and join again.
+A group takes the strategy that all members support and most prefer.  So the strategy changes when a
+member joins that knows only eager ones.  At that moment other members still have partitions that
+are about to be assigned to somebody else: they do not ask for their share, but give up everything
+and join again.
 
-Invariants: one question of joining at a time; answers that belong to an earlier membership are
-dropped; heartbeats go on whatever the caller of the consumer does, and while the holder gives up.
+Invariants: one join request at a time; answers that belong to an earlier membership are dropped;
+heartbeats go on whatever the caller of the consumer does, also while the holder gives up
+partitions.
 """
 
 from collections.abc import Collection, Sequence

@@ -5,8 +5,9 @@
 
 `send` returns at once unless the buffer is full; then it waits: backpressure, not an exception.
 Leaving the block delivers everything, or raises DeliveryFailed with the records that were not
-acknowledged.  When the block ends with an exception, that one is raised: what is left gets
-a moment (none after Ctrl-C), and what stays undelivered is said in a note on the exception.
+acknowledged.  When the block ends with an exception, that exception is raised: the remaining
+records get a moment (none after Ctrl-C), and a note on the exception names those that were not
+delivered.
 
     with Producer(transactional_id="billing-1") as producer:
         with producer.transaction():

@@ -12,12 +12,12 @@ answers are in; then it goes on from the oldest.  Without idempotence only one i
 a retry cannot overtake.
 
 Idempotence: the broker remembers the last five batches of (producer id, epoch, partition), answers
-a repeated one with its first offset, and refuses a sequence that is not the next.  So a batch
-may be sent again until an answer comes.  When a batch is given up, a hole is left in the
-sequences; the partition then takes the next epoch (which must begin at 0) and renumbers what waits.
-OUT_OF_ORDER for the oldest in flight means that the broker lacks something before it: given up
-by us, or lost by it.  The same cure: the batch itself is known not to be there.  OUT_OF_ORDER for
-a later one only follows from the failure of an earlier one.
+a repeated one with its first offset, and refuses a sequence that is not the next.  So a batch may
+be sent again until an answer comes.  When a batch is given up it leaves a hole in the sequences;
+the partition then takes the next epoch (which must begin at 0) and renumbers the waiting batches.
+OUT_OF_ORDER for the oldest batch in flight means that the broker lacks an earlier one, which this
+client gave up or the broker lost.  The cure is the same, because that batch is known not to be in
+the log.  OUT_OF_ORDER for a later batch only follows from the failure of an earlier one.
 
 Epochs are per partition and count up without asking; when they run out, or the broker says that
 it does not know the producer, a new producer id is asked for.

@@ -109,7 +109,7 @@ class Reading:
     @property
     def group(self) -> GroupReading:
         if self._group is None:
-            raise TypeError("this consumer is in no group: say group=")
+            raise TypeError("this consumer is in no group: set group=")
         return self._group
 
     @property

@@ -8,18 +8,18 @@
 
 One lock guards the core; it is held for computing only, never around a system call or a wait.
 
-Waking costs a system call, so it is done only when the I/O thread sleeps longer than `t`:
-`_asleep_until_ms` says so.  It is "for ever" while the thread looks for its next deadline, so that
-a wake_by in between wakes once too often rather than once too seldom.
+Waking costs a system call, so it is done only when the I/O thread would sleep longer than `t`;
+`_asleep_until_ms` tells.  While the thread computes its next deadline that is "for ever": a wake_by
+in between may wake it once too often, but never too rarely.
 
-Waiting is done with a lock that the waker releases; a signal interrupts it: Ctrl-C works at once.
+Callers wait on a lock that the waker releases.  A signal interrupts the wait: Ctrl-C works at once.
 
-The thread lives between `start` and `stop`, which joins it.  A name that has to be looked up is
-looked up by a short-lived helper thread, as the system's resolver cannot be interrupted, and so
-is the token of a login got; only such a helper may outlive `stop`, for as long as that takes.
+The thread lives from `start` to `stop`, which joins it.  A short-lived helper thread looks up host
+names, because the system's resolver cannot be interrupted; another gets the token of a login.  Only
+such a helper may outlive `stop`, for as long as its work takes.
 
-In the child of a fork there is no such thread: what was open there is closed, by ClosedError, and
-the parent's sockets and records are left to the parent.
+In the child of a fork the I/O thread does not exist: clients that were open raise ClosedError
+there, and the parent keeps its sockets and records.
 """
 
 import math

@@ -7,25 +7,25 @@
      +--- how an end went is not known, or a hole is in the sequences: init again, same identity
     FENCED: another producer took the id; final
 
-A transaction that was open for too long is aborted by the broker, which answers as if this
-producer were fenced, or (Kafka, a commit of protocol 2) as if nothing were open.  Asking for the
-own identity tells: READY again, or FENCED.
+The broker aborts a transaction that is open for too long.  It then answers as if this producer were
+fenced, or (Kafka, a commit of protocol 2) as if no transaction were open.  To find out, the
+producer asks for its own identity again: it is READY again, or FENCED.
 
-The broker knows a transactional id by one producer id and epoch.  Whoever asks for it anew gets the
-next epoch, what its predecessor left open is aborted, and the predecessor is *fenced*.  Asking
-again with the own identity (KIP-360) takes the next epoch only if nobody else did.
+The broker knows a transactional id by one producer id and epoch.  A producer that asks for the id
+gets the next epoch; a transaction that its predecessor left open is aborted, and the predecessor is
+*fenced*.  Asking with one's own identity (KIP-360) gets the next epoch only if nobody else did.
 
     protocol 1    each partition, and each group, is added before it is written to; the epoch
                   stays.  An end that was delayed on its way can hit the next transaction.
     protocol 2    (KIP-890) writing adds; every end gives the next epoch, and so is told apart
                   from one before.  Taken where the broker has the feature transaction.version 2.
 
-A broker whose answer to an end does not come is asked again until the deadline of the call: the
-same end twice is one.
+If the answer to an end does not come, the producer asks again until the deadline of the call: the
+same end twice counts once.
 
-Invariants: while a transaction is not OPEN nothing is sent.  An abort waits for all answers that
-are outstanding, also about adding, so that nothing of the transaction arrives behind its end.  A
-commit is asked for only when everything was acknowledged.
+Invariants: nothing is sent while a transaction is not OPEN.  An abort waits for all outstanding
+answers, also to requests that add partitions, so that nothing of the transaction arrives after its
+end.  A commit is requested only when everything was acknowledged.
 """
 
 from collections.abc import Callable, Mapping

@@ -147,17 +147,18 @@ async def async_transform(
 
 def _check(reading: Reading) -> None:
     if reading.group.settings.auto_commit:
-        raise ValueError("auto_commit=True would commit what is in no transaction: say False")
+        raise ValueError("auto_commit=True would commit outside of the transaction: set False")
 
 
 def _outgoing(made: Iterable[Outgoing] | None) -> Iterator[Outgoing]:
     """What the function made of a record; TypeError for what cannot be sent."""
     if isinstance(made, Outgoing):
-        raise TypeError("the function made one Outgoing: it returns them in a list")
+        raise TypeError("the function returned one Outgoing: it has to return a list of them")
     for out in made or ():
         if not isinstance(out, Outgoing):
             raise TypeError(
-                f"the function made a {type(out).__name__}, not Outgoing(topic, value, ...)"
+                f"the function returned an item of type {type(out).__name__},"
+                " not Outgoing(topic, value, ...)"
             )
         yield out
 

@@ -37,7 +37,7 @@ class Turns:
         """The turn of this thread, whose number it gives; `before`: of the loop's last one."""
         thread = get_ident()
         if self._thread == thread:
-            raise BusyError(f"{_ONE}this one is reading already, and has called what reads again")
+            raise BusyError(f"{_ONE}this one is reading already, and called a reading method again")
         if self._thread is not None:
             raise BusyError(f"{_ONE}another one is reading at this moment")
         if before and self._last != before and self._last != thread:

@@ -89,7 +89,7 @@ class Unserved:
         if new:
             for tp in new:
                 self._missing[tp].is_told = True
-            text = f"{_names(new)} cannot be read, it is tried again and again: "
+            text = f"{_names(new)} cannot be read, still trying: "
             self._say(Notice(logging.WARNING, f"{text}{self._missing[new[0]].why}"))
 
 

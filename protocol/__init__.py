@@ -12,7 +12,7 @@ come in, values go out, and the other way round.  A module imports only what sta
     decoders       fields to a decoder
     encoders       fields to an encoder
     schema         a message is a typed class; its codecs are compiled from its fields
-    foreign        what speaks there that is not Kafka, by its first bytes
+    foreign        other protocols, recognized by their first bytes
     frames         size-prefixed frames out of a byte stream
     messages_*     the Kafka messages, one module per area
     vendor         segbroker's own api keys, msgpack bodies
@@ -21,10 +21,10 @@ come in, values go out, and the other way round.  A module imports only what sta
     hot            produce and fetch of one partition, without objects
     tls_records    bytes cut as TLS wants them
     der            the encoding of certificates, to walk
-    certificate_dates   until when one is valid
-    certificate_names   who it is about, as Java writes it
+    certificate_dates   until when a certificate is valid
+    certificate_names   the subject of a certificate, as Java writes it
     sasl           the mechanisms' names; PLAIN
-    scram          SCRAM: both sides, and what is kept of a password
+    scram          SCRAM: both sides, and what is stored instead of a password
     oauthbearer    OAUTHBEARER: the message with the token, and its refusal
     checksums      CRC-32C, XXH3-64
     compression    gzip, snappy, lz4, zstd, bounded

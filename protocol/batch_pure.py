@@ -1,8 +1,8 @@
-"""The record batch in plain Python: what the C kernel must do, said once readably.
+"""The record batch in plain Python: a readable specification of the C kernel.
 
 Every function here has a twin of the same signature in `batch_native`; tests compare the two on
-good, mutated and random bytes: same verdict, same fault, same bytes.  Where no compiler was
-found at installation this module is what runs, some ten times slower.
+good, mutated and random bytes: same verdict, same fault, same bytes.  If no compiler was found at
+installation this module is used, some ten times slower.
 
     record:  length varint | attributes i8 | timestamp_delta varlong | offset_delta varint
              | key_length varint | key | value_length varint | value

@@ -47,6 +47,6 @@ def _not_after_ms(der: bytes) -> int:
     _, _, not_after = element(der, not_before)
     tag, begin, end = element(der, not_after)
     if tag not in _FORMATS:
-        raise ValueError(f"tag {tag:#x} is no time")
+        raise ValueError(f"tag {tag:#x} is not a time")
     text = der[begin:end].decode("ascii", "replace")
     return int(datetime.strptime(text, _FORMATS[tag]).replace(tzinfo=UTC).timestamp() * 1000)

@@ -1,15 +1,15 @@
 """The error table of the wire, and what this room raises.
 
-One row per error code of the Kafka protocol (kafka-clients 4.3.1, -1 to 133): its number, whether
-the same request may succeed later without anybody changing anything, and what it means.  Replies
+One row per error code of the Kafka protocol (kafka-clients 4.3.1, -1 to 133): its number, its
+meaning, and whether the same request may succeed later without any change.  Replies
 carry the number as an int16; 0 is success.  The broker translates its own errors to these codes in
 one place, the client translates codes to exception classes in one place; neither needs another
 list of numbers.
 
-Invariant: every code from -1 to LAST_CODE is here but 99, which Kafka never assigned, each with a
-description; checked on import.
+Invariant: every code from -1 to LAST_CODE is here, each with a description, but for 99, which Kafka
+never assigned; checked on import.
 
-What this room raises says whose doing it was: RemoteProtocolError is the peer's (close the
+The exceptions of this room say whose fault it was: RemoteProtocolError the peer's (close the
 connection), LocalProtocolError ours (a value that the wire cannot carry), UnsupportedVersion
 nobody's (the two sides have no version of an api in common, or a version was not negotiated).
 """

@@ -4,8 +4,8 @@ A limit is checked before the memory it bounds is taken.  What happens at it is 
 where a test proves it, beside the code.  Sizes are bytes, counts are items; every bound is
 inclusive (a value equal to the limit passes).
 
-Limits that somebody may want to change are options of the broker or the client and only have
-their default here; the rest follow from the format or from what a hostile peer may cost.
+A limit that somebody may want to change is an option of the broker or the client; only its default
+is here.  The others follow from the format, or from what a hostile peer may cost.
 """
 
 from typing import Final

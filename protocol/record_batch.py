@@ -1,13 +1,13 @@
 """RecordBatch v2: the unit that is appended, sent, stored and checksummed.
 
-    batch_header.py   its 61 bytes in front: read, checked, patched by the broker
-    batch_gaps.py     batches without records: what says that offsets are missing
-    here              records put in and taken out: encoded, decoded, as columns, filtered
+    batch_header.py   its first 61 bytes: read, checked, patched by the broker
+    batch_gaps.py     batches without records, which say that offsets are missing
+    here              its records: encoded, decoded, as columns, filtered
 
-Everything of it that others need is imported from here.
+Other modules import everything about record batches from here.
 
-Invariant: the count of records stands outside the compression, and `last_offset = base_offset +
-last_offset_delta` even where records have been filtered out.
+Invariant: the count of records is outside of the compressed part, and `last_offset = base_offset +
+last_offset_delta` even if records have been filtered out.
 
 Why nothing here is re-encoded on the way through a broker: docs/formats.md.
 """

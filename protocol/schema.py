@@ -6,9 +6,9 @@
         member_id: Str
         group_instance_id: Annotated[Str | None, since(3)] = None
 
-Fields stand in wire order; fields.py says what the annotations mean.  A field that a version has
-not is left out when encoding and takes its default when decoding.  A struct in the tag section is
-None when absent.  Instances are made with keyword arguments.
+Fields stand in wire order; fields.py says what the annotations mean.  A field that a version does
+not have is left out when encoding and takes its default when decoding.  A struct in the tag section
+is None when absent.  Instances are made with keyword arguments.
 
 Encoders and decoders are compiled per (class, version) on first use (encoders.py, decoders.py);
 flexible versions need no other table.

@@ -244,7 +244,7 @@ class NotADataDirectory(StorageError):
     """Neither meta/ nor topics/ is in it."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"{path} is no data directory: it has neither meta/ nor topics/")
+        super().__init__(f"{path} is not a data directory: it has neither meta/ nor topics/")
         self.path = path
 
 

@@ -12,8 +12,8 @@ and in force from then on.  A change of a rule empties the cache of decisions as
 Invariants: nobody is allowed anything that no rule, no super user and no setting says; a decision
 in the cache is one that the present rules would make.
 
-Limits: DECISIONS_MAX cached decisions, then all are forgotten and made again.  About a name of more
-than NAME_CACHED_MAX characters it is decided each time: whoever may ask can make names up.
+Limits: DECISIONS_MAX cached decisions, then all are forgotten and made again.  Decisions about
+names of more than NAME_CACHED_MAX characters are not cached: anyone who may ask can make names up.
 """
 
 from collections.abc import Callable, Collection, Iterable

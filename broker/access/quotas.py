@@ -18,14 +18,15 @@ client owes something.
 | controller_mutation_rate | partitions that are made or deleted, by whom they are asked for |
 
 Of the last one MUTATION_BURST_S seconds' worth may be used at once, as in Kafka, an hour's be owed.
-Who owes something makes and deletes nothing, and is told so where its version of the request has a
-word for it (topic_admin.py).
+A client in debt creates and deletes nothing, and is told so if its version of the request can say
+it (topic_admin.py).
 
-Who has no quota at all has that of the settings, by user and address.  Before login nothing is
-charged: strangers would share one allowance, and one of them could keep all others from logging in.
+A client without any quota has the one of the settings, by user and address.  Before login nothing
+is charged: strangers would share one allowance, and one of them could keep all others from logging
+in.
 
-At BUCKETS_MAX buckets those that are full are dropped; if all are in use newcomers share one per
-key, so that whoever invents client ids gains nothing; NAME_SIZE_MAX characters of one count.
+At BUCKETS_MAX buckets the full ones are dropped.  If all are in use, newcomers share one per key,
+so inventing client ids gains nothing.  NAME_SIZE_MAX characters of a client id count.
 `core.quotas` is None while there is no quota: one attribute test.
 """
 

@@ -13,7 +13,7 @@ A module imports only what stands above it:
     later_reply         answers that wait for others or for the disk
     sign_of_life        when a member has said what it says
     mixed_groups        classic members in KIP-848 groups
-    group_apis consumer_group_apis share_group_apis offset_store    groups
+    group_admin group_apis consumer_group_apis share_group_apis offset_store    groups
     streams_requests internal_topics streams_group_apis streams_descriptions    streams groups
     share_offset_apis   where share groups stand
     transaction_apis marker_apis transaction_queries    transactions

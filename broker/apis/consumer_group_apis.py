@@ -44,7 +44,7 @@ from ..groups.server_assignors import Partition
 from ..groups.viewers import sight_of, viewer_of
 from ..loop.pace import Pace
 from ..refused import Refused
-from .group_apis import GROUP_OPERATIONS
+from .group_admin import GROUP_OPERATIONS
 from .later_reply import LaterReply
 from .metadata import NOT_ASKED
 from .sign_of_life import said_ms
@@ -122,7 +122,7 @@ def _told(
 
 
 def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
-    """Raise Refused for a request that contradicts itself."""
+    """Raise Refused for a request that contradicts itself, in Kafka's words."""
     epoch = request.member_epoch
     subscribes = request.subscribed_topic_names is not None or (
         request.subscribed_topic_regex is not None
@@ -130,20 +130,23 @@ def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
     problem = None
     if not request.group_id:
         problem = "GroupId can't be empty."
-    elif request.instance_id == "" or request.rack_id == "":
-        problem = "an instance or a rack without a name"
+    elif request.instance_id == "":
+        problem = "InstanceId can't be empty."
+    elif request.rack_id == "":
+        problem = "RackId can't be empty."
     elif epoch < LEAVE_FOR_A_WHILE:
-        problem = f"{epoch} is no epoch of a member"
+        problem = f"MemberEpoch is {epoch}, but must be greater than or equal to -2."
     elif not request.member_id and (epoch != JOIN or version >= _MEMBER_CHOOSES_ID_SINCE):
-        problem = "the member has no id"
+        problem = "MemberId can't be empty."
     elif epoch == LEAVE_FOR_A_WHILE and request.instance_id is None:
-        problem = "only a static member comes back"
+        problem = "InstanceId can't be null."
     elif epoch == JOIN and request.rebalance_timeout_ms < 0:
-        problem = "who joins says how long it may take to let go of partitions"
+        problem = "RebalanceTimeoutMs must be provided in first request."
     elif epoch == JOIN and (request.topic_partitions is None or request.topic_partitions):
-        problem = "who joins has no partitions"
+        problem = "TopicPartitions must be empty when (re-)joining."
     elif epoch == JOIN and not subscribes:
-        problem = "who joins subscribes"
+        either = "Either SubscribedTopicNames or SubscribedTopicRegex"
+        problem = f"{either} must be non-null when (re-)joining."
     if problem is not None:
         raise Refused(ErrorCode.INVALID_REQUEST, problem)
 

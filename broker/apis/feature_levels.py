@@ -67,7 +67,7 @@ def _why_not(asked: UpdateFeaturesRequestFeature, upgrade_type: int, level: int)
     if wanted < 0:
         return "levels begin with 0"
     if (served := FEATURES.get(asked.feature)) is None:
-        return f"there is no such feature here, but {', '.join(FEATURES)}"
+        return f"there is no such feature; the features are {', '.join(FEATURES)}"
     if wanted not in served:
         return f"this broker has levels {served.min} to {served.max}"
     if wanted > level and upgrade_type != _UPGRADE:

@@ -42,7 +42,7 @@ from ..groups.share_assignor import SIMPLE
 from ..groups.share_group import FIRST_EPOCH, ShareGroup, ShareMember
 from ..loop.pace import Pace
 from ..refused import Refused
-from .group_apis import GROUP_OPERATIONS
+from .group_admin import GROUP_OPERATIONS
 from .later_reply import LaterReply
 from .metadata import NOT_ASKED
 from .sign_of_life import said_ms

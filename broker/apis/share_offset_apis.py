@@ -255,7 +255,7 @@ async def delete_share_group_offsets(
             row.error_code, row.error_message = _UNKNOWN, _UNKNOWN.description
         elif (name, meta.topic_id) not in stands:
             row.error_code = _UNKNOWN
-            row.error_message = "the group stands nowhere in this topic"
+            row.error_message = "the group has no offsets in this topic"
         else:
             row.topic_id = meta.topic_id
             gone.append(row)

@@ -27,7 +27,7 @@ from ..groups.streams_members import StreamsMember
 from ..groups.streams_topology import InternalTopic, Subtopology
 from ..groups.task_assignor import NO_TASKS, Tasks
 from ..loop.pace import Pace
-from .group_apis import GROUP_OPERATIONS
+from .group_admin import GROUP_OPERATIONS
 from .metadata import NOT_ASKED
 from .streams_group_apis import task_rows
 

@@ -201,7 +201,7 @@ class BrokerConfig(
         if self.advertised:
             if self.listeners:
                 raise InvalidConfig(
-                    "advertised is for listen; with listeners it is advertised_listeners"
+                    "advertised belongs to listen; with listeners, use advertised_listeners"
                 )
             advertised = advertised or f"PLAINTEXT://{self.advertised}"
         return parse_listeners(listeners, advertised, self.listener_security_protocol_map)
@@ -223,7 +223,7 @@ def _check_topic_defaults(config: BrokerConfig) -> None:
     try:
         TopicConfig(inherited=config.topic_defaults)
     except InvalidTopicConfig as exc:
-        raise InvalidConfig(f"what is chosen for all topics: {exc}") from exc
+        raise InvalidConfig(f"defaults of topics: {exc}") from exc
 
 
 def keys() -> Iterator[Field[Any]]:

@@ -77,8 +77,8 @@ class GroupKeys:
     )
     group_consumer_heartbeat_interval_ms: int = key(
         5_000,
-        "How often the broker tells such a member to send a heartbeat; it learns no earlier of a "
-        "new assignment.",
+        "How often the broker tells such a member to send a heartbeat; a new "
+        "assignment reaches it no earlier.",
         least=1,
         most=DAY_MS,
         kafka="group.consumer.heartbeat.interval.ms",
@@ -108,8 +108,8 @@ class GroupKeys:
     )
     group_share_heartbeat_interval_ms: int = key(
         5_000,
-        "How often the broker tells such a member to send a heartbeat; it learns no earlier of a "
-        "new assignment.",
+        "How often the broker tells such a member to send a heartbeat; a new "
+        "assignment reaches it no earlier.",
         least=1,
         most=DAY_MS,
         kafka="group.share.heartbeat.interval.ms",
@@ -166,8 +166,8 @@ class GroupKeys:
     )
     group_streams_heartbeat_interval_ms: int = key(
         5_000,
-        "How often the broker tells such a member to send a heartbeat; it learns no earlier of "
-        "other tasks.",
+        "How often the broker tells such a member to send a heartbeat; other "
+        "tasks reach it no earlier.",
         least=1,
         most=DAY_MS,
         kafka="group.streams.heartbeat.interval.ms",
@@ -207,8 +207,8 @@ class GroupKeys:
     group_kept_empty_ms: int = key(
         600_000,
         "A group without members and offsets is forgotten this long after its last member has "
-        "left, or after the start. Until then its generations count on: workers of Kafka Connect "
-        "that were all restarted tell new from old by it.",
+        "left, or after the start. Until then its generations count on: by that, workers of Kafka "
+        "Connect tell new from old after all of them were restarted.",
         most=DAY_MS,
         dynamic=True,
     )

@@ -35,7 +35,7 @@ class OAuthKeys:
 
     sasl_oauthbearer_jwks_endpoint_url: str = key(
         "",
-        "Where the public keys are that sign tokens (a JWK set, RFC 7517): https://... or "
+        "Address of the public keys of the issuer of tokens (a JWK set, RFC 7517): https://... or "
         "file:///...; http:// on this machine, elsewhere only with "
         "sasl_oauthbearer_jwks_endpoint_allow_http. Needed for OAUTHBEARER.",
         kafka="sasl.oauthbearer.jwks.endpoint.url",
@@ -52,8 +52,8 @@ class OAuthKeys:
     )
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = key(
         3_600_000,
-        "How often the signing keys are read again. A token by no known key has them read at "
-        "once, at most every ten seconds. A file is looked at every ten seconds.",
+        "How often the signing keys are read again. A token that no known key has signed makes the "
+        "broker read them at once, at most every ten seconds. A file is checked every ten seconds.",
         least=1_000,
         most=7 * DAY_MS,
         kafka="sasl.oauthbearer.jwks.endpoint.refresh.ms",
@@ -66,28 +66,28 @@ class OAuthKeys:
     )
     sasl_oauthbearer_expected_issuer: str = key(
         "",
-        "Who has to have issued a token: its claim iss. Needed for OAUTHBEARER; * for anybody "
-        "whom the keys belong to.",
+        "Issuer that a token must have (its claim iss). Needed for OAUTHBEARER; *: any issuer with "
+        "these keys.",
         kafka="sasl.oauthbearer.expected.issuer",
     )
     sasl_oauthbearer_expected_audience: str = key(
         "",
-        "For whom a token has to be: one of these, separated by commas, is in its claim aud. "
-        "Needed for OAUTHBEARER; * for anybody, also for other services of the issuer.",
+        "Audiences, separated by commas; a token must have one of them (its claim aud). Needed for "
+        "OAUTHBEARER; *: any audience, also other services of the issuer.",
         kafka="sasl.oauthbearer.expected.audience",
     )
     sasl_oauthbearer_expected_scope: str = key(
         "",
-        "Scopes that a token has to have, separated by spaces; all of them. Empty: none.",
+        "Scopes that a token must have, all of them, separated by spaces. Empty: none.",
     )
     sasl_oauthbearer_scope_claim_name: str = key(
         "scope",
-        "Claim of a token with its scopes: text, or a list.",
+        "Name of the claim with the scopes of a token: text, or a list.",
         kafka="sasl.oauthbearer.scope.claim.name",
     )
     sasl_oauthbearer_sub_claim_name: str = key(
         "sub",
-        "Claim of a token with the name of its user: alice is User:alice.",
+        "Name of the claim with the user of a token: alice is User:alice.",
         kafka="sasl.oauthbearer.sub.claim.name",
     )
     sasl_oauthbearer_clock_skew_seconds: int = key(
@@ -98,7 +98,7 @@ class OAuthKeys:
     )
     sasl_oauthbearer_algorithms: str = key(
         "RS256,RS384,RS512,PS256,PS384,PS512,ES256,ES384,ES512,EdDSA",
-        "Algorithms by which a token may be signed, separated by commas.",
+        "Algorithms with which a token may be signed, separated by commas.",
     )
 
 

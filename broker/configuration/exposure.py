@@ -45,7 +45,7 @@ def check_exposure(specs: Iterable[ListenerSpec], of_listener: Callable[[str, st
             f"{f' ({spec.name})' if named else ''}: everybody "
             "who reaches this address could read and write everything. Let clients log in "
             "(listeners = SASL_SSL://..., or SASL_PLAINTEXT:// inside of a network that is "
-            f"trusted), listen on 127.0.0.1, or say that it is meant: {word} = true"
+            f"trusted), listen on 127.0.0.1, or allow it: {word} = true"
         )
 
 

@@ -185,8 +185,8 @@ class BrokerSettings:
                 found[name] = parse_value(key, text)
             elif name in self.keys:
                 raise InvalidConfig(
-                    f"{name} is read at the start: change it where the broker is started, and "
-                    "start it anew"
+                    f"{name} is read at the start: change it in the broker's configuration, and "
+                    "restart the broker"
                 )
             elif name in KAFKA_SETTINGS:
                 KAFKA_SETTINGS[name].check(name, text)

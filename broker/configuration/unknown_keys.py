@@ -65,7 +65,7 @@ def what_was_meant(name: str, value: object, keys: Mapping[str, str | None]) -> 
     ours = _KAFKAS_OTHERS | {kafka: key for key, kafka in keys.items() if kafka is not None}
     for given in _dotted(name, value):
         if given.startswith("listener.name."):
-            return ": what one listener has of its own is listener_name_<name>_<key> here"
+            return ": a setting of one listener is listener_name_<name>_<key> here"
         dotted = given.replace("_", ".")  # as in the environment, and in TOML without quotes
         if dotted in _IN_OTHER_UNITS:
             return _in_milliseconds(dotted, _innermost(value))

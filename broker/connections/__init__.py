@@ -1,9 +1,9 @@
-"""From bytes to frames, connection by connection, and who is closed because of what.
+"""From bytes to frames, connection by connection, and the reasons to close one.
 
 A module imports only what stands above it:
 
-    login           what a stranger may ask
+    login           what a client may ask before it has logged in
     connection      one connection: requests in order, replies in order
-    handshakes      a limited number of strangers
-    watchdog        who is silent, stuck, or never begins
+    handshakes      a limited number of unfinished logins
+    watchdog        connections that are silent, stuck, or never begin
 """

@@ -9,19 +9,20 @@ A receive that does not fill its buffer ends the turn: the next one waits its tu
 connections, so a peer that answers within microseconds cannot keep the loop to itself.  The clock
 is looked at after every frame, since a buffer holds thousands of the smallest ones.
 
-The task never makes another task, an event, a cancel scope or a thread hop for a produce or a
-fetch.  Administration is awaited in place: what is pipelined behind it waits.  An idle connection
-holds no buffer: readers come from a shared shelf and go back to it.  So does that of one which
-waits for the rest of a frame of which little has come.
+For a produce or a fetch the task makes no other task, event, cancel scope or thread hop.
+Administration is awaited in place: requests pipelined behind it wait.  An idle connection holds no
+buffer: readers come from a shared shelf and go back to it.  A connection that waits for the rest of
+a frame, with little of it received, gives its reader back, too.
 
-What stops the reading, so that memory is bounded: `slots_max` unanswered requests; replies that
-the peer does not take, also between two requests that came together (a few bytes may ask for a
-megabyte); for producers a disk that is behind (ingest); half a large request while all half
-requests together are over their budget.
+To bound memory, a connection is not read while it has `slots_max` unanswered requests; while its
+peer does not take replies, also between two requests that came together (a few bytes may ask for a
+megabyte); for producers, while the disk is behind (ingest); in the middle of a large request, while
+all half requests together are over their budget.
 
-How it ends: the peer closes or breaks; it sends what is not the protocol (one line, with its name
-and software); it is silent or stuck for too long; a handler has a bug (logged with its
-traceback); the broker drains.  Nothing of it reaches another connection.
+It ends when the peer closes or breaks; when the peer sends something that is not the protocol (one
+line in the log, with its name and software); when it is silent or stuck for too long; when a
+handler has a bug (logged with its traceback); when the broker drains.  None of that affects another
+connection.
 """
 
 import socket

@@ -1,8 +1,8 @@
 """Connections in the middle of a TLS handshake or a login: a limited number, the oldest goes first.
 
-A handshake costs memory and the processor before anybody is known.  At the limit the one that began
-longest ago is closed: who is quick is never the oldest for long, so a flood of slow ones crowds out
-itself.
+A handshake costs memory and processor time before the client is known.  At the limit the one that
+began longest ago is closed: a quick client is never the oldest for long, so a flood of slow ones
+crowds out only itself.
 """
 
 from .connection import Connection

@@ -1,4 +1,4 @@
-"""The gate of a listener that asks for a login: what a stranger may ask.
+"""The gate of a listener that requires a login: what a client may ask before it has logged in.
 
 | before login                         |                                                        |
 |--------------------------------------|--------------------------------------------------------|
@@ -9,11 +9,12 @@
 | anything else, or more than          | the connection is closed                               |
 | STRANGERS_REQUESTS_MAX requests      |                                                        |
 
-A login takes five requests at most; quotas do not hold before it is known who somebody is.
+A login takes five requests at most; quotas do not apply before the user is known.
 
-A session that is over (connections_max_reauth_ms) is renewed, by a new login, or closed: whoever
-asks for anything else then is (KIP-368).  One that says nothing stays: clients renew their login
-when they have something to say again, and are owed the answer to what they asked before.
+When a session has expired (connections_max_reauth_ms), the client renews it by a new login.  If its
+next request is anything else, the connection is closed (KIP-368).  A silent connection stays:
+clients renew their login when they have something to send again, and are owed the answers to
+earlier requests.
 """
 
 from collections.abc import Awaitable

@@ -8,8 +8,8 @@
 | idle_timed_out       | nothing came, went or waits for an answer for idle_timeout_ms,     |
 |                      | unless that is -1                                                  |
 
-One task looks at all connections once per tick instead of a timer per connection: a look is two
-comparisons, and nobody needs these limits to be exact to better than a quarter.
+One task looks at all connections once per tick, instead of one timer per connection.  A look is two
+comparisons, and these limits need to be exact only to a quarter.
 """
 
 from collections.abc import Collection

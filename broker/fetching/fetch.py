@@ -7,16 +7,17 @@
     expire   max_wait is over                                           -> done
     render   (done, and first in its connection's line) see fetch_reply.py
 
-A fetch that waited is looked at again by rules that have changed meanwhile: it brings nothing that
-its client may not read any more.
+If the access rules change while a fetch waits, it is checked again: it returns nothing that its
+client may no longer read.
 
-A fetch of a session (fetch_session.py) is about all partitions of the session, whatever it names.
+A fetch of a session (fetch_session.py) covers all partitions of the session, whatever it names.
 
-Who fetches as a follower (replica_id of 0 or more) needs CLUSTER_ACTION instead of READ, and is
-answered NOT_LEADER_OR_FOLLOWER, as by a Kafka where that replica is none of the partition's.
+A client that fetches as a follower (replica_id of 0 or more) needs CLUSTER_ACTION instead of READ,
+and is answered NOT_LEADER_OR_FOLLOWER, as Kafka answers a broker that has no replica of the
+partition.
 
-Invariant: a waiting slot stands in the waiting list of each partition it asks for, or in none; one
-of thousands of partitions is entered piece by piece.
+Invariant: a waiting slot stands in the waiting list of each partition it asks for, or in none.  If
+it asks for thousands of partitions it is entered piece by piece.
 """
 
 from collections.abc import Awaitable, Iterable

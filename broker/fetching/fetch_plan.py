@@ -1,7 +1,7 @@
-"""What one fetch reply brings: which bytes of which partitions; on the loop, without I/O.
+"""What one fetch reply contains: which bytes of which partitions; on the loop, without I/O.
 
-A reply holds the first batch always, even above max_bytes; further partitions only as far as they
-fit.  Above half of the budget of buffers replies are smaller (pool.py).
+A reply always holds the first batch, even above max_bytes; more partitions follow only as far as
+they fit.  When more than half of the buffer budget is in use, replies are smaller (pool.py).
 
 Invariant: a plan pins its segments until its owner releases it, exactly once (fetch_reply.py).
 """

@@ -6,8 +6,8 @@
     encode  the rows around the bytes, which are never copied
 
 A deep pipeline costs one buffer per connection.  A buffer that waits for a slow reader is given up
-when another fetch needs it: its plan is kept, and read again when the reader goes on.  At the
-budget, with nobody stuck, a fetch waits in line.
+when another fetch needs it; the plan is kept, and the bytes are read again when the reader goes on.
+When the budget is used up and no reader is stuck, a fetch waits in line.
 
 Invariant: what is planned is released exactly once, when it is sent, given up, or not used.
 """

@@ -10,9 +10,10 @@
 | -6 (v11+)       | the first that waits to go there: none                                       |
 | >= 0            | the first record at or after it, and its timestamp; none: offset and time -1 |
 
--3 and times look into batches, so they run in a lane; record-exact, not batch-exact.  Any other
-negative number, and one that the version has not, is UNSUPPORTED_VERSION, as in Kafka.  So is a
-partition that is named more than once INVALID_REQUEST, in one row: a request looks into each once.
+-3 and times look into batches, so they run in a lane; the answer is exact to the record, not to the
+batch.  Any other negative number, and one that the version does not have, is UNSUPPORTED_VERSION.
+A partition that is named more than once gets one row, INVALID_REQUEST: a request looks into each
+partition once.  Both are as in Kafka.
 """
 
 from collections import Counter

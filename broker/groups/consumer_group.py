@@ -11,9 +11,10 @@ classic protocol may be in it too (classic_members.py): their JoinGroup comes he
     EMPTY        nobody            ASSIGNING    the target is older than the group
     RECONCILING  somebody is not at the target yet (consumer_members.py)       STABLE
 
-A partition is given to a member only when nobody else has it or is still to let go of it, so
-nobody stops for the others: who keeps its partitions reads on.  Who was told to let go and has not
-done so for its rebalance_timeout since is dropped; so is who was not heard of for a session.
+A partition is given to a member only when nobody else has it or still has to let go of it.  So no
+member stops for the others: one that keeps its partitions reads on.  A member that was told to let
+go of a partition is dropped if it has not done so within its rebalance_timeout; so is a member
+without a heartbeat for a session.
 
 | refused with | who |
 |---|---|
@@ -26,8 +27,8 @@ done so for its rebalance_timeout since is dropped; so is who was not heard of f
 | | commits at another epoch, and did not read that partition from then until now |
 | 22 ILLEGAL_GENERATION | the same, of a classic member: it joins again |
 
-Members outlive the broker: `unkept` names those of whom something changed since it was written down
-(kept_consumers.py).  Who is in it is answered when that is durable; all others at once.
+Members outlive the broker: `unkept` names the members with changes that are not stored yet
+(kept_consumers.py).  These are answered when the changes are durable; all others at once.
 
 Invariants: `owners` holds each partition once, with the member that may read it; epochs only rise;
 `due_ms` is never later than the next thing that has to happen; what was written down, and `unkept`

@@ -13,11 +13,11 @@ How a generation comes about and ends is in group_rounds.py.
 | ... in COMPLETING | it has not synced by the end of the rebalance time |
 | an id that was given to be joined with | it was not used for session_timeout |
 
-A static member (`group.instance.id`) that comes back takes its old place under a new member id;
-who still uses the old one is fenced.
+A static member (`group.instance.id`) that comes back takes its old place under a new member id; a
+client that still uses the old id is fenced.
 
-Invariants: one owner per generation, for an older one is refused everywhere, after a restart too;
-every join and sync is answered exactly once.
+Invariants: a partition has one owner per generation, because requests of an older generation are
+refused everywhere, also after a restart; every join and sync is answered exactly once.
 Source: Kafka's classic group coordinator and KIP-345 (static members), KIP-394 (ids first).
 """
 

@@ -14,14 +14,13 @@
 |---|---|
 | its leader once more | it waits with the others |
 | a rebalance begins: a member joins, leaves, vanishes, the time is up | the outcome is void |
-| it cannot be recorded | nobody has anything; who waits is told; a rebalance begins |
+| it cannot be recorded | nobody has anything; waiting members are told; a rebalance begins |
 
-Who takes a static member's place is answered when its id is recorded, and a rebalance does not end
-before: after a crash the place is its own.  In a stable group the present generation is recorded
-with it, in a rebalance the last one that was.  If it cannot be recorded it is refused, is not told
-its id, and asks again.
-That a group is empty is recorded without a wait.  Generations rise by one with each rebalance that
-ends.
+A client that takes a static member's place is answered when its new id is recorded, and a rebalance
+does not end before that: after a crash the place is still its own.  In a stable group the present
+generation is recorded with the id; in a rebalance, the last one that was recorded.  If that fails,
+the client is refused, does not learn its id, and asks again.
+An empty group is recorded without a wait.  Generations rise by one with each rebalance that ends.
 
 Invariants: every join and sync is answered exactly once; `due_ms` is never later than the next
 thing that has to happen.

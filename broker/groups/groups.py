@@ -6,17 +6,17 @@
 
 A group exists while it has members, or offsets, or was used a moment ago (group_upkeep.py).  It is
 of the classic protocol (group.py), of KIP-848's (consumer_group.py) or a streams group
-(streams_group.py).  A group without members takes the protocol of the next member, and continues to
-count: generations as epochs, and back.  A group of consumers with members can change its protocol,
-too (group_turning.py), as far as `group_consumer_migration_policy` allows.  Share groups
+(streams_group.py).  A group without members takes the protocol of the next member and continues to
+count: generations become epochs, and back.  A group of consumers with members can change its
+protocol, too (group_turning.py), if `group_consumer_migration_policy` allows it.  Share groups
 (share_groups.py) never become another kind.
 
 Limits: `groups_max` groups with members, `group_size_max` members each.  Offsets expire after
-`offsets_retention_minutes` (offset_expiry.py), those of a group without members not before the
+`offsets_retention_minutes` (offset_expiry.py), but those of a group without members not before the
 longest session has passed since the start.  If a start finds more than `groups_max` groups with
-members, the members of the rest are unknown and join again.  If there is no room for a group, those
-without members leave memory, at most once in a second; one of KIP-848 or of streams is reported as
-it is written down until somebody joins, or the next start.
+members, the members of the rest are unknown and join again.  If there is no room for a group,
+groups without members leave memory, at most once per second.  Until somebody joins, or until the
+next start, such a KIP-848 or streams group is reported as it is stored.
 """
 
 import errno

@@ -1,15 +1,16 @@
 """What guards are made of: see authorized.py."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias, TypeVar
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.schema import Message
 
-from ..access.authorizer import Authorizer
+from ..access.authorizer import DESCRIBE, GROUP, READ, TOPIC, Authorizer
 from ..apis.metadata import NOT_ASKED
 from ..call import Call
 from ..core import Core
+from ..peers.peer import Peer
 
 __all__ = [
     "CLUSTER_REFUSED",
@@ -19,6 +20,8 @@ __all__ = [
     "TRANSACTIONAL_ID_REFUSED",
     "Amend",
     "Guard",
+    "describing",
+    "heartbeat_code",
     "take_refused",
 ]
 
@@ -41,3 +44,44 @@ def take_refused(items: list[Item], is_allowed: Callable[[Item], bool]) -> list[
         gone = set(map(id, refused))
         items[:] = [item for item in items if id(item) not in gone]
     return refused
+
+
+def _may_describe(authorizer: Authorizer, peer: Peer, topics: Iterable[str]) -> bool:
+    """Whether a client may describe every one of these topics."""
+    return all(authorizer.allows(peer, DESCRIBE, TOPIC, name) for name in topics)
+
+
+def heartbeat_code(
+    authorizer: Authorizer, peer: Peer, group_id: str, topics: Iterable[str]
+) -> ErrorCode:
+    """What a member's heartbeat that names these topics is refused with, or NONE."""
+    if not authorizer.allows(peer, READ, GROUP, group_id):
+        return GROUP_REFUSED
+    return ErrorCode.NONE if _may_describe(authorizer, peer, topics) else TOPIC_REFUSED
+
+
+def describing(
+    authorizer: Authorizer,
+    call: Call[Any],
+    topics_of: Callable[[Any], Iterable[str]],
+    not_described: Callable[[str, ErrorCode], Message],
+) -> Amend:
+    """The guard of a request that describes groups: DESCRIBE on each, and on all of its topics.
+
+    topics_of: the topics in the answer about a group; the group may be another one by then.
+    not_described: the answer about a group, by its name, that is refused with a code.
+    """
+    peer = call.peer
+    refused = take_refused(
+        call.request.group_ids, lambda name: authorizer.allows(peer, DESCRIBE, GROUP, name)
+    )
+
+    def amend(response: Any) -> None:  # noqa: ANN401
+        for n, row in enumerate(response.groups):
+            if not _may_describe(authorizer, peer, topics_of(row)):
+                response.groups[n] = not_described(row.group_id, TOPIC_REFUSED)
+            elif row.authorized_operations != NOT_ASKED:
+                row.authorized_operations = authorizer.operations(peer, GROUP, row.group_id)
+        response.groups += [not_described(name, GROUP_REFUSED) for name in refused]
+
+    return amend

@@ -21,7 +21,6 @@ from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
     ConsumerGroupDescribeResponseGroup,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -81,6 +80,8 @@ from .guarding import (
     TRANSACTIONAL_ID_REFUSED,
     Amend,
     Guard,
+    describing,
+    heartbeat_code,
     take_refused,
 )
 
@@ -111,17 +112,11 @@ def _not_joined(request: JoinGroupRequest) -> JoinGroupResponse:
 def _consumer_group_heartbeat(
     core: Core, authorizer: Authorizer, call: Call[ConsumerGroupHeartbeatRequest]
 ) -> Message | None:
-    peer, request = call.peer, call.request
-    code = ErrorCode.NONE
+    request = call.request
     if not core.config.takes_consumer_groups:
-        pass  # the handler says so, to everybody
-    elif not authorizer.allows(peer, READ, GROUP, request.group_id):
-        code = GROUP_REFUSED
-    elif not all(
-        authorizer.allows(peer, DESCRIBE, TOPIC, name)
-        for name in request.subscribed_topic_names or ()
-    ):
-        code = TOPIC_REFUSED
+        return None  # the handler says so, to everybody
+    names = request.subscribed_topic_names or ()
+    code = heartbeat_code(authorizer, call.peer, request.group_id, names)
     if not code:
         return None
     return ConsumerGroupHeartbeatResponse(
@@ -329,22 +324,9 @@ def _describe_groups(
 def _consumer_group_describe(
     core: Core, authorizer: Authorizer, call: Call[ConsumerGroupDescribeRequest]
 ) -> Amend | None:
-    peer = call.peer
     if not core.config.takes_consumer_groups:
         return None  # the handler says so, to everybody
-    refused = take_refused(
-        call.request.group_ids, lambda name: authorizer.allows(peer, DESCRIBE, GROUP, name)
-    )
-
-    def amend(response: ConsumerGroupDescribeResponse) -> None:
-        for n, row in enumerate(response.groups):
-            if not all(authorizer.allows(peer, DESCRIBE, TOPIC, name) for name in _topics_of(row)):
-                response.groups[n] = _not_described(row.group_id, TOPIC_REFUSED)
-            elif row.authorized_operations != NOT_ASKED:
-                row.authorized_operations = authorizer.operations(peer, GROUP, row.group_id)
-        response.groups += [_not_described(name, GROUP_REFUSED) for name in refused]
-
-    return amend
+    return describing(authorizer, call, _topics_of, _not_described)
 
 
 def _topics_of(group: ConsumerGroupDescribeResponseGroup) -> set[str]:

@@ -38,7 +38,6 @@ from segbroker.protocol.messages_share_groups import (
     ShareFetchRequest,
     ShareFetchResponse,
     ShareGroupDescribeRequest,
-    ShareGroupDescribeResponse,
     ShareGroupDescribeResponseGroup,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
@@ -48,7 +47,15 @@ from segbroker.protocol.schema import Message
 from ..access.authorizer import DELETE, DESCRIBE, GROUP, READ, TOPIC, Authorizer
 from ..call import Call
 from ..core import Core
-from .guarding import GROUP_REFUSED, NOT_ASKED, TOPIC_REFUSED, Amend, Guard, take_refused
+from .guarding import (
+    GROUP_REFUSED,
+    TOPIC_REFUSED,
+    Amend,
+    Guard,
+    describing,
+    heartbeat_code,
+    take_refused,
+)
 
 
 def _where_taken(guard: Guard) -> Guard:
@@ -64,15 +71,8 @@ def _where_taken(guard: Guard) -> Guard:
 def _heartbeat(
     core: Core, authorizer: Authorizer, call: Call[ShareGroupHeartbeatRequest]
 ) -> Message | None:
-    peer, request = call.peer, call.request
-    code = ErrorCode.NONE
-    if not authorizer.allows(peer, READ, GROUP, request.group_id):
-        code = GROUP_REFUSED
-    elif not all(
-        authorizer.allows(peer, DESCRIBE, TOPIC, name)
-        for name in request.subscribed_topic_names or ()
-    ):
-        code = TOPIC_REFUSED
+    names = call.request.subscribed_topic_names or ()
+    code = heartbeat_code(authorizer, call.peer, call.request.group_id, names)
     if not code:
         return None
     return ShareGroupHeartbeatResponse(
@@ -83,20 +83,7 @@ def _heartbeat(
 def _describe(
     core: Core, authorizer: Authorizer, call: Call[ShareGroupDescribeRequest]
 ) -> Amend | None:
-    peer = call.peer
-    refused = take_refused(
-        call.request.group_ids, lambda name: authorizer.allows(peer, DESCRIBE, GROUP, name)
-    )
-
-    def amend(response: ShareGroupDescribeResponse) -> None:
-        for n, row in enumerate(response.groups):
-            if not all(authorizer.allows(peer, DESCRIBE, TOPIC, name) for name in _topics_of(row)):
-                response.groups[n] = _not_described(row.group_id, TOPIC_REFUSED)
-            elif row.authorized_operations != NOT_ASKED:
-                row.authorized_operations = authorizer.operations(peer, GROUP, row.group_id)
-        response.groups += [_not_described(name, GROUP_REFUSED) for name in refused]
-
-    return amend
+    return describing(authorizer, call, _topics_of, _not_described)
 
 
 def _topics_of(group: ShareGroupDescribeResponseGroup) -> set[str]:

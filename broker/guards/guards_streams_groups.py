@@ -16,35 +16,29 @@ from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_streams_groups import (
     StreamsGroupDescribeRequest,
-    StreamsGroupDescribeResponse,
     StreamsGroupDescribeResponseGroup,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
 )
 
-from ..access.authorizer import DESCRIBE, GROUP, READ, TOPIC, Authorizer
+from ..access.authorizer import Authorizer
 from ..apis.streams_requests import topics_named
 from ..call import Call
 from ..core import Core
 from ..groups.streams_topology import TOPICS_MAX
-from ..peers.peer import Peer
-from .guarding import GROUP_REFUSED, NOT_ASKED, TOPIC_REFUSED, Amend, Guard, take_refused
+from .guarding import Amend, Guard, describing, heartbeat_code
 
 
 def _heartbeat(
     core: Core, authorizer: Authorizer, call: Call[StreamsGroupHeartbeatRequest]
 ) -> StreamsGroupHeartbeatResponse | None:
-    peer, request = call.peer, call.request
+    request = call.request
     if not core.config.takes_streams_groups:
         return None
-    code = ErrorCode.NONE
-    if not authorizer.allows(peer, READ, GROUP, request.group_id):
-        code = GROUP_REFUSED
-    elif request.topology is not None:
-        names = topics_named(request.topology)
-        # More are refused by the handler, whatever they are.
-        if len(names) <= TOPICS_MAX and not _may_describe(authorizer, peer, names):
-            code = TOPIC_REFUSED
+    names = () if request.topology is None else topics_named(request.topology)
+    if len(names) > TOPICS_MAX:
+        names = ()  # more are refused by the handler, whatever they are
+    code = heartbeat_code(authorizer, call.peer, request.group_id, names)
     if not code:
         return None
     return StreamsGroupHeartbeatResponse(error_code=code, error_message=code.description)
@@ -53,27 +47,9 @@ def _heartbeat(
 def _describe(
     core: Core, authorizer: Authorizer, call: Call[StreamsGroupDescribeRequest]
 ) -> Amend | None:
-    peer = call.peer
     if not core.config.takes_streams_groups:
         return None
-    refused = take_refused(
-        call.request.group_ids, lambda name: authorizer.allows(peer, DESCRIBE, GROUP, name)
-    )
-
-    def amend(response: StreamsGroupDescribeResponse) -> None:
-        for n, row in enumerate(response.groups):
-            # By the answer: the group may be another one by now, or none.
-            if not _may_describe(authorizer, peer, _topics_of(row)):
-                response.groups[n] = _not_described(row.group_id, TOPIC_REFUSED)
-            elif row.authorized_operations != NOT_ASKED:
-                row.authorized_operations = authorizer.operations(peer, GROUP, row.group_id)
-        response.groups += [_not_described(name, GROUP_REFUSED) for name in refused]
-
-    return amend
-
-
-def _may_describe(authorizer: Authorizer, peer: Peer, topics: Iterable[str]) -> bool:
-    return all(authorizer.allows(peer, DESCRIBE, TOPIC, name) for name in topics)
+    return describing(authorizer, call, _topics_of, _not_described)
 
 
 def _topics_of(group: StreamsGroupDescribeResponseGroup) -> Iterable[str]:

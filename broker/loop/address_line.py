@@ -2,11 +2,12 @@
 
     put("A", 1) put("A", 2) put("A", 3) put("B", 4)     take: 1, 4, 2, 3
 
-Within an address the order is that of coming.  So whoever has a thousand connections in a line has
-one turn in a round, as everybody else.
+Within an address, whatever came first is first.  So an address with a thousand connections in the
+line has one turn in a round, like every other.
 
-Limit: an address is remembered as long as it has something in the line.  Who hung up stays in it
-until its turn has come, so there may be more of them than connections.
+Limit: an address is remembered as long as it has something in the line.  A connection that was
+closed stays in the line until its turn has come, so the line may be longer than there are
+connections.
 """
 
 from collections import deque

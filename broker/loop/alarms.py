@@ -1,8 +1,8 @@
 """One alarm per owner, in the heap of deadlines, at the next thing that it has to do.
 
-An alarm is set anew only where it has to ring earlier; one that rings too early finds nothing due,
-and the next is set then.  So whoever has its time moved on with each request leaves one entry in
-the heap, not one for each.
+An alarm is set anew only if it has to ring earlier than before.  One that rings too early finds
+nothing due, and the next is set then.  So an owner whose time moves on with each request leaves one
+entry in the heap, not one for each request.
 
 When the loop stood still, alarms wait until it has caught up (deadlines.py): a member whose
 heartbeat waits in a socket is not late.

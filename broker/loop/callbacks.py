@@ -3,8 +3,9 @@
     thread: job --> queue --+--> the loop sleeps:        run_sync_soon wakes it, it runs the jobs
                             +--> the loop waits for it:  the queue itself wakes it
 
-To be woken by way of its sockets costs the loop several times what a job does.  Who has nothing
-else to do for a moment, and knows that something is about to come, waits for the queue (`wait`).
+Being woken through its sockets costs the loop several times as much as a job.  When the loop has
+nothing else to do for a moment and knows that a job is about to come, it waits for the queue
+(`wait`).
 
 Jobs run in the loop, in the order in which they came.  What fails in one is logged: an exception in
 trio's own callback queue would end the process.

@@ -7,14 +7,14 @@
 A cancel scope or a timer task per request would cost more than the request.  Times are those of
 trio's clock, in seconds, so that a test's clock moves them.
 
-A round takes what was there when it began: what an expiry adds, even for a time that is past,
-comes with the next one, behind everybody else's turn.
+A round handles the entries that were there when it began.  An entry that an expiry adds, even for a
+time in the past, belongs to the next round, after everybody else's turn.
 
-The task looks at the clock every LOOK_S at least, so it knows when the loop stood still: the
-process was stopped, the machine was paused, a step took seconds.  That is a warning, and until
-`grace_ends` alarms wait (alarms.py): what clients sent meanwhile is in the sockets and has to be
-read first.  A loop that stands still again within the grace is given no other one: what is due
-happens, however often it does.
+The task looks at the clock every LOOK_S at least, so it notices when the loop stood still: the
+process was stopped, the machine was paused, or a step took seconds.  That is logged as a warning,
+and alarms wait until `grace_ends` (alarms.py): the requests that clients sent meanwhile are in the
+sockets and have to be read first.  If the loop stands still again within the grace, there is no
+second grace: alarms ring, however often that happens.
 
 Invariant: the task's scope expires at or before the nearest live deadline.
 """

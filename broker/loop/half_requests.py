@@ -1,8 +1,8 @@
 """Bytes of requests that are not whole yet: over all connections, and of each address.
 
-A large request is received piece by piece, and each piece is memory that is held until the last has
-come.  Above the budget who is in the middle of a large request waits; above its share an address
-waits by itself, so that it cannot take the room of all others.
+A large request is received piece by piece, and each piece takes memory until the last has come.
+Above the budget every connection in the middle of a large request waits.  An address above its own
+share waits alone, so that it cannot take the room of all others.
 
 Limit: addresses are remembered as long as they hold something, so there are no more of them than
 connections.

@@ -5,10 +5,10 @@
     unsynced > budget     connections that produce are not read; TCP then slows the client down
     unsynced > bound      batches are refused, with a code that clients retry and a throttle time
 
-Waiting comes first: every client copes with a slow socket, in order and without retries.  But what
-one receive has already brought is appended all the same, so a thousand connections could bring a
-thousand receives: past the bound (twice the budget and one MiB) the answer is
-NOT_ENOUGH_REPLICAS, "not appended, try again", and `throttle_time_ms` says when.
+Waiting comes first: every client copes with a slow socket, in order and without retries.  But bytes
+that were already received are still appended, and a thousand connections could bring a thousand
+receives.  So past the bound (twice the budget and one MiB) the answer is NOT_ENOUGH_REPLICAS, "not
+appended, try again", and `throttle_time_ms` says when.
 """
 
 from typing import Final

@@ -6,9 +6,9 @@ A lane is for opening a partition, cold reads, time lookups, topic administratio
 Appends are microseconds in the page cache and stay on the loop; syncs have their own threads in
 segments/.
 
-At the limit: callers wait in trio's order of arrival; the loop goes on serving the rest.  A
-started function always runs to its end, also when its caller is cancelled: half an operation on
-a disk is worse than a late one.
+At the limit callers wait, in the order of their arrival, and the loop goes on serving the rest.  A
+function that was started always runs to its end, even when its caller is cancelled: half an
+operation on a disk is worse than a late one.
 """
 
 from collections.abc import Callable

@@ -1,14 +1,14 @@
-"""Large requests in work: how much memory may be taken by what they are decoded to.
+"""Large requests in work: how much memory their decoded forms may take.
 
     whole frame -> line, in which addresses take turns -> decoded, handled, its answer encoded
 
-An item of two bytes becomes an object, and a row of the answer, of hundreds.  So a request is
-reckoned as the most that its bytes may become, and only so much is in work at a time.  Who comes
-meanwhile waits with its frame, whose bytes are bounded elsewhere (half_requests.py).
+An item of two bytes becomes an object of hundreds of bytes, and a row of the answer likewise.  So a
+request is reckoned at the most that its bytes can become, and the sum of those in work is limited.
+Other requests wait as frames, whose bytes are limited elsewhere (half_requests.py).
 
-At the limit: a request waits for its turn, however long; alone it is worked on whatever it is
-reckoned at.  Its connection is not read meanwhile, so the line is no longer than there are
-connections.
+At the limit a request waits for its turn, however long that takes; when it is alone it is handled,
+whatever its size.  Its connection is not read meanwhile, so the line is no longer than the number
+of connections.
 """
 
 from collections.abc import AsyncIterator

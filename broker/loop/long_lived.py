@@ -1,9 +1,10 @@
-"""What stays is kept out of the way of the collector of cycles.
+"""Long-lived objects are kept out of the way of Python's garbage collector.
 
 An open partition is some seventy objects that could be part of a cycle, and a full collection looks
-at all of them: with 10,000 partitions open it holds the loop for a third of a second, however
-little there is to collect.  So what has been opened is frozen, which costs the same however much it
-is, and thawed when enough of it was closed: what then lies in cycles is collected.
+at all of them: with 10,000 open partitions it stops the loop for a third of a second, however
+little there is to collect.  So the objects of open partitions are frozen, which takes the same time
+however many there are.  They are thawed when enough partitions were closed, so that cycles among
+their objects are collected.
 
 | since the last time | then |
 |---|---|
@@ -11,8 +12,8 @@ is, and thawed when enough of it was closed: what then lies in cycles is collect
 | a quarter of those that were frozen was closed, and OPENED_MIN | all is thawed |
 | thawed, and a full collection has passed | all there is is frozen |
 
-What is frozen and not in a cycle goes as ever.  For the daemon alone: in a process of somebody else
-(testing/) it would freeze their objects as well.
+A frozen object that is in no cycle is freed as usual.  Only the daemon does this: in the process of
+somebody else (testing/) it would freeze their objects as well.
 """
 
 import gc

@@ -1,7 +1,7 @@
-"""How long the loop was busy with something that also waits: the time of its steps alone.
+"""How long a coroutine kept the loop busy: the time of its steps, without that of its waits.
 
-What a request costs others is the time between two places at which it lets them run.  A coroutine
-is stepped by hand and each step is timed; what it waits for, and what it raises, passes through.
+A request costs others the time between two points at which it lets them run.  So its coroutine is
+stepped by hand and each step is timed; whatever it awaits or raises passes through.
 """
 
 import time

@@ -1,7 +1,7 @@
-"""Pace: a loop over what a peer asked for gives way when it has had its time.
+"""Pace: a long loop over what a peer asked for lets other tasks run when it has had its time.
 
-A request may name a hundred thousand topics; answering one costs microseconds, all of them would
-hold every other connection up for a second.  Each step costs a look at the clock.
+A request may name a hundred thousand topics.  Answering one takes microseconds; answering all at
+once would hold up every other connection for a second.  Each step costs a look at the clock.
 """
 
 import time

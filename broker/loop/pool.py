@@ -9,11 +9,11 @@ a reply that the socket took at once gives its buffer to the next reply, still w
     line     who waits for a buffer; addresses take turns, each in order; a release serves whoever
              is next and now fits
 
-At the limit what is stuck is taken back, longest stuck first: its reply is read again when its
-peer reads on, so slow readers cost themselves and not the others.  When nothing is stuck a fetch
-waits in line.  Before that, above half of the budget, replies should shrink: `allowance` says to
-how much.  One buffer is always lent when nothing is, whatever its size: else a batch above the
-budget could never be read.
+At the limit stuck buffers are taken back, longest stuck first.  Their replies are read again when
+their peers read on, so a slow reader costs itself, not the others.  When none is stuck, a fetch
+waits in line.  Before that, above half of the budget, replies should shrink to what `allowance`
+says.  If no buffer is lent, one of any size is: otherwise a batch above the budget could never be
+read.
 """
 
 from collections.abc import Callable

@@ -5,8 +5,9 @@
     call c  ->  waits ...           |
     call d  ->  waits ...           |
 
-Whoever gets the lock takes along what the others want, up to a limit; who comes to it and finds an
-outcome is done.  Who gives up waiting takes back what nobody has begun.
+The caller that gets the lock does the work of the waiting ones, too, up to a limit.  A caller that
+gets the lock and finds its outcome there is done.  One that gives up waiting withdraws its work,
+unless that has begun.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

@@ -4,16 +4,16 @@
                                              then flush each connection that became ready
     all that were ready have had their turn -> end of pass: ask for one sync of each partition
 
-So forty pipelined produces ride one sync and leave with one write, and a waiting consumer gets the
-forty batches in one reply instead of the first in the one and 39 in the next.  And what a hundred
-connections sent at the same time rides one sync as well: the pass of the loop ends when nobody is
-left to run, just before it looks at the sockets again, so whoever is alone waits for nothing
-(docs/decisions/0140).
+So forty pipelined produces share one sync, and their replies leave with one write.  A waiting
+consumer gets the forty batches in one reply, not one batch in the first reply and 39 in the next.
+Requests that a hundred connections sent at the same time share one sync as well: a pass of the loop
+ends when no task is left to run, just before it looks at the sockets again.  So a lone connection
+waits for nothing (docs/decisions/0140).
 
-Who is alone with one append, on a disk that is quick, has it synced by the loop itself: to hand it
-to a thread and to be woken by it costs as much as the sync (docs/decisions/0142).
+A lone append on a quick disk is synced by the loop itself: handing it to a thread and being woken
+by that costs as much as the sync (docs/decisions/0142).
 
-Whoever completes slots outside a receive (a sync, a timer, a lane) ends the turn itself.
+Code that completes slots outside of a receive (after a sync, a timer, a lane) ends the turn itself.
 
 At the limit: a turn flushes FAN_OUT_MAX connections at once; a larger fan-out goes on in `run`, a
 piece per pass of the loop, so that ten thousand readers of one partition do not stall the rest.

@@ -3,11 +3,12 @@
     isolation 0   below the high watermark, everything; no list of aborted transactions
     isolation 1   below the last stable offset; with the aborted ranges that touch what is sent
 
-The reader drops the batches of an aborted producer from the range's first offset to its marker, so
-a range that ended before what it reads must not be in the list: it would drop what came after.
+The reader drops the batches of an aborted producer from the range's first offset to its marker.  So
+a range that ended before the bytes of the read must not be in the list: the reader would find no
+marker and drop later batches.
 
-The ranges are taken when a read is planned and cut to what was read: retention may forget them
-meanwhile, though the read still has their batches.
+The ranges are taken when a read is planned, and cut to what was read afterwards: retention may
+forget them in between, while the read still has their batches.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""What was refused for a reason that passes, so that nothing overtakes it.
+"""Batches refused for a reason that passes: remembered, so that no later one overtakes them.
 
     producer, new to the partition, 5 in flight     the broker
       batch, sequence 0    ------------------->     refused: the disk is full
@@ -6,12 +6,12 @@
                                                     sequence is accepted   <- unless we remember
       batch, sequence 0, again  -------------->     would land behind sequence 10
 
-A partition that knows the producer would answer the second one OUT_OF_ORDER_SEQUENCE_NUMBER by
-itself, and every client then sends both again in order.  For one that does not know it yet the
-lowest sequence that was refused is kept here until it comes again.
+A partition that knows the producer answers the second batch OUT_OF_ORDER_SEQUENCE_NUMBER by itself,
+and every client then sends both again in order.  For a partition that does not know the producer
+yet, the lowest refused sequence is kept here until it comes again.
 
-Bounded: the oldest is forgotten first.  Lost with the process, as are the connections of those who
-were in flight.
+Bounded: the oldest is forgotten first.  The list is lost with the process, but so are the
+connections that had batches in flight.
 """
 
 from typing import Final

@@ -1,10 +1,10 @@
-"""Requests that name topics by id: which name that is at present.
+"""Requests that name topics by id: the present name is filled in.
 
-From these versions on a topic is its id, so that a topic that was deleted and made anew under its
-name is another one: Produce 13, Fetch 13, OffsetCommit 10, OffsetFetch 10.  The rest of the broker
-goes by name, so the name is filled in before a request is handled.
+Produce 13, Fetch 13, OffsetCommit 10, OffsetFetch 10 and later versions identify a topic by its id,
+so a topic that was deleted and made again under the same name is a different one.  The rest of the
+broker goes by name, so the name is filled in before a request is handled.
 
-An id that no topic has stays without a name, and its rows are answered UNKNOWN_TOPIC_ID.  That is
+An id that no topic has gets no name, and its rows are answered UNKNOWN_TOPIC_ID.  That is
 retriable: the client asks Metadata again, which knows the topic's present id.
 """
 

@@ -5,13 +5,13 @@
     _opening              partitions being opened in a lane; who comes second waits for the first,
                           and fails with it
 
-Reading is a dictionary look-up on the loop.  Opening may scan files and creating syncs
-directories, so both go to a lane; administration is one at a time, which makes "create if it is
-not there" atomic however many clients ask for the same topic at once.  Topics that are made or
-deleted by one request share their syncs, and so do those that are asked for while another is made.
+Reading is a dictionary look-up on the loop.  Opening may scan files, and creating syncs
+directories, so both go to a lane.  Administration does one thing at a time, which makes "create if
+it is not there" atomic however many clients ask for the same topic at once.  Topics that one
+request makes or deletes share their syncs; so do topics that are asked for while another is made.
 
-Deleting first ends the service (waiters are answered, the name is closed to opening), then
-removes: nothing is appended to files that are being unlinked.
+Deleting a topic first stops serving it (waiters are answered, it cannot be opened any more), then
+removes its files: nothing is appended to files that are being unlinked.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,10 +1,11 @@
 """The listening sockets: bind, accept, and what happens at the limit of connections.
 
-A connection above `connections_max` is accepted and closed at once, with one line: left in the
-backlog it would look like a broker that hangs.  One above a limit of its listener is left there
-until it is its turn (access/listener_limits.py).  When the process is out of descriptors, accepting
-pauses for a moment and the rest is served.  After ACCEPTS_AT_ONCE connections everybody else has a
-turn, however many more wait: who is refused may come again as fast as it is refused.
+A connection above `connections_max` is accepted and closed at once, with one line in the log: left
+in the backlog it would make the broker look like one that hangs.  A connection above a limit of its
+listener is left in the backlog until it is its turn (access/listener_limits.py).  When the process
+is out of descriptors, accepting pauses for a moment and other work goes on.  After ACCEPTS_AT_ONCE
+connections other tasks have a turn, however many more connections wait: a refused client may come
+back as fast as it is refused.
 """
 
 import errno

@@ -209,7 +209,7 @@ class SaslSession:
     def _done(self, name: str) -> None:
         if self.user is not None and (self.user, self.mechanism) != (name, self._wanted):
             raise LoginRefused(
-                "Authentication failed: a session is renewed by the same user and mechanism",
+                "Authentication failed: a session must be renewed by the same user and mechanism",
                 mechanism=self._wanted,
                 user=name,
                 error=f"the session is of {self.user!r} by {self.mechanism}",

@@ -1,16 +1,16 @@
-"""What a partition asks of a batch before it takes it: the same for every shape of request.
+"""What a batch must satisfy before a partition takes it: the same for every shape of request.
 
 | the batch, or its request                        | answer                            |
 |--------------------------------------------------|-----------------------------------|
 | acks is none of 0, 1, -1                         | 21 INVALID_REQUIRED_ACKS          |
 | Produce 0 to 2: message sets                     | 43 UNSUPPORTED_FOR_MESSAGE_FORMAT |
 | no such partition                                | 3 UNKNOWN_TOPIC_OR_PARTITION      |
-| it exists and could not be opened                | why; 56 KAFKA_STORAGE_ERROR       |
+| it exists but could not be opened                | 56 KAFKA_STORAGE_ERROR, and why   |
 | the disk is too far behind (ingest.py)           | 19 NOT_ENOUGH_REPLICAS            |
 | no bytes                                         | 87 INVALID_RECORD                 |
 | what check_batch finds                           | InvalidBatch, see error_map       |
-| transactional, and not of the transaction that its producer has open | 47, 48, 49, 19, 120 |
-| of transaction version 2, the first here and not with sequence 0    | 45                |
+| transactional, but not of its producer's open transaction           | 47, 48, 49, 19, 120 |
+| of transaction version 2, the first here, its sequence is not 0     | 45                  |
 | zstd before Produce 7                            | 76 UNSUPPORTED_COMPRESSION_TYPE   |
 | log append time for a topic of create time       | 32 INVALID_TIMESTAMP              |
 | it overtook a batch that was refused (refusals.py) | 45 OUT_OF_ORDER_SEQUENCE_NUMBER |

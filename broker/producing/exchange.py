@@ -1,7 +1,7 @@
 """Receiving from many connections, and answering them: by the C kernel where there is one.
 
-The buffer and its rows are those of protocol.produce_scan.  What the calls do stands in
-exchange_pure.py; this is the one place where C is given a socket.
+The buffer and its rows are those of protocol.produce_scan.  exchange_pure.py says what the calls
+do.  This is the only place where C code gets a socket.
 """
 
 import select

@@ -1,10 +1,10 @@
 """Receiving from many connections, and answering them: the specification, and the twin.
 
     receive   fds --> | bytes of 1 | bytes of 2 | ...   one result per connection, rows as of a scan
-    hold      the same of one, as soon as it brings anything and nobody else does
+    hold      the same for one connection, as soon as it, and no other, has sent something
     reply     one frame, filled in for each request --> fds; what each socket took
 
-No call waits but `hold`, which looks again and again for as long as it is told.  The result of a
+Only `hold` waits: it looks again and again, for as long as its caller allows.  The result for one
 connection is six numbers:
 
 | number | meaning |
@@ -14,10 +14,10 @@ connection is six numbers:
 | stop | where its plain requests end |
 | way | the first row in this call that goes the same way as its first one; -1 without rows |
 
-HEADS_MAX ways are told apart in a call; a row of a further one, or of an idempotent producer, is
-its own way.
+A call tells HEADS_MAX ways apart; a row of a further one, or of an idempotent producer, is a way of
+its own.
 
-Invariant: what C says and sends is the same for all bytes (tested on pairs of sockets).
+Invariant: for all bytes, the C kernel returns and sends the same (tested on pairs of sockets).
 """
 
 import os

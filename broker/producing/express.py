@@ -5,36 +5,35 @@
                                        | one sync for all, the replies of a run together |
     anything else a connection brings -> given to its task, which goes the general way
 
-A connection that produces parks here instead of waiting in the loop: while it sends plain requests
-its task does not run at all, so what a request costs is its share of a pass.  All that is not
-plain, or meets anything unusual (a partition that is not open, a full connection, a reply that its
-peer does not take, quotas) makes the connection leave with the bytes that nobody has looked at yet;
-its task goes on with them.  So there is one place that says what is legal, and the answers are the
-same both ways (tested).
+A connection that produces parks here instead of waiting in the loop.  While it sends plain requests
+its task does not run at all, so a request costs only its share of a pass.  A request that is not
+plain, or anything unusual (a partition that is not open, a full connection, a reply that its peer
+does not take, quotas) makes the connection leave; it takes along the bytes that were not processed
+yet, and its task goes on with them.  So only one place decides what is legal, and the answers are
+the same both ways (tested).
 
 | limit | at it |
 |---|---|
 | ARENA_BYTES, rows, CONNECTIONS_MAX of a pass | the others come with the next pass |
-| PASS_S of a pass (and one call) | the same; who was received from longest ago is first then |
-| RUNS_MAX partitions of an append | they are appended, others come behind them |
-| TURN_S of passes without a break | the loop's other tasks run, and whom its sockets wake |
-| ingest budget | no connection is read, as everywhere, but for those of the call |
+| PASS_S of a pass (and one call) | the same; the longest unread connection is then first |
+| RUNS_MAX partitions of an append | these are appended, the others after them |
+| TURN_S of passes without a break | the loop's other tasks run, also those woken by sockets |
+| ingest budget | no further connection is read, as everywhere; those of the call are finished |
 | slots_max of a connection | it leaves |
 | half a request of more than CARRY_MAX bytes | it leaves |
-| `frame_bytes_max` below PLAIN_FRAME_BYTES_MAX | nobody parks: it is checked the general way |
+| `frame_bytes_max` below PLAIN_FRAME_BYTES_MAX | no connection parks: the general path checks it |
 
-Three things save the price of going to sleep and being woken, which is higher than what is waited
-for:
+To sleep and be woken costs more than the event that is waited for.  Three things avoid it:
 
-- Nobody is ready, and clients wait for a sync: the loop blocks for its outcome, up to SYNC_S.  If
-  that was not enough it does not do so again for PAUSE_S, so a slow disk holds up everybody else
-  for half a millisecond at once, and for a part in twenty of the time.
-- Whoever was alone in this pass and in the one before has its request appended, synced and
-  answered in one go, without a place in any queue (lone.py).
-- After replies the sockets are looked at for up to HOLD_S more, as long as that pays off.
+- No connection is ready, and clients wait for a sync: the loop blocks until the sync is done, for
+  SYNC_S at most.  If that was too short, it does not block again for PAUSE_S.  So a slow disk
+  delays everybody else by half a millisecond at a time, and for a twentieth of the time at most.
+- A connection that was alone in this pass and in the one before has its request appended, synced
+  and answered at once, without a place in any queue (lone.py).
+- After sending replies the loop polls the sockets for up to HOLD_S more, as long as that pays off.
 
-Invariants: a connection is parked here or its task runs, never both; bytes that were received are
-either answered here or given to the task, in order.
+Invariants: a connection is parked here or its task runs, never both; received bytes are either
+answered here or given to the task, in order.
 """
 
 import select

@@ -1,8 +1,8 @@
 """Partitions that take part in a transaction by being written to (KIP-890, from Produce 12 on).
 
-The producer sends no AddPartitionsToTxn: before its first batch for a partition is appended, that
-the partition takes part is made durable.  Then a crash never leaves a batch of a transaction of
-which nobody knows.
+The producer sends no AddPartitionsToTxn.  So the coordinator first records, durably, that the
+partition takes part; only then is the producer's first batch for it appended.  A crash therefore
+never leaves a batch of a transaction that nobody knows.
 """
 
 from typing import Final

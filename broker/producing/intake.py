@@ -1,4 +1,4 @@
-"""One pass of the express way (express.py): from whom is received, and what becomes of it.
+"""One pass of the express way (express.py): what is received, and what becomes of it.
 
     sockets -> one call in C: receive from many, scan -> rows
         plain                              -> the run of its partition: one append for all of it
@@ -6,17 +6,17 @@
         the beginning of a request         -> carried to the next receive
         anything else                      -> the connection leaves, its task goes on with the bytes
 
-Most of the work is done in C: by the call that receives and scans, and by the two calls of a run
-that gather its batches and send its replies (exchange.py).  What is left for Python is who asks,
-where the batch goes, and the place of the reply in the order of its connection.  Requests of one
-call that go the same *way* (same client, version, partition and timeout) are looked up once.
+C does most of the work: one call receives and scans, and two calls per run gather its batches and
+send its replies (exchange.py).  Python decides who asks, where the batch goes, and where the reply
+stands in the order of its connection.  Requests of one call that go the same *way* (same client,
+version, partition and timeout) are looked up once.
 
-A connection that carries half a request, and one that is no socket of the system (in tests), is
-received from by a call of its own.
+A connection that carries half a request, or that is no socket of the system (in tests), is received
+from by a call of its own.
 
-A pass may end before it has reached everybody who is ready.  From then on those come first whose
-last receive is longest ago, until all have had their turn: so whoever is ready waits for at most
-one receive of each of the others (docs/decisions/0171).
+A pass may end before it has reached every ready connection.  After that, the connection whose last
+receive is longest ago comes first, until all have had their turn.  So a ready connection waits for
+at most one receive of each of the others (docs/decisions/0171).
 
 Limits: see express.py.
 """

@@ -1,20 +1,21 @@
-"""One plain request of who is alone: appended, synced and answered in one go.
+"""One plain request of a connection that is alone: appended, synced and answered at once.
 
     append -> the reply is made -> flush_here -+-> durable: the reply is sent, then everything
                                                |   else that follows from it
                                                +-> not done, or failed: a run like any other
                                                    (produce_run.py)
 
-Nothing is queued anywhere in between, so what a request costs while its client waits is little more
-than its write, its sync and its reply.  What is appended, what is synced and what a failure means
-is the partition's, as on every other way.
+Nothing is queued in between, so a client waits for little more than the write, the sync and the
+reply.  The partition decides what is appended, what is synced and what a failure means, as on every
+other path.
 
-The reply is sent first, before the log and the watermark hear of the sync: after the wait for the
-disk the processor's caches are cold, and every step in front of the reply would cost its client.
+The reply is sent first; the log and the watermark learn of the sync after that.  While the loop
+waited for the disk the processor's caches went cold, and the client would pay for every step in
+front of the reply.
 
 Invariants: an answer is sent only when the batch is durable, and nothing else runs in the loop
-before the high watermark has passed it; whoever is owed anything, and a partition where an append
-waits, is not served here: the order of replies holds.
+before the high watermark has passed it.  A connection that is still owed a reply is not served
+here, nor is a partition where an append waits: so replies keep their order.
 """
 
 from collections.abc import Sequence

@@ -4,12 +4,12 @@
                                                   \\-> not yet      -> row waits in its partition
     all rows done, or the deadline passed -> the slot is done -> its reply leaves in its turn
 
-The append happens when the request is read, whatever waits before it on its connection; only the
-reply stands in line.  Errors are per partition and never close the connection, with one
-exception: acks=0 has no reply to say them in, so, as in Kafka, its connection is closed.
+A batch is appended when its request is read, even if earlier requests of the connection still wait;
+only the reply stands in line.  Errors are per partition and never close the connection, with one
+exception: acks=0 has no reply that could carry them, so its connection is closed, as in Kafka.
 
-Invariant: a row that waits is settled exactly once by its partition; what comes after the
-deadline is counted there but no longer answered.
+Invariant: a waiting row is settled exactly once, by its partition; if that comes after the deadline
+it is counted but no longer answered.
 """
 
 from collections.abc import Awaitable, Iterable, Iterator

@@ -3,16 +3,16 @@
     connection 1: produce 7, produce 8 --+                        +--> slot of 1: two replies
     connection 2: produce 3            --+--> run: one append ... +--> slot of 2: one reply
 
-A run is of one partition and one timeout.  A connection has a slot in its order of replies for each
-stretch of requests that went into the same run; such a slot counts for as many requests as it
-answers.
+A run belongs to one partition and has one timeout.  In its order of replies a connection has one
+slot for each stretch of requests that went into the same run; the slot counts for as many requests
+as it answers.
 
-When a run of several connections is settled without an error, the replies of all whose turn it is,
-and who speak the version of the first, are filled in and sent by one call in C; the others, and
-what a socket does not take, go the way of every reply (replies.py).
+When a run of several connections is settled without an error, one call in C fills in and sends the
+replies of all connections whose turn it is and that use the version of the first.  The other
+replies, and bytes that a socket did not take, go the way of every reply (replies.py).
 
-Invariant: the replies are byte for byte those of single_produce.py, which makes them where there is
-an error to explain (tested).
+Invariant: the replies are byte for byte those of single_produce.py, which makes them if there is an
+error to explain (tested).
 """
 
 from array import array

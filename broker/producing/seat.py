@@ -2,8 +2,9 @@
 
     | answered ... | half a request |  -> carried, up to CARRY_MAX; more goes to the task
 
-Credit: who leaves again and again without having been served, because all it sends is for the
-general way, is not welcome any more after CREDIT_MAX times; being served once makes that good.
+Credit: a connection may leave again and again without having been served, because everything that
+it sends is for the general path.  After CREDIT_MAX times it may not park any more; being served
+once restores its credit.
 """
 
 import socket

@@ -1,11 +1,11 @@
-"""Produce as it mostly comes: one batch for one partition, without a transaction.
+"""The common Produce request: one batch for one partition, without a transaction.
 
-The same rules and the same answers as produce.py, without its lists of rows: the request is read
-and the reply written by protocol.hot, and the slot holds the numbers of its one row.  What is not
-of this shape takes the general way; so does the reply when there is an error to explain.
+It has the same rules and the same answers as produce.py, without the lists of rows: protocol.hot
+reads the request and writes the reply, and the slot holds the numbers of its one row.  A request of
+another shape takes the general path; so does the reply when there is an error to explain.
 
-Why a second way at all: per request on CPython 3.11 it costs about half of the general one, and
-small records sent one by one are made of nothing else.
+Why a second path at all: on CPython 3.11 a request costs about half as much here, and a producer
+that sends small records one by one sends nothing else.
 
 Invariant: for every request that fits, the reply is byte for byte that of produce.py (tested).
 """

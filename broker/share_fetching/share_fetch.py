@@ -1,18 +1,18 @@
 """ShareFetch (KIP-932): what became of records, and others to work on.
 
-    arrive    the session takes what changed, and the acknowledgements are looked at
-    look      which partitions of the session have records to hand out: enough, or no wait wanted?
-              else wait for records, for a lock that ends, for what others let go of; look again.
-              Only where something may be (share_session.py), however many there are
-    read      whole batches, from the first record that is available on
-    acquire   what of it is available is the member's; the reply has the batches and says which
+    arrive    the session takes the changes, and the acknowledgements are checked
+    look      which partitions of the session have records: enough of them, or no wait wanted?
+              else wait for records, for the end of a lock, for a release by others; look again.
+              Only partitions that may have some are looked at (share_session.py)
+    read      whole batches, from the first available record on
+    acquire   the available records are now the member's; the reply has the batches and says which
     answer    when the acknowledgements are durable, too
 
-Nothing is acquired for a connection or a session that ended meanwhile.  One request at a time reads
-from a partition for a group; another looks again when it is done.
+Nothing is acquired for a connection or a session that has ended meanwhile.  Only one request at a
+time reads from a partition for a group; the next one looks again after that.
 
 Limits: a reply has `fetch_bytes_max` bytes of records, but for a first batch that is larger; all
-replies, and those to one address, as in shares.py.
+replies together, and those to one address, are limited in reply_budget.py.
 """
 
 from collections.abc import Iterator, Sequence
@@ -93,7 +93,7 @@ def _refusal(code: ErrorCode, message: str | None) -> ShareFetchResponse:
 def _check(request: ShareFetchRequest) -> None:
     """Raise Refused for a request that contradicts itself."""
     if request.share_session_epoch < FINAL_EPOCH:
-        problem = f"{request.share_session_epoch} is no epoch of a share session"
+        problem = f"{request.share_session_epoch} is not an epoch of a share session"
         raise Refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH, problem)
     if request.share_session_epoch == FIRST_EPOCH and any(
         one.acknowledgement_batches for topic in request.topics for one in topic.partitions
@@ -105,8 +105,10 @@ def _check(request: ShareFetchRequest) -> None:
     if request.is_renew_ack:
         wanted = (request.max_bytes, request.min_bytes, request.max_records, request.max_wait_ms)
         if any(wanted):
-            problem = "who renews asks for no records: max_bytes, min_bytes, max_records and "
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{problem}max_wait_ms are 0")
+            problem = "a request that renews locks asks for no records: max_bytes, min_bytes,"
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, f"{problem} max_records and max_wait_ms must be 0"
+            )
 
 
 def _places(request: ShareFetchRequest) -> list[Place]:
@@ -198,7 +200,7 @@ class _ShareFetching:
             answer = await self._response()
         except Exception:
             log.exception("share_fetch_failed")
-            answer = _refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed; it is in its log")
+            answer = _refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed; its log says why")
         self._answer(answer)
         self._core.turn.end()
 

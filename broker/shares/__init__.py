@@ -11,5 +11,6 @@ A module imports only what stands above it:
     share_session      which partitions a member fetches from, over requests
     live_partition     one group in one partition: who works on it, who waits
     beginnings         where groups begin in partitions that are new to them, written down together
+    taking_back        records whose lock or session has ended become available again
     shares             all of them: kept as control events, locks that end, who waits
 """

@@ -1,4 +1,4 @@
-"""One group in one partition, in memory: who works on it, who waits, and what is to be written."""
+"""One group in one partition, in memory: who works on it, who waits, what is yet to be stored."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -1,13 +1,13 @@
 """Share sessions (KIP-932): which partitions a member fetches from, over requests.
 
 A member opens its session with epoch 0, names what changes with each request after that, and
-closes it with epoch -1.  A session ends with the connection that opened it, too.  What its member
-had acquired by then is available again.  Who opens another instead has lost count of its epochs:
-it keeps what it has acquired, as in Kafka.
+closes it with epoch -1.  A session also ends with the connection that opened it.  Records that its
+member had acquired by then are available again.  A member that opens another session instead has
+lost count of its epochs: it keeps the records that it has acquired, as in Kafka.
 
-Most of thousands of partitions have nothing to hand out.  So a session knows which are to be looked
-at (`ready`): a new one, one in which something happened since the last look, and one in which that
-look found something, or an error to tell.
+Of thousands of partitions most have nothing to hand out.  So a session knows which ones to look at
+(`ready`): a new one, one in which something happened since the last look, and one in which that
+look found records, or an error to report.
 
 Limits: as many sessions as `most` says (SHARE_SESSION_LIMIT_REACHED), PARTITIONS_MAX partitions in
 all of them (likewise).

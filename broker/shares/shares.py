@@ -1,20 +1,20 @@
 """The partitions of all share groups of one broker: in memory while somebody fetches from them.
 
-    first fetch   the group's stored position; if it has none: where share.auto.offset.reset says,
-                  stored durably before the first record is handed out
+    first fetch   begins at the group's stored position; if there is none, where
+                  share.auto.offset.reset says, stored durably before a record is handed out
     acknowledged  a control event; the acknowledgement is answered when it is durable
-    taken back    (lock over, session closed) available soon, stored afterwards; of thousands of
-                  partitions piece by piece, each piece stored together
-    nobody fetches, nothing is acquired   it leaves memory
+    taken back    (its lock or session has ended) available at once, stored soon after: of thousands
+                  of partitions piece by piece (taking_back.py)
+    idle          nobody fetches from it and nothing is acquired: it leaves memory
 
-A restart knows what was stored: records that were acquired are available again, with the delivery
-count that was stored last.  Kafka repeats the reset at a restart if nothing was acknowledged yet;
-here the stored start holds, and so no record is left out.
+After a restart of the broker, records that were acquired are available again, with the delivery
+count that was stored last.  If nothing was acknowledged before a restart, Kafka applies
+share.auto.offset.reset once more; here the stored start holds, so no record is left out.
 
 Limits: PARTITIONS_MAX in memory (COORDINATOR_NOT_AVAILABLE); bytes of records on their way to
-readers (replies.py).  If all of them together have OFFSETS_MAX offsets in work, or behind such,
-each continues with few records at a time.  The same holds while the broker's metadata is full, and
-a group then begins in no further partition (POLICY_VIOLATION).
+readers (reply_budget.py).  When the partitions in memory span OFFSETS_MAX offsets together, each
+hands out only a few records at a time.  The same holds while the broker's metadata is full; then a
+group also begins in no further partition (POLICY_VIOLATION).
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -22,7 +22,6 @@ from typing import Final
 from uuid import UUID
 
 import structlog
-import trio
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.directory.manager import DiskManager
@@ -43,7 +42,6 @@ from ..groups.group_settings import GroupSettings
 from ..loop.alarms import Alarms
 from ..loop.deadlines import Deadlines
 from ..loop.lanes import Lanes
-from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
 from ..partitions.partition import Partition
 from ..partitions.topics import Topics
@@ -56,14 +54,13 @@ from .reply_budget import ReplyBudget
 from .share_events import record_forgotten, record_offsets, record_states
 from .share_partition import SharePartition
 from .share_session import Place, ShareSession, ShareSessions
+from .taking_back import TakingBack
 
 log = structlog.get_logger()
 
 PARTITIONS_MAX: Final = 200_000
 VISITS_MAX: Final = 1_000
 """In one look of keep_house: the loop does not stall."""
-TAKEN_TOGETHER: Final = 100
-"""Partitions in which records are taken back in one turn of the loop."""
 OFFSETS_MAX: Final = 2_000_000
 """From the start to the end of all partitions in memory: each may become a piece of its own, of
 some 180 bytes."""
@@ -91,17 +88,13 @@ class Shares:
         self._manager = manager
         self._topics = topics
         self._settings = settings
-        self._alarms = Alarms[LivePartition](deadlines, self._rings)
+        self._taking_back = TakingBack(
+            self.limits, self._taken_back, self._looked_at, spawn, end_turn
+        )
+        self._alarms = Alarms[LivePartition](deadlines, self._taking_back.lock_ended)
         self._beginnings = Beginnings(manager, topics, settings, lanes, now_ms)
-        self._spawn = spawn
         self._end_turn = end_turn
         self._live: dict[Key, LivePartition] = {}
-        # What a session has fetched from.
-        self._held: dict[ShareSession, dict[LivePartition, None]] = {}
-        # Where locks have ended, and sessions that have: what is to be taken back.
-        self._rung: dict[LivePartition, None] = {}
-        self._ended: dict[ShareSession, None] = {}
-        self._takes_back = False
         # From the start to the end of all of them; whether it was told that this is too much.
         self._offsets = 0
         self._is_told_full = False
@@ -110,8 +103,8 @@ class Shares:
         self.reply_budget = ReplyBudget()
         self.sessions = ShareSessions(
             lambda: settings.config.group_share_max_share_sessions,
-            self._session_ended,
-            self._session_followed,
+            self._taking_back.session_ended,
+            self._taking_back.session_followed,
         )
 
     # Where groups stand
@@ -241,8 +234,7 @@ class Shares:
             live.served_by(partition)
             if session.is_open and session not in live.sessions:
                 live.sessions[session] = None  # first, or it might leave memory
-                self._held.setdefault(session, {})[live] = None
-                self._take_from_earlier(live, session.member_id)
+                self._taking_back.joined(session, live)
             return live
 
     async def _served(self, meta: TopicMeta, index: int) -> Partition:
@@ -353,7 +345,7 @@ class Shares:
             live.writing += 1
         record_states(self._manager, group_id, rows, written)
 
-    # Locks, sessions, and the end
+    # Alarms of locks, and the end
 
     def _looked_at(self, live: LivePartition) -> None:
         """Something was done with it: who fetches looks where there is something to be had, and the
@@ -389,97 +381,6 @@ class Shares:
         if not live.is_gone:
             self._alarms.set(live, live.part.due_ms)
 
-    def _rings(self, live: LivePartition) -> None:
-        self._rung[live] = None
-        self._take_back_soon()
-
-    def _session_followed(self, before: ShareSession, after: ShareSession) -> None:
-        """A member begins anew: what it has stays its own."""
-        held = self._held.pop(before, {})
-        for live in held:
-            live.sessions.pop(before, None)
-            live.sessions[after] = None
-        if held:
-            self._held[after] = held
-
-    def _session_ended(self, session: ShareSession) -> None:
-        if session in self._held:
-            self._ended[session] = None
-            self._take_back_soon()
-
-    # Taking back
-
-    def _take_back_soon(self) -> None:
-        if not self._takes_back:
-            self._takes_back = True
-            self._spawn(self._take_back)
-
-    async def _take_back(self) -> None:
-        """All that is to be taken back, a piece in each turn of the loop."""
-        try:
-            while self._rung or self._ended:
-                self._take_from(self._next_few())
-                self._end_turn()
-                await trio.lowlevel.checkpoint()
-        finally:
-            self._takes_back = False
-
-    def _next_few(self) -> Iterator[LivePartition]:
-        """Some with something to be taken back: as many as a turn of the loop has time for."""
-        pace = Pace()
-        for _ in range(TAKEN_TOGETHER):
-            if pace.is_over:
-                return
-            if self._rung:
-                yield next(reversed(self._rung))
-            elif self._ended:
-                session = next(reversed(self._ended))
-                if held := self._held.get(session):
-                    yield next(reversed(held))
-                else:
-                    self._held.pop(session, None)
-                    del self._ended[session]
-            else:
-                return
-
-    def _take_from_earlier(self, live: LivePartition, member_id: str) -> None:
-        """Of a session of this member that has ended, what it had here: before the next has some,
-        or that would be taken back for it."""
-        if any(not one.is_open and one.member_id == member_id for one in live.sessions):
-            self._take_from((live,))
-
-    def _take_from(self, lives: Iterable[LivePartition]) -> None:
-        """What is not its member's any more, in these partitions: written down together."""
-        taken: dict[str, list[tuple[LivePartition, list[Span]]]] = {}
-        looked_at = []
-        for live in lives:
-            # Only then: no lock ends while alarms wait for what is still in the sockets.
-            has_rung = live in self._rung
-            self._rung.pop(live, None)
-            if live.is_gone:
-                continue
-            limits = self.limits(live.key.group_id)
-            spans = live.part.expire(monotonic_ms(), limits) if has_rung else []
-            if spans:
-                log.info(
-                    "share_locks_ended",
-                    group=live.key.group_id,
-                    topic=live.topic,
-                    partition=live.key.partition,
-                    records=sum(span.last - span.first + 1 for span in spans),
-                )
-            for session in [one for one in live.sessions if not one.is_open]:
-                del live.sessions[session]
-                self._held[session].pop(live, None)
-                spans += live.part.release(session.member_id, limits)
-            if spans:
-                taken.setdefault(live.key.group_id, []).append((live, spans))
-            looked_at.append(live)
-        for group_id, some in taken.items():
-            self._taken_back(group_id, some)
-        for live in looked_at:
-            self._looked_at(live)
-
     def _forget_if_idle(self, live: LivePartition) -> None:
         """Nobody fetches from it and nothing is under way: it is as it is written down."""
         if any(live.place in one.places for one in live.sessions):
@@ -495,8 +396,7 @@ class Shares:
             self._alarms.silence(live)
             self._count(live)
             del self._live[live.key]
-            for session in live.sessions:
-                self._held[session].pop(live, None)
+            self._taking_back.dropped(live)
 
     def keep_house(self) -> None:
         """Write down what could not be, and let go of what belongs to topics that are gone, or is

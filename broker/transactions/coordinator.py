@@ -3,17 +3,18 @@
     verdict of transactions.py -> control event, durable -> in memory -> answer
                                                          -> decided: markers (markers.py), by a task
 
-Everything about one id happens under its lock, from the look at what stands to the durable change,
-so two requests never decide on the same ground.  The markers are written without it: who asks
-meanwhile is told 51 CONCURRENT_TRANSACTIONS, and EndTxn itself answers when they are there, or
-after MARKERS_WAIT_SECONDS without them: it is decided, and cannot be undone.
+Everything about one id happens under its lock, from reading its state to the durable change, so two
+requests never decide from the same state.  The markers are written without the lock.  Requests in
+the meantime are answered 51 CONCURRENT_TRANSACTIONS.  EndTxn is answered when the markers are
+there, or after MARKERS_WAIT_SECONDS without them: the transaction is decided, and that cannot be
+undone.
 
-A completion is recorded without a wait: lost in a crash, the markers are looked for again, and
-found.  What happens without being asked for is in transaction_upkeep.py.
+A completion is recorded without a wait: if a crash loses it, the start looks for the markers again,
+and finds them.  transaction_upkeep.py has what happens without a request.
 
-After an event that failed, and may be on the disk all the same, nothing is changed until a snapshot
-without it is written (15, retried by clients): a decision that comes to light later must not meet
-its opposite.
+A failed event may be on the disk all the same.  So nothing is changed until a snapshot without it
+is written (requests get 15, which clients retry): a decision that comes to light after a restart
+must not meet its opposite.
 
 Limits: `transactional_ids_max` ids, then a new one is refused (44), as where the metadata of the
 broker is full; offsets with so much metadata that they would not fit one event (28), or partitions

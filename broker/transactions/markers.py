@@ -4,13 +4,14 @@
          |                        | no: it has its marker              |            | failed
          | deleted: done          | already, or never had a batch      +<-----------+ again
 
-A partition that cannot be written yet is tried again until it can: the outcome is decided, and
-nobody may see less of it.  Until then its last stable offset stands still, and the transactional
-id answers 51.
+A partition that cannot be written yet is tried again until it can: the outcome is decided, and must
+be complete.  Until then its last stable offset stands still, and requests for the transactional id
+are answered 51.
 
-Durable means synced also in the classes `disk` and `memory`: a marker that a power cut took, of a
-transaction that counts as ended, would leave it open for ever.  Their records are synced before
-the decision to commit, too: a committed transaction is whole after a power cut, whatever the class.
+Durable means synced, also in the classes `disk` and `memory`: if a power cut took a marker of a
+transaction that counts as ended, the transaction would stay open for ever.  Records of these
+classes are synced, too, before the decision to commit: a committed transaction is whole after a
+power cut, whatever the class.
 """
 
 from collections.abc import Callable, Iterable

@@ -9,9 +9,9 @@
 | open in a partition | somebody who may says so | known: it is aborted; else an abort marker |
 | an id, or a query, that nothing happened to for long | every round, some | forgotten, durably |
 
-Records may be gone of class `ephemeral` after every start, of `disk` and `memory` after a start of
-the machine.  Known to nobody is a transaction whose marker was lost to damage.  VISITS_MAX ids are
-looked at per round.
+Records of class `ephemeral` may be gone after every start, those of `disk` and `memory` after a
+start of the machine.  A transaction is known to nobody if its marker was lost to damage.  A round
+looks at VISITS_MAX ids.
 """
 
 from collections.abc import Awaitable, Callable

@@ -11,10 +11,10 @@
 A clock that was set ahead, by a mistake, a dead battery or a virtual machine that was restored,
 would make every record look old at once.  It is noticed against a clock that nobody sets (the
 monotonic one), and after a restart against `saved_ms`, which is written down while the broker runs.
-Whoever was off for longer than JUMP_MS waits as well: the two look alike, and an hour more costs
-disk, not records.
+A broker that was off for longer than JUMP_MS waits as well: the two cases look alike, and waiting
+an hour longer costs disk space, not records.
 
-The hold is told in the log, once, and so is its end.  Times come in.
+The beginning and the end of a hold are each logged once.  All times are parameters.
 """
 
 import struct

@@ -6,17 +6,16 @@
     <root>/topics/<topic>/...   the partitions (names.py); in memory for class `ephemeral`
     <root>/topics/~<id>         a deleted topic, until its files are gone
 
-The broker's door to its data, and the front of three others: starting.py (a start, up to the
-first request), topic_registry.py (which topics there are) and
-opened_partitions.py (which partitions are open).  What one partition does is in
-partition/handler.py.
+The broker reaches its data only through this class.  Three modules do the work behind it:
+starting.py (a start, up to the first request), topic_registry.py (which topics there are) and
+opened_partitions.py (which partitions are open).  One partition is partition/handler.py.
 
-Opening puts back what the write-ahead log holds before any log is judged or served.  Closing syncs
-everything and empties the write-ahead log.
+Opening first puts the contents of the write-ahead log back, before any log is checked or served.
+Closing syncs everything and empties the write-ahead log.
 
-Threads: `topics` is replaced as a whole, never changed, so the loop reads it without a lock; so
-does a look-up of a handler.  Opening, closing and administration wait for the disk: lanes call
-them, never the loop.
+Threads: `topics` is replaced as a whole, never changed, so the loop reads it without a lock.  A
+look-up of a handler needs no lock either.  Opening, closing and administration wait for the disk:
+lanes call them, never the loop.
 
 Invariant: a handler is in the dictionary exactly as long as its topic exists and it is open.
 """

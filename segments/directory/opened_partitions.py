@@ -1,13 +1,13 @@
 """Which partitions are open: opened and recovered once, by whoever asks first.
 
-Opening happens in the caller's thread; who comes second waits for the first.  A partition that may
-have lost its end in another boot is opened at the start, before anybody asks for it.
+Opening happens in the thread of the first caller; a second caller waits for it.  A partition that
+may have lost its end in another boot is opened at the start, before anybody asks for it.
 
 | lock | protects | held over |
 |---|---|---|
 | _lock | `handlers` and which are being opened | nothing |
 
-`handlers` is looked up without it by the loop.
+The loop looks into `handlers` without the lock.
 
 Invariant: a handler is in `handlers` exactly as long as its topic exists and it is open.
 """

@@ -11,8 +11,8 @@
 | ..., with files that no log of that name has | a copy of another topic, a backup | put aside |
 | a file | somebody's, too | left alone |
 
-What is put aside takes damage: events in the write-ahead log that are gone.  What looks like an
-orphan then is somebody's data, and only a person can say whose.
+A directory is put aside only after damage, when events of the write-ahead log are gone.  What looks
+like an orphan then is somebody's data, and only a person can say whose.
 """
 
 from collections.abc import Iterator

@@ -5,7 +5,7 @@
     there is none: all have bytes that      these are synced, by the house keeper, and park;
     are not synced                          who asked is refused, and comes again
 
-Nothing is parked that is not synced: who closes a file that has unsynced bytes may never hear that
+Only synced logs are parked: if a file is closed with unsynced bytes, it may never be known that
 they did not reach the disk.
 
 `relieve` and `park` may be called in any thread, under the locks of a log; they wait for no sync.

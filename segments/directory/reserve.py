@@ -1,10 +1,10 @@
-"""A file that says nothing and takes room: what a start on a full disk gives back.
+"""A file without contents that takes room, for a start on a full disk to give back.
 
     made      at a start, and once a minute where it is missing, while the volume has more than it
-    removed   by a start that finds no room, and no file of the WAL that is not in use
+    removed   by a start that finds no room, and no WAL file that is not in use
 
-Without it a volume that was filled to its last block leaves none for the snapshot of the metadata,
-with which every start behind a crash begins.
+Without it, a volume that was filled to its last block would have no room for the snapshot of the
+metadata that every start after a crash writes first.
 """
 
 from typing import Final

@@ -4,15 +4,15 @@
     segment    its index from the disk, then its log block by block against the XXH3-64 there
     damage     the partition is opened if it is not, and mending.py does the rest
 
-`step` reads what the rate allows since the last step and stops in the middle of a segment; it is
-called in a lane, about once a second.  No lock is held while it reads, no descriptor and no index
-of the caches is used, and no partition is opened that is whole.
+`step` reads as much as the rate allows since the last step, and may stop in the middle of a
+segment; it is called in a lane, about once a second.  It holds no lock while it reads, uses no
+descriptor and no index of the caches, and opens a partition only if it finds damage.
 
-Pages that were not in memory before do not stay there: a segment of which no page was cached when
-the scrub came is dropped again (DONT_NEED), so it takes no memory from readers.
+Pages that were not in memory before do not stay there: if no page of a segment was cached when the
+scrub came, its pages are dropped again (DONT_NEED).  So the scrub takes no memory from readers.
 
-What the scrub does not see: segments that are not sealed (opening scans them), and a log that was
-replaced together with its index by another whole pair of the same offsets and size.
+What the scrub does not find: damage in segments that are not sealed (opening scans those), and a
+log that was replaced together with its index by another whole pair with the same offsets and size.
 """
 
 from collections.abc import Generator, Iterator

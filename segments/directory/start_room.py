@@ -1,4 +1,4 @@
-"""How much room a start needs on its volume: about, and rather too much than too little.
+"""How much room a start needs on its volume: an estimate, rather too high than too low.
 
 | what | room |
 |---|---|
@@ -6,7 +6,7 @@
 | records that are in the WAL and not in their segments, lost by a power cut | theirs |
 | indexes, manifests, directories | ROOM_FOR_SMALL_FILES |
 
-After the death of the process alone the segments have everything: the second row is nothing then.
+If only the process died, the segments have everything, and the second row is zero.
 """
 
 from typing import Final

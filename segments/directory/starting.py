@@ -1,7 +1,7 @@
 """The start of a data directory: from its files to the state that is served.
 
-    WAL read -> snapshot and events -> what is half made or half deleted removed
-             -> what the WAL holds put back into its partitions -> the WAL begins anew
+    read the WAL -> snapshot and events -> remove what is half made or half deleted
+                 -> put the contents of the WAL back into its partitions -> empty the WAL
 
 Nothing is served before all of it is done.  It may be interrupted anywhere: the next start begins
 again from the WAL, which is emptied last.
@@ -89,7 +89,7 @@ class Starting:
         except OSError as exc:
             hint = self._what_to_do(found) if exc.errno == errno.ENOSPC else ""
             raise StorageError(
-                f"what {self._root}/wal holds could not be put back, it stays there: {exc}{hint}"
+                f"what {self._root}/wal holds could not be put back and stays there: {exc}{hint}"
             ) from exc
         self._metadata.attach(self._wal)
         return Started(replayed, sorted(missing), self._graves, is_new_boot)

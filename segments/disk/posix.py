@@ -10,11 +10,11 @@ What some platforms have and others have not is looked up once, when a PosixStor
 | posix_fadvise | Linux, BSD | advice goes unheard |
 | a boot id | Linux | empty: every start counts as another boot |
 
-Files are made without rights for others than the owner and its group (0640, directories 0750): they
-hold what access rules guard, and what passwords could be guessed from.
+Only the owner and its group get rights on files (0640, directories 0750): files hold what access
+rules protect, and data from which passwords could be guessed.
 
-The plain path is slower, never wrong: the contract suite of the port runs over it too.  Where the
-call is there but the kernel or the file system refuses it, the same happens.
+The plain path is slower, never wrong: the contract suite of the port runs over it, too.  It is also
+taken when the call exists but the kernel or the file system refuses it.
 """
 
 import errno

@@ -3,8 +3,8 @@
     open, listdir, fsync_dir -> EMFILE, ENFILE -> relief() has closed something -> tried again
                                                -> it has nothing to close       -> NoDescriptor
 
-NoDescriptor comes from an opening and from nothing else: whoever gets it knows that nothing was
-read, written or synced, so that nothing is in doubt.
+Only opening a file raises NoDescriptor: whoever gets it knows that nothing was read, written or
+synced, so nothing is in doubt.
 """
 
 import errno

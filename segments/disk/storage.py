@@ -8,20 +8,20 @@ What an implementation promises:
 
 | call | promise |
 |---|---|
-| pwrite | takes at least one of the bytes and says how many; after OSError all is unknown |
+| pwrite | writes at least one byte and returns how many; after OSError nothing is known |
 | pread | fills the buffer; fewer bytes only at the end of the file |
 | pread_nowait | the same from memory alone; None when it would wait for the disk |
 | fdatasync | bytes and size of this file survive a power cut |
 | fsync_dir | the names in this directory survive: created, renamed, unlinked, removed |
-| advise | nothing: what the page cache had better do; unheard where there is none |
-| rename | replaces atomically what has the target's name |
+| advise | nothing: a hint to the page cache, ignored where there is none |
+| rename | atomically replaces a file that has the target's name |
 
 Nothing but fdatasync and fsync_dir promises anything about a power cut.  Errors are OSError with
 an errno; translating them is the caller's business.  Calls may come from several threads; two
 writes to one range at once do not.  Paths are strings joined with `/`.
 
-A short write is the port's to report and `write_all`'s to continue: a full disk shows itself as a
-short write first, and a simulated disk must be able to do the same.
+The port reports a short write, and `write_all` continues it: a full disk shows itself as a short
+write first, and a simulated disk must be able to do the same.
 """
 
 import errno

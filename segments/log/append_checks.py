@@ -1,11 +1,11 @@
 """What only some topics ask of a batch: keys, room, timestamps.
 
-Most topics ask for nothing of that, and whoever appends looks once, not at every batch: what is
-added here belongs into `is_choosy` and `check_wanted`.
+Most topics require none of that, so the appender checks once whether they do, not for every batch.
+A new check belongs in both `is_choosy` and `check_wanted`.
 
-In a compacted topic every record has a key.  A compressed batch has to be opened for it, in bounds
-and in the thread that appends: one that opens to more than KEYED_SIZE_MAX is refused as too large,
-which makes the producers split it.
+In a compacted topic every record has a key.  To check that, a compressed batch has to be
+decompressed, in the thread that appends.  One that is larger than KEYED_SIZE_MAX then is refused as
+too large, which makes producers split it.
 """
 
 from typing import Final

@@ -4,14 +4,15 @@
     IndexCache  (log folder, segment number) -> BlockIndex; immutable, so it needs no pin
     OpenLogs    the logs that hold descriptors of their own: active segment, those made ahead
 
-At the limit the oldest unpinned file is closed, the oldest index dropped; when everything is
-pinned the limit is passed rather than a reader refused.  1 TB of log in 1 MiB segments costs what
-the columns of the logs cost, plus these two limits.
+At the limit the oldest unpinned file is closed, or the oldest index dropped.  When everything is
+pinned the limit is exceeded; a reader is not refused.  1 TB of log in 1 MiB segments costs as much
+as the columns of the logs, plus these two limits.
 
-The logs beyond their limit park: they close what they hold, by second chance (a log used since it
-was last asked is asked again later; one with unsynced bytes or readers refuses).  So many idle
-partitions hold no descriptor, and the limit is passed only by so many busy ones; where the process
-has few descriptors, by `most` at most: a write that would open one more log is refused.
+Logs beyond their limit park, that is, they close their descriptors.  The choice is by second
+chance: a log used since it was last asked is asked again later; one with unsynced bytes or readers
+refuses.  So idle partitions hold no descriptor, and only busy ones exceed the limit.  If the
+process has few descriptors, `most` is a hard limit: a write that would open one more log is
+refused.
 
 Thread-safe: one lock each, never held while a file is opened or closed.
 """

@@ -5,8 +5,8 @@
     base_offsets     0           812         1640      end_offset 2411
     sizes, records, block_size_maxes, leader_epochs, max_timestamps, running_max_timestamps, tags
 
-Numbers rise, and have holes where a cleaning made one segment of several: it has the number of the
-last of them (swapping.py).  Offsets have none.
+Segment numbers rise.  They have holes where a cleaning made one segment of several, which gets the
+number of the last of them (swapping.py).  Offsets have no holes.
 
 A sealed segment costs about 60 bytes and no object: 100,000 of them are opened from one manifest in
 a tenth of a second.  Not thread-safe: the log's state lock protects it.

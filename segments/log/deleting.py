@@ -3,9 +3,9 @@
     START row, synced  ->  nobody reads below it any more  ->  unlink, when there is time
     ^ one row: log start, first segment, evict floor and reason
 
-Two phases: what is below a durable START row is gone for good; its files are `doomed` and go a few
-at a time, those that a reader has pinned from the name only.  A crash in between leaves files in
-front of the start, which the next opening removes.
+There are two phases.  Everything below a durable START row is gone for good; its files are then
+`doomed` and are unlinked a few at a time (a reader that has pinned one can still read it).  A crash
+in between leaves files in front of the start, which the next opening removes.
 
 | who | log start | evict floor |
 |---|---|---|
@@ -13,13 +13,13 @@ front of the start, which the next opening removes.
 | `evict`, `evict_due`: retention | moves to the end of what goes | moves along, with the reason |
 | `evict` of what was deleted before | stays | stays |
 
-A log start inside a segment can be read from nothing but the START row, so `delete_records_before`
-writes the row a second time, to `.start`; recovery looks there when the manifest is lost or
-damaged.  Starts at a segment's begin need no copy: without a manifest the first file says it.
+Only the START row tells of a log start inside a segment, so `delete_records_before` writes the row
+a second time, to `.start`; recovery reads that when the manifest is lost or damaged.  A log start
+at the begin of a segment needs no copy: without a manifest it is that of the first file.
 
-A full disk must not keep anybody from making room: where the row finds no space, the indexes of
-the segments that are going go first.  Nobody misses them, an index can be made again.  Where the
-copy of the row finds none, the segments themselves go at once: their row is durable.
+A full disk must not prevent making room.  If there is no space for the row, the indexes of the
+segments to be deleted go first; an index can be made again.  If there is no space for the copy of
+the row, the segments themselves go at once: their row is durable already.
 
 Invariants: evict floor <= log start <= log end; the log start, and the floor, never go back.
 """

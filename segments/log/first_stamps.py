@@ -1,7 +1,7 @@
 """The time of a segment's first batch, for what counts from the oldest record of a segment.
 
-The columns of the sealed segments hold the newest timestamp of each only.  The first batch's is
-read from its file, a header per segment and once: max.compaction.lag.ms alone asks for it.
+The columns of the sealed segments hold only the newest timestamp of each.  That of the first batch
+is read from the file: one header, once per segment.  Only max.compaction.lag.ms needs it.
 """
 
 from collections.abc import Iterable

@@ -9,13 +9,14 @@ a record below the log start, of one that was lost to damage.  Then segments are
 the greatest timestamps first, until none can hold a greater one; SEGMENTS_MAX of them, after which
 the greatest that was found is the answer: all markers may be younger than all records.
 
-What was read has its checksum.  A batch that cannot be opened all the same is one that its producer
-has compressed wrongly: it is passed over.
+The bytes that are read have a valid checksum.  So if a batch cannot be decompressed, its producer
+compressed it wrongly: it is skipped.
 
-A header of a compressed batch may say what its producer likes, and a few bytes may open to very
-many.  So there is a limit to what one look opens: OPENED_SIZE_MAX for a batch, OPENED_IN_VAIN_MAX
-batches without the record that their headers promise, OPENED_BYTES_MAX for the greatest timestamp.
-Beyond it the header is believed: the answer is where its batch begins, at or before the record.
+A producer can write anything into the header of a compressed batch, and a few bytes may decompress
+to very many.  So one look-up decompresses at most OPENED_SIZE_MAX of a batch, OPENED_IN_VAIN_MAX
+batches that lack the record promised by their headers, and OPENED_BYTES_MAX for the greatest
+timestamp.  Beyond that the header is believed: the answer is where its batch begins, at or before
+the record.
 """
 
 from collections.abc import Iterator

@@ -6,10 +6,10 @@
 
 write      one batch to the active segment, one pwrite; rolls before the write that would not fit
 roll       the active segment becomes rotating, the one made ahead becomes active: no I/O
-           (none ready: ready.py says what then)
-sync       fdatasync what is not synced, older segments before newer
+           (if none is ready, see ready.py)
+sync       fdatasync of what is not synced, older segments before newer ones
 park       close the descriptors of a log that is not in use
-           sealing.py, planning.py, lookup.py and deleting.py do the rest with what is here
+           sealing.py, planning.py, lookup.py and deleting.py do the rest
 
 Who may do what, and which lock protects it:
 
@@ -20,10 +20,11 @@ Who may do what, and which lock protects it:
 | append_lock | the one writer: offset assignment, producers, rolls | a pwrite, never a sync |
 | state_lock | which segment is where, pins, descriptors | nothing: a few assignments |
 
-Taken in this order where nested.  Who appends or reads waits for the last two only.
+Nested locks are taken in this order.  Appends and reads wait only for the last two.
 
-Invariants: offsets rise without a hole over all segments; a manifest row is written after what it
-says was synced; after the first failed write or sync nothing more is written or synced here.
+Invariants: offsets rise without a hole over all segments; a manifest row is written only after the
+file that it describes was synced; after the first failed write or sync nothing more is written or
+synced here.
 """
 
 import threading

@@ -3,10 +3,10 @@
     sealed ... | sealed | rotating | active |
          ^ offset: first block or batch that holds it       ^ up_to: nothing at or past it
 
-A plan goes on into the next segment as long as the limit leaves room for what begins there.
-What is not sealed is pinned, so that its file is neither closed nor taken away; sealed segments
-are pinned by the read itself.  A sealed segment whose index is not loaded ends a plan, or begins
-one whose size is an upper bound.
+A plan goes on into the next segment as long as the limit leaves room.  It pins segments that are
+not sealed, so that their files are neither closed nor deleted; the read itself pins sealed ones.  A
+sealed segment whose index is not loaded ends a plan.  If the plan begins in such a segment, its
+size is an upper bound.
 """
 
 from collections.abc import Iterator

@@ -5,13 +5,13 @@
     .manifest   the rows of all in one write, unsynced: a lost row costs a scan
     .producers  every SNAPSHOT_SEGMENTS, synced: bounds what opening replays
 
-Segments are sealed in groups, so the cost per segment falls as the rate rises.  Order is all that
-counts: a row is written after the log file it speaks of was synced, a snapshot after every batch
-it has seen.
+Segments are sealed in groups, so the cost per segment falls as the rate rises.  Only the order
+matters: a row is written after its log file was synced, and a snapshot after all batches in it were
+synced.
 
-A checkpoint is the whole state, synced: written when a log is closed in order, so that the next
-opening scans nothing that it does not want to check.  A log that was only read writes none, nor
-does one in which nothing ever was.
+A checkpoint is the whole state, synced.  It is written when a log is closed in order, so that the
+next opening has to scan nothing.  A log that was only read, or that never held anything, writes
+none.
 """
 
 from typing import Final

@@ -84,7 +84,7 @@ def _consumer_groups(content: Content) -> Rows:
 def _emptied(content: Content) -> Rows:
     for at_ms in content.values():
         if not isinstance(at_ms, int):
-            raise TypeError(f"{at_ms!r} is no time")
+            raise TypeError(f"{at_ms!r} is not a time")
     yield from ()
 
 

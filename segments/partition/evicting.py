@@ -1,10 +1,10 @@
-"""Retention of one open partition: what is due goes, off the loop, its files a few at a time.
+"""Retention of one open partition: old segments are deleted, off the loop, a few files at a time.
 
     retain -> is anything due? -> a house keeper: take it out of the log, unlink, again while there
                                   is more to unlink; what others want to have done goes between
 
-Nothing here raises: what could not be taken out is tried at the next visit, and no record of it was
-touched.  Works on a full disk as well, where it makes room.
+Nothing here raises: a segment that could not be removed is tried again at the next visit, and none
+of its records was touched.  This works on a full disk, too, and makes room there.
 """
 
 from collections.abc import Callable

@@ -3,13 +3,13 @@
     failure    the first failed write or sync: read-only, every waiter told, nothing retried
     recovery   the log opened again, through recovery, when it is time to: writable
 
-After a failed sync the kernel may have dropped the dirty pages, so what a read returns proves
-nothing: what is in doubt is copied to new files first (salvaging.py), also where a full disk was
-noticed before the sync failed.  As long as a write or a sync fails the partition stays read-only;
-it is tried again, later each time.
+After a failed sync the kernel may have dropped the dirty pages, so reading them back proves
+nothing.  Therefore bytes in doubt are copied to new files first (salvaging.py), even if a full disk
+was noticed before the sync failed.  As long as a write or a sync fails, the partition stays
+read-only and tries again, each time after a longer pause.
 
-The part of DiskHandler that knows nothing of appends: what goes on when the log is another one,
-the write-ahead log and what is visible, is for `_begin_anew` and `_advance`.
+This is the part of DiskHandler that knows nothing of appends.  When the log is replaced,
+`_begin_anew` and `_advance` take care of the write-ahead log and of what is visible.
 """
 
 from abc import ABC, abstractmethod

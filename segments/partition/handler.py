@@ -5,20 +5,20 @@
               below the ceiling.  Visible means below the high watermark
     failure   the first failed write or sync: read-only, every waiter is told, nothing is retried
 
-A duplicate of an idempotent producer is answered with the offsets of the original.  If that is not
-durable yet its last offset is not below the high watermark, and the caller waits as for any other
-append.
+A duplicate of an idempotent producer is answered with the offsets of the original.  If the original
+is not durable yet, its last offset is not below the high watermark, and the caller waits as for any
+other append.
 
-The bytes and locks are in log/partition_log.py; what a failure does, and the way back, in
-failing.py; look-ups, and damage found on the way, in mending_partition.py.
+The bytes and locks are in log/partition_log.py; failures, and the way back, in failing.py;
+look-ups, and the damage that they find, in mending_partition.py.
 
 | attribute | changed by | read by |
 |---|---|---|
 | high_watermark, read_only, the log | see partition_view | |
 | flush_state | flushers, under their lock | flushers |
 
-Never: acknowledge before `visible`, give an offset to a second record, sync a descriptor again
-whose sync has failed.
+Never: acknowledge a batch before it is visible, give an offset to a second record, sync a
+descriptor again after its sync has failed.
 """
 
 from collections.abc import Callable, Sequence

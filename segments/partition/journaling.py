@@ -4,9 +4,9 @@
                                  +-> flusher: a sync of the log itself               -> flushed
                      flush_here ---> the same frames and sync, at once, in the appender's thread
 
-Most go to the WAL.  What is too large for one of its files, and everything behind that until its
-sync is done, waits for a flusher instead: what the WAL vouches for has nothing in front of it that
-is neither in the WAL nor synced.
+Most appends go to the WAL.  A batch that is too large for a WAL file waits for a flusher instead,
+and so does everything behind it until it is synced.  So nothing in front of an append that the WAL
+vouches for is neither in the WAL nor synced.
 
 | attribute | changed by |
 |---|---|
@@ -14,10 +14,10 @@ is neither in the WAL nor synced.
 | `_direct_end` | the appender |
 | `_asks_flusher` | the appender |
 
-Who waits for a flusher hears from a flusher, also where a checkpoint has synced the log meanwhile:
-that tells nobody.
+An append that waits for a flusher is settled by a flusher, even if a checkpoint has synced the log
+in between: a checkpoint notifies nobody.
 
-Invariant: `wal_synced(mark)` is told only of a mark below which everything is in synced WAL files
+Invariant: `wal_synced(mark)` is called only when everything below the mark is in synced WAL files
 or in synced segments.
 """
 

@@ -1,8 +1,8 @@
-"""A partition in which things are looked up, and damage that is found while it is in use.
+"""Look-ups in a partition, and repair of damage that is found while it is in use.
 
     a read, a search or the scrub finds a damaged segment
-    -> what the write-ahead log still has of it is put back
-    -> the rest is mended, as on.corruption says
+    -> records that the write-ahead log still has are put back
+    -> the rest is repaired as on.corruption says
         gap        it is whole again, with a gap, and everything goes on
         readonly   it is whole again; appends are refused until an operator has looked
         refuse     so are reads

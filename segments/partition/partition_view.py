@@ -1,7 +1,7 @@
-"""What a partition shows of itself: offsets, sizes, what to read; nothing is changed here.
+"""The read-only side of a partition: offsets, sizes, planned reads; nothing is changed here.
 
-The part of DiskHandler that needs no thread of its own and waits for nothing: every method is for
-the loop, unless it says otherwise.
+This is the part of DiskHandler that needs no thread and waits for nothing: every method may be
+called on the loop, unless it says otherwise.
 
 | attribute | changed by | read by |
 |---|---|---|

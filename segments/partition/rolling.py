@@ -1,10 +1,10 @@
-"""What a partition that rolls has others do: the next segments made ahead, the full ones sealed.
+"""What other threads do for a partition that rolls: make the next segments, seal the full ones.
 
     append rolls -> too few ready?      -> the maker: files under their final names, synced
                  -> SEAL_GROUP are full -> a house keeper: seal them together, then retention
 
-A segment that could not be made ahead is no failure: the roll makes it itself, and reports.  One
-that could not be sealed is: its owner is told, and writes nothing more.
+If a segment could not be made ahead, that is no failure: the roll makes it itself, and reports it.
+If one could not be sealed, that is a failure: its owner is told, and writes nothing more.
 """
 
 from collections.abc import Callable

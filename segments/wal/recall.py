@@ -1,4 +1,4 @@
-"""What the files in use still have of one partition, for whoever has lost it elsewhere.
+"""The frames of one partition that are still in the WAL files in use, to repair its segments with.
 
     wal-17.log (full)  wal-18.log (full)  wal-19.log (active)  -> the frames of its batches
 

@@ -4,8 +4,8 @@
                 ^ skipped: 8 is a suspect, named by its trailer, or by the batches that it had
 
 A bad frame is skipped, so damage costs one frame: the search continues at the next place where a
-valid frame begins.  Nothing is judged here: the missing frames show as missing lsns, and whether
-anybody was told of them is decided over all files, in replay.py.
+valid frame begins.  Nothing is judged here.  Missing frames show as missing lsns; replay.py
+decides, over all files, whether they had been acknowledged.
 """
 
 from collections.abc import Iterator

@@ -2,8 +2,8 @@
 
     submit, put -> queue -> writer: take what is there -> one write -> one fdatasync -> call_soon
 
-Group commit without a timer: the writer takes everything that waits when it comes, and what comes
-while it syncs is the next group.  Alone, a write waits for its own sync only.
+Group commit without a timer: the writer takes everything that is waiting, and whatever arrives
+during its sync is the next group.  A lone write waits only for its own sync.
 
 | file | state | next |
 |---|---|---|
@@ -11,29 +11,30 @@ while it syncs is the next group.  Alone, a write waits for its own sync only.
 | active | the writer appends | full |
 | full | has frames whose segments may not be synced | free, when a checkpoint has synced them |
 
-MARK: a power cut may tear control events that lie in more than one page so that later ones are
-there and earlier ones are not, which looks like damage to what was acknowledged.  So a MARK is
-written and synced after such a group before anybody is told of it: if it is missing, nobody was.
+MARK: a power cut may tear a group of control events that spans several pages, so that later events
+are there and earlier ones are not.  That would look like damage to acknowledged events.  So after
+such a group a MARK is written and synced, before anybody is told of the group: if the MARK is
+missing, nobody was told.
 
-Lone writes: a lone source whose shard is quick (inline_sync.py) may be written by its own thread
-(`commit_here`): the same group, by the same code, under the writer's lock.  That is refused, with
-nothing done, while anything else is queued or being written, after a failure, and if another file
-would be needed: only the writer's thread waits for room, a checkpoint or a slow disk.
+Lone writes: if there is only one source and its shard is quick (inline_sync.py), the thread of the
+source may write (`commit_here`): the same group, by the same code, under the writer's lock.  It is
+refused, with nothing done, while anything else is queued or being written, after a failure, and if
+another file would be needed: only the writer's thread waits for room, a checkpoint or a slow disk.
 
 Failure: after a failed write or sync everybody in the group and in the queue is told, nothing more
 is written, and that descriptor is never synced again.  `revive` continues in another file, whose
-sync can be believed, and writes there first which frames were given up (GIVEN_UP), so that what the
-failure left of them is neither applied nor missed.  That is synced before anything is written
-after it, so a torn group never stands there without it.  Every partition that failed writes a
-BARRIER before it continues, so earlier frames cannot replace newer ones.
+sync can be trusted.  It first writes there which frames were given up (GIVEN_UP), so that remains
+of them are not applied, and the lack of them is not taken for damage.  That is synced before
+anything else is written, so a torn group never stands there without it.  Every partition that
+failed writes a BARRIER before it continues, so earlier frames cannot replace newer ones.
 
-A start counts missing event numbers as damage.  Therefore control events that were given up, in a
-failure or for want of a file, are in a snapshot before the next one is written.
+A start counts missing event numbers as damage.  So when control events were given up, in a failure
+or for want of a file, a snapshot that includes them is written before the next event.
 
 With `threaded` False the caller of `submit` and `put` is the writer.
 
-Invariants: `call_soon` is told of a frame only after its sync returned; what was asked for first is
-written first; files are freed oldest first.
+Invariants: `call_soon` is told of a frame only after its sync has returned; frames are written in
+the order of the calls; files are freed oldest first.
 """
 
 import errno

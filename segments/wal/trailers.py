@@ -1,4 +1,4 @@
-"""The last bytes of every frame: who it is of, once more, for damage to all that stands before.
+"""The last bytes of every frame name its partition again, in case everything before is damaged.
 
     frame    | header, 64 bytes | payload | xxh3-64, 8 bytes | trailer, 56 bytes |
 

@@ -65,8 +65,8 @@ def refusals() -> Iterator[tuple[tuple[str, int, int], str]]:
     yield ("group.version", 0, UP), "at level 1, and no downgrade was asked for"
     yield ("share.version", 0, DOWN), "group_protocols says so"
     yield ("share.version", 0, UNSAFE), "group_protocols says so"
-    yield ("metadata.version", 30, UP), "no such feature here"
-    yield ("no.such", 0, DOWN), "no such feature here"
+    yield ("metadata.version", 30, UP), "no such feature"
+    yield ("no.such", 0, DOWN), "no such feature"
 
 
 async def test_no_level_is_changed_and_the_refusal_says_why() -> None:

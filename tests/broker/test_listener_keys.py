@@ -350,8 +350,8 @@ async def test_files_and_passwords_of_a_listener_are_not_set_by_a_client(tmp_pat
         code, why = await alter_all(client, "1", {kafka: "/etc/shadow"})
         assert (code, why) == (
             ErrorCode.INVALID_REQUEST,
-            "listener_name_ssl_ssl_certificate is read at the start: change it where the broker is "
-            "started, and start it anew",
+            "listener_name_ssl_ssl_certificate is read at the start: change it in the broker's "
+            "configuration, and restart the broker",
         )
         rows = await describe(client, "1")
         assert (rows[kafka].value, rows[kafka].read_only) == (path, True)

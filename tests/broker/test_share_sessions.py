@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 from segbroker.broker.server import Broker
 from segbroker.broker.share_fetching import acknowledging
-from segbroker.broker.shares import shares as shares_module
+from segbroker.broker.shares import taking_back
 from segbroker.protocol.acls import Operation, Permission, ResourceType
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.vendor import VendorKey
@@ -61,7 +61,7 @@ async def test_each_record_of_many_partitions_is_handed_out_once_and_taken_back_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The member goes and comes again at once, before all it had was taken back."""
-    monkeypatch.setattr(shares_module, "TAKEN_TOGETHER", 1)
+    monkeypatch.setattr(taking_back, "TAKEN_TOGETHER", 1)
     async with begun(MANY) as (broker, one):
         await fill(one.client, MANY)
         given = await one.fetch(*range(MANY), max_records=MANY)
@@ -114,7 +114,7 @@ async def test_who_comes_again_before_the_last_session_is_taken_back_hears_of_re
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It had no records; nothing is left of that session, but the next one is in its partitions."""
-    monkeypatch.setattr(shares_module, "TAKEN_TOGETHER", 1)
+    monkeypatch.setattr(taking_back, "TAKEN_TOGETHER", 1)
     async with begun(MANY) as (broker, one):
         assert await one.fetch(*range(MANY)) == []
         async with connect(broker.address) as other, connect(broker.address) as third:

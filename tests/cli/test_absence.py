@@ -8,7 +8,7 @@ from pathlib import Path
 from ..support.daemon import Daemon, running
 from .conftest import COMMAND, environment, segbroker
 
-AWAY, BACK = b"cannot be reached", b"is reached again"
+AWAY, BACK = b"cannot be reached", b"can be reached again"
 
 
 @contextmanager

@@ -42,10 +42,10 @@ def test_quotas_are_set_listed_and_removed(run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("set", "--produce", "1"), "of whom?"),
+        (("set", "--produce", "1"), "for whom?"),
         (("set", "--user", "a"), "how much?"),
-        (("set", "--user", "a", "--produce", "much"), "no amount"),
-        (("remove",), "of whom?"),
+        (("set", "--user", "a", "--produce", "much"), "not an amount"),
+        (("remove",), "for whom?"),
     ],
 )
 def test_what_is_no_quota_is_said(run: Run, words: tuple[str, ...], says: str) -> None:

@@ -147,7 +147,7 @@ def test_tls_that_a_port_does_not_speak_is_not_a_broker_that_is_not_there(
     daemon: Daemon, shell: Shell
 ) -> None:
     said = shell("topic", "list", "-b", daemon.address, "-X", "security.protocol=SSL", code=4)
-    assert "Hint: somebody is there: ask without TLS" in said
+    assert "Hint: something listens there, without TLS" in said
 
 
 def test_who_removes_a_user_that_is_not_there_is_told_where_they_are_listed(
@@ -291,7 +291,7 @@ def test_users_of_a_directory_are_changed_only_while_nobody_serves_it(
     mistyped = tmp_path / "frehs"
     for words in (["list"], ["remove", "carol", "--yes"], ["passwd", "carol", "--password-env=PW"]):
         said = shell("user", *words, "--data-dir", str(mistyped), code=2)
-        assert f"{mistyped} is no data directory" in said
+        assert f"{mistyped} is not a data directory" in said
     assert not mistyped.exists()
 
 

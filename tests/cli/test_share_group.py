@@ -80,7 +80,7 @@ def test_another_group_is_not_taken_for_a_share_group(run: Run, topic: str) -> N
     assert run("group", "seek", topic, topic, "start").returncode == 0
     refused = run("group", "seek", topic, topic, "end", "--share")
     assert (refused.returncode, refused.stdout) == (ExitCode.REFUSED, b"")
-    assert b"is no share group" in refused.stderr
+    assert b"is not a share group" in refused.stderr
     assert described(run, topic)["type"] == "classic"
 
 
@@ -91,7 +91,7 @@ def test_a_share_group_that_stands_nowhere_is_not_moved_from_there(run: Run, top
     for group in (topic, f"{topic}-none"):
         moved = run("group", "seek", group, topic, "-1", "--share")
         assert (moved.returncode, moved.stdout) == (ExitCode.NOT_FOUND, b"")
-        assert b"stands nowhere in topic" in moved.stderr
+        assert b"has no offsets in topic" in moved.stderr
 
 
 def test_settings_of_a_group_are_shown_and_changed(run: Run, topic: str) -> None:

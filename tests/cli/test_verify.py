@@ -507,5 +507,5 @@ def test_a_directory_of_something_else_is_refused_and_stays_as_it_is(tmp_path: P
     before = digest(tmp_path)
     run = in_process("verify", "--repair", str(tmp_path))
     assert run.returncode == 2
-    assert "is no data directory" in run.stderr.decode()
+    assert "is not a data directory" in run.stderr.decode()
     assert digest(tmp_path) == before

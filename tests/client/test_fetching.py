@@ -232,7 +232,7 @@ def test_a_partition_that_is_not_served_ends_no_reading_of_others(is_led: bool) 
         assert offsets(reader.read(1)) == [100 + minute]
     (notice,) = world.engine.network.absences.take()
     why = "A policy of the server" if is_led else "no broker serves the partition for now"
-    assert notice.text.startswith("a-1 cannot be read, it is tried again and again: ")
+    assert notice.text.startswith("a-1 cannot be read, still trying: ")
     assert why in notice.text
     lost.is_damaged = False
     world.cluster.move("a", 1, 1)

@@ -281,7 +281,7 @@ def test_a_name_that_is_none_among_the_addresses_is_passed_over(daemon: Daemon, 
         (Consumer, "value_deserializer", "decode them"),
         (Consumer, "max_poll_records", "poll(max_records=...)"),
         (Consumer, "max.poll.records", "poll(max_records=...)"),
-        (Consumer, "topics", "topics come behind the address"),
+        (Consumer, "topics", "topics follow the address"),
         (Consumer, "on_assign", "did you mean on_assigned?"),
         (Consumer, "on_revoke", "did you mean on_revoked?"),
         (Consumer, "enable.partition.eof", "did you mean stop_at_end?"),
@@ -292,7 +292,7 @@ def test_a_name_that_is_none_among_the_addresses_is_passed_over(daemon: Daemon, 
         (Producer, "max.block.ms", "send() waits up to delivery_timeout_ms"),
         (Producer, "message.timeout.ms", "did you mean delivery_timeout_ms?"),
         (Producer, "request.required.acks", "did you mean acks?"),
-        (Producer, "on_delivery", "send() answers a delivery"),
+        (Producer, "on_delivery", "send() returns a delivery"),
         (Producer, "sasl_plain_username", "did you mean security?"),
     ],
 )
@@ -307,7 +307,7 @@ def test_a_client_in_two_blocks_at_a_time_is_busy(run: Run, daemon: Daemon) -> N
     with Producer(daemon.address) as producer:
         with pytest.raises(BusyError, match="open already"):
             producer.__enter__()
-        with pytest.raises(BusyError, match=r"or by open\(\)"):
+        with pytest.raises(BusyError, match=r"or open\(\), not both"):
             producer.open()
         assert repr(producer) == f"<Producer {daemon.address}, open>"
     assert repr(producer) == f"<Producer {daemon.address}, not open>"
@@ -404,9 +404,12 @@ def test_whose_place_was_taken_hears_that_it_is_fenced(
 
 
 TRANSFORMED_WRONGLY: dict[str, tuple[Any, str]] = {
-    "one alone": (Outgoing("t", b"x"), "made one Outgoing: it returns them in a list"),
-    "a plain tuple": ([("t", b"x")], "made a tuple, not Outgoing(topic, value, ...)"),
-    "bytes": (b"x", "made a int, not Outgoing(topic, value, ...)"),
+    "one alone": (Outgoing("t", b"x"), "it has to return a list of them"),
+    "a plain tuple": (
+        [("t", b"x")],
+        "returned an item of type tuple, not Outgoing(topic, value, ...)",
+    ),
+    "bytes": (b"x", "returned an item of type int, not Outgoing(topic, value, ...)"),
 }
 
 

@@ -168,7 +168,7 @@ ALERT = bytes.fromhex("15 0303 0002 0250")
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", NoBroker, "its answer begins like an HTTP answer"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", NoBroker, "its answer begins like an SSH greeting"),
-        (ALERT, TlsFailed, "speaks TLS, and was asked without"),
+        (ALERT, TlsFailed, "speaks TLS, but the client does not"),
     ],
 )
 def test_who_speaks_another_protocol_is_said_at_once(

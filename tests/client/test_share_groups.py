@@ -185,7 +185,7 @@ def test_what_is_not_locked_cannot_be_acknowledged(address: str, filled: str) ->
     with member(address, filled) as consumer:
         records = take(consumer, 10)
         consumer.commit()
-        with pytest.raises(AcknowledgeFailed, match="1 record does not hold: release") as caught:
+        with pytest.raises(AcknowledgeFailed, match="1 acknowledgement failed: release") as caught:
             consumer.release(records[2])
         assert [each.offsets for each in caught.value.failed] == [(2,)]
         assert isinstance(caught.value.failed[0].error, InvalidRecordState)

@@ -189,8 +189,8 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_checkpoint_without_a_sync",
         "producer_snapshot",
-        "    log.sync()\n    replace_file(log.storage, log.paths.producers",
-        "    replace_file(log.storage, log.paths.producers",
+        "    log.sync()\n    encoded = producers.encode(",
+        "    encoded = producers.encode(",
         "closed_and_opened_again_of_class_disk",
     ),
     Bug(
