@@ -21,12 +21,7 @@ from segbroker.broker.configuration.config import BrokerConfig, merge
 from segbroker.broker.peers.bearer import Bearer, TokenRefused
 
 from ..support.certificates import Authority
-from ..support.issuer import AUDIENCE, ISSUER, Issuer
-
-SET = {
-    "sasl_oauthbearer_expected_issuer": ISSUER,
-    "sasl_oauthbearer_expected_audience": AUDIENCE,
-}
+from ..support.issuer import EXPECTED, Issuer
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +30,7 @@ def issuer() -> Issuer:
 
 
 def configured(**keys: str | int) -> BrokerConfig:
-    return merge({"sasl_oauthbearer_jwks_endpoint_url": "file:///keys.json", **SET, **keys})
+    return merge({"sasl_oauthbearer_jwks_endpoint_url": "file:///keys.json", **EXPECTED, **keys})
 
 
 def judged(issuer: Issuer, token: str, **keys: str | int) -> Bearer:

@@ -19,13 +19,8 @@ from ..support.dripping import (
     IN_THE_BODY,
     dripping,
 )
-from ..support.issuer import AUDIENCE, ISSUER, Issuer
+from ..support.issuer import EXPECTED, Issuer
 from .conftest import Events
-
-SET = {
-    "sasl_oauthbearer_expected_issuer": ISSUER,
-    "sasl_oauthbearer_expected_audience": AUDIENCE,
-}
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
@@ -56,7 +51,7 @@ async def test_keys_are_read_again_when_an_address_drips_no_more() -> None:
     with dripping(IN_A_HEADER) as server:
         config = merge(
             {
-                **SET,
+                **EXPECTED,
                 "sasl_oauthbearer_jwks_endpoint_url": server.url,
                 "sasl_oauthbearer_jwks_endpoint_timeout_ms": 300,
             }
@@ -78,7 +73,7 @@ async def test_the_keys_that_are_not_used_are_told(tmp_path: Path, events: Event
     rows = [good, good | {"use": "enc", "kid": "for-encryption"}, {"kty": "oct", "k": "c2VjcmV0"}]
     (tmp_path / "keys").write_text(json.dumps({"keys": rows}))
     url = (tmp_path / "keys").as_uri()
-    source = KeySource(merge({**SET, "sasl_oauthbearer_jwks_endpoint_url": url}))
+    source = KeySource(merge({**EXPECTED, "sasl_oauthbearer_jwks_endpoint_url": url}))
     await source.start()
     (line,) = events.named("signing_keys_read")
     assert line["left_out"] == [

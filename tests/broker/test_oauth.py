@@ -33,14 +33,9 @@ from segbroker.protocol.messages_security import (
 )
 from segbroker.protocol.oauthbearer import encode_bearer
 
-from ..support.issuer import AUDIENCE, ISSUER, Issuer
+from ..support.issuer import EXPECTED, ISSUER, Issuer
 from ..support.wire_client import Closed, WireClient, batch, connect, produce_request
 from .conftest import Events, serving
-
-SET = {
-    "sasl_oauthbearer_expected_issuer": ISSUER,
-    "sasl_oauthbearer_expected_audience": AUDIENCE,
-}
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +44,7 @@ def issuer() -> Issuer:
 
 
 def configured(**keys: str | int) -> BrokerConfig:
-    return merge({"sasl_oauthbearer_jwks_endpoint_url": "file:///keys.json", **SET, **keys})
+    return merge({"sasl_oauthbearer_jwks_endpoint_url": "file:///keys.json", **EXPECTED, **keys})
 
 
 async def until_so(true: Callable[[], bool]) -> None:
@@ -70,7 +65,7 @@ async def guarded(url: str, **keys: str | int | bool) -> AsyncIterator[Broker]:
         "sasl_mechanisms": "OAUTHBEARER,SCRAM-SHA-256",
         "sasl_oauthbearer_jwks_endpoint_url": url,
         "authentication_failure_delay_ms": 10,
-        **SET,
+        **EXPECTED,
     }
     async with serving(**settings | keys) as broker:  # type: ignore[arg-type]
         yield broker

@@ -25,6 +25,11 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generat
 
 ISSUER = "https://issuer.example.org"
 AUDIENCE = "segbroker"
+# What a broker expects of the tokens.
+EXPECTED = {
+    "sasl_oauthbearer_expected_issuer": ISSUER,
+    "sasl_oauthbearer_expected_audience": AUDIENCE,
+}
 
 
 class Issuer:
