@@ -120,7 +120,7 @@ class Broker:
         self._handshakes = Handshakes()
         self._limits: AddressLimits
         self._draining = trio.Event()
-        self._pages: Pages | None = None
+        self.pages: Pages | None = None
         self._metrics_bound: tuple[str, int] | None = None
         self._core: Core | None = None
         self._shelf = Shelf(config.frame_bytes_max)
@@ -197,7 +197,7 @@ class Broker:
         from .metrics.http_server import listen
         from .metrics.pages import Pages
 
-        self._pages = pages = Pages()
+        self.pages = pages = Pages()
         server = await listen(self.config.metrics_listen, pages)
         self._metrics_bound = server.bound
         failure: Exception | None = None
@@ -356,8 +356,8 @@ class Broker:
                 accepting = trio.CancelScope()
                 serving.start_soon(self._accept_until, accepting, serving)
                 self._say_started(core)
-                if self._pages is not None:
-                    self._pages.started(core, self._live_sent_bytes)
+                if self.pages is not None:
+                    self.pages.started(core, self._live_sent_bytes)
                 task_status.started(core.bound)
                 await self._draining.wait()
                 accepting.cancel()

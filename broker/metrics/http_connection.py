@@ -36,12 +36,13 @@ from .pages import Page, sentence
 log = structlog.get_logger()
 
 HEAD_BYTES_MAX: Final = 8 << 10
+"""Looked at after each receive."""
 IDLE_S: Final = 75.0
 """Longer than a scrape interval of a minute, so that Prometheus keeps its connection."""
 HEAD_S: Final = 5.0
 PAGE_S: Final = 30.0
 SEND_S: Final = 10.0
-RECEIVE_BYTES: Final = 4 << 10
+RECEIVE_BYTES: Final = 1 << 10
 _METHODS: Final = (b"GET", b"HEAD")
 # For SO_LINGER: closing sends a reset instead of what is left.
 _AT_ONCE: Final = (1).to_bytes(4, sys.byteorder) + bytes(4)

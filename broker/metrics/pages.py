@@ -71,6 +71,11 @@ class Pages:
         self._core = core
         self._gathering = Gathering(core, live_sent_bytes)
 
+    @property
+    def waiting(self) -> int:
+        """How many wait for a page that is being made for somebody else."""
+        return self._making.statistics().tasks_waiting
+
     def why_not_ready(self) -> list[str]:
         """A sentence for each reason; none: it is ready."""
         core = self._core
