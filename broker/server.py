@@ -357,7 +357,7 @@ class Broker:
                 serving.start_soon(self._accept_until, accepting, serving)
                 self._say_started(core)
                 if self.pages is not None:
-                    self.pages.started(core, self._live_sent_bytes)
+                    self.pages.started(core, self._listeners, self._live_sent_bytes)
                 task_status.started(core.bound)
                 await self._draining.wait()
                 accepting.cancel()

@@ -38,6 +38,9 @@ FAMILIES: Final[dict[str, Family]] = {
     "segbroker_connections_max": Family(
         "gauge", "Limit of the connections of a listener.", ("listener",)
     ),
+    "segbroker_certificate_expiry_timestamp_seconds": Family(
+        "gauge", "When the certificate of a listener with TLS expires, since 1970.", ("listener",)
+    ),
     "segbroker_connections_accepted_total": Family("counter", "Connections that were taken."),
     "segbroker_connections_refused_total": Family(
         "counter", "Connections that were refused, or closed for a reason that the log tells."

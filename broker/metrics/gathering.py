@@ -6,25 +6,29 @@ is right, and what only grows never goes back between two pages.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..core import Core
+from ..peers.listener import Listener
 from .ages import Ages
 from .numbers import Numbers
 from .of_groups import add_groups
 from .of_storage import add_directory, add_transactions, add_upkeep, add_wal
 from .of_topics import ClosedSizes, add_topics
-from .of_traffic import add_broker, add_traffic, add_waiting
+from .of_traffic import add_broker, add_listeners, add_traffic, add_waiting
 
 
 class Gathering:
     """What is kept between two pages."""
 
-    __slots__ = ("_ages", "_closed_sizes", "_core", "_live_sent_bytes")
+    __slots__ = ("_ages", "_closed_sizes", "_core", "_listeners", "_live_sent_bytes")
 
-    def __init__(self, core: Core, live_sent_bytes: Callable[[], int]) -> None:
+    def __init__(
+        self, core: Core, listeners: Sequence[Listener], live_sent_bytes: Callable[[], int]
+    ) -> None:
         """live_sent_bytes: what the connections that are open have sent."""
         self._core = core
+        self._listeners = listeners
         self._live_sent_bytes = live_sent_bytes
         self._ages = Ages()
         self._closed_sizes = ClosedSizes()
@@ -34,6 +38,7 @@ class Gathering:
         began = time.perf_counter()
         core, numbers = self._core, Numbers()
         add_broker(numbers, core, is_ready=is_ready)
+        add_listeners(numbers, core, self._listeners)
         add_traffic(numbers, core, self._live_sent_bytes)
         add_waiting(numbers, core)
         add_wal(numbers, core)

@@ -6,7 +6,7 @@ is counted twice when it ends meanwhile.
 """
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from segbroker.protocol.api_keys import is_vendor, response_class
@@ -15,6 +15,7 @@ from segbroker.protocol.kernel import KERNEL_IS_NATIVE
 from segbroker.protocol.vendor import VendorKey
 
 from ..core import Core
+from ..peers.listener import Listener
 from .numbers import Numbers
 
 UNKNOWN = "unknown"
@@ -31,11 +32,19 @@ def add_broker(numbers: Numbers, core: Core, *, is_ready: bool) -> None:
     numbers.add("segbroker_ready", is_ready)
 
 
-def add_traffic(numbers: Numbers, core: Core, live_sent_bytes: Callable[[], int]) -> None:
-    """Connections, requests, bytes, errors."""
+def add_listeners(numbers: Numbers, core: Core, listeners: Sequence[Listener]) -> None:
+    """Connections and certificates."""
+    for one in listeners:
+        if one.certificate is not None:
+            expires_s, name = one.certificate.valid_until_ms / 1000, one.spec.name
+            numbers.add("segbroker_certificate_expiry_timestamp_seconds", expires_s, name)
     for gate in core.listener_limits.gates.values():
         numbers.add("segbroker_connections", gate.connections, gate.name)
         numbers.add("segbroker_connections_max", gate.connections_max, gate.name)
+
+
+def add_traffic(numbers: Numbers, core: Core, live_sent_bytes: Callable[[], int]) -> None:
+    """Connections in all, requests, bytes, errors."""
     counters, tally = core.counters, core.counters.tally
     numbers.add("segbroker_connections_accepted_total", counters.connections)
     numbers.add("segbroker_connections_refused_total", counters.connections_refused)

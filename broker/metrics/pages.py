@@ -20,13 +20,14 @@ asks how often.
 Why /health/live says nothing of the disk: whoever asks it restarts the broker, which mends no disk.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import trio
 
 from ..core import Core
+from ..peers.listener import Listener
 from .exposition import preferred, render
 from .gathering import Gathering
 from .numbers import Numbers
@@ -66,10 +67,12 @@ class Pages:
         # By content type; of `_numbers`.
         self._texts: dict[str, bytes] = {}
 
-    def started(self, core: Core, live_sent_bytes: Callable[[], int]) -> None:
+    def started(
+        self, core: Core, listeners: Sequence[Listener], live_sent_bytes: Callable[[], int]
+    ) -> None:
         """The broker serves.  live_sent_bytes: what connections that are open have sent."""
         self._core = core
-        self._gathering = Gathering(core, live_sent_bytes)
+        self._gathering = Gathering(core, listeners, live_sent_bytes)
 
     @property
     def waiting(self) -> int:

@@ -10,6 +10,11 @@ from prometheus_client.parser import text_string_to_metric_families
 Rows: TypeAlias = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
 
 TIMEOUT_S = 60
+# prometheus_client's own, of the process.
+FOREIGN = {
+    "process_virtual_memory_bytes", "process_resident_memory_bytes", "process_start_time_seconds",
+    "process_cpu_seconds_total", "process_open_fds", "process_max_fds",
+}  # fmt: skip
 
 
 class Scraped:
