@@ -58,8 +58,12 @@ class Tally:
     def answered(self, api_key: int, message: Message) -> None:
         """This is the answer to a request."""
         places = _PLACES.get(type(message)) or _places(type(message))
-        if places is not _NOWHERE:
+        if places.rows or places.structs:
             self.add(api_key, codes_of(message))
+            return
+        for name in places.codes:
+            if code := getattr(message, name):
+                self.errors[api_key, code] += 1
 
     def add(self, api_key: int, codes: Mapping[int, int]) -> None:
         """The error codes of an answer, and how many rows have each."""

@@ -54,12 +54,14 @@ class Ages:
         # By whose place: the offset, and the timestamp (ms) of what is there.
         self._known: dict[tuple[str, str, int], tuple[int, int]] = {}
 
-    async def look(self, core: Core, places: Sequence[Place]) -> dict[tuple[str, str, int], int]:
+    async def look(
+        self, core: Core, pace: Pace, places: Sequence[Place]
+    ) -> dict[tuple[str, str, int], int]:
         """The timestamps (ms) of what is read next at these places, as far as they are known;
         what is known of others is forgotten."""
         kept: dict[tuple[str, str, int], tuple[int, int]] = {}
         reads: list[_Read] = []
-        size, pace = 0, Pace()
+        size = 0
         try:
             for place in places:
                 await pace.step()

@@ -1,6 +1,6 @@
 """Gathering the numbers of one page: on the loop, in slices, with what blocks in lanes.
 
-Each look at a partition, a group, a place is one step of a Pace, so the loop goes on after 5 ms at
+Each look at a partition, a group, a place is a step of one Pace, so the loop goes on after 5 ms at
 most, however many there are.  The numbers of a page are therefore not of one moment; each by itself
 is right, and what only grows never goes back between two pages.
 """
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from ..core import Core
+from ..loop.pace import Pace
 from ..peers.listener import Listener
 from .ages import Ages
 from .numbers import Numbers
@@ -36,16 +37,16 @@ class Gathering:
     async def numbers(self, *, is_ready: bool) -> Numbers:
         """All of them, as they are now."""
         began = time.perf_counter()
-        core, numbers = self._core, Numbers()
+        core, numbers, pace = self._core, Numbers(), Pace()
         add_broker(numbers, core, is_ready=is_ready)
         add_listeners(numbers, core, self._listeners)
         add_traffic(numbers, core, self._live_sent_bytes)
         add_waiting(numbers, core)
         add_wal(numbers, core)
         add_upkeep(numbers, core)
-        await add_directory(numbers, core)
-        await add_topics(numbers, core, self._closed_sizes)
-        await add_groups(numbers, core, self._ages)
-        await add_transactions(numbers, core)
+        await add_directory(numbers, core, pace)
+        await add_topics(numbers, core, pace, self._closed_sizes)
+        await add_groups(numbers, core, pace, self._ages)
+        await add_transactions(numbers, core, pace)
         numbers.add("segbroker_page_gather_seconds", time.perf_counter() - began)
         return numbers

@@ -19,13 +19,13 @@ from .ages import Ages, Place
 from .numbers import Numbers
 
 
-async def add_groups(numbers: Numbers, core: Core, ages: Ages) -> None:
+async def add_groups(numbers: Numbers, core: Core, pace: Pace, ages: Ages) -> None:
     """The rows, and how many there are none of; nothing when the broker ends meanwhile."""
     rows_max = core.config.metrics_rows_max
     names = sorted({*core.groups.names(), *core.groups.share_groups.names()})
     told = names[:rows_max]
     places: list[tuple[Place, int]] = []
-    left_out, pace = 0, Pace()
+    left_out = 0
     try:
         for name in told:
             await pace.step()
@@ -42,7 +42,7 @@ async def add_groups(numbers: Numbers, core: Core, ages: Ages) -> None:
                     places.append(found)
     except Refused:  # of groups nothing can be said any more
         return
-    left_out_ages = await _add_lags(numbers, core, ages, places)
+    left_out_ages = await _add_lags(numbers, core, pace, ages, places)
     numbers.add("segbroker_groups", len(names))
     numbers.add("segbroker_rows_left_out", len(names) - len(told), "groups")
     numbers.add("segbroker_rows_left_out", left_out, "group_partitions")
@@ -90,11 +90,11 @@ def _behind(
 
 
 async def _add_lags(
-    numbers: Numbers, core: Core, ages: Ages, places: list[tuple[Place, int]]
+    numbers: Numbers, core: Core, pace: Pace, ages: Ages, places: list[tuple[Place, int]]
 ) -> int:
     """Their rows; of how many of them the age is not known."""
-    stamps = await ages.look(core, [place for place, lag in places if lag])
-    now_ms, unknown, pace = core.now_ms(), 0, Pace()
+    stamps = await ages.look(core, pace, [place for place, lag in places if lag])
+    now_ms, unknown = core.now_ms(), 0
     for place, lag in places:
         group, topic, index = place.key
         numbers.add("segbroker_group_lag_records", lag, group, topic, str(index))

@@ -10,7 +10,7 @@ from ..loop.pace import Pace
 from .numbers import Numbers
 
 
-async def add_directory(numbers: Numbers, core: Core) -> None:
+async def add_directory(numbers: Numbers, core: Core, pace: Pace) -> None:
     """Topics, partitions, segments, files, the volume."""
     manager, topics = core.topics.manager, core.topics
     storage = await core.lanes.run(manager.statistics)
@@ -18,7 +18,7 @@ async def add_directory(numbers: Numbers, core: Core) -> None:
     numbers.add("segbroker_partitions", await core.lanes.run(_partitions_count, core))
     numbers.add("segbroker_partitions_open", storage.partitions_open)
     numbers.add("segbroker_partitions_read_only", storage.partitions_read_only)
-    not_served, pace = 0, Pace()
+    not_served = 0
     for key in tuple(topics.unopened):
         not_served += topics.is_unserved(*key)
         await pace.step()
@@ -82,9 +82,9 @@ def add_upkeep(numbers: Numbers, core: Core) -> None:
     numbers.add("segbroker_cleaner_removed_records_total", cleaner.records_removed)
 
 
-async def add_transactions(numbers: Numbers, core: Core) -> None:
+async def add_transactions(numbers: Numbers, core: Core, pace: Pace) -> None:
     """How many are open, and since when."""
-    table, pace = core.transactions.table, Pace()
+    table = core.transactions.table
     now_ms = core.now_ms()
     oldest_ms = now_ms
     for entry in tuple(table.open.values()):

@@ -32,10 +32,9 @@ class ClosedSizes:
         # Who was looked at longest ago comes first.
         self._sizes: dict[_Key, int] = {}
 
-    async def look(self, core: Core, closed: Sequence[_Key]) -> dict[_Key, int]:
+    async def look(self, core: Core, pace: Pace, closed: Sequence[_Key]) -> dict[_Key, int]:
         """Those of `closed` that are known; the others are forgotten."""
         wanted = dict.fromkeys(closed)
-        pace = Pace()
         kept: dict[_Key, int] = {}
         for key, size in self._sizes.items():
             if key in wanted:
@@ -54,7 +53,7 @@ class ClosedSizes:
         return kept
 
 
-async def add_topics(numbers: Numbers, core: Core, closed_sizes: ClosedSizes) -> None:
+async def add_topics(numbers: Numbers, core: Core, pace: Pace, closed_sizes: ClosedSizes) -> None:
     """The rows, and how many there are none of."""
     rows_max = core.config.metrics_rows_max
     names, partitions_count = await core.lanes.run(_overview, core)
@@ -62,7 +61,6 @@ async def add_topics(numbers: Numbers, core: Core, closed_sizes: ClosedSizes) ->
     rows_left = rows_max
     sizes: dict[str, int] = {}
     closed: list[_Key] = []
-    pace = Pace()
     for name in told:
         meta = core.topics.get(name)
         if meta is None:
@@ -90,8 +88,7 @@ async def add_topics(numbers: Numbers, core: Core, closed_sizes: ClosedSizes) ->
         numbers.add("segbroker_topic_partitions", meta.partitions, name)
         numbers.add("segbroker_topic_produced_bytes_total", produced, name)
         numbers.add("segbroker_topic_fetched_bytes_total", fetched, name)
-    known = await closed_sizes.look(core, closed)
-    pace = Pace()
+    known = await closed_sizes.look(core, pace, closed)
     for name, index in closed:
         await pace.step()
         if (name, index) in known and name in sizes:

@@ -356,7 +356,7 @@ async def test_the_loop_has_its_turn_after_a_bounded_number_of_looks(
         monkeypatch.undo()
         assert len(page.of("segbroker_partition_size_bytes", "partition")) == partitions
         assert looks.all > 400 * 4, "each partition, and each place of each group"
-        assert looks.most <= 2 * pace.STEP_S * 1000 + 2
+        assert looks.most <= pace.STEP_S * 1000 + 2
 
 
 class Looks(trio.abc.Instrument):
