@@ -17,11 +17,12 @@ from segbroker.protocol.messages_groups import (
     OffsetCommitRequestPartition as CommitPartition,
 )
 from segbroker.protocol.messages_groups import OffsetCommitRequestTopic as CommitTopic
+from segbroker.protocol.vendor import VendorKey
 from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.gated_storage import GatedStorage
 from ..support.scrape import Scraped, get, scrape
-from ..support.wire_client import WireClient, batch, connect
+from ..support.wire_client import WireClient, batch, connect, produce_request
 from .conftest import serving
 
 PAGE: Final = "127.0.0.1:0"
@@ -373,3 +374,58 @@ class Looks(trio.abc.Instrument):
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         self._in_step = 0
+
+
+async def test_what_comes_by_the_express_way_is_counted_as_by_any_other() -> None:
+    frames, size = 200, len(batch(b"v"))
+    for express in (True, False):
+        async with (
+            serving(express=express, metrics_listen=PAGE) as broker,
+            connect(broker.address) as client,
+        ):
+            await client.create("t")
+            await client.produce("t", b"v")
+            before = await scraped(broker)
+            sent = answered = 0
+            for _ in range(frames):
+                _, frame = client.encode(produce_request("t", batch(b"v")), 9)
+                await client.send_bytes(frame)
+                sent += len(frame)
+                answered += len(await client.receive_frame()) + 4
+            page = await scraped(broker)
+            took = broker.express.requests if broker.express is not None else 0
+            assert (took > frames // 2) == express
+            for name, grown in (
+                ("segbroker_received_bytes_total", sent),
+                ("segbroker_sent_bytes_total", answered),
+                ("segbroker_produced_bytes_total", frames * size),
+            ):
+                assert page.value(name) - before.value(name) == grown, name
+            assert page.value("segbroker_requests_total", api="Produce") == frames + 1
+            assert page.of("segbroker_topic_produced_bytes_total", "topic") == {
+                "t": (frames + 1) * size
+            }
+
+
+async def test_error_codes_count_whatever_way_the_answer_takes() -> None:
+    async with served() as (broker, client):
+        rows = [
+            CommitPartition(partition_index=n, committed_offset=0, committed_metadata="")
+            for n in range(3_000)
+        ]
+        for count in (2, 3_000):  # an answer that waits for the disk; one that a lane makes
+            reply = await client.ask(
+                OffsetCommitRequest(
+                    group_id="g",
+                    generation_id_or_member_epoch=-1,
+                    member_id="",
+                    topics=[CommitTopic(name="nowhere", partitions=rows[:count])],
+                ),
+                OffsetCommitResponse,
+                8,
+            )
+            assert len(reply.topics[0].partitions) == count
+        await client.ask_vendor(VendorKey.PARTITION_STATISTICS, {"topics": ["nowhere"]})
+        page = await scraped(broker)
+        errors = page.of("segbroker_errors_total", "api", error="UNKNOWN_TOPIC_OR_PARTITION")
+        assert errors == {"OffsetCommit": 3_002, "PartitionStatistics": 1}
