@@ -1,11 +1,12 @@
-"""What the platform's own calls gain a log: preallocation, advice, sendfile.
+"""What the platform's own calls gain a log: preallocation, direct writes, advice, sendfile.
 
-`python -m bench.platform_io`; what was decided with its figures is in docs/decisions (0040).
+`python -m bench.platform_io`; what was decided with its figures is in docs/decisions (0040, 0222).
 Medians; runs of the ways alternate, so that a busy machine is busy for all of them.  TMPDIR must
 lie on a disk.
 """
 
 import ctypes
+import mmap
 import os
 import socket
 import statistics
@@ -22,6 +23,7 @@ from segbroker.segments.library.log import SegmentedLog
 from segbroker.segments.settings.topic_config import TopicConfig
 
 MIB = 1 << 20
+BLOCK = 4096
 ROUNDS = 9
 BATCH_SIZE = len(encode_batch([bytes(1000)] * 62, timestamps_ms=1))
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -113,6 +115,43 @@ def preallocation(root: Path, batch_size: int, batches: int) -> None:
     for name, seconds in syncs.items():
         made = statistics.median(makes[name]) * 1e6
         print(f"sync {batch_size:6} B {name:9}: {micros(seconds)}, making it {made:6.0f} us")
+
+
+# Direct writes
+
+
+def direct_writes(root: Path, group_size: int, groups: int) -> None:
+    """A write and its fdatasync, as the WAL does them: into a file that was filled with zeros, each
+    behind the one before; by way of the page cache, and past it in whole blocks of 4 KiB."""
+    size = 64 * MIB
+    aligned = memoryview(mmap.mmap(-1, group_size + 2 * BLOCK))
+    data = os.urandom(group_size)
+    took: dict[str, list[float]] = {"cached": [], "direct": []}
+    for _ in range(ROUNDS):
+        for way, seconds in took.items():
+            path = root / way
+            fd = growing(path)
+            for position in range(0, size, MIB):
+                os.pwrite(fd, bytes(MIB), position)
+            os.fsync(fd)
+            os.close(fd)
+            fd = os.open(path, os.O_RDWR | (os.O_DIRECT if way == "direct" else 0))
+            for n in range(min(groups, size // group_size - 1)):
+                position = n * group_size
+                began = time.perf_counter()
+                if way == "cached":
+                    os.pwrite(fd, data, position)
+                else:
+                    inside = position % BLOCK
+                    aligned[inside : inside + group_size] = data
+                    end = -(-(inside + group_size) // BLOCK) * BLOCK
+                    os.pwrite(fd, aligned[:end], position - inside)
+                os.fdatasync(fd)
+                seconds.append(time.perf_counter() - began)
+            os.close(fd)
+            path.unlink()
+    for way, seconds in took.items():
+        print(f"write and sync {group_size:7} B {way}: {micros(seconds)}")
 
 
 # Advice
@@ -267,6 +306,8 @@ def main() -> None:
         preallocation(root, 1 << 10, 100)
         preallocation(root, 16 << 10, 60)
         many(root, 8)
+        for group_size in (300, 16 << 10, 128 << 10, MIB):
+            direct_writes(root, group_size, 300)
         advice(root)
         engine(root)
         for size in (64 << 10, 256 << 10, MIB):

@@ -17,7 +17,7 @@ from ..support.daemon import Daemon, start
 from .topics import Topics
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -171,3 +171,54 @@ def test_a_topic_that_is_made_again_ends_the_query_or_is_read_from_its_beginning
             assert f"topic '{topic}' partition 0: offsets [10, ...) are lost, the topic" in said
             assert "was deleted and made again" in said or "does not exist" in said
             assert written(tmp_path) == as_rows(0, range(10))
+
+
+def test_a_foreach_batch_that_fails_behind_its_writes_has_each_record_once(
+    spark: "SparkSession", topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    """Its function fills a folder by the number of the batch and a topic with `batchId`, then fails
+    once: the query that goes on calls it with the same rows."""
+    source, target = name(), name()
+    topics.create(source, 2)
+    topics.create(target)
+    for partition in range(2):
+        topics.produce(source, numbered(0, 30), partition=partition)
+    called: list[int] = []
+
+    def store(rows: "DataFrame", number: int) -> None:
+        called.append(number)
+        rows.write.mode("overwrite").json(str(tmp_path / "rows" / str(number)))
+        copies = rows.selectExpr("CAST(value AS STRING) AS value", "CAST(partition AS STRING) key")
+        options = {"kafka.bootstrap.servers": topics.bootstrap, "topic": target}
+        options |= {"transactionalId": target, "batchId": str(number)}
+        copies.write.format("segbroker").options(**options).mode("append").save()
+        if called == [0, 1]:
+            raise RuntimeError("behind its writes")
+
+    def run() -> None:
+        options = {"kafka.bootstrap.servers": topics.bootstrap, "subscribe": source}
+        options |= {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "20"}
+        rows = spark.readStream.format("segbroker").options(**options).load()
+        (
+            rows.writeStream.foreachBatch(store)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+            .awaitTermination(WAIT_S)
+        )
+
+    with pytest.raises(Exception, match="behind its writes"):
+        run()
+    run()
+    assert called == [0, 1, 1, 2]
+    files = (tmp_path / "rows").glob("*/part-*.json")
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert sorted((row["partition"], row["offset"]) for row in rows) == [
+        (partition, n) for partition in range(2) for n in range(30)
+    ]
+    copied = topics.read(target, 60)
+    assert sorted((row.key, row.value) for row in copied) == sorted(
+        (str(partition).encode(), value) for partition in range(2) for value in numbered(0, 30)
+    )
+    topics.produce(target, [b"last"])
+    assert topics.read(target, 61)[-1].value == b"last", "nothing more was written"

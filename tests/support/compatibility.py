@@ -180,7 +180,8 @@ def page(outcomes: Mapping[str, str], *, kcat: str, commit: str, date: str, comm
             "- Logins by a token (OAUTHBEARER) are not in the table: the newest confluent-kafka, "
             "kafka-python",
             "  and aiokafka, and Java's kafka-clients, do them in "
-            "`tests/system/test_oauth_logins.py`.",
+            "`tests/system/test_oauth_logins.py`, and",
+            "  with tokens of Keycloak in `tests/system/test_keycloak.py`.",
             "- Left out of the first row: snappy, lz4 and zstd of KafkaJS, which are plug-ins, and",
             "  zstd of @platformatic/kafka, which needs Node 22.",
             "",

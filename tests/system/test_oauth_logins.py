@@ -12,10 +12,10 @@ their sessions (librdkafka, Java) outlive tokens of five seconds.
 """
 
 import asyncio
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,11 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from ..support import kafka_program
+from ..support import java_logins
 from ..support.certificates import Authority
 from ..support.daemon import Daemon, start
 from ..support.issuer import AUDIENCE, ISSUER, Issuer
-from ..support.java import compiled
-from ..support.java import java as java_program
+from ..support.java_logins import Login
 from ..support.waiting import until
 
 LISTENERS = ("SASL_PLAINTEXT", "SASL_SSL")
@@ -293,53 +292,33 @@ def test_aiokafka_is_refused_with_a_token_of_another_issuer(guarded: Guarded) ->
 
 
 def java(guarded: Guarded, client: str, secret: str, **more: str) -> dict[str, str]:
-    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-    handler = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
-    return {
-        "bootstrap.servers": guarded.addresses["SASL_SSL"],
+    options = ' scope="read write" extension_logicalCluster="lkc-1"'
+    address, tokens = guarded.addresses["SASL_SSL"], f"{guarded.plain_url}/token"
+    return java_logins.settings(address, tokens, client, secret, options) | {
         "security.protocol": "SASL_SSL",
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(guarded.authority.file),
-        "sasl.mechanism": "OAUTHBEARER",
-        "sasl.login.callback.handler.class": handler,
-        "sasl.oauthbearer.token.endpoint.url": f"{guarded.plain_url}/token",
-        "sasl.login.refresh.min.period.seconds": "1",
-        "sasl.login.refresh.buffer.seconds": "0",
-        "sasl.jaas.config": f'{module} required clientId="{client}" clientSecret="{secret}"'
-        ' scope="read write" extension_logicalCluster="lkc-1";',
-    } | more
+        **more,
+    }
 
 
 @pytest.fixture(scope="module")
 def said_by_java(guarded: Guarded, release_cache: Path) -> dict[str, str]:
-    """What each task ended with, all in one JVM."""
+    """What each task ended with."""
     token = guarded.folder / "token"
     token.write_text(guarded.issuer.token())
     foreign = guarded.folder / "foreign"
     foreign.write_text(guarded.issuer.token(aud="another-service"))
     url = "sasl.oauthbearer.token.endpoint.url"
     allowed = [f"{guarded.plain_url}/token", token.as_uri(), foreign.as_uri()]
-    rows: list[tuple[str, str, dict[str, str]]] = [
-        ("grant", "records", java(guarded, "alice", "wonderland")),
-        ("file", "records", java(guarded, "alice", "wonderland", **{url: token.as_uri()})),
-        ("foreign", "records", java(guarded, "alice", "wonderland", **{url: foreign.as_uri()})),
-        ("renew", "renew", java(guarded, "brief", "hurry")),
+    alice = partial(java, guarded, "alice", "wonderland")
+    logins = [
+        Login("grant", "records", alice()),
+        Login("file", "records", alice(**{url: token.as_uri()})),
+        Login("foreign", "records", alice(**{url: foreign.as_uri()})),
+        Login("renew", "renew", java(guarded, "brief", "hurry")),
     ]
-    plan = guarded.folder / "java.tsv"
-    plan.write_text(
-        "".join(
-            "\t".join([name, task, *(f"{key}={value}" for key, value in settings.items())]) + "\n"
-            for name, task, settings in rows
-        )
-    )
-    # kafka-clients wants more jars for this than for anything else: all of Apache Kafka's.
-    source = kafka_program.CLIENTS / "KafkaClientsLogins.java"
-    path = compiled([source], kafka_program.jars(release_cache), release_cache)
-    urls = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={','.join(allowed)}"
-    command = [java_program(), urls, "-cp", path, "KafkaClientsLogins", str(plan)]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=200)
-    assert run.returncode == 0, run.stderr
-    return dict(line.split("\t", 1) for line in run.stdout.splitlines())
+    return java_logins.said(logins, allowed, guarded.folder, release_cache)
 
 
 @pytest.mark.matrix

@@ -7,7 +7,6 @@ Apicurio serves beside its own.
 """
 
 import subprocess
-import tarfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -20,10 +19,10 @@ import pytest
 from ..support.daemon import Daemon, start
 from ..support.java import java
 from ..support.kafka_program import CLIENTS
+from ..support.maven_archive import unpacked
 from ..support.ports import keep_port
 from ..support.program import Program, eventually
-from ..support.releases import Release, alone, interpreter
-from ..support.tools import require
+from ..support.releases import Release, interpreter
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(900)]
 
@@ -33,30 +32,6 @@ SERIALIZERS: Final = Release(
     "2.12.2", ("confluent-kafka[avro,json,protobuf,schemaregistry]==2.12.2",)
 )
 WRITTEN: Final = 60
-FETCH_S: Final = 600.0
-
-
-def unpacked(cache: Path) -> Path:
-    """The registry's folder; fetched from Maven Central on first use."""
-    maven = require("mvn", "maven")
-    place = cache / f"apicurio-registry-{VERSION}"
-    with alone(place):
-        if not place.exists():
-            unfinished = place.with_name(f"{place.name}.unfinished")
-            unfinished.mkdir(exist_ok=True)
-            # The last release of the plugin that asks for nothing but the file.
-            goal = "org.apache.maven.plugins:maven-dependency-plugin:2.8:get"
-            command = [maven, "-q", "-B", goal, f"-Dartifact={ARTIFACT}"]
-            command += ["-Dtransitive=false", f"-Ddest={unfinished}"]
-            run = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_S)
-            if run.returncode != 0:
-                pytest.skip(f"{ARTIFACT} cannot be had: {run.stdout.strip()[-300:]}")
-            (archive,) = unfinished.glob("*.tar.gz")
-            with tarfile.open(archive) as files:
-                files.extractall(unfinished, filter="data")
-            archive.unlink()
-            unfinished.rename(place)
-    return place
 
 
 class Registry:
@@ -100,7 +75,7 @@ class Place:
 
     def __init__(self, broker: Daemon, cache: Path, folder: Path) -> None:
         self.broker = broker
-        self._registry = unpacked(cache)
+        self._registry = unpacked(ARTIFACT, cache)
         self._python = interpreter(SERIALIZERS, cache)
         self._folder = folder
         self._registries: list[Registry] = []
