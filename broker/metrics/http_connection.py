@@ -11,6 +11,7 @@
 | another method | 405, with Allow |
 | a head of more than HEAD_BYTES_MAX | 431, closed |
 | what is not HTTP | 400, closed |
+| a transfer encoding that h11 does not know | 501, closed |
 | a body, of any size | 413, closed; it is not read |
 | a head that is not whole in time | 408, closed |
 | nothing at all | closed |

@@ -114,12 +114,13 @@ LAST = b"Connection: close\r\n"
         (b"GET /" + b"x" * 10_000, 431),
         (get(more=b"Content-Length: 3\r\n") + b"abc", 413),
         (get(more=b"Transfer-Encoding: chunked\r\n") + b"3\r\nabc\r\n0\r\n\r\n", 413),
+        (get(more=b"Transfer-Encoding: gzip\r\n"), 501),
         (get(more=b"Content-Length: 99999999999\r\nExpect: 100-continue\r\n"), 413),
     ],
     ids=[
         "plain", "query", "absolute", "1.0", "live", "ready", "root", "slash", "star", "post",
         "options", "connect", "no-host", "two-hosts", "length", "kafka", "tls", "header", "line",
-        "body", "chunked", "expected",
+        "body", "chunked", "coded", "expected",
     ],
 )  # fmt: skip
 async def test_whatever_is_asked_is_answered_once_and_the_broker_goes_on(

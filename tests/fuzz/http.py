@@ -22,7 +22,7 @@ from segbroker.broker.metrics.exposition import PLAIN, preferred
 from segbroker.broker.metrics.http_connection import HttpConnection
 from segbroker.broker.metrics.pages import LIVE, Page, sentence
 
-STATUSES: Final = frozenset({200, 400, 404, 405, 413, 431})
+STATUSES: Final = frozenset({200, 400, 404, 405, 413, 431, 501})
 TIMEOUT_S: Final = 60
 _HOST: Final = b" HTTP/1.1\r\nHost: x\r\n"
 
