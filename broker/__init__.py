@@ -6,6 +6,7 @@ own list:
 
     refused         a part of a request that is refused
     recording       what becomes of a control event
+    tally           how often each api was asked for, and what failed
     error_map       errors of segments/, as the wire knows them
     principal       who somebody is
     address         host:port
@@ -29,6 +30,7 @@ own list:
     requests        from a frame to its handler
     connections     from bytes to frames; who is silent, stuck or a stranger
     chores          what is done again and again beside the requests
+    metrics         the metrics page and the health pages, over HTTP
     reconfiguring   settings that were changed take effect
     server          opens the data directory, listens, serves, drains, closes
 """

@@ -33,6 +33,7 @@ from .partitions.topics import Topics
 from .peers.fetch_session import Sessions
 from .peers.peer import Peer
 from .shares.shares import Shares
+from .tally import Tally
 from .transactions.coordinator import Coordinator
 from .transactions.producer_ids import ProducerIds
 from .transactions.transaction_upkeep import TransactionUpkeep
@@ -40,17 +41,41 @@ from .transactions.transaction_upkeep import TransactionUpkeep
 
 @dataclass(slots=True)
 class Counters:
-    """What has happened since the start; read by SERVER_INFO."""
+    """What has happened since the start; read by SERVER_INFO and the metrics page."""
 
     connections: int = 0
     connections_refused: int = 0
     connections_failed: int = 0
-    requests: int = 0
     produce_requests: int = 0
     produced_bytes: int = 0
     fetch_requests: int = 0
     fetched_bytes: int = 0
     lane_reads: int = 0
+    # Bytes received from clients, and sent on connections that have ended since; and how often one
+    # was not read for a while since its client was over a quota.
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    quota_pauses: int = 0
+    tally: Tally = field(default_factory=Tally)
+
+    @property
+    def requests(self) -> int:
+        """How many have come."""
+        return self.tally.all_requests
+
+    def told(self) -> dict[str, int]:
+        """As SERVER_INFO has them."""
+        return {
+            "connections": self.connections,
+            "connections_refused": self.connections_refused,
+            "connections_failed": self.connections_failed,
+            "requests": self.requests,
+            "produce_requests": self.produce_requests,
+            "produced_bytes": self.produced_bytes,
+            "fetch_requests": self.fetch_requests,
+            "fetched_bytes": self.fetched_bytes,
+            "lane_reads": self.lane_reads,
+        }
 
 
 @dataclass(slots=True)

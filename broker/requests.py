@@ -100,6 +100,7 @@ from .producing.produce import produce, produce_paced
 from .producing.single_produce import produce_single
 from .share_fetching.share_acknowledge import share_acknowledge
 from .share_fetching.share_fetch import share_fetch
+from .tally import codes_of
 from .vendor_apis import vendor_reply
 
 # As plain numbers: an enum member costs a look-up per request.
@@ -234,15 +235,18 @@ def handle(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
     """
     header = parse_request_header(frame)
     peer.client_id = header.client_id
-    core.counters.requests += 1
     key = header.api_key
     if core.quotas is not None:
         core.quotas.arrived(peer, len(frame), is_produce=key == _PRODUCE)
+    tally = core.counters.tally
     if key == _API_VERSIONS:
+        tally.requests[key] += 1
         _api_versions(core, peer, header, frame)
         return None
     if not is_served(key, header.api_version):
+        tally.unserved += 1
         raise Unserved(f"api key {key} version {header.api_version} is not served")
+    tally.requests[key] += 1
     if key == _PRODUCE:
         if (single := decode_single_produce(frame, header)) is not None:
             return produce_single(core, peer, header, single)
@@ -295,7 +299,7 @@ def _answer(core: Core, call: Call[Any], message: Message) -> Awaitable[None] | 
 
 
 def _answer_later(core: Core, call: Call[Any], answer: WaitingAnswer) -> None:
-    slot = LaterReply(call, core.turn)
+    slot = LaterReply(call, core.turn, core.counters.tally)
     call.peer.outbox.push(slot)
     answer(core, call, slot)
 
@@ -379,12 +383,15 @@ async def _reply_from_lane(core: Core, peer: Peer, header: RequestHeader, messag
     parts = await core.lanes.run(
         encode_response, message, header.api_key, header.api_version, header.correlation_id
     )
+    core.counters.tally.add(header.api_key, await core.lanes.run(codes_of, message))
     peer.outbox.push(Reply(parts))
     core.turn.flush(peer.flush)
 
 
 async def _answer_vendor(core: Core, peer: Peer, header: RequestHeader, frame: memoryview) -> None:
     body = await vendor_reply(core, peer, header, frame)
+    if (error := body.get("error")) is not None:
+        core.counters.tally.failed(header.api_key, error["code"])
     peer.outbox.push(Reply(encode_vendor_response(body, header.correlation_id)))
     core.turn.flush(peer.flush)
 
@@ -392,6 +399,7 @@ async def _answer_vendor(core: Core, peer: Peer, header: RequestHeader, frame: m
 def _reply(core: Core, peer: Peer, header: RequestHeader, message: Message) -> None:
     if peer.muted_until:
         say_throttled(peer, message)
+    core.counters.tally.answered(header.api_key, message)
     parts = encode_response(message, header.api_key, header.api_version, header.correlation_id)
     peer.outbox.push(Reply(parts))
     core.turn.flush(peer.flush)
@@ -414,6 +422,7 @@ def _api_versions(core: Core, peer: Peer, header: RequestHeader, frame: memoryvi
         header.api_version, vendor=peer.is_ours, levels=core.config.feature_levels
     )
     response.error_code = response.error_code or code
+    core.counters.tally.failed(header.api_key, response.error_code)
     parts = encode_response(response, header.api_key, version, header.correlation_id)
     peer.outbox.push(Reply(parts))
     core.turn.flush(peer.flush)

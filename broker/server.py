@@ -4,7 +4,8 @@
                                                          -> stop reading, answer what is in flight
                                                          -> (deadline) cut the other connections
                                                          -> sync and close the manager
-    tasks: accept | one per connection | deadlines | turn | express way | watchdog | chores
+    tasks: metrics page, around all of it
+           accept | one per connection | deadlines | turn | express way | watchdog | chores
            | signing keys | signals; when needed: a drain of a slow reader, a read in a lane
 
 This module makes the parts of a broker, in the order in which they need each other, and the nursery
@@ -25,7 +26,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 import trio
@@ -75,6 +76,9 @@ from .transactions.markers import Markers
 from .transactions.producer_ids import ProducerIds
 from .transactions.transaction_upkeep import TransactionUpkeep
 
+if TYPE_CHECKING:
+    from .metrics.pages import Pages
+
 log = structlog.get_logger()
 
 RESERVE_BYTES: Final = 1 << 20
@@ -116,6 +120,8 @@ class Broker:
         self._handshakes = Handshakes()
         self._limits: AddressLimits
         self._draining = trio.Event()
+        self.pages: Pages | None = None
+        self._metrics_bound: tuple[str, int] | None = None
         self._core: Core | None = None
         self._shelf = Shelf(config.frame_bytes_max)
         self._half = HalfRequests(config.request_bytes_max, config.request_bytes_per_ip_max)
@@ -124,6 +130,11 @@ class Broker:
     def address(self) -> tuple[str, int]:
         """host and port of the first listener; known once `run` has started."""
         return self.listeners[0].bound
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """host and port of the metrics page; known once `run` has started.  None: there is none."""
+        return self._metrics_bound
 
     @property
     def listeners(self) -> list[Listener]:
@@ -179,6 +190,31 @@ class Broker:
             StorageError: the data directory cannot be opened or closed.
             OSError: an address cannot be bound, the certificate cannot be used.
         """
+        if not self.config.metrics_listen:
+            await self._run(handle_signals, task_status)
+            return
+        # Not at the top: it takes longer to import than all else that a start without it needs.
+        from .metrics.http_server import listen
+        from .metrics.pages import Pages
+
+        self.pages = pages = Pages()
+        server = await listen(self.config.metrics_listen, pages)
+        self._metrics_bound = server.bound
+        failure: Exception | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.run)
+            try:
+                await self._run(handle_signals, task_status)
+            except Exception as exc:  # as it is: a nursery would put it into a group
+                failure = exc
+            nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    async def _run(
+        self, handle_signals: bool, task_status: trio.TaskStatus[tuple[str, int]]
+    ) -> None:
+        """The broker, from the opening of its data to the closing."""
         lanes = Lanes(self.config.lanes)
         manager = self._manager or DiskManager(
             self.config.data,
@@ -320,6 +356,8 @@ class Broker:
                 accepting = trio.CancelScope()
                 serving.start_soon(self._accept_until, accepting, serving)
                 self._say_started(core)
+                if self.pages is not None:
+                    self.pages.started(core, self._listeners, self._live_sent_bytes)
                 task_status.started(core.bound)
                 await self._draining.wait()
                 accepting.cancel()
@@ -331,6 +369,10 @@ class Broker:
             core.scrubber.stop()
             core.cleaner.stop()
             services.cancel_scope.cancel()
+
+    def _live_sent_bytes(self) -> int:
+        """What the connections that are open have sent."""
+        return sum(connection.outbox.sent_bytes for connection in self._connections)
 
     def _say_started(self, core: Core) -> None:
         log.info(

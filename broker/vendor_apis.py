@@ -89,7 +89,7 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
         "fetch_buffers_taken_back": core.pool.taken_back,
         "fetch_buffer_bytes_max": config.fetch_buffer_bytes_max,
         "lanes_busy": core.lanes.busy,
-        "counters": asdict(core.counters),
+        "counters": core.counters.told(),
         "storage": asdict(core.topics.manager.statistics()),
         "metadata_unsettled": core.topics.manager.why_unsettled,
         "read_only": list(islice(_read_only(core), READ_ONLY_MAX)),

@@ -3,6 +3,7 @@
     stdout   exactly one line, flushed, when connections are taken:
                  segbroker listening on 127.0.0.1:9092
              scripts wait for it and take the address from its last word (port 0 took a free one);
+             with metrics_listen another one: segbroker metrics on http://127.0.0.1:9644/metrics;
              systemd is told as well (service_manager.py)
     stderr   the log, see --log-format
 
@@ -96,9 +97,12 @@ def _option(spec: Field[Any]) -> click.Option:
         flag += "/--no-" + spec.name.replace("_", "-")
         return click.Option([flag], default=None, help=text)
     metavar = "N" if isinstance(spec.default, int) else "TEXT"
-    metavar = {"data": "DIR", "listen": "HOST:PORT", "advertised": "HOST:PORT"}.get(
-        spec.name, metavar
-    )
+    metavar = {
+        "data": "DIR",
+        "listen": "HOST:PORT",
+        "advertised": "HOST:PORT",
+        "metrics_listen": "HOST:PORT",
+    }.get(spec.name, metavar)
     choices = spec.metadata["choices"]
     return click.Option([flag], metavar="|".join(choices) or metavar, default=None, help=text)
 
@@ -145,9 +149,9 @@ def serve(
     """Run a broker on a data directory.
 
     Prints `segbroker listening on HOST:PORT` to standard output when it is ready, a line for each
-    listener; the log goes to
-    standard error.  SIGTERM or Ctrl-C ends it after the requests in flight; a second one at once.
-    SIGHUP has the certificate read again.
+    listener, and with --metrics-listen `segbroker metrics on http://HOST:PORT/metrics`; the log
+    goes to standard error.  SIGTERM or Ctrl-C ends it after the requests in flight; a second one
+    at once.  SIGHUP has the certificate read again.
 
     What one listener has of its own is --listener-name-NAME-SETTING, as in
     --listener-name-outside-ssl-ca.
@@ -206,6 +210,7 @@ def run(settings: BrokerConfig) -> int:
     """Serve until a signal; the exit code."""
     import trio
 
+    from segbroker.broker.configuration.config import join_address
     from segbroker.broker.configuration.logs import configure
     from segbroker.broker.loop.long_lived import spare
     from segbroker.broker.server import Broker
@@ -222,6 +227,9 @@ def run(settings: BrokerConfig) -> int:
                 await nursery.start(_run, broker, nursery.cancel_scope)
                 # A line for each listener, in the order of the configuration; flushes.
                 lines = [f"segbroker listening on {one.address}" for one in broker.listeners]
+                if broker.metrics_address is not None:
+                    page = join_address(*broker.metrics_address)
+                    lines.append(f"segbroker metrics on http://{page}/metrics")
                 click.echo("\n".join(lines))
                 nursery.start_soon(spare, broker.core.topics)
                 tell(READY)

@@ -29,7 +29,8 @@ THIRD_PARTY: dict[str, set[str]] = {
     "protocol": {"msgpack", "xxhash", "cramjam", "google_crc32c", "annotationlib"},  # 3.14 stdlib
     "segments": {"xxhash", "structlog"},
     "client": {"anyio", "pyarrow", "typing_extensions"},  # the last for type checkers only
-    "broker": {"trio", "structlog", "msgpack", "jwt"},  # the last in the extra `oauth`
+    # jwt: in the extra `oauth`.
+    "broker": {"trio", "structlog", "msgpack", "h11", "prometheus_client", "jwt"},
     # pyspark: for type checkers and for the names of Spark's errors.
     "cli": {"click", "rich", "trio", "anyio", "structlog", "pyspark"},
     "testing": {"pytest", "structlog", "trio"},

@@ -64,7 +64,7 @@ async def list_groups(core: Core, call: Call[ListGroupsRequest]) -> ListGroupsRe
         await pace.step()
         if not (_exists(core, name) or core.groups.share_groups.has(name)):
             continue  # gone meanwhile
-        row = _listed(core, name)
+        row = listed(core, name)
         is_wanted = not states or row.group_state.lower() in states
         if is_wanted and (not types or row.group_type in types):
             found.append(row)
@@ -77,7 +77,7 @@ def _exists(core: Core, name: str) -> bool:
     return core.groups.exists(name) or bool(core.transactions.table.waiting(name))
 
 
-def _listed(core: Core, name: str) -> ListGroupsResponseGroup:
+def listed(core: Core, name: str) -> ListGroupsResponseGroup:
     """A row; a group that nobody was in since the start is a classic one without members, if it
     is no share group."""
     row = ListGroupsResponseGroup(

@@ -11,6 +11,7 @@ from ..call import Call
 from ..loop.turn import Turn
 from ..peers.peer import Peer
 from ..peers.replies import Buffer
+from ..tally import Tally
 
 
 def say_throttled(peer: Peer, message: Message) -> None:
@@ -22,17 +23,27 @@ def say_throttled(peer: Peer, message: Message) -> None:
 class LaterReply:
     """The slot of a request that waits.  `answer` it once; afterwards nothing happens."""
 
-    __slots__ = ("_call", "_failure", "_parts", "_turn", "done", "on_abandoned", "on_gone")
+    __slots__ = (
+        "_call",
+        "_failure",
+        "_parts",
+        "_tally",
+        "_turn",
+        "done",
+        "on_abandoned",
+        "on_gone",
+    )
 
     restores: Final = False
 
-    def __init__(self, call: Call[Any], turn: Turn) -> None:
+    def __init__(self, call: Call[Any], turn: Turn, tally: Tally) -> None:
         self.done = False
         self.on_abandoned: Callable[[], None] | None = None
         # Called once when the answer is sent, or will not be: for what it holds.
         self.on_gone: Callable[[], None] | None = None
         self._call = call
         self._turn = turn
+        self._tally = tally
         self._parts: list[Buffer] = []
         self._failure: LocalProtocolError | None = None
 
@@ -49,6 +60,7 @@ class LaterReply:
             self._call.amend(message)
         if self._call.peer.muted_until:
             say_throttled(self._call.peer, message)
+        self._tally.answered(header.api_key, message)
         try:
             self._parts = encode_response(
                 message, header.api_key, header.api_version, header.correlation_id

@@ -4,7 +4,8 @@ A module imports only what stands above it:
 
     config_key              a key: default, meaning, bounds, its name in Kafka
     config_access config_groups config_limits config_listening config_machine
-    config_topics           the keys
+    config_metrics config_topics
+                            the keys
     connection_overrides    connections of some addresses
     listener_spec           `listeners`, as Kafka writes them
     listener_keys           what one listener has of its own

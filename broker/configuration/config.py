@@ -6,7 +6,7 @@ A key is one field of `BrokerConfig`; its documentation, bounds and Kafka name s
 metadata (config_key.py), so that `docs/configuration.md`, DescribeConfigs and the errors all say
 the same (a test compares the page with the fields).  The fields stand in modules by what they are
 about: config_listening, config_oauth, config_limits, config_topics, config_groups, config_access,
-config_machine.
+config_machine, config_metrics.
 Those that are `dynamic` can be changed while the broker runs (settings.py).  What single listeners
 have of their own are keys, too (listener_keys.py): which there are depends on `listeners`.
 
@@ -40,10 +40,11 @@ from .config_key import Value, parse_value, text_of
 from .config_limits import LimitKeys
 from .config_listening import ListeningKeys
 from .config_machine import MachineKeys
+from .config_metrics import MetricsKeys
 from .config_oauth import OAuthKeys, check_oauth
 from .config_topics import TopicKeys
 from .connection_overrides import parse_overrides
-from .exposure import check_exposure
+from .exposure import check_exposure, check_metrics_exposure
 from .listener_keys import PREFIX, check_fits, keys_of_listeners, own_name, why_unknown
 from .listener_spec import ListenerSpec, parse_listeners, parse_mechanisms
 from .subject_rules import RULES, parse_rules
@@ -61,7 +62,14 @@ Source: TypeAlias = Literal["flag", "environment", "file", "default"]
 
 @dataclass(frozen=True)
 class BrokerConfig(
-    MachineKeys, AccessKeys, GroupKeys, TopicKeys, LimitKeys, OAuthKeys, ListeningKeys
+    MetricsKeys,
+    MachineKeys,
+    AccessKeys,
+    GroupKeys,
+    TopicKeys,
+    LimitKeys,
+    OAuthKeys,
+    ListeningKeys,
 ):
     """The settings of one broker. Build it with `merge`, or directly in tests.
 
@@ -110,6 +118,10 @@ class BrokerConfig(
             own[name] = parse_value(key, value)
         object.__setattr__(self, "by_listener", MappingProxyType(own))
         check_exposure(specs.values(), self.of_listener)
+        if self.metrics_listen:
+            host, port = split_address(self.metrics_listen, key="metrics_listen")
+            if not self.allow_anonymous_network:
+                check_metrics_exposure(host, port)
         parse_rules(self.ssl_principal_mapping_rules)
         offered = set(parse_mechanisms(self.sasl_mechanisms))
         for spec in specs.values():

@@ -5,7 +5,8 @@
     SSL with ssl_client_auth = required                  fine: clients show a certificate
     anything else, on an address that others reach       refused, unless allow_anonymous_network
 
-Each listener is judged by what is in force on it.
+Each listener is judged by what is in force on it.  The metrics page asks nobody who he is: it is
+judged like a listener without login.
 
 Why a refusal: a broker that was moved from 127.0.0.1 to 0.0.0.0 "to make it work" is open to
 everybody who can reach the machine, and nobody notices.
@@ -46,6 +47,16 @@ def check_exposure(specs: Iterable[ListenerSpec], of_listener: Callable[[str, st
             "who reaches this address could read and write everything. Let clients log in "
             "(listeners = SASL_SSL://..., or SASL_PLAINTEXT:// inside of a network that is "
             f"trusted), listen on 127.0.0.1, or allow it: {word} = true"
+        )
+
+
+def check_metrics_exposure(host: str, port: int) -> None:
+    """Raise InvalidConfig for an address of the metrics page that strangers can reach."""
+    if not is_loopback(host):
+        raise InvalidConfig(
+            f"metrics_listen on {join_address(host, port)}: everybody who reaches this address "
+            "could read the names of all topics and groups, and how much they are used. Listen on "
+            "127.0.0.1, or allow it: allow_anonymous_network = true"
         )
 
 

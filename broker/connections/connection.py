@@ -325,6 +325,7 @@ class Connection:
                             )
                         return
                     reader.buffer_updated(size)
+                    core.counters.received_bytes += size
                     self._reads += 1
                     is_full = size == len(space)
                 while (frame := reader.next_frame()) is not None:
@@ -419,6 +420,7 @@ class Connection:
         """Read nothing until what its client owes is paid; replies leave meanwhile."""
         self.core.turn.end()
         peer = self.peer
+        self.core.counters.quota_pauses += 1
         while (left := peer.muted_until - trio.current_time()) > 0 and not self._draining:
             self._parked = True
             await trio.sleep(left)
@@ -449,6 +451,7 @@ class Connection:
 
     def _close(self) -> None:
         self.outbox.break_off()
+        self.core.counters.sent_bytes += self.outbox.sent_bytes
         self.peer.gone()
         if self._draining and not self.greeted:
             reset_on_close(self._sock)

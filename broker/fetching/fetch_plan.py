@@ -42,7 +42,7 @@ _READ_LEAST: Final = 64
 class PlannedRead:
     """Planned bytes of one partition of a reply."""
 
-    __slots__ = ("aborted", "fetch_offset", "plan", "row", "start", "stop")
+    __slots__ = ("aborted", "fetch_offset", "partition", "plan", "row", "start", "stop")
 
     def __init__(
         self,
@@ -51,8 +51,10 @@ class PlannedRead:
         start: int,
         fetch_offset: int,
         aborted: AbortedRanges | None,
+        partition: Partition,
     ) -> None:
         """aborted: ranges for a reader of committed records; None for another."""
+        self.partition = partition
         self.fetch_offset = fetch_offset
         self.aborted = aborted
         self.plan = plan
@@ -126,8 +128,11 @@ class FetchPlan:
                 if plan is not None and position and plan.size_max > room - position:
                     plan.release()  # it begins the next reply; only the first may pass the limit
                     plan = None
-            if plan is not None:
-                reads.append(PlannedRead(plan, row, position, target.asked.fetch_offset, aborted))
+            if plan is not None and target.partition is not None:
+                asked_offset = target.asked.fetch_offset
+                reads.append(
+                    PlannedRead(plan, row, position, asked_offset, aborted, target.partition)
+                )
                 position += plan.size_max
             kept = target.kept
             if is_full or plan is not None or kept is None or kept.is_news(row):

@@ -33,6 +33,7 @@ from ..error_map import STORAGE_FAILURES, wire_error
 from ..loop.pace import Pace
 from ..loop.pool import Lease
 from ..partitions.isolation import READ_COMMITTED, aborted_in
+from ..partitions.partition import Partition
 from ..peers.fetch_session import NO_SESSION, FetchSession
 from ..peers.peer import Peer
 from ..peers.replies import Buffer
@@ -204,7 +205,7 @@ class FetchReply(FetchPlan):
             session_id = self._session.id
             target.kept.said = high_watermark, handler.log_start_offset
         if view is not None:
-            self._count(len(view))
+            self._count(len(view), partition)
         return encode_single_fetch_response(
             header.api_version,
             header.correlation_id,
@@ -223,6 +224,7 @@ class FetchReply(FetchPlan):
         """The reply leaves like this: what its session, and its client, are told."""
         response.throttle_time_ms = self._peer.throttle_ms()
         response.error_code = self.code
+        self._core.counters.tally.answered(self._header.api_key, response)
         if self._session is not None:
             response.session_id = self._session.id
             for kept, row in self._told:
@@ -312,7 +314,7 @@ class FetchReply(FetchPlan):
         if read.aborted is not None:
             read.row.aborted_transactions = aborted_in(read.aborted, read.fetch_offset, view)
         self._kept.append(_Kept(read.plan, read.start, read.stop, view))
-        self._count(len(view))
+        self._count(len(view), read.partition)
 
     def _let_go(self, reads: list[PlannedRead]) -> None:
         """Release the plans of which nothing was kept."""
@@ -393,9 +395,10 @@ class FetchReply(FetchPlan):
         read.row.error_code = code
         log.error("read_failed", partition=read.row.partition_index, error=str(exc))
 
-    def _count(self, size: int) -> None:
+    def _count(self, size: int, partition: Partition) -> None:
         core = self._core
         core.counters.fetched_bytes += size
+        partition.fetched_bytes += size
         if core.quotas is not None:
             core.quotas.consumed(self._peer, size)
 

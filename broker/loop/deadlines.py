@@ -61,6 +61,8 @@ class Deadlines:
         "_ordinal",
         "_scope",
         "grace_ends",
+        "stood_still_count",
+        "stood_still_s",
         "stood_still_since",
     )
 
@@ -74,6 +76,8 @@ class Deadlines:
         self._began = -math.inf  # when the task began to wait
         # On trio's clock: when the loop stood still last, and until when it catches up.
         self.stood_still_since = self.grace_ends = -math.inf
+        # How often it did since the start, and for how long in all.
+        self.stood_still_count, self.stood_still_s = 0, 0.0
 
     def __len__(self) -> int:
         return len(self._heap) - self._dead
@@ -124,6 +128,8 @@ class Deadlines:
         if now - since <= STOOD_STILL_S:
             return
         self._began = now  # that was told
+        self.stood_still_count += 1
+        self.stood_still_s += now - since
         log.warning("loop_stood_still", ms=int((now - since) * 1000))
         if since >= self.grace_ends:
             self.stood_still_since, self.grace_ends = since, now + GRACE_S

@@ -66,9 +66,11 @@ class Partition:
         "_ingest",
         "_is_held",
         "_turn",
+        "fetched_bytes",
         "fetches",
         "handler",
         "index",
+        "produced_bytes",
         "topic",
     )
 
@@ -77,6 +79,8 @@ class Partition:
         self.topic = handler.topic
         self.index = handler.partition
         self.fetches: dict[FetchWaiter, None] = {}
+        # Of records appended by clients, and sent to them, since it is served.
+        self.produced_bytes = self.fetched_bytes = 0
         self._appends: deque[_Append] = deque()
         self._ingest = ingest
         self._is_held = False

@@ -182,6 +182,11 @@ class Certificate:
         self.context = self._load()
         self.remind()
 
+    @property
+    def valid_until_ms(self) -> int:
+        """Wall clock: when the certificate in use expires."""
+        return self._valid_until_ms
+
     def remind(self) -> None:
         """Say that it has expired, or will soon: once a day. May be called at any time."""
         now_ms = self._now_ms()

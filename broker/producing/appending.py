@@ -122,6 +122,7 @@ def _append(
         core.refusals.check(name, index, batch)
     result = partition.append(records, batch, now_ms)
     core.counters.produced_bytes += len(records)
+    partition.produced_bytes += len(records)
     return partition, result
 
 

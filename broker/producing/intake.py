@@ -125,6 +125,8 @@ class Intake:
         """Where the last row went, if it went into a run."""
         self._number = 0
         self._over = 0.0
+        self._received = 0
+        """Bytes of this pass."""
         self._at = self._rows = 0
         """How much of buffer and rows the pass has used."""
 
@@ -160,10 +162,13 @@ class Intake:
     def _begin(self, number: int, is_alone: bool) -> None:
         self._number = number
         self._is_alone = is_alone
+        self._received = 0
         self.waiting.clear()
 
     def _end(self, served: int) -> None:
-        self._core.counters.requests += served
+        counters = self._core.counters
+        counters.tally.requests[_PRODUCE] += served
+        counters.received_bytes += self._received
         self.requests += served
         if self._runs:
             self._append()
@@ -244,6 +249,7 @@ class Intake:
                     continue
                 self._at = at + size
                 self._rows = first + rows
+                self._received += size
                 seat.received_in = self._number
                 seat.reads += 1
                 if rows == 1 and stop == at + size and self._joins(seat, first, way):
@@ -265,6 +271,7 @@ class Intake:
         if size <= 0:
             self._received_nothing(seat, size)
             return 0
+        self._received += size
         seat.received_in = self._number
         seat.reads += 1
         self._over = time.perf_counter() + PASS_S
@@ -293,6 +300,7 @@ class Intake:
                 continue
             seat.carry = b""
             seat.reads += 1
+            self._received += size
             self._at = at + size
             first = self._rows
             rows, stop = self._scan.scan(begin, self._at, first)

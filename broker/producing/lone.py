@@ -85,6 +85,7 @@ class Lone:
         if offsets is None:
             return False
         core.counters.produced_bytes += size
+        partition.produced_bytes += size
         base_offset, end_offset = offsets
         reply = self._reply_of(partition, seat, version).encode(correlation_id, base_offset)
         self._owed = peer.outbox, reply

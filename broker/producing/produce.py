@@ -157,6 +157,7 @@ class ProduceSlot:
 
     def _finish(self) -> None:
         self.done = True
+        self._core.counters.tally.answered(self._header.api_key, self._response)
         if self._timed:
             self._core.deadlines.forget()
         self._core.turn.flush(self._peer.flush)

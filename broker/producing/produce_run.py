@@ -227,6 +227,7 @@ class Run:
         if offsets is None:
             size, offsets = self._append_each(run, sizes, now_ms)
         self.core.counters.produced_bytes += size
+        self.partition.produced_bytes += size
         self.appended(offsets, size)
 
     def refused(self, exc: Exception) -> None:
@@ -303,6 +304,8 @@ class Run:
 
     def _finish(self) -> None:
         self.done = True
+        for refusal in self.refusals.values():
+            self.core.counters.tally.failed(_PRODUCE, refusal.code)
         if self._timed:
             self.core.deadlines.forget()
         if len(self._slots) > 1 and not self.is_mixed:

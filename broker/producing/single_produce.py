@@ -114,6 +114,8 @@ class SingleProduceSlot:
     def finish(self) -> None:
         """The outcome is known."""
         self.done = True
+        if self._code:
+            self._core.counters.tally.failed(self._header.api_key, self._code)
         if self._timed:
             self._core.deadlines.forget()
         self._core.turn.flush(self._peer.flush)

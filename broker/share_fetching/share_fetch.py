@@ -434,6 +434,7 @@ class _ShareFetching:
         if len(records) * 2 < len(buffer):
             records = bytes(records)  # or the whole buffer would stay
         self._keep(len(buffer) if isinstance(records, memoryview) else len(records))
+        live.partition.fetched_bytes += len(records)
         self._rows[live.place] = ShareFetchResponsePartition(
             partition_index=live.key.partition,
             current_leader=ShareFetchResponseLeader(leader_id=0, leader_epoch=0),

@@ -29,6 +29,7 @@ from ..metadata.ceilings import PartitionCeiling
 from ..metadata.metadata import Metadata, TopicMeta
 from ..names import LogPaths, owner_of, partition_paths
 from ..parallel import Each
+from ..partition.evicting import EvictedBytes
 from ..partition.failing import CallSoon
 from ..partition.handler import PRODUCER_EXPIRATION_MS, DiskHandler
 from ..recovery.lost_tail import begin_at
@@ -90,6 +91,7 @@ class OpenedPartitions:
         when it is not.  each: how several are recovered or closed.  repairing: all are opened as
         with on.corruption=gap."""
         self.handlers: dict[tuple[str, int], DiskHandler] = {}
+        self.evicted = EvictedBytes()
         self.now_ms = now_ms
         self.producer_expiration_ms = PRODUCER_EXPIRATION_MS
         """Those opened from now on forget a producer this long after its last batch."""
@@ -272,6 +274,7 @@ class OpenedPartitions:
             on_attention=threads.on_attention,
             report=LogReport(self._report, topic, partition),
             now_ms=lambda: self.now_ms,
+            evicted=self.evicted,
         )
         handler.producer_expiration_ms = self.producer_expiration_ms
         with self._lock:

@@ -92,7 +92,7 @@ def evict_due(log: PartitionLog, age_ms: int | None) -> Eviction | None:
         _check_current(log)
         eviction = due(log, age_ms)
         if eviction is not None:
-            _evict(log, *eviction)
+            _evict(log, eviction.segments, eviction.reason)
     return eviction
 
 

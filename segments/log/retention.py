@@ -38,6 +38,7 @@ class Eviction(NamedTuple):
 
     segments: int
     reason: GapReason | None
+    size_bytes: int
 
 
 def due(log: PartitionLog, age_ms: int | None) -> Eviction | None:
@@ -57,8 +58,9 @@ def due(log: PartitionLog, age_ms: int | None) -> Eviction | None:
     if not count:
         return None
     if count == deleted:
-        return Eviction(count, None)
-    return Eviction(count, GapReason.TTL if by_age >= by_cap else GapReason.CAP)
+        return Eviction(count, None, sum(sealed.sizes[:count]))
+    reason = GapReason.TTL if by_age >= by_cap else GapReason.CAP
+    return Eviction(count, reason, sum(sealed.sizes[:count]))
 
 
 def _over_cap(log: PartitionLog, config: TopicConfig) -> int:

@@ -12,11 +12,13 @@ from typing import Final
 
 import structlog
 
+from segbroker.protocol.record_batch import GapReason
+
 from ..background import Housekeeper
 from ..errors import LogClosed
 from ..log.deleting import compact_manifest, evict_due, unlink_doomed
 from ..log.partition_log import PartitionLog
-from ..log.retention import due
+from ..log.retention import Eviction, due
 
 log = structlog.get_logger()
 
@@ -24,10 +26,36 @@ UNLINK_MAX: Final = 64
 """Segments whose files are unlinked in one go, before others of the thread get their turn."""
 
 
+class EvictedBytes:
+    """Bytes of segments that retention has taken out, of all partitions, since the start.
+
+    Changed by the house keeper's thread, read by anybody.
+    """
+
+    __slots__ = ("by_reason",)
+
+    def __init__(self) -> None:
+        self.by_reason: dict[GapReason | None, int] = {None: 0, GapReason.TTL: 0, GapReason.CAP: 0}
+        """None: somebody had deleted them before."""
+
+    def add(self, eviction: Eviction) -> None:
+        """This is gone."""
+        self.by_reason[eviction.reason] += eviction.size_bytes
+
+
 class Evicting:
     """The way out of a partition.  `log` gives the log that is open now."""
 
-    __slots__ = ("_age_ms", "_asked", "_housekeeper", "_log", "_now_ms", "_partition", "_topic")
+    __slots__ = (
+        "_age_ms",
+        "_asked",
+        "_evicted",
+        "_housekeeper",
+        "_log",
+        "_now_ms",
+        "_partition",
+        "_topic",
+    )
 
     def __init__(
         self,
@@ -36,7 +64,10 @@ class Evicting:
         log: Callable[[], PartitionLog],
         housekeeper: Housekeeper,
         now_ms: Callable[[], int],
+        evicted: EvictedBytes,
     ) -> None:
+        """evicted: what is taken out is added to it."""
+        self._evicted = evicted
         self._topic = topic
         self._partition = partition
         self._log = log
@@ -83,6 +114,8 @@ class Evicting:
         except OSError as exc:
             log.warning("segments_not_evicted", path=opened.paths.folder, error=str(exc))
             return
+        if eviction is not None:
+            self._evicted.add(eviction)
         if eviction is not None and eviction.reason is not None:
             log.info(
                 "segments_evicted",

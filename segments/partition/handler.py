@@ -50,7 +50,7 @@ from ..settings.topic_config import Durability, OnCorruption, TimestampType, Top
 from ..wal.frames import Frame
 from ..wal.group import Acknowledge
 from ..wal.journal import Wal
-from .evicting import Evicting
+from .evicting import EvictedBytes, Evicting
 from .failing import CallSoon
 from .journaling import Journaling
 from .mending_partition import MendingPartition
@@ -112,9 +112,11 @@ class DiskHandler(MendingPartition):
         on_attention: Callable[["DiskHandler"], None],
         report: LogReport | None = None,
         now_ms: Callable[[], int] = lambda: 0,
+        evicted: EvictedBytes | None = None,
     ) -> None:
         """ceiling: below it appends may be acknowledged before they are synced; None for `fsync`.
-        report: what repairs do is added to it.  now_ms: the time of a repair.
+        report: what repairs do is added to it.  now_ms: the time of a repair.  evicted: what
+        retention takes out is added to it.
 
         on_attention: called when the manager's housekeeping has to look after this partition:
         bytes of class `disk` to be synced on the tick, segments to be sealed, a full disk."""
@@ -137,7 +139,14 @@ class DiskHandler(MendingPartition):
             self, self, lambda: self._log, wal, flushers, topic_id, partition
         )
         self._rolling = Rolling(self, lambda: self._log, maker, housekeeper)
-        self._evicting = Evicting(topic, partition, lambda: self._log, housekeeper, now_ms)
+        self._evicting = Evicting(
+            topic,
+            partition,
+            lambda: self._log,
+            housekeeper,
+            now_ms,
+            EvictedBytes() if evicted is None else evicted,
+        )
         self.compacting = Compacting(self, lambda: self._log)
         self._look_at(opened.config)
         opened.on_damage = self.mend

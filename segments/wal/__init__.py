@@ -26,6 +26,7 @@ A module imports only what stands above it:
     replay           what the files of all shards say at a start
     recall           ... and what files in use still have of one partition
     group            what is written and synced together, and who is told
+    sync_times       how long syncs take: a histogram
     inline_sync      how much of the loop's time syncs may take: a token bucket
     supply           the next file, ready before it is needed
     shard            the one writer of a shard, its files, its failure

@@ -57,10 +57,11 @@ class InlineSyncBudget:
         """The time before a write and its sync, for `took`."""
         return 0.0 if self._clock is None else self._clock()
 
-    def took(self, began: float) -> None:
-        """A write and sync that began then have ended now."""
+    def took(self, began: float) -> float | None:
+        """A write and sync that began then have ended now; how long they took, in seconds.  None:
+        without a clock nobody knows."""
         if self._clock is None:
-            return
+            return None
         self._last = now = self._clock()
         seconds = now - began
         self._mean += (min(seconds, SLOW_S) - self._mean) * _WEIGHT
@@ -71,6 +72,7 @@ class InlineSyncBudget:
                 self._row = 0
         else:
             self._row += 1
+        return seconds
 
     @property
     def is_quick(self) -> bool:

@@ -40,6 +40,7 @@ from .markers import KEPT, Marked, remove_markers
 from .recall import frames_in
 from .replay import Replay, replay, shard_folder, shard_folders, shard_number
 from .shard import Shard
+from .sync_times import NO_SYNCS, Histogram
 
 log = structlog.get_logger()
 
@@ -334,6 +335,10 @@ class Wal:
             files_max=self.config.files_max * len(shards),
             checkpoints=self.checkpoints,
         )
+
+    def sync_times(self) -> Histogram:
+        """How long the syncs of all shards took so far; empty without a clock."""
+        return sum((shard.sync_times.histogram() for shard in self._shards), start=NO_SYNCS)
 
     def stop(self) -> None:
         """Write what is queued and end the threads; nothing is written any more."""

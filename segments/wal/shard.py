@@ -72,6 +72,7 @@ from .group import (
 )
 from .inline_sync import InlineSyncBudget
 from .supply import Supply
+from .sync_times import SyncTimes
 
 log = structlog.get_logger()
 
@@ -149,6 +150,7 @@ class Shard:
         self.bytes_written = 0
         self.syncs_here = 0
         """Of `syncs`, those of `commit_here`."""
+        self.sync_times = SyncTimes()
         self._files = files
         self._files_max = files_max
         self._call_soon = call_soon
@@ -510,7 +512,8 @@ class Shard:
             try:
                 write_all(active.file, b"".join(parts), active.end)
                 active.file.fdatasync()
-                self._inline_budget.took(began)
+                if (seconds := self._inline_budget.took(began)) is not None:
+                    self.sync_times.add(seconds)
             except OSError as exc:
                 self.failure = exc
                 log.error("wal_failed", path=active.path, error=str(exc))

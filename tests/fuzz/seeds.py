@@ -15,7 +15,7 @@ from segbroker.protocol.record_batch import GapReason, encode_batch, gap_batches
 from segbroker.protocol.vendor import pack
 
 from ..protocol.random_messages import random_message
-from . import directory, login
+from . import directory, http, login
 from .dispatch import CASES as DISPATCHED
 from .targets import CASES, TARGETS
 
@@ -129,6 +129,7 @@ _MAKERS = {
     "message": _messages,
     "dispatch": _dispatched,
     "login": login.seeds,
+    "http": http.seeds,
     "vendor": _vendor,
     "batch": _batches,
     "exchange": _exchanges,

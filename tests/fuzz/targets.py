@@ -7,6 +7,7 @@
 | dispatch | a whole broker, each api and version that it serves | dispatch.py |
 | login | SASL messages, of servers and of clients | login.py |
 | message | message decoders | the same; what decodes, encodes to a fixed point |
+| http | a connection of the metrics page | http.py |
 | vendor | msgpack bodies | an answer or RemoteProtocolError; what decodes comes back |
 | batch | record batch, both twins | the same verdict and the same records from C and Python |
 | exchange | receiving from many and answering them, both twins | the same bytes, rows, batches |
@@ -56,6 +57,7 @@ from segbroker.segments.errors import StorageError
 from ..protocol.random_messages import classes_and_versions
 from . import directory
 from .dispatch import dispatch
+from .http import http
 from .login import login
 
 Target = Callable[[bytes], None]
@@ -280,6 +282,7 @@ TARGETS: Final[dict[str, Target]] = {
     "dispatch": dispatch,
     "message": message,
     "login": login,
+    "http": http,
     "vendor": vendor,
     "batch": batch,
     "exchange": exchange,

@@ -1,0 +1,113 @@
+"""How old the record is that a group reads next: the lag of the group in seconds.
+
+    committed offset -> the batch around it, read in a lane -> its newest timestamp -> kept
+
+What was read is kept as long as the group stands there, so a group that does not move costs one
+read.  A page reads at most READS_MAX batches and BYTES_MAX; what it does not come to is left to the
+next page, and counted.  In a batch the timestamps of the records are not looked at one by one: with
+a producer that lingers they differ by that.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from segbroker.protocol.batch_layout import HEADER_SIZE
+from segbroker.protocol.record_batch import InvalidBatch, read_header
+from segbroker.segments.log.reading import ReadPlan
+
+from ..core import Core
+from ..error_map import STORAGE_FAILURES
+from ..loop.pace import Pace
+from ..partitions.partition import Partition
+
+READS_MAX: Final = 200
+BYTES_MAX: Final = 16 << 20
+READ_TOGETHER: Final = 20
+"""Batches that a lane reads before it is asked again."""
+_UNKNOWN: Final = -1
+
+
+class Place(NamedTuple):
+    """A group in a partition; below the offset it has read everything."""
+
+    group: str
+    partition: Partition
+    offset: int
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Whose place it is."""
+        return self.group, self.partition.topic, self.partition.index
+
+
+class _Read(NamedTuple):
+    place: Place
+    plan: ReadPlan
+
+
+class Ages:
+    """Those of one broker."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        # By whose place: the offset, and the timestamp (ms) of what is there.
+        self._known: dict[tuple[str, str, int], tuple[int, int]] = {}
+
+    async def look(
+        self, core: Core, pace: Pace, places: Sequence[Place]
+    ) -> dict[tuple[str, str, int], int]:
+        """The timestamps (ms) of what is read next at these places, as far as they are known;
+        what is known of others is forgotten."""
+        kept: dict[tuple[str, str, int], tuple[int, int]] = {}
+        reads: list[_Read] = []
+        size = 0
+        try:
+            for place in places:
+                await pace.step()
+                known = self._known.get(place.key)
+                if known is not None and known[0] == place.offset:
+                    kept[place.key] = known
+                elif (
+                    len(reads) < READS_MAX
+                    and size < BYTES_MAX
+                    and (plan := _plan(place)) is not None
+                ):
+                    reads.append(_Read(place, plan))
+                    size += plan.size_max
+            for begin in range(0, len(reads), READ_TOGETHER):
+                some = reads[begin : begin + READ_TOGETHER]
+                stamps = await core.lanes.run(_read, [one.plan for one in some])
+                for one, stamp in zip(some, stamps, strict=True):
+                    if stamp != _UNKNOWN:
+                        kept[one.place.key] = one.place.offset, stamp
+        finally:
+            for one in reads:
+                one.plan.release()
+        self._known = kept
+        return {key: stamp for key, (_, stamp) in kept.items()}
+
+
+def _plan(place: Place) -> ReadPlan | None:
+    """The one batch there; None where it cannot be read now."""
+    handler = place.partition.handler
+    try:
+        return handler.plan_read(max(place.offset, handler.log_start_offset), 1)
+    except STORAGE_FAILURES:
+        return None
+
+
+def _read(plans: Sequence[ReadPlan]) -> list[int]:
+    """The timestamp of each.  Blocking."""
+    return [_stamp(plan) for plan in plans]
+
+
+def _stamp(plan: ReadPlan) -> int:
+    buffer = memoryview(bytearray(plan.size_max))
+    try:
+        count = plan.read(buffer)
+        if count < HEADER_SIZE:
+            return _UNKNOWN
+        return int(read_header(buffer[:count]).max_timestamp)
+    except (InvalidBatch, *STORAGE_FAILURES):
+        return _UNKNOWN

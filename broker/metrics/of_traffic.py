@@ -1,0 +1,82 @@
+"""Connections, requests, bytes, what waits, and the loop: numbers that others count anyway.
+
+Nothing here takes longer than the listeners and the apis there are; the bytes that open connections
+have sent are summed by who has the connections (`live_sent_bytes`), in one go, so that none of them
+is counted twice when it ends meanwhile.
+"""
+
+import platform
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+
+from segbroker.protocol.api_keys import is_vendor, response_class
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.kernel import KERNEL_IS_NATIVE
+from segbroker.protocol.vendor import VendorKey
+
+from ..core import Core
+from ..peers.listener import Listener
+from .numbers import Numbers
+
+UNKNOWN = "unknown"
+"""As what requests count whose api or version is not served."""
+
+
+def add_broker(numbers: Numbers, core: Core, *, is_ready: bool) -> None:
+    """What it is, and since when."""
+    kernel = "native" if KERNEL_IS_NATIVE else "python"
+    labels = version("segbroker"), platform.python_version(), kernel
+    numbers.add("segbroker_build_info", 1, *labels)
+    numbers.add("segbroker_start_time_seconds", core.started_ms / 1000)
+    numbers.add("segbroker_uptime_seconds", (core.now_ms() - core.started_ms) / 1000)
+    numbers.add("segbroker_ready", is_ready)
+
+
+def add_listeners(numbers: Numbers, core: Core, listeners: Sequence[Listener]) -> None:
+    """Connections and certificates."""
+    for one in listeners:
+        if one.certificate is not None:
+            expires_s, name = one.certificate.valid_until_ms / 1000, one.spec.name
+            numbers.add("segbroker_certificate_expiry_timestamp_seconds", expires_s, name)
+    for gate in core.listener_limits.gates.values():
+        numbers.add("segbroker_connections", gate.connections, gate.name)
+        numbers.add("segbroker_connections_max", gate.connections_max, gate.name)
+
+
+def add_traffic(numbers: Numbers, core: Core, live_sent_bytes: Callable[[], int]) -> None:
+    """Connections in all, requests, bytes, errors."""
+    counters, tally = core.counters, core.counters.tally
+    numbers.add("segbroker_connections_accepted_total", counters.connections)
+    numbers.add("segbroker_connections_refused_total", counters.connections_refused)
+    numbers.add("segbroker_connections_failed_total", counters.connections_failed)
+    for key, count in sorted(tally.requests.items()):
+        numbers.add("segbroker_requests_total", count, api_name(key))
+    numbers.add("segbroker_requests_total", tally.unserved, UNKNOWN)
+    for (key, code), count in sorted(tally.errors.items()):
+        numbers.add("segbroker_errors_total", count, api_name(key), ErrorCode.of(code).name)
+    numbers.add("segbroker_requests_throttled_total", counters.quota_pauses, "quota")
+    numbers.add("segbroker_requests_throttled_total", core.ingest.stalls, "disk")
+    numbers.add("segbroker_received_bytes_total", counters.received_bytes)
+    numbers.add("segbroker_sent_bytes_total", counters.sent_bytes + live_sent_bytes())
+    numbers.add("segbroker_produced_bytes_total", counters.produced_bytes)
+    numbers.add("segbroker_fetched_bytes_total", counters.fetched_bytes)
+    numbers.add("segbroker_lane_reads_total", counters.lane_reads)
+
+
+def add_waiting(numbers: Numbers, core: Core) -> None:
+    """What waits, its limits, and whether the loop did."""
+    numbers.add("segbroker_unsynced_bytes", core.ingest.unsynced_bytes)
+    numbers.add("segbroker_unsynced_bytes_max", core.config.ingest_bytes_max)
+    numbers.add("segbroker_fetch_buffer_bytes", core.pool.lent_bytes)
+    numbers.add("segbroker_fetch_buffer_bytes_max", core.config.fetch_buffer_bytes_max)
+    numbers.add("segbroker_lanes_busy", core.lanes.busy)
+    numbers.add("segbroker_lanes", core.config.lanes)
+    numbers.add("segbroker_loop_stood_still_total", core.deadlines.stood_still_count)
+    numbers.add("segbroker_loop_stood_still_seconds_total", core.deadlines.stood_still_s)
+
+
+def api_name(key: int) -> str:
+    """What Kafka calls an api that is served: OffsetCommit."""
+    if is_vendor(key):
+        return "".join(word.capitalize() for word in VendorKey(key).name.split("_"))
+    return response_class(key).__name__.removesuffix("Response")
