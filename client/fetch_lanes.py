@@ -166,7 +166,6 @@ class FetchLanes:
         states = states[turn:] + states[:turn]
         asked: dict[TopicPartition, Asked] = {}
         for state in states:
-            state.in_flight = True
             asked[state.tp] = (state, state.generation, state.round, state.fetch_offset)
         timeout_ms = self._engine.settings.request_timeout_ms
         # An answer that has nothing to say has to come before its connection counts as dead.

@@ -115,9 +115,6 @@ class FetchReplies:
 
         reply: None where it only said that what it asked has to be asked anew.
         """
-        for state, generation, in_round, _ in asked.values():
-            if (state.generation, state.round) == (generation, in_round):
-                state.in_flight = False
         if isinstance(reply, SegbrokerError):
             self._cluster.invalidate()
             for state, *_ in asked.values():
@@ -162,7 +159,6 @@ class FetchReplies:
             state.high_watermark = state.end_offset = row.high_watermark
             if self._isolation_level and row.last_stable_offset >= 0:
                 state.end_offset = row.last_stable_offset
-            state.log_start_offset = row.log_start_offset
             diverging = row.diverging_epoch
             if diverging is not None and 0 <= diverging.end_offset < state.fetch_offset:
                 self._changes.truncated(state, diverging.end_offset)

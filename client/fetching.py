@@ -345,7 +345,6 @@ class Fetching:
     def _discard(self, state: PartitionState) -> None:
         """Forget what was prefetched; a reply on its way is not wanted any more."""
         state.generation += 1
-        state.in_flight = False
         state.resolving = False
         self.prefetched.discard(state)
 

@@ -87,7 +87,6 @@ class Producing:
         self._identity = Identity(engine, accumulator, random)
         self.transactions: Transactions | None = None
         self._random = random
-        self._flushes: list[Completion[None]] = []
         # When the first of the records that wait for nothing but time may go; see `_send`.
         self._due_ms: int | None = None
         # acks=0: the kernel has taken some, so that there may be more to send.
