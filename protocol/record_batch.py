@@ -82,7 +82,6 @@ __all__ = [
     "iter_batches",
     "patch_batch",
     "read_header",
-    "scan_headers",
     "set_log_append_time",
 ]
 
@@ -285,24 +284,6 @@ class RecordBatch:
         """Buffers that Arrow can wrap without copying."""
         return columns_of([self])
 
-    def find_header(self, name: str) -> list[tuple[int, bytes | None]]:
-        """(offset, value) of every header called `name`, in the order of the records."""
-        if not self._index.flags & IndexFlag.HEADERS:
-            return []
-        headers = self._headers()
-        found = kernel.backend.find_header(self._data, headers, name.encode())
-        if not found:
-            return []
-        n = len(self)
-        owners = [
-            offset
-            for offset, count in zip(self._index.longs[:n], self._index.ints[5 * n :], strict=True)
-            for _ in range(count)
-        ]
-        total = headers.headers_count
-        values = kernel.backend.slices(self._data, headers.ints, 2 * total, total)
-        return [(owners[i], values[i]) for i in found]
-
     def _headers(self) -> HeaderIndex:
         if self._header_index is None:
             self._header_index = kernel.backend.index_headers(self._data, self._index)
@@ -413,13 +394,6 @@ def first_at_or_after(
         if timestamp >= timestamp_ms and offset >= from_offset:
             return offset, timestamp
     return None
-
-
-def scan_headers(
-    buf: Buffer, name: str, *, size_max: int = RECORDS_SIZE_MAX
-) -> list[tuple[int, bytes | None]]:
-    """(offset, value) of every record header called `name`, such as `segbroker.tag`."""
-    return decode_batch(buf, size_max=size_max).find_header(name)
 
 
 def filter_batch(

@@ -31,7 +31,6 @@ from segbroker.protocol.record_batch import (
     iter_batches,
     patch_batch,
     read_header,
-    scan_headers,
     set_log_append_time,
 )
 
@@ -513,28 +512,6 @@ def test_every_reason_is_read_back_and_other_batches_have_none(reason: GapReason
     assert gap_reason(read_header(gap)) == reason
     assert gap_reason(read_header(TWO_RECORDS)) is None
     assert gap_reason(read_header(changed(21, "7f20", GAP))) is None
-
-
-@pytest.mark.parametrize("codec", Codec)
-def test_headers_are_found_by_name(codec: Codec) -> None:
-    batch = bytearray(
-        encode_batch(
-            [b"a", b"b", b"c", b"d"],
-            headers=[
-                [("segbroker.tag", b"x"), ("segbroker.node", b"n")],
-                None,
-                [("other", b"x"), ("segbroker.tag", None), ("segbroker.tag", b"y")],
-                [("segbroker.ta", b"x"), ("segbroker.tags", b"x")],
-            ],
-            timestamps_ms=NOW,
-            codec=codec,
-        )
-    )
-    patch_batch(batch, 100, 0)
-    assert scan_headers(batch, "segbroker.tag") == [(100, b"x"), (102, None), (102, b"y")]
-    assert scan_headers(batch, "segbroker.node") == [(100, b"n")]
-    assert scan_headers(batch, "absent") == []
-    assert scan_headers(TWO_RECORDS, "segbroker.tag") == []
 
 
 @pytest.mark.parametrize("codec", Codec)
