@@ -20,7 +20,7 @@ What is where, from the inside out; a module imports only what stands above it:
     lookups starting early consumed arrow assigned          the consumer's: values
     start_lookup
     prefetched log_bounds log_changes reply_walk unserved    ... what was lost, and what is told
-    fetch_session fetch_replies fetch_lanes
+    holding fetch_session fetch_replies fetch_lanes
     fetching progress
     sticky assignors                                     ... as a member of a group
     membership group_topics group_events group_commits
