@@ -43,8 +43,9 @@ from .pending import plain_send
 from .producing import Producing
 from .records import ByPartition, Headers, RecordMetadata
 from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings, said_of
-from .thread_driver import FORKED, ThreadDriver, wait_result
+from .thread_driver import FORKED, ThreadDriver
 from .transactions import PreparedTransaction
+from .waiting import wait_result
 
 # What is left when a `with` block ends with an exception gets this long.
 GRACE_MS = 1_000
