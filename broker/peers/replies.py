@@ -93,6 +93,7 @@ class Outbox:
         "broken",
         "on_broken",
         "progress",
+        "sent_bytes",
     )
 
     def __init__(
@@ -118,6 +119,7 @@ class Outbox:
         self.on_broken = on_broken
         self.broken = False
         self.progress = 0  # counts writes that moved something; the idle sweep compares it
+        self.sent_bytes = 0
 
     @property
     def has_hung_up(self) -> bool:
@@ -312,6 +314,7 @@ class Outbox:
         self._took(pieces, size, count)
 
     def _took(self, pieces: list[Buffer], size: int, count: int) -> None:
+        self.sent_bytes += count
         self.progress += 1
         if count == size:
             self._release()
@@ -329,6 +332,7 @@ class Outbox:
             count = self._sock.sendmsg(pieces)
         except (BlockingIOError, InterruptedError):
             return
+        self.sent_bytes += count
         self.progress += 1
         self._drop(count)
         if not self._unsent:
