@@ -14,14 +14,15 @@ import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
-STDOUT = 1
+_STDOUT: Final = 1
 
 
 @contextmanager
-def ended_by_reader(descriptor: int = STDOUT) -> Iterator[None]:
-    """Within the block BrokenPipeError is raised when nobody reads `descriptor` any more."""
-    mode = os.fstat(descriptor).st_mode
+def ended_by_reader() -> Iterator[None]:
+    """Within the block BrokenPipeError is raised when nobody reads our output any more."""
+    mode = os.fstat(_STDOUT).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
         yield
         return
@@ -30,7 +31,7 @@ def ended_by_reader(descriptor: int = STDOUT) -> Iterator[None]:
     # SIGPIPE itself stays ignored: sockets would raise it too.
     before = signal.signal(signal.SIGUSR1, _raise)
     over, end = os.pipe()
-    watcher = threading.Thread(target=_watch, args=(descriptor, over, main), daemon=True)
+    watcher = threading.Thread(target=_watch, args=(over, main), daemon=True)
     watcher.start()
     try:
         yield
@@ -41,11 +42,11 @@ def ended_by_reader(descriptor: int = STDOUT) -> Iterator[None]:
         signal.signal(signal.SIGUSR1, before)
 
 
-def _watch(descriptor: int, over: int, main: int) -> None:
+def _watch(over: int, main: int) -> None:
     poller = select.poll()
-    poller.register(descriptor, 0)  # errors are always reported
+    poller.register(_STDOUT, 0)  # errors are always reported
     poller.register(over, 0)  # so is the hang-up
-    if descriptor in dict(poller.poll()):
+    if _STDOUT in dict(poller.poll()):
         signal.pthread_kill(main, signal.SIGUSR1)
 
 

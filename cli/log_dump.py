@@ -16,6 +16,7 @@ A torn tail is what a crash leaves of a write that was never acknowledged; the b
 when it starts.
 """
 
+from segbroker.protocol.batch_layout import MAGIC, MAGIC_POSITION
 from segbroker.protocol.record_batch import (
     HEADER_SIZE,
     BatchHeader,
@@ -27,9 +28,6 @@ from segbroker.protocol.record_batch import (
 )
 
 from .dump_report import Report, Row
-
-MAGIC_POSITION = 16
-MAGIC = 2
 
 
 def dump_log(content: bytes, *, later_segment: bool, with_records: bool) -> Report:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from segbroker.protocol.scram import ITERATIONS_DEFAULT, ITERATIONS_MAX, ITERATIONS_MIN
+
 from .asking import ask, require_terminal, yes_option
 from .command import Group, bootstrap_option, note
 from .exit_codes import ExitCode
@@ -28,7 +30,6 @@ from .topic import echo_table, json_option, open_admin
 if TYPE_CHECKING:
     from segbroker.segments.directory.manager import DiskManager
 
-ITERATIONS_DEFAULT = 8_192
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
 
@@ -51,7 +52,7 @@ data_dir_option = click.option(
 iterations_option = click.option(
     "--iterations",
     metavar="N",
-    type=click.IntRange(4_096, 16_384),
+    type=click.IntRange(ITERATIONS_MIN, ITERATIONS_MAX),
     default=ITERATIONS_DEFAULT,
     show_default=True,
     help="Hash iterations. More make it slower to guess the password from stolen data,"

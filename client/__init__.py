@@ -16,11 +16,11 @@ What is where, from the inside out; a module imports only what stands above it:
     accumulator
     batch_order identity                                 ... and the answers
     coordinator group_offsets                            who knows a group or a transactional id
-    transactions producing
+    transactions outcomes producing
     lookups starting early consumed arrow assigned          the consumer's: values
     start_lookup
     prefetched log_bounds log_changes reply_walk unserved    ... what was lost, and what is told
-    fetch_session fetch_replies fetch_lanes
+    holding fetch_session fetch_replies fetch_lanes
     fetching progress
     sticky assignors                                     ... as a member of a group
     membership group_topics group_events group_commits
@@ -34,7 +34,7 @@ What is where, from the inside out; a module imports only what stands above it:
     administration group_administration share_offsets partition_statistics cleaning
     acl_administration quota_administration user_administration broker_administration
     group_settings
-    transport thread_driver async_tokens async_driver     sockets; who waits, whose turn it is
+    transport waiting thread_driver async_tokens async_driver   sockets; who waits, whose turn it is
     heap turns
     producer consumer share_consumer admin                what a user sees
     async_producer async_consumer async_share_consumer async_admin, transforming

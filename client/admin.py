@@ -15,6 +15,8 @@ from random import Random
 from types import TracebackType
 from typing import Any, Final, Self
 
+from segbroker.protocol.scram import ITERATIONS_DEFAULT
+
 from . import (
     acl_administration,
     administration,
@@ -291,7 +293,9 @@ class Admin:
         asked = None if names is None else list(names)
         return self._driver.call(user_administration.list_users(self._engine, asked))
 
-    def set_password(self, name: str, password: str, *, iterations: int = 8_192) -> None:
+    def set_password(
+        self, name: str, password: str, *, iterations: int = ITERATIONS_DEFAULT
+    ) -> None:
         """Set the password of a user, who is made if need be; the password stays here.
 
         Raises ValueError for a name, password or iterations that cannot be.

@@ -32,8 +32,8 @@ SCHEMA = pyarrow.schema(
 def batch_to_arrow(topic: str, partition: int, columns: RecordColumns) -> pyarrow.RecordBatch:
     """One RecordBatch; topic and partition stand in the schema's metadata."""
     count = columns.records_count
-    header_keys = _binary(columns.header_keys)
-    header_values = _binary(columns.header_values)
+    header_keys = binary(columns.header_keys)
+    header_values = binary(columns.header_values)
     headers = pyarrow.ListArray.from_arrays(
         pyarrow.Array.from_buffers(
             pyarrow.int32(), count + 1, [None, pyarrow.py_buffer(columns.header_starts)]
@@ -44,21 +44,23 @@ def batch_to_arrow(topic: str, partition: int, columns: RecordColumns) -> pyarro
     )
     return pyarrow.RecordBatch.from_arrays(
         [
-            _fixed(pyarrow.int64(), count, columns.offsets),
-            _fixed(pyarrow.timestamp("ms", tz="UTC"), count, columns.timestamps),
-            _binary(columns.keys),
-            _binary(columns.values),
+            fixed(pyarrow.int64(), count, columns.offsets),
+            fixed(pyarrow.timestamp("ms", tz="UTC"), count, columns.timestamps),
+            binary(columns.keys),
+            binary(columns.values),
             headers,
         ],
         schema=SCHEMA.with_metadata({"topic": topic, "partition": str(partition)}),
     )
 
 
-def _fixed(kind: object, count: int, data: object) -> Any:  # noqa: ANN401 - pyarrow is untyped
+def fixed(kind: object, count: int, data: object) -> Any:  # noqa: ANN401 - pyarrow is untyped
+    """`count` numbers as an array of `kind`."""
     return pyarrow.Array.from_buffers(kind, count, [None, pyarrow.py_buffer(data)])
 
 
-def _binary(column: Gathered) -> Any:  # noqa: ANN401 - pyarrow is untyped
+def binary(column: Gathered) -> Any:  # noqa: ANN401 - pyarrow is untyped
+    """Byte strings as an array."""
     validity = None if column.validity is None else pyarrow.py_buffer(column.validity)
     return pyarrow.Array.from_buffers(
         pyarrow.binary(),

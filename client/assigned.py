@@ -34,10 +34,8 @@ class PartitionState:
         "generation",
         "held",
         "high_watermark",
-        "in_flight",
         "is_confirmed",
         "is_stuck",
-        "log_start_offset",
         "opening",
         "paused",
         "position",
@@ -62,11 +60,9 @@ class PartitionState:
         self.fetch_offset = -1
         self.stop_offset: int | None = None
         self.high_watermark = -1
-        self.log_start_offset = -1
         self.buffered_bytes = 0
         self.generation = 0
         self.round = 0
-        self.in_flight = False
         # A call is under way that decides where to go on.
         self.resolving = False
         self.paused = False

@@ -12,6 +12,8 @@ from random import Random
 from types import TracebackType
 from typing import Any, Final, Self
 
+from segbroker.protocol.scram import ITERATIONS_DEFAULT
+
 from . import (
     acl_administration,
     administration,
@@ -281,7 +283,9 @@ class AsyncAdmin:
         asked = None if names is None else list(names)
         return await self._driver.call(user_administration.list_users(self._engine, asked))
 
-    async def set_password(self, name: str, password: str, *, iterations: int = 8_192) -> None:
+    async def set_password(
+        self, name: str, password: str, *, iterations: int = ITERATIONS_DEFAULT
+    ) -> None:
         """Set the password of a user, who is made if need be; the password stays here.
 
         Raises ValueError for a name, password or iterations that cannot be.

@@ -12,7 +12,7 @@ Cancelling ends at once; what stays undelivered is said in a note on the excepti
 No task of it outlives the block.
 """
 
-from collections.abc import AsyncIterator, Generator, Iterable, Sequence
+from collections.abc import AsyncIterator, Generator, Iterable
 from contextlib import asynccontextmanager
 from random import Random
 from types import TracebackType
@@ -29,7 +29,7 @@ from .engine import Engine
 from .errors import BusyError, DeliveryFailed, ProducerFenced, SegbrokerError
 from .group_offsets import CommittedOffset, GroupMetadata, as_offsets
 from .heap import keep_freed_memory
-from .inbox import Delivery, Inbox, Many
+from .inbox import Delivery, Inbox, Many, ManyDeliveries
 from .lookups import topics_known
 from .producer import GRACE_MS, HURRIED_MS
 from .producing import Producing
@@ -50,28 +50,13 @@ class AsyncDelivery(Delivery):
         return batch.metadata(index)
 
 
-class AsyncDeliveries(Sequence[AsyncDelivery]):
+class AsyncDeliveries(ManyDeliveries[AsyncDelivery]):
     """The records of one send_many; `await` it for the list of their RecordMetadata."""
 
-    __slots__ = ("_count", "_span")
+    __slots__ = ()
 
     def __init__(self, many: Many) -> None:
-        self._span = many.span
-        self._count = len(many.values)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: int) -> AsyncDelivery:  # type: ignore[override]  # no slices
-        position = index + self._count if index < 0 else index
-        if not 0 <= position < self._count:
-            raise IndexError(f"delivery {index} of {self._count}")
-        return AsyncDelivery(self._span, position)
-
-    @property
-    def done(self) -> bool:
-        """Whether all are decided: acknowledged or failed."""
-        return all(batch.done for batch in self._span.batches())
+        super().__init__(many, AsyncDelivery)
 
     def __await__(self) -> Generator[Any, Any, list[RecordMetadata]]:
         for batch in self._span.batches():

@@ -145,7 +145,6 @@ class Cluster:
         """`create_topics`: for who sends; a wanted topic that does not exist may be created."""
         self.brokers: dict[int, Address] = {}
         self.controller_id = -1
-        self.cluster_id: str | None = None
         self.topics: dict[str, TopicView] = {}
         # Called with the topics that a reply was about.
         self.on_update: list[Callable[[Collection[str]], None]] = []
@@ -379,7 +378,6 @@ class Cluster:
         self.replies_count += 1
         self.last_reply_ms = now_ms
         self.controller_id = reply.controller_id
-        self.cluster_id = reply.cluster_id
         self.brokers = {broker.node_id: (broker.host, broker.port) for broker in reply.brokers}
         for broker_id, address in self.brokers.items():
             self._network.adopt(broker_id, address)

@@ -16,7 +16,7 @@ again, for days.
 Invariant: a Completion is set once; `done` never goes back.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
@@ -77,3 +77,22 @@ class Completion(Generic[T]):
         if self.error is not None:
             raise self.error
         return self._value  # type: ignore[return-value]  # resolve() was given a T
+
+
+def after_all(pending: Collection[Waitable], then: Callable[[], object]) -> None:
+    """Call `then` when the last of those that are not done yet is; at once where there is none.
+
+    Only by the thread that sets them.
+    """
+    left = len(pending)
+
+    def one_less() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            then()
+
+    for one in pending:
+        one.on_done(one_less)
+    if not pending:
+        then()

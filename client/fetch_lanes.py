@@ -17,8 +17,9 @@ from .assigned import PartitionState
 from .cluster import NOBODY
 from .engine import Engine
 from .errors import LeaderNotAvailable
-from .fetch_replies import Asked, Fail, NotServed
+from .fetch_replies import Asked
 from .fetch_session import FetchSession
+from .holding import Fail, Holding
 from .log_changes import LogChanges
 from .network import FETCH, Node
 from .prefetched import Prefetched
@@ -42,15 +43,14 @@ class FetchLanes:
         states: Mapping[TopicPartition, PartitionState],
         prefetched: Prefetched,
         changes: LogChanges,
+        holding: Holding,
         *,
         stop_at_end: bool,
         isolation_level: int,
         take: Take,
         fail: Fail,
-        not_served: NotServed,
     ) -> None:
-        """states: what is read, now and later.  take: what a fetch asked, what came, and when.
-        not_served: told of a partition that nobody leads, each time it would be asked for."""
+        """states: what is read, now and later.  take: what a fetch asked, what came, and when."""
         self._engine = engine
         self._settings = settings
         self._states = states
@@ -60,7 +60,7 @@ class FetchLanes:
         self._isolation_level = isolation_level
         self._take = take
         self._fail = fail
-        self._not_served = not_served
+        self._holding = holding
         self._claimed: dict[int, int] = {}
         self._sessions: dict[int, FetchSession] = {}
         # Since when something is wanted and nobody has answered.
@@ -103,7 +103,7 @@ class FetchLanes:
                 # The view is asked for anew as long as it says so.
                 if now_ms >= state.backoff_until_ms:
                     where = f"{state.tp.topic}-{state.tp.partition}"
-                    self._not_served(
+                    self._holding.not_served(
                         state, now_ms, LeaderNotAvailable(f"fetch of {where}: {NOBODY}")
                     )
                 continue
@@ -166,7 +166,6 @@ class FetchLanes:
         states = states[turn:] + states[:turn]
         asked: dict[TopicPartition, Asked] = {}
         for state in states:
-            state.in_flight = True
             asked[state.tp] = (state, state.generation, state.round, state.fetch_offset)
         timeout_ms = self._engine.settings.request_timeout_ms
         # An answer that has nothing to say has to come before its connection counts as dead.

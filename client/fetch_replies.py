@@ -12,7 +12,6 @@ meanwhile the answer is not taken.
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import FetchResponse, FetchResponsePartition
@@ -28,6 +27,7 @@ from .errors import (
     UnknownTopicOrPartition,
     broker_error,
 )
+from .holding import Fail, Holding
 from .log_changes import LogChanges
 from .prefetched import Prefetched
 from .records import Gap, TopicPartition
@@ -52,23 +52,6 @@ LEADER_CODES = frozenset(
 Asked = tuple[PartitionState, int, int, int]
 
 
-class Fail(Protocol):
-    """Tell the caller of an error, of one partition or of all."""
-
-    def __call__(self, error: SegbrokerError, state: PartitionState | None = None) -> None: ...
-
-
-NotServed = Callable[[PartitionState, int, SegbrokerError], None]
-
-
-class Hold(Protocol):
-    """Keep a partition back for a while; `why` is told when that goes on for long."""
-
-    def __call__(
-        self, state: PartitionState, now_ms: int, why: SegbrokerError | None = None
-    ) -> None: ...
-
-
 def _is_current(asked: Asked) -> bool:
     """Whether what was asked of a partition is still what is wanted of it."""
     state = asked[0]
@@ -84,24 +67,21 @@ class FetchReplies:
         settings: ConsumerSettings,
         prefetched: Prefetched,
         changes: LogChanges,
+        holding: Holding,
         *,
         isolation_level: int,
-        hold: Hold,
         fail: Fail,
-        not_served: NotServed,
         notify: Callable[[], None],
         answered: Callable[[], None],
     ) -> None:
-        """`hold` keeps a partition back for a while, and so does `not_served` where its leader
-        does not serve it; `answered`: a broker has said something."""
+        """`answered`: a broker has said something."""
         self._cluster = cluster
         self._settings = settings
         self._prefetched = prefetched
         self._changes = changes
         self._isolation_level = isolation_level
-        self._hold = hold
         self._fail = fail
-        self._not_served = not_served
+        self._holding = holding
         self._notify = notify
         self._answered = answered
 
@@ -115,13 +95,10 @@ class FetchReplies:
 
         reply: None where it only said that what it asked has to be asked anew.
         """
-        for state, generation, in_round, _ in asked.values():
-            if (state.generation, state.round) == (generation, in_round):
-                state.in_flight = False
         if isinstance(reply, SegbrokerError):
             self._cluster.invalidate()
             for state, *_ in asked.values():
-                self._hold(state, now_ms)
+                self._holding.hold(state, now_ms)
             if not reply.retryable:
                 self._fail(reply)
             return
@@ -132,7 +109,7 @@ class FetchReplies:
         if reply.error_code != ErrorCode.NONE:
             self._fail(broker_error(reply.error_code, "fetch"))
             for state, *_ in asked.values():
-                self._hold(state, now_ms)
+                self._holding.hold(state, now_ms)
             return
         left = dict(asked)
         for topic in reply.responses:
@@ -144,7 +121,9 @@ class FetchReplies:
             state = entry[0]
             if not reply.session_id or state.high_watermark < 0:
                 # To ask again at once is no use.
-                self._hold(state, now_ms, PeerError(f"{_name(tp)}: a broker's fetch leaves it out"))
+                self._holding.hold(
+                    state, now_ms, PeerError(f"{_name(tp)}: a broker's fetch leaves it out")
+                )
             elif _is_current(entry):
                 # In a session: there is nothing new, and all is well with it.
                 state.failures = state.unknown_count = 0
@@ -162,7 +141,6 @@ class FetchReplies:
             state.high_watermark = state.end_offset = row.high_watermark
             if self._isolation_level and row.last_stable_offset >= 0:
                 state.end_offset = row.last_stable_offset
-            state.log_start_offset = row.log_start_offset
             diverging = row.diverging_epoch
             if diverging is not None and 0 <= diverging.end_offset < state.fetch_offset:
                 self._changes.truncated(state, diverging.end_offset)
@@ -172,7 +150,9 @@ class FetchReplies:
             self._changes.out_of_range(state, now_ms)
         elif code in LEADER_CODES:
             self._cluster.invalidate()
-            self._hold(state, now_ms, broker_error(row.error_code, f"fetch of {_name(state.tp)}"))
+            self._holding.hold(
+                state, now_ms, broker_error(row.error_code, f"fetch of {_name(state.tp)}")
+            )
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 state.unknown_count += 1
                 if state.unknown_count == 5:
@@ -182,9 +162,9 @@ class FetchReplies:
             error = broker_error(row.error_code, f"fetch of {_name(state.tp)}")
             if isinstance(error, PolicyViolation):
                 self._cluster.invalidate()  # which says no leader, before long
-                self._not_served(state, now_ms, error)
+                self._holding.not_served(state, now_ms, error)
                 return
-            self._hold(state, now_ms, error if error.retryable else None)
+            self._holding.hold(state, now_ms, error if error.retryable else None)
             if not error.retryable:
                 self._fail(error, state)
 
@@ -202,14 +182,14 @@ class FetchReplies:
                 if state.at_stop:
                     break
         except InvalidBatch as exc:
-            self._hold(state, now_ms)
+            self._holding.hold(state, now_ms)
             error = CorruptBatch(f"{topic}-{partition} at {state.fetch_offset}: {exc}")
             error.__cause__ = exc
             self._fail(error, state)
             return
         if row.records and state.fetch_offset == before:
             # Not one whole batch: a broker that cuts even the first one.  More bytes may help.
-            self._hold(state, now_ms)
+            self._holding.hold(state, now_ms)
             self._fail(
                 CorruptBatch(
                     f"{topic}-{partition} at {before}: {len(row.records)} bytes and no whole"

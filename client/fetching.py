@@ -8,7 +8,7 @@
 them lies what was prefetched, at most `prefetch_bytes` over all partitions and about
 `fetch_partition_bytes` per partition: one batch of work ahead, not the log.
 
-Who is asked when is decided in fetch_lanes.
+Who is asked when is decided in fetch_lanes; what cannot be read at present is in holding.
 
 In a fetch reply (fetch_replies) a batch may begin before the offset asked for (its first records
 are dropped when it is handed out), and the last batch may be cut off (it is ignored).  Control
@@ -34,7 +34,6 @@ from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.record_batch import InvalidBatch, decode_batch
 
 from .assigned import Fetched, PartitionState
-from .backoff import Backoff
 from .completion import Completion
 from .consumed import ConsumedBatch
 from .early import Early
@@ -48,6 +47,7 @@ from .errors import (
 )
 from .fetch_lanes import FetchLanes
 from .fetch_replies import Asked, FetchReplies
+from .holding import Holding
 from .log_changes import LogChanges, bug
 from .prefetched import Prefetched
 from .records import TopicPartition
@@ -55,7 +55,6 @@ from .settings import ConsumerSettings
 from .spoken import Reply
 from .start_lookup import find_starts
 from .starting import Start, check_start, is_offset
-from .unserved import Unserved
 
 WakeBy = Callable[[int], object]
 
@@ -83,11 +82,14 @@ class Fetching:
         self._is_view_new = False
         self.prefetched = Prefetched(settings, lambda: wake_by(0))
         self.is_closed = False
+        self._holding = Holding(
+            engine, self.states, random, stop_at_end=stop_at_end, fail=self.fail
+        )
         self._changes = LogChanges(
             engine,
             settings,
             self.prefetched,
-            hold=lambda state: self._hold(state, self._now_ms),
+            hold=lambda state: self._holding.hold(state, self._now_ms),
             seek=lambda state, to: self.seek(state.tp, to),
             notify=self.notify,
         )
@@ -96,10 +98,9 @@ class Fetching:
             settings,
             self.prefetched,
             self._changes,
+            self._holding,
             isolation_level=self.isolation_level,
-            hold=self._hold,
             fail=self.fail,
-            not_served=self._not_served,
             notify=self.notify,
             answered=lambda: self._lanes.answered(),
         )
@@ -109,16 +110,14 @@ class Fetching:
             self.states,
             self.prefetched,
             self._changes,
+            self._holding,
             stop_at_end=stop_at_end,
             isolation_level=self.isolation_level,
             take=self._take,
             fail=self.fail,
-            not_served=self._not_served,
         )
         self._early = Early()
-        self._unserved = Unserved(engine.network.absences.say)
         self._changed: Completion[None] | None = None
-        self._random = random
         self._wake_by = wake_by
         self._now_ms = 0
         # Since when the partitions of a topic are waited for.
@@ -279,11 +278,10 @@ class Fetching:
             return
         self._resolve_starts(now_ms)
         self._lanes.step(now_ms)
-        if self.stop_at_end:
-            self._tell_unserved()
-        elif self._unserved:
-            states = self.states
-            self._unserved.look(states, lambda tp: states[tp].unserved is None, now_ms)
+        if not self.stop_at_end:
+            self._holding.look(now_ms)
+        elif not (self.prefetched.ready or self.prefetched.errors or self._undiscovered()):
+            self._holding.tell_unserved()
 
     def next_wake_ms(self) -> int | None:
         wakes = [
@@ -345,7 +343,6 @@ class Fetching:
     def _discard(self, state: PartitionState) -> None:
         """Forget what was prefetched; a reply on its way is not wanted any more."""
         state.generation += 1
-        state.in_flight = False
         state.resolving = False
         self.prefetched.discard(state)
 
@@ -465,9 +462,9 @@ class Fetching:
             if state.generation == generation:
                 state.resolving = False
                 if call.error is not None:
-                    self._hold(state, self._now_ms)
+                    self._holding.hold(state, self._now_ms)
                 elif (why := unserved.get(state.tp)) is not None:
-                    self._not_served(state, self._now_ms, why)
+                    self._holding.not_served(state, self._now_ms, why)
         if call.error is not None:
             error = call.error
             self.fail(error if isinstance(error, SegbrokerError) else bug(error))
@@ -478,53 +475,6 @@ class Fetching:
                 self._changes.out_of_range(state, self._now_ms)
         self.notify()
         self._wake_by(0)
-
-    def _not_served(self, state: PartitionState, now_ms: int, why: SegbrokerError) -> None:
-        """Try it again later; the others go on.  A bounded reading ends with `why`; another one
-        hears it where nothing else is served."""
-        state.unserved = why
-        if self.stop_at_end:
-            self._hold(state, now_ms)  # told behind what is served, see `_tell_unserved`
-            return
-        self._unserved.missing(state.tp, why, now_ms)
-        patience_ms = self.engine.settings.api_timeout_ms
-        is_all = self._unserved.is_all_of(len(self.states), now_ms, patience_ms)
-        self._hold(state, now_ms, why if is_all and why.retryable else None)
-        if is_all and not why.retryable:
-            self.fail(why, state)
-
-    def _tell_unserved(self) -> None:
-        """A bounded reading has come to the end of all that is served: the caller hears why the
-        rest is not."""
-        if self.prefetched.ready or self.prefetched.errors or self._undiscovered():
-            return
-        left = [state for state in self.states.values() if not state.at_stop]
-        whys = [state.unserved for state in left if state.unserved is not None]
-        if not whys or len(whys) < len(left):
-            return
-        for state in left:
-            state.unserved = None  # said once, until it is tried again
-        error = whys[0]
-        if len(whys) > 1:
-            error = type(error)(f"{error}; and {len(whys) - 1} more")
-        self.fail(error)
-
-    def _hold(self, state: PartitionState, now_ms: int, why: SegbrokerError | None = None) -> None:
-        """Keep it back for a while; the caller hears `why` when that has gone on for long."""
-        settings = self.engine.settings
-        if not state.failures:
-            state.failing_since_ms = now_ms
-        elif why is not None and now_ms >= state.failing_since_ms + settings.api_timeout_ms:
-            state.failing_since_ms = now_ms
-            self.fail(why, state)
-        state.failures += 1
-        backoff = Backoff(
-            self._random,
-            settings.retry_backoff_ms,
-            settings.retry_backoff_max_ms,
-            attempts=state.failures - 1,
-        )
-        state.backoff_until_ms = now_ms + backoff.next_delay_ms()
 
     def _take(self, asked: dict[TopicPartition, Asked], reply: Reply | None, now_ms: int) -> None:
         self._now_ms = now_ms

@@ -115,10 +115,10 @@ def describe_group(engine: Engine, group_id: str) -> Call[GroupDescription]:
     described = yield from _maybe_describe_consumers(engine, group_id)
     if described is None:
         described = yield from _describe_classic(engine, group_id)
-    if described.state == DEAD:
-        described = (yield from _maybe_describe_share(engine, group_id)) or described
-    if described.state == DEAD:
-        described = (yield from _maybe_describe_streams(engine, group_id)) or described
+    for kind in (ShareGroupDescribeRequest, StreamsGroupDescribeRequest):
+        if described.state == DEAD:
+            request = kind(group_ids=[group_id], include_authorized_operations=False)
+            described = (yield from _maybe_describe(engine, group_id, request)) or described
     return described
 
 
@@ -140,34 +140,22 @@ def _maybe_describe_consumers(engine: Engine, group_id: str) -> Call[GroupDescri
     return _of_consumers(row)
 
 
-def _maybe_describe_share(engine: Engine, group_id: str) -> Call[GroupDescription | None]:
-    """A share group; None: it is none."""
-    request = ShareGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
+def _maybe_describe(
+    engine: Engine, group_id: str, request: ShareGroupDescribeRequest | StreamsGroupDescribeRequest
+) -> Call[GroupDescription | None]:
+    """A group of the type that is asked about; None: it is none."""
     try:
         reply = yield from _ask(engine, group_id, request)
     except UnsupportedByBroker:
         return None
-    assert isinstance(reply, ShareGroupDescribeResponse)
+    assert isinstance(reply, ShareGroupDescribeResponse | StreamsGroupDescribeResponse)
     (row,) = reply.groups
     if row.error_code in _NO_SUCH_GROUP:
         return None
     check_code(row.error_code, f"group {group_id!r}", row.error_message)
+    if isinstance(row, StreamsGroupDescribeResponseGroup):
+        return _of_streams(row)
     return _of_sharers(row)
-
-
-def _maybe_describe_streams(engine: Engine, group_id: str) -> Call[GroupDescription | None]:
-    """A streams group; None: it is none."""
-    request = StreamsGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
-    try:
-        reply = yield from _ask(engine, group_id, request)
-    except UnsupportedByBroker:
-        return None
-    assert isinstance(reply, StreamsGroupDescribeResponse)
-    (row,) = reply.groups
-    if row.error_code in _NO_SUCH_GROUP:
-        return None
-    check_code(row.error_code, f"group {group_id!r}", row.error_message)
-    return _of_streams(row)
 
 
 def _describe_classic(engine: Engine, group_id: str) -> Call[GroupDescription]:

@@ -24,6 +24,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
+from typing import TypeVar
 
 from .columns import column_of
 from .pending import Pending, Ticket
@@ -223,6 +224,35 @@ class Many:
         self.span = Span(None)
         # None: the topic was not known yet.
         self.groups: deque[Group] | None = None
+
+
+D = TypeVar("D", bound=Delivery)
+
+
+class ManyDeliveries(Sequence[D]):
+    """The records of one send_many on their way, in order; made when looked at.  The shells add how
+    to wait."""
+
+    __slots__ = ("_count", "_kind", "_span")
+
+    def __init__(self, many: Many, kind: Callable[[Span, int], D]) -> None:
+        self._span = many.span
+        self._count = len(many.values)
+        self._kind = kind
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> D:  # type: ignore[override]  # no slices
+        position = index + self._count if index < 0 else index
+        if not 0 <= position < self._count:
+            raise IndexError(f"delivery {index} of {self._count}")
+        return self._kind(self._span, position)
+
+    @property
+    def done(self) -> bool:
+        """Whether all are decided: acknowledged or failed."""
+        return all(batch.done for batch in self._span.batches())
 
 
 def _places(runs: "Sequence[Run]") -> "Iterator[tuple[ProducerBatch, int]]":

@@ -139,7 +139,6 @@ class LogChanges:
     def _go_on(self, state: PartitionState, next_offset: int, gap: Gap) -> None:
         self._prefetched.move(state, next_offset, gap)
         state.round += 1
-        state.in_flight = False
         # The end of a bounded reading was one of the log as it was.
         state.stop_offset = None
         state.forget_log()

@@ -17,7 +17,7 @@ A producer may be used by several threads.
 """
 
 import atexit
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from random import Random
 from types import TracebackType
@@ -37,14 +37,15 @@ from .errors import (
 )
 from .group_offsets import CommittedOffset, GroupMetadata, as_offsets
 from .heap import keep_freed_memory
-from .inbox import Delivery, Inbox, Many
+from .inbox import Delivery, Inbox, Many, ManyDeliveries
 from .lookups import topics_known
 from .pending import plain_send
 from .producing import Producing
 from .records import ByPartition, Headers, RecordMetadata
 from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings, said_of
-from .thread_driver import FORKED, ThreadDriver, wait_result
+from .thread_driver import FORKED, ThreadDriver
 from .transactions import PreparedTransaction
+from .waiting import wait_result
 
 # What is left when a `with` block ends with an exception gets this long.
 GRACE_MS = 1_000
@@ -71,28 +72,13 @@ class SyncDelivery(Delivery):
         return batch.metadata(index)
 
 
-class Deliveries(Sequence[SyncDelivery]):
+class Deliveries(ManyDeliveries[SyncDelivery]):
     """The records of one send_many on their way, in order; made when looked at."""
 
-    __slots__ = ("_count", "_span")
+    __slots__ = ()
 
     def __init__(self, many: Many) -> None:
-        self._span = many.span
-        self._count = len(many.values)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: int) -> SyncDelivery:  # type: ignore[override]  # no slices
-        position = index + self._count if index < 0 else index
-        if not 0 <= position < self._count:
-            raise IndexError(f"delivery {index} of {self._count}")
-        return SyncDelivery(self._span, position)
-
-    @property
-    def done(self) -> bool:
-        """Whether all are decided: acknowledged or failed."""
-        return all(batch.done for batch in self._span.batches())
+        super().__init__(many, SyncDelivery)
 
     def result(self, timeout: float | None = None) -> list[RecordMetadata]:
         """Wait for all; as Delivery.result, raises for the first that failed."""

@@ -18,7 +18,7 @@ from .assigned import Fetched
 from .clock import now_ms
 from .consumed import ConsumedBatch
 from .engine import Call, Engine
-from .errors import ClosedError, SegbrokerError
+from .errors import SegbrokerError
 from .fetching import Fetching, WakeBy
 from .group_events import Listener
 from .group_offsets import CommittedOffset, GroupMetadata, as_offsets, fetch_offsets
@@ -357,10 +357,6 @@ class Reading:
             return True
         fetching = self.fetching
         return topic in fetching.subscribed or any(tp.topic == topic for tp in fetching.states)
-
-    def check_open(self) -> None:
-        if self.engine.closed:
-            raise ClosedError("the consumer is closed")
 
 
 def check_poll(max_records: int, timeout_ms: float) -> None:

@@ -35,7 +35,7 @@ an error.
 import re
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -169,10 +169,6 @@ class Security:
             password = self.key_password or ""
             context.load_cert_chain(self.cert_file, self.key_file, password=lambda: password)
         return context
-
-    def with_password(self, password: str) -> "Security":
-        """The same with another password."""
-        return replace(self, password=password)
 
 
 def _protocol(name: str, value: str) -> dict[str, Any]:

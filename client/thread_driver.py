@@ -12,7 +12,7 @@ Waking costs a system call, so it is done only when the I/O thread would sleep l
 `_asleep_until_ms` tells.  While the thread computes its next deadline that is "for ever": a wake_by
 in between may wake it once too often, but never too rarely.
 
-Callers wait on a lock that the waker releases.  A signal interrupts the wait: Ctrl-C works at once.
+Callers wait as waiting.py does: a signal interrupts it, so Ctrl-C works at once.
 
 The thread lives from `start` to `stop`, which joins it.  A short-lived helper thread looks up host
 names, because the system's resolver cannot be interrupted; another gets the token of a login.  Only
@@ -22,7 +22,6 @@ In the child of a fork the I/O thread does not exist: clients that were open rai
 there, and the parent keeps its sockets and records.
 """
 
-import math
 import os
 import selectors
 import socket
@@ -33,7 +32,7 @@ from contextlib import ExitStack, suppress
 from math import inf
 from ssl import SSLContext
 from time import sleep
-from typing import Final, TypeVar
+from typing import TypeVar
 from weakref import WeakSet
 
 from .clock import now_ms
@@ -47,12 +46,12 @@ from .errors import (
     ClosedError,
     ConnectionLost,
     SegbrokerError,
-    TimedOut,
 )
 from .reaching import Reaching
 from .settings import tls_context
 from .tokens import ASYNC, Tokens
 from .transport import SocketAddress, Transport, Wait, resolve
+from .waiting import wait_done
 
 T = TypeVar("T")
 
@@ -463,44 +462,6 @@ class ThreadDriver:
                 with suppress(KeyError):
                     self._selector.unregister(transport.socket)
                 transport.close()
-
-
-# How often a main thread that waits looks whether a signal has come.
-LOOK_S: Final = 0.04
-
-
-def wait_done(what: Waitable, timeout_ms: float | None) -> bool:
-    """Wait until done; False when `timeout_ms` passed first.  Signals interrupt it."""
-    if what.done:
-        return True
-    # A bare lock: an Event, which is a condition around another lock, costs 10 us more.
-    gate = threading.Lock()
-    gate.acquire()
-
-    def wake() -> None:
-        with suppress(RuntimeError):  # a waker may be called twice
-            gate.release()
-
-    what.on_done(wake)
-    try:
-        left_s = math.inf if timeout_ms is None else max(0.0, timeout_ms / 1000)
-        if threading.current_thread() is threading.main_thread():
-            # Its signals: one that comes between the interpreter's last look and the wait ends no
-            # wait.
-            while left_s > LOOK_S:
-                if gate.acquire(timeout=LOOK_S):
-                    return True
-                left_s -= LOOK_S
-        return gate.acquire(timeout=min(left_s, threading.TIMEOUT_MAX))
-    finally:
-        if not what.done:
-            what.forget(wake)
-
-
-def wait_result(what: Waitable, timeout: float | None) -> None:
-    """Wait until done; TimedOut when `timeout` (seconds) passed first."""
-    if not wait_done(what, None if timeout is None else timeout * 1000):
-        raise TimedOut(f"not done within {timeout} s; it goes on in the background")
 
 
 _open: "WeakSet[ThreadDriver]" = WeakSet()

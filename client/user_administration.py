@@ -31,8 +31,6 @@ from .asking import change, look
 from .engine import CONTROLLER, Call, Engine
 from .errors import broker_error, check_code
 
-ITERATIONS_DEFAULT = 8_192
-
 
 class User(NamedTuple):
     """A user, and the iterations of its password by mechanism (`SCRAM-SHA-256`)."""

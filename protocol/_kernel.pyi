@@ -7,7 +7,6 @@ _Data = FFI.CData | bytes
 class _Lib:
     def sb_crc32c(self, value: int, data: _Data, size: int) -> int: ...
     def sb_crc32c_table(self, value: int, data: _Data, size: int) -> int: ...
-    def sb_crc32c_is_hardware(self) -> int: ...
     def sb_check(self, batch: _Data, size: int, mode: int) -> int: ...
     def sb_index(
         self,
@@ -47,15 +46,6 @@ class _Lib:
         validity: FFI.CData,
     ) -> int: ...
     def sb_header_starts(self, counts: FFI.CData, count: int, starts: FFI.CData) -> None: ...
-    def sb_find_header(
-        self,
-        data: _Data,
-        header_ints: FFI.CData,
-        headers_count: int,
-        name: _Data,
-        name_size: int,
-        found: FFI.CData,
-    ) -> int: ...
     def sb_select(
         self,
         data: _Data,

@@ -58,7 +58,6 @@ __all__ = [
     "is_served",
     "is_vendor",
     "request_class",
-    "request_header_version",
     "response_class",
     "response_header_version",
 ]
@@ -317,11 +316,6 @@ def is_flexible(key: int, version: int) -> bool:
     False for vendor keys, and for what is not known here: nobody can say.
     """
     return (key, version) in _FLEXIBLE
-
-
-def request_header_version(key: int, version: int) -> int:
-    """1: client id; 2: and a tag section."""
-    return 2 if is_flexible(key, version) else 1
 
 
 def response_header_version(key: int, version: int) -> int:

@@ -183,19 +183,6 @@ def header_starts(indexes: Sequence[RecordIndex]) -> "array[int]":
     return out
 
 
-def find_header(data: bytes, headers: HeaderIndex, name: bytes) -> list[int]:
-    found = array("i", bytes(4 * headers.headers_count))
-    hits = lib.sb_find_header(
-        data,
-        from_buffer(_I32, headers.ints),
-        headers.headers_count,
-        name,
-        len(name),
-        from_buffer(_I32, found),
-    )
-    return found[:hits].tolist()
-
-
 def encode(
     values: Sequence[bytes | None],
     keys: Sequence[bytes | None] | None,

@@ -392,12 +392,6 @@ def header_starts(indexes: Sequence[RecordIndex]) -> "array[int]":
     return array("i", accumulate(counts, initial=0))
 
 
-def find_header(data: bytes, headers: HeaderIndex, name: bytes) -> list[int]:
-    """Which of the headers are called `name`: their ordinals."""
-    n, ints = headers.headers_count, headers.ints
-    return [i for i in range(n) if data[ints[i] : ints[n + i]] == name]
-
-
 def write_varint(out: bytearray, value: int) -> None:
     """A zigzag varint; the same bytes for 32 and 64 bits."""
     value = value << 1 if value >= 0 else (-value << 1) - 1

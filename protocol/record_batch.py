@@ -75,14 +75,13 @@ __all__ = [
     "decode_batch",
     "emptied_batch",
     "encode_batch",
-    "filter_batch",
     "first_at_or_after",
     "gap_batches",
     "gap_reason",
     "iter_batches",
+    "keep_records",
     "patch_batch",
     "read_header",
-    "scan_headers",
     "set_log_append_time",
 ]
 
@@ -285,24 +284,6 @@ class RecordBatch:
         """Buffers that Arrow can wrap without copying."""
         return columns_of([self])
 
-    def find_header(self, name: str) -> list[tuple[int, bytes | None]]:
-        """(offset, value) of every header called `name`, in the order of the records."""
-        if not self._index.flags & IndexFlag.HEADERS:
-            return []
-        headers = self._headers()
-        found = kernel.backend.find_header(self._data, headers, name.encode())
-        if not found:
-            return []
-        n = len(self)
-        owners = [
-            offset
-            for offset, count in zip(self._index.longs[:n], self._index.ints[5 * n :], strict=True)
-            for _ in range(count)
-        ]
-        total = headers.headers_count
-        values = kernel.backend.slices(self._data, headers.ints, 2 * total, total)
-        return [(owners[i], values[i]) for i in found]
-
     def _headers(self) -> HeaderIndex:
         if self._header_index is None:
             self._header_index = kernel.backend.index_headers(self._data, self._index)
@@ -415,49 +396,11 @@ def first_at_or_after(
     return None
 
 
-def scan_headers(
-    buf: Buffer, name: str, *, size_max: int = RECORDS_SIZE_MAX
-) -> list[tuple[int, bytes | None]]:
-    """(offset, value) of every record header called `name`, such as `segbroker.tag`."""
-    return decode_batch(buf, size_max=size_max).find_header(name)
-
-
-def filter_batch(
-    buf: Buffer,
-    drop: frozenset[int] | set[int],
-    now_ms: int,
-    *,
-    size_max: int = RECORDS_SIZE_MAX,
-) -> bytes:
-    """The batch without the records whose offsets are in `drop`.
-
-    Base offset, last offset delta, leader epoch, producer fields and base sequence stay; count,
-    max timestamp and CRC are renewed; a compressed batch is compressed again with its codec.
-    When no record is left the range becomes a gap with reason `deleted`.  `buf` itself is
-    returned (as bytes) when nothing is dropped.  Raises InvalidBatch.
-    """
-    batch = decode_batch(buf, size_max=size_max)
-    header = batch.header
-    offsets = batch.offsets()
-    keep = bytes(offset not in drop for offset in offsets)
-    if keep.count(1) == len(offsets):
-        return bytes(buf)
-    if not any(keep):
-        (gap,) = gap_batches(
-            header.base_offset,
-            header.next_offset,
-            GapReason.DELETED,
-            now_ms,
-            header.leader_epoch,
-        )
-        return gap
-    return keep_records(batch, keep)
-
-
 def keep_records(batch: RecordBatch, keep: bytes) -> bytes:
     """The batch with those records whose byte in `keep` is 1; one at least.
 
-    As `filter_batch`, for who has decoded the batch already.
+    Base offset, last offset delta, leader epoch, producer fields and base sequence stay; count,
+    max timestamp and CRC are renewed; a compressed batch is compressed again with its codec.
     """
     header, data = batch.header, batch._data
     position = 0 if header.attributes & CODEC_BITS else HEADER_SIZE

@@ -35,6 +35,8 @@ ITERATIONS_MIN: Final = 4_096
 """RFC 7677; Kafka refuses fewer too."""
 ITERATIONS_MAX: Final = 16_384
 """Of a stored credential, as in Kafka: each login costs the client so many."""
+ITERATIONS_DEFAULT: Final = 8_192
+"""Of a credential that our tools make, unless one says another number."""
 ITERATIONS_TAKEN_MAX: Final = 1 << 20
 """What our client computes at most for a server that it does not know yet."""
 NONCE_SIZE: Final = 18

@@ -23,7 +23,7 @@ large enough for that is first walked, without making anything.
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any, Final, TypedDict, cast
+from typing import Any, Final, cast
 
 import msgpack
 
@@ -33,7 +33,7 @@ from .errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 _WALKED_SIZE: Final = 1024
 """Larger bodies are walked first.  One of this size claims at most 200 times 1,024 items."""
 
-__all__ = ["ErrorReply", "Performance", "VendorKey", "error_reply", "pack", "unpack"]
+__all__ = ["VendorKey", "error_reply", "pack", "unpack"]
 
 
 class VendorKey(IntEnum):
@@ -59,20 +59,6 @@ class VendorKey(IntEnum):
     COMMIT_BATCH = 10030
     QUERY_STATE = 10031
     FORGET_TRANSACTIONS = 10032
-
-
-class ErrorReply(TypedDict):
-    """The `error` of a reply that failed."""
-
-    code: int
-    retryable: bool
-    detail: str
-
-
-class Performance(TypedDict, total=False):
-    """The `performance` of a reply: where its time went."""
-
-    storage_us: int
 
 
 def error_reply(code: ErrorCode, detail: str = "") -> dict[str, Any]:

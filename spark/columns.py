@@ -20,7 +20,6 @@ full speed, below it pays per batch, far above it loses its caches.
 Invariant: no Python loop over records; the cost in Python is per batch.
 """
 
-from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from itertools import groupby
 import pyarrow
 import pyarrow.compute
 
+from segbroker.client.arrow import binary, fixed
 from segbroker.protocol.batch_layout import Gathered
 from segbroker.protocol.record_batch import RecordBatch, RecordColumns, columns_of
 
@@ -156,12 +156,12 @@ def _tables(
     columns = columns_of(batches)
     count = columns.records_count
     arrays = [
-        _binary(columns.keys),
-        _binary(columns.values),
+        binary(columns.keys),
+        binary(columns.values),
         _constant(wanted.topic, pyarrow.string(), count),
         _constant(wanted.partition, pyarrow.int32(), count),
-        _fixed(count, columns.offsets),
-        _microseconds(_fixed(count, columns.timestamps)),
+        fixed(pyarrow.int64(), count, columns.offsets),
+        _microseconds(fixed(pyarrow.int64(), count, columns.timestamps)),
         _timestamp_types(batches),
     ]
     if "headers" in schema.names:
@@ -179,7 +179,7 @@ def _tables(
 
 def _headers(columns: RecordColumns) -> pyarrow.Array:
     pairs = pyarrow.StructArray.from_arrays(
-        [_text(columns.header_keys), _binary(columns.header_values)], fields=list(HEADER)
+        [_text(columns.header_keys), binary(columns.header_values)], fields=list(HEADER)
     )
     starts = pyarrow.py_buffer(columns.header_starts)
     return pyarrow.Array.from_buffers(
@@ -211,22 +211,9 @@ def _constant(value: object, kind: pyarrow.DataType, count: int) -> pyarrow.Arra
     return pyarrow.repeat(pyarrow.scalar(value, kind), count)
 
 
-def _fixed(count: int, data: "array[int]") -> pyarrow.Array:
-    return pyarrow.Array.from_buffers(pyarrow.int64(), count, [None, pyarrow.py_buffer(data)])
-
-
-def _binary(column: Gathered) -> pyarrow.Array:
-    validity = None if column.validity is None else pyarrow.py_buffer(column.validity)
-    return pyarrow.Array.from_buffers(
-        pyarrow.binary(),
-        len(column.offsets) - 1,
-        [validity, pyarrow.py_buffer(column.offsets), pyarrow.py_buffer(column.data)],
-    )
-
-
 def _text(column: Gathered) -> pyarrow.Array:
     """Header names as strings; what is not UTF-8 comes with backslash escapes, as in the client."""
-    names = _binary(column)
+    names = binary(column)
     try:
         return names.cast(pyarrow.string())
     except pyarrow.ArrowInvalid:

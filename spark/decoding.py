@@ -26,7 +26,6 @@ SAMPLE_ROWS = 1_000
 
 TEXT = "text"
 BINARY = "binary"
-JSON = "json"
 
 OF_RECORD = (
     "CAST(key AS STRING) AS _key",

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-FORMATS = ("parquet", "json", "csv")
 # What the SQL of a replay selects from.
 RECORDS = "records"
 # Left alone, Spark takes blanks off what it writes to CSV, ends a record at a line end inside of

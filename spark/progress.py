@@ -21,7 +21,6 @@ class Progress:
 
     batch: int
     rows: int
-    rows_total: int
     seconds: float
     behind: int | None
 
@@ -47,16 +46,16 @@ def run(query: "StreamingQuery", tell: Tell) -> int:
                 rows = max(0, parsed["numInputRows"])
                 total += rows
                 if rows:
-                    tell(_progress(parsed, rows, total))
+                    tell(_progress(parsed, rows))
     except BaseException:
         query.stop()
         raise
     return total
 
 
-def _progress(parsed: Mapping[str, Any], rows: int, total: int) -> Progress:
+def _progress(parsed: Mapping[str, Any], rows: int) -> Progress:
     seconds = parsed.get("durationMs", {}).get("triggerExecution", 0) / 1000
-    return Progress(parsed["batchId"], rows, total, seconds, _behind(parsed["sources"]))
+    return Progress(parsed["batchId"], rows, seconds, _behind(parsed["sources"]))
 
 
 def _behind(sources: list[Mapping[str, Any]]) -> int | None:

@@ -22,7 +22,6 @@ from .given import PREFIXES, Given, number, unknown
 EXACTLY_ONCE = "exactly-once"
 AT_LEAST_ONCE = "at-least-once"
 
-LINGER_MS = 5
 BATCH_BYTES = 128 << 10
 DELIVERY_TIMEOUT_MS = 120_000
 TRANSACTION_TIMEOUT_MS = 600_000
@@ -50,7 +49,6 @@ class SinkOptions:
     transactional_id: str | None = None
     batch_id: int | None = None
     compression: Compression = "none"
-    linger_ms: int = LINGER_MS
     batch_bytes: int = BATCH_BYTES
     delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS
     transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
@@ -72,7 +70,8 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
     topic = given.own("topic")[1]
     if topic is not None and not topic.strip():
         raise OptionError(f"topic={topic!r} is empty")
-    linger_ms = number(given.client("linger.ms"), least=0)
+    # Looked at and not kept: a batch goes when it is full, or at the end of the rows.
+    number(given.client("linger.ms"), least=0)
     found = SinkOptions(
         client=parse_client(given),
         topic=topic,
@@ -80,7 +79,6 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         transactional_id=given.own("transactionalId")[1] or None,
         batch_id=number(given.own("batchId"), least=0),
         compression=_compression(given),
-        linger_ms=LINGER_MS if linger_ms is None else linger_ms,
         batch_bytes=number(given.client("batch.size"), least=1) or BATCH_BYTES,
         delivery_timeout_ms=number(given.client("delivery.timeout.ms"), least=1)
         or DELIVERY_TIMEOUT_MS,

@@ -13,7 +13,6 @@ another exception.
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,8 +45,7 @@ class TokenHead:
 class TokenRules:
     """What a token has to be; of one configuration."""
 
-    def __init__(self, config: OAuthKeys, now_s: Callable[[], float] = time.time) -> None:
-        """now_s: the wall clock, of how long a token still lasts."""
+    def __init__(self, config: OAuthKeys) -> None:
         self.algorithms = frozenset(items_of(config.sasl_oauthbearer_algorithms))
         issuer = config.sasl_oauthbearer_expected_issuer
         self.issuer = None if issuer == ANY else issuer
@@ -57,7 +55,6 @@ class TokenRules:
         self.scope_claim = config.sasl_oauthbearer_scope_claim_name
         self.sub_claim = config.sasl_oauthbearer_sub_claim_name
         self.skew_s = config.sasl_oauthbearer_clock_skew_seconds
-        self._now_s = now_s
 
     def head_of(self, token: str) -> TokenHead:
         """Raises TokenRefused: it is no token, or signed in a way that is not allowed."""
@@ -157,7 +154,7 @@ class TokenRules:
     def _lifetime_ms(self, expires_s: Any) -> int:  # noqa: ANN401 - a number, as verified
         """Until `exp`; of one within the skew behind it, until the skew is over."""
         try:
-            left_ms = int((int(expires_s) - self._now_s()) * 1000)
+            left_ms = int((int(expires_s) - time.time()) * 1000)
         except (ValueError, TypeError, OverflowError):
             raise TokenRefused("its claims are none") from None
         if left_ms <= 0:

@@ -12,7 +12,6 @@ They wait for the reading that is under way, `..._timeout_ms` at most.
 Nothing that was read is used unless it is a usable set.  One reading is key_reading.py's.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
@@ -38,13 +37,12 @@ LEFT_OUT_TOLD_MAX: Final = 10
 class KeySource:
     """The signing keys in force; belongs to the loop."""
 
-    def __init__(self, config: OAuthKeys, read: Callable[[], bytes] | None = None) -> None:
-        """read: blocking; instead of what the configuration names, for tests."""
+    def __init__(self, config: OAuthKeys) -> None:
         self._url = config.sasl_oauthbearer_jwks_endpoint_url
         self._is_file = urlsplit(self._url).scheme == "file"
         self._refresh_s = config.sasl_oauthbearer_jwks_endpoint_refresh_ms / 1000
         self._timeout_s = config.sasl_oauthbearer_jwks_endpoint_timeout_ms / 1000
-        self._read = read or partial(
+        self._read = partial(
             read_keys, self._url, config.sasl_oauthbearer_jwks_endpoint_ca, self._timeout_s
         )
         self.keys: SigningKeys | None = None

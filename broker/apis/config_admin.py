@@ -13,7 +13,7 @@ left as it is, and refused twice.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import (
@@ -61,6 +61,7 @@ _INVALID: Final = {BROKER: ErrorCode.INVALID_REQUEST}
 DESCRIBED_MAX: Final = 1_000
 
 Altered = AlterConfigsRequestResource | IncrementalAlterConfigsRequestResource
+Row = TypeVar("Row", AlterConfigsResponseResource, IncrementalAlterConfigsResponseResource)
 
 
 async def describe_configs(
@@ -145,21 +146,7 @@ def _check_broker(core: Core, name: str) -> None:
 
 async def alter_configs(core: Core, call: Call[AlterConfigsRequest]) -> AlterConfigsResponse:
     """Replace everything that was set on topics or brokers."""
-    request = call.request
-    rows = []
-    pace = Pace()
-    repeated = await _repeated(request.resources, pace)
-    for asked in request.resources:
-        await pace.step()
-        code, message = await _alter(core, asked, repeated, validate_only=request.validate_only)
-        rows.append(
-            AlterConfigsResponseResource(
-                error_code=code,
-                error_message=message,
-                resource_type=asked.resource_type,
-                resource_name=asked.resource_name,
-            )
-        )
+    rows = await _alter_all(core, call.request, AlterConfigsResponseResource)
     return AlterConfigsResponse(responses=rows)
 
 
@@ -167,7 +154,13 @@ async def incremental_alter_configs(
     core: Core, call: Call[IncrementalAlterConfigsRequest]
 ) -> IncrementalAlterConfigsResponse:
     """Change single settings of topics or brokers."""
-    request = call.request
+    rows = await _alter_all(core, call.request, IncrementalAlterConfigsResponseResource)
+    return IncrementalAlterConfigsResponse(responses=rows)
+
+
+async def _alter_all(
+    core: Core, request: AlterConfigsRequest | IncrementalAlterConfigsRequest, kind: type[Row]
+) -> list[Row]:
     rows = []
     pace = Pace()
     repeated = await _repeated(request.resources, pace)
@@ -175,14 +168,14 @@ async def incremental_alter_configs(
         await pace.step()
         code, message = await _alter(core, asked, repeated, validate_only=request.validate_only)
         rows.append(
-            IncrementalAlterConfigsResponseResource(
+            kind(
                 error_code=code,
                 error_message=message,
                 resource_type=asked.resource_type,
                 resource_name=asked.resource_name,
             )
         )
-    return IncrementalAlterConfigsResponse(responses=rows)
+    return rows
 
 
 async def _repeated(resources: Sequence[Altered], pace: Pace) -> set[tuple[int, str]]:

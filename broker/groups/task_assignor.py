@@ -29,8 +29,6 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final, NamedTuple, TypeAlias
 
-STICKY: Final = "sticky"
-
 Task: TypeAlias = tuple[str, int]
 """A subtopology, and the number of the partitions that it reads of each source topic."""
 

@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 from uuid import UUID
 
-import structlog
-
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_share_groups import (
     ShareAcknowledgeRequest,
@@ -21,8 +19,6 @@ from ..groups.group_keys import SHARE_RECORD_LOCK
 from ..refused import Refused
 from ..shares.share_session import FINAL_EPOCH, FIRST_EPOCH, Place
 from .acknowledging import Acknowledging, Member, Outcome, member_of, said_in
-
-log = structlog.get_logger()
 
 
 def share_acknowledge(core: Core, call: Call[ShareAcknowledgeRequest], slot: LaterReply) -> None:

@@ -95,8 +95,6 @@ static int has_hardware(void) {
     return 0;
 #endif
 }
-#else
-static int has_hardware(void) { return 0; }
 #endif
 
 /* What `size` zero bytes make of each byte of a sum.  Linear: the eight bits of a byte tell all. */
@@ -135,4 +133,3 @@ uint32_t sb_crc32c(uint32_t value, const uint8_t *data, uint64_t size) {
     return crc32c(value, data, size);
 }
 
-int sb_crc32c_is_hardware(void) { return has_hardware(); }

@@ -260,18 +260,6 @@ void sb_header_starts(const int32_t *counts, int32_t count, int32_t *starts) {
     for (int32_t i = 0; i < count; i++) starts[i + 1] = starts[i] + counts[i];
 }
 
-/* The ordinals of the headers called `name` go to `found`; returns how many. */
-int32_t sb_find_header(const uint8_t *data, const int32_t *header_ints, int32_t headers_count,
-                       const uint8_t *name, int32_t name_size, int32_t *found) {
-    const int32_t *starts = header_ints, *ends = header_ints + headers_count;
-    int32_t hits = 0;
-    for (int32_t i = 0; i < headers_count; i++)
-        if (ends[i] - starts[i] == name_size &&
-            !memcmp(data + starts[i], name, (size_t)name_size))
-            found[hits++] = i;
-    return hits;
-}
-
 /* Copies the kept records to `out`, which is as large as the input; returns the size, or -1. */
 int64_t sb_select(const uint8_t *data, uint64_t position, uint64_t size, int32_t count,
                   const uint8_t *keep, uint8_t *out, int64_t *latest_delta) {

@@ -5,7 +5,6 @@
 /* kernel.c: bytes only; runs without the interpreter's lock. */
 uint32_t sb_crc32c(uint32_t value, const uint8_t *data, uint64_t size);
 uint32_t sb_crc32c_table(uint32_t value, const uint8_t *data, uint64_t size);
-int sb_crc32c_is_hardware(void);
 
 int sb_check(const uint8_t *batch, uint64_t size, int mode);
 
@@ -18,8 +17,6 @@ void sb_index_headers(const uint8_t *data, uint64_t size, const int32_t *ints, i
 int sb_gather(const uint8_t *data, const int32_t *starts, const int32_t *ends, int64_t row,
               int32_t count, uint8_t *out, int64_t out_size, int32_t *offsets, uint8_t *validity);
 void sb_header_starts(const int32_t *counts, int32_t count, int32_t *starts);
-int32_t sb_find_header(const uint8_t *data, const int32_t *header_ints, int32_t headers_count,
-                       const uint8_t *name, int32_t name_size, int32_t *found);
 int64_t sb_select(const uint8_t *data, uint64_t position, uint64_t size, int32_t count,
                   const uint8_t *keep, uint8_t *out, int64_t *latest_delta);
 

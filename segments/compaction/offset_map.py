@@ -43,11 +43,6 @@ class OffsetMap:
         self._keys_max = int(self._slots * LOAD_MAX)
         self.keys_count = 0
 
-    @property
-    def memory_size(self) -> int:
-        """Bytes that it takes."""
-        return len(self._table)
-
     def has_room(self, keys: int) -> bool:
         """Whether so many more keys fit."""
         return self.keys_count + keys <= self._keys_max

@@ -25,8 +25,6 @@ from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
 from typing import Any, Final
 
-import structlog
-
 from ..background import Flushers, Housekeeper
 from ..disk.memory import MemoryStorage
 from ..disk.posix import PosixStorage
@@ -60,7 +58,6 @@ from .upkeep import Upkeep
 
 __all__ = ["DiskManager", "NewTopic", "Outcome", "Statistics", "TopicMeta"]
 
-log = structlog.get_logger()
 
 SMALL_WAL: Final = WalConfig(file_bytes=1 << 14, shard_bytes=1 << 16)
 RETENTION_INTERVAL_MS: Final = 300_000

@@ -49,7 +49,6 @@ ENTRY_SUMMED: Final = struct.Struct(">IIIIq")
 HEADER_SIZE: Final = HEADER.size
 ENTRY_SIZE: Final = ENTRY.size
 assert HEADER_SIZE == ENTRY_SIZE == 32, "fixed stride"
-_SUMMED_SIZE: Final = ENTRY_SUMMED.size
 OFFSET_SPAN_MAX: Final = 0x7FFF_FFFF
 """Offsets of one segment; so relative offsets fit the index."""
 

@@ -204,30 +204,18 @@ def _rows(run: Run) -> Iterable[list[Any]]:
     return chain.from_iterable(fields["rows"] for fields in run)
 
 
-def _generations(state: Metadata, run: Run) -> Metadata:
-    """Groups are of the classic protocol from here on, or forgotten."""
-    sections = dict(state.sections)
-    sections[generations.SECTION] = generations.changed(sections.get(generations.SECTION), run)
-    classic = [fields["group"] for fields in run if fields["members"] is not None]
-    return _alone(replace(state, sections=sections), generations.SECTION, classic)
+def _groups(
+    section: str, changed: Callable[[Any, Run], object], null_if_forgotten: str
+) -> Callable[[Metadata, Run], Metadata]:
+    """Groups are of the protocol that a section is of from here on, or forgotten."""
 
+    def function(state: Metadata, run: Run) -> Metadata:
+        content = changed(state.sections.get(section), run)
+        theirs = [fields["group"] for fields in run if fields[null_if_forgotten] is not None]
+        state = replace(state, sections={**state.sections, section: content})
+        return _alone(state, section, theirs)
 
-def _consumer_groups(state: Metadata, run: Run) -> Metadata:
-    """Groups are of KIP-848's protocol from here on, or forgotten."""
-    name = consumer_groups.SECTION
-    sections = dict(state.sections)
-    sections[name] = consumer_groups.changed(sections.get(name), run)
-    consumer = [fields["group"] for fields in run if fields["epoch"] is not None]
-    return _alone(replace(state, sections=sections), name, consumer)
-
-
-def _streams_groups(state: Metadata, run: Run) -> Metadata:
-    """Groups are streams groups from here on, or forgotten."""
-    name = streams_groups.SECTION
-    sections = dict(state.sections)
-    sections[name] = streams_groups.changed(sections.get(name), run)
-    streams = [fields["group"] for fields in run if fields["epoch"] is not None]
-    return _alone(replace(state, sections=sections), name, streams)
+    return function
 
 
 def _alone(state: Metadata, section: str, groups: Collection[str]) -> Metadata:
@@ -257,9 +245,11 @@ RUNS: Final[dict[str, Callable[[Metadata, Run], Metadata]]] = {
     "topic_deleted": _topics_deleted,
     "ceilings": _ceilings,
     "epochs": _epochs,
-    generations.GENERATION: _generations,
-    consumer_groups.CONSUMER_GROUP: _consumer_groups,
-    streams_groups.STREAMS_GROUP: _streams_groups,
+    generations.GENERATION: _groups(generations.SECTION, generations.changed, "members"),
+    consumer_groups.CONSUMER_GROUP: _groups(
+        consumer_groups.SECTION, consumer_groups.changed, "epoch"
+    ),
+    streams_groups.STREAMS_GROUP: _groups(streams_groups.SECTION, streams_groups.changed, "epoch"),
 }
 """Kinds of which several events, one behind the other, are applied as one."""
 

@@ -26,7 +26,7 @@ from segbroker.client.connection import Connection
 from segbroker.client.engine import Engine
 from segbroker.client.errors import ConnectionLost
 from segbroker.client.settings import ClientSettings
-from segbroker.protocol.api_keys import SERVED, api_versions_response, is_vendor
+from segbroker.protocol.api_keys import api_versions_response, is_vendor
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.frames import FrameReader
 from segbroker.protocol.headers import (
@@ -244,7 +244,6 @@ class Broker:
         self.cluster = cluster
         self.is_up = True
         self.is_segbroker = False
-        self.versions = dict(SERVED)
         self.requests: list[Message] = []
         self.produce_errors: list[int] = []
         self.too_large_bytes = 1 << 20

@@ -30,12 +30,12 @@ from segbroker.protocol.record_batch import (
     Codec,
     GapReason,
     encode_batch,
-    filter_batch,
     gap_batches,
     read_header,
 )
 from segbroker.protocol.schema import Message
 
+from ..support.thinned import filter_batch
 from .simulated import NOBODY, Partition, World
 
 
@@ -237,7 +237,7 @@ def test_a_partition_that_is_not_served_ends_no_reading_of_others(is_led: bool) 
     lost.is_damaged = False
     world.cluster.move("a", 1, 1)
     assert offsets(reader.read(100)) == list(range(100))
-    world.run(lambda: not reader.fetching._unserved)
+    world.run(lambda: not reader.fetching._holding.unserved)
     (notice,) = world.engine.network.absences.take()
     assert re.fullmatch(r"a-1 can be read again after 1[78]\d s", notice.text)
 

@@ -55,7 +55,7 @@ from segbroker.client.settings import (
     parse_codec,
     producer_settings,
 )
-from segbroker.client.thread_driver import wait_done
+from segbroker.client.waiting import wait_done
 from segbroker.protocol.errors import ErrorCode
 
 

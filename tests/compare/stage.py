@@ -85,11 +85,6 @@ class Stage:
                 self.client = WireClient(await trio.open_tcp_stream(*self.address), "compare")
                 raise
 
-    async def second(self) -> "Stage":
-        """Another connection to the same broker, with notes of its own."""
-        stream = await trio.open_tcp_stream(*self.address)
-        return Stage(self.address, WireClient(stream, "compare"), self.name, self.version)
-
     def keep(self, label: str, answer: Message) -> None:
         """Compare an answer that `quietly` brought."""
         self.seen[label] = flatten(answer, self.version, self.name, self._topics)

@@ -46,7 +46,6 @@ from segbroker.protocol.record_batch import (
     Record,
     check_batch,
     decode_batch,
-    filter_batch,
     first_at_or_after,
     iter_batches,
     read_header,
@@ -55,6 +54,7 @@ from segbroker.protocol.vendor import pack, unpack
 from segbroker.segments.errors import StorageError
 
 from ..protocol.random_messages import classes_and_versions
+from ..support.thinned import filter_batch
 from . import directory
 from .dispatch import dispatch
 from .http import http

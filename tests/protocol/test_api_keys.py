@@ -15,7 +15,6 @@ from segbroker.protocol.api_keys import (
     is_served,
     is_vendor,
     request_class,
-    request_header_version,
     response_class,
     response_header_version,
 )
@@ -74,12 +73,12 @@ def test_a_key_without_a_message_is_unsupported() -> None:
         response_class(4)
 
 
-def test_header_versions_follow_the_flexible_version_but_for_api_versions() -> None:
-    assert (request_header_version(0, 8), response_header_version(0, 8)) == (1, 0)
-    assert (request_header_version(0, 9), response_header_version(0, 9)) == (2, 1)
-    assert (request_header_version(18, 2), response_header_version(18, 2)) == (1, 0)
-    assert (request_header_version(18, 3), response_header_version(18, 3)) == (2, 0)
-    assert (request_header_version(17, 1), response_header_version(17, 1)) == (1, 0)
+def test_a_reply_has_tags_where_its_version_is_flexible_but_for_api_versions() -> None:
+    assert (is_flexible(0, 8), response_header_version(0, 8)) == (False, 0)
+    assert (is_flexible(0, 9), response_header_version(0, 9)) == (True, 1)
+    assert (is_flexible(18, 2), response_header_version(18, 2)) == (False, 0)
+    assert (is_flexible(18, 3), response_header_version(18, 3)) == (True, 0)
+    assert (is_flexible(17, 1), response_header_version(17, 1)) == (False, 0)
     assert not is_flexible(VendorKey.SERVER_INFO, 0)
 
 

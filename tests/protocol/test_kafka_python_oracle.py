@@ -12,12 +12,12 @@ from segbroker.protocol.record_batch import (
     check_batch,
     decode_batch,
     encode_batch,
-    filter_batch,
     gap_batches,
     patch_batch,
     set_log_append_time,
 )
 
+from ..support.thinned import filter_batch
 from .batches import NOW, Columns, columns
 
 CASE = Columns(

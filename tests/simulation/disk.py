@@ -159,7 +159,6 @@ class Disk:
         self.world = world
         self.random = world.stream("disk")
         self.root = Directory()
-        self.used = 0
         self.room: int | None = None
         self.sync_errors = 0
         self.write_errors = 0
@@ -179,7 +178,6 @@ class Disk:
         self.root = self._after_power_cut(self.root, random)
         self.locks.clear()
         self.boot += 1
-        self.used = _size(self.root)
 
     def copy(self) -> "Disk":
         """The same disk once more, as it is now, to try something on.
@@ -215,13 +213,11 @@ class Disk:
         if self.room is not None:
             size = min(size, self.room)
             self.room -= size
-        self.used += size
         return size
 
     def give_room(self, size: int) -> None:
         if self.room is not None:
             self.room += size
-        self.used -= size
 
 
 class File:
@@ -516,13 +512,6 @@ class Mount:
 
 def _drop(names: Names, name: str) -> None:
     names.pop(name, None)
-
-
-def _size(directory: Directory) -> int:
-    return sum(
-        _size(node) if isinstance(node, Directory) else len(node.content)
-        for node in directory.names.values()
-    )
 
 
 def _copied(directory: Directory) -> Directory:

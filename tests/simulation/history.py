@@ -80,7 +80,7 @@ class History:
     def __init__(self) -> None:
         self.promises: dict[str, Promise] = defaultdict(Promise)
         self.sent_by_key: dict[Key, dict[bytes, Sent]] = defaultdict(dict)
-        self.reads: dict[Key, dict[str, list[tuple[int, int, bytes | None]]]] = defaultdict(
+        self.reads: dict[Key, dict[str, list[tuple[int, bytes]]]] = defaultdict(
             lambda: defaultdict(list)
         )
         self.deleted_before: dict[Key, int] = defaultdict(int)
@@ -113,11 +113,7 @@ class History:
 
     def read(self, reader: str, key: Key, offset: int, value: bytes) -> None:
         """A reader was given a record."""
-        self.reads[key][reader].append((offset, offset + 1, value))
-
-    def told_gap(self, reader: str, key: Key, start: int, end: int) -> None:
-        """A reader was told that [start, end) is not there, or moved there itself."""
-        self.reads[key][reader].append((start, max(start, end), None))
+        self.reads[key][reader].append((offset, value))
 
     def asked_delete(self, key: Key, before: int) -> None:
         """Somebody asked for the records before this offset to go; whether they did is open."""
@@ -134,10 +130,6 @@ class History:
     def final(self, key: Key, final: Final) -> None:
         """What a fresh reader found in the end."""
         self.finals[key] = final
-
-    @property
-    def acked_count(self) -> int:
-        return sum(one.offset is not None for s in self.sent_by_key.values() for one in s.values())
 
     # What is wrong with it
 
@@ -159,7 +151,7 @@ class History:
         sent = self.sent_by_key[key]
         seen = [(offset, value, "in the end") for offset, value in final.rows]
         for reader, reads in self.reads[key].items():
-            seen += [(offset, v, f"by {reader}") for offset, _, v in reads if v is not None]
+            seen += [(offset, value, f"by {reader}") for offset, value in reads]
         for offset, found, where in seen:
             if found not in sent:
                 yield Anomaly("foreign-record", key, f"{found[:60]!r} at {offset}, read {where}")
@@ -186,8 +178,8 @@ class History:
                     f"[{final.start}, {final.end}) with gaps {final.gaps}",
                 )
         for reader, reads in self.reads[key].items():
-            for offset, _, got in reads:
-                if got is None or got in there or self._is_excused(key, offset, final):
+            for offset, got in reads:
+                if got in there or self._is_excused(key, offset, final):
                     continue
                 yield Anomaly("dirty-read", key, f"{got[:60]!r} at {offset}, read by {reader}")
 
@@ -209,7 +201,7 @@ class History:
             if sent.offset is not None and sent.offset >= 0:
                 claims.append((sent.offset, value, "by its ack"))
         for reader, reads in self.reads[key].items():
-            claims += [(at, v, f"read by {reader}") for at, _, v in reads if v is not None]
+            claims += [(offset, value, f"read by {reader}") for offset, value in reads]
         for offset, value, where in claims:
             other = names.setdefault(offset, value)
             if other != value:
@@ -260,21 +252,21 @@ class History:
             yield Anomaly("start-regressed", key, f"{final.start}, it was {self.starts[key]}")
 
     def _polls(
-        self, key: Key, final: Final, reader: str, reads: list[tuple[int, int, bytes | None]]
+        self, key: Key, final: Final, reader: str, reads: list[tuple[int, bytes]]
     ) -> Iterator[Anomaly]:
         there = dict(final.rows)
         position: int | None = None
-        for start, end, value in reads:
+        for offset, _ in reads:
             if position is not None:
-                if start < position and value is not None:
+                if offset < position:
                     yield Anomaly(
-                        "nonmonotonic-poll", key, f"{reader} got {start} at position {position}"
+                        "nonmonotonic-poll", key, f"{reader} got {offset} at position {position}"
                     )
-                skipped = [offset for offset in range(position, start) if offset in there]
+                skipped = [passed for passed in range(position, offset) if passed in there]
                 if skipped and self.deleted_before[key] <= skipped[-1]:
                     yield Anomaly(
                         "poll-skip",
                         key,
-                        f"{reader} went from {position} to {start}; {skipped[:5]} are there",
+                        f"{reader} went from {position} to {offset}; {skipped[:5]} are there",
                     )
-            position = end if position is None else max(position, end)
+            position = offset + 1 if position is None else max(position, offset + 1)

@@ -52,7 +52,6 @@ class _Line:
         self.world = world
         self.ledger = ledger
         self.shares = shares
-        self.sock = sock
         self.port = sock.remote[1]
         self.owed: deque[tuple[float, int, int]] = deque()  # since, api key, correlation id
         self._asked: dict[int, Callable[[bytes], None]] = {}
@@ -118,8 +117,3 @@ class Tap:
                     f"request {correlation_id} (api {key}) of connection {line.port} has waited "
                     f"{self._world.now() - since:.1f} s for its reply"
                 )
-
-    @property
-    def owed(self) -> int:
-        """Requests that wait for a reply now."""
-        return sum(len(line.owed) for sock, line in self._lines.items() if not sock.closed)

@@ -19,7 +19,6 @@ from segbroker.protocol.messages_core import FetchResponseAbortedTransaction as 
 from segbroker.protocol.record_batch import (
     Codec,
     GapReason,
-    filter_batch,
     gap_batches,
     read_header,
 )
@@ -32,6 +31,8 @@ from segbroker.spark.session import JAR
 from tests.spark.batches import batch, end_marker, with_checksum
 from tests.spark.jar import JarReader, Row, options_of, read_in_python
 from tests.spark.scripted_broker import TOPIC, ScriptedBroker, fetched
+
+from ..support.thinned import filter_batch
 
 BATCHES_MAX = 12
 RECORDS_MAX = 30

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from segbroker.protocol.compression import XERIAL_MAGIC, Codec, compress
-from segbroker.protocol.record_batch import filter_batch, set_log_append_time
+from segbroker.protocol.record_batch import set_log_append_time
 from segbroker.spark.data_source import SegbrokerDataSource
 from segbroker.spark.errors import OptionError, SourceError
 from segbroker.spark.fetching import Task
@@ -19,6 +19,7 @@ from segbroker.spark.jvm import ASK, JvmPartition, choice
 from segbroker.spark.offsets import OffsetRange
 from segbroker.spark.options import SourceOptions, parse_options
 
+from ..support.thinned import filter_batch
 from .batches import batch, with_checksum
 from .jar import JarReader, Row, options_of, read_in_python
 from .scripted_broker import TOPIC, ScriptedBroker, fetched

@@ -58,10 +58,6 @@ class LibraryDriver:
         self._acked(durable=True)
         self.log = None
 
-    def kill(self) -> None:
-        self.log = None
-        self.disk.restart()
-
     def _send(self, records: int, size: int) -> Sent:
         self.now_ms += 1
         batch = batch_with(self.number, records, size, self.now_ms)
