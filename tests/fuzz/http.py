@@ -72,8 +72,8 @@ async def _exchange(sent: bytes, cut: int) -> bytes:
                 if piece:
                     await theirs.send_all(piece)
             await theirs.send_eof()
-            async for piece in theirs:
-                answer += piece
+            async for received in theirs:
+                answer += received
     return answer
 
 
