@@ -494,7 +494,7 @@ def _target(
 
 
 def check_epoch(asked: int, actual: int) -> ErrorCode:
-    """What to say to a client that believes in leader epoch `asked`; negative: it has no belief."""
-    if asked < 0 or asked == actual:
+    """What to say to a client that believes in leader epoch `asked`; -1: it has no belief."""
+    if asked in (-1, actual):
         return ErrorCode.NONE
     return ErrorCode.FENCED_LEADER_EPOCH if asked < actual else ErrorCode.UNKNOWN_LEADER_EPOCH
