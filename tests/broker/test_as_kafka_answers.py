@@ -359,3 +359,14 @@ async def test_a_member_that_subscribes_by_names_has_an_empty_expression() -> No
         answer = await s.ask("", ApiKey.CONSUMER_GROUP_DESCRIBE, group_ids=["g"])
         (member,) = answer.groups[0].members
         assert member.subscribed_topic_regex == ""
+
+
+async def test_who_joins_a_share_group_with_an_id_of_before_is_told_what_kind_of_group_it_is() -> (
+    None
+):
+    async with stage(ApiKey.JOIN_GROUP) as s:
+        fields = {"group_id": "s", "member_id": "A" * 22, "member_epoch": 0}
+        await s.quietly(ApiKey.SHARE_GROUP_HEARTBEAT, 1, **fields, subscribed_topic_names=["t"])
+        for member in ("of-before", ""):
+            answer = await s.quietly(ApiKey.JOIN_GROUP, s.version, **joining(s, member_id=member))
+            assert (answer.error_code, answer.member_id) == (INCONSISTENT, "")
