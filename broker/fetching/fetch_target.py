@@ -33,7 +33,7 @@ class FetchTarget:
         self.partition = partition
         self.code = code
         self.isolation = isolation
-        # Where the log parts from what the client has read: the epoch, and the offset where it ends.
+        # Where the log parts from what the client has read: the epoch, and where it ends.
         self.diverging: tuple[int, int] | None = None
 
     def compare_epochs(self) -> None:
