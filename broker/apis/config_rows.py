@@ -67,6 +67,8 @@ _OF_TOPICS: Final[dict[str, str]] = {
 }
 """The setting of the broker that stands below one of every topic."""
 _KINDS: Final[dict[str, str]] = {setting.name: setting.kind for setting in TopicConfig().describe()}
+_BY_NATURE: Final = {setting.name: setting.default for setting in TopicConfig().describe()}
+"""Defaults of a topic on which nothing is set: what the broker's setting is by default."""
 _KAFKA_NAMES: Final[dict[str, str]] = {
     spec.name: spec.metadata["kafka"] or spec.name for spec in keys() if spec.metadata["topic"]
 }
@@ -98,9 +100,12 @@ def topic_rows(core: Core, config: TopicConfig) -> Iterable[DescribeConfigsRespo
 def _topic_synonyms(core: Core, setting: Setting) -> list[DescribeConfigsResponseSynonym]:
     """What each place says of a setting of a topic, the one in force first."""
     of_broker = _OF_TOPICS.get(setting.name)
+    name = setting.name
+    if of_broker is not None and setting.default == _BY_NATURE[name]:
+        name = _KAFKA_NAMES[of_broker]
+    below = [_synonym(name, setting.default, _DEFAULT)]
     if setting.is_default and not setting.is_inherited:
-        return [_synonym(setting.name, setting.default, _DEFAULT)]
-    below = [_synonym(setting.name, setting.default, _DEFAULT)]
+        return below
     if of_broker is not None and setting.name in core.config.topic_defaults:
         below = _synonyms(core.settings, of_broker, _KAFKA_NAMES[of_broker])
     if setting.is_default:
@@ -151,7 +156,8 @@ def group_rows(core: Core, group_id: str) -> Iterator[DescribeConfigsResponseCon
     for name, key in GROUP_KEYS.items():
         synonyms = [_synonym(name, key.default, _DEFAULT)]
         if key.of_broker:
-            synonyms = _synonyms(core.settings, key.of_broker)
+            told = core.settings.kafka_names.get(key.of_broker, key.of_broker)
+            synonyms = _synonyms(core.settings, key.of_broker, told)
         if name in own:
             synonyms.insert(0, _synonym(name, own[name], _DYNAMIC_GROUP))
         yield _row(name, synonyms, _TYPES[key.kind], key.documentation)

@@ -273,7 +273,7 @@ def _member(member: ConsumerMember) -> ConsumerGroupDescribeResponseMember:
         client_id=member.client_id,
         client_host=f"/{member.client_host}",
         subscribed_topic_names=[],
-        subscribed_topic_regex=member.regex or None,
+        subscribed_topic_regex=member.regex or "",
         assignment=ConsumerGroupDescribeResponseAssignment(topic_partitions=[]),
         target_assignment=ConsumerGroupDescribeResponseTargetAssignment(topic_partitions=[]),
         member_type=_CONSUMER if member.classic is None else _CLASSIC,

@@ -86,9 +86,15 @@ def join_group(core: Core, call: Call[JoinGroupRequest], slot: LaterReply) -> No
         refuse(ErrorCode.INVALID_SESSION_TIMEOUT)
         return
     mixed = core.groups.get_mixed(request.group_id)
-    if request.member_id and mixed is None and core.groups.get(request.group_id) is None:
-        refuse(ErrorCode.UNKNOWN_MEMBER_ID)
-        return
+    if mixed is None:
+        try:
+            core.groups.check_classic(request.group_id)
+        except Refused as exc:
+            joined(Joined(exc.code, ""))  # not a word of the member: as Kafka
+            return
+        if request.member_id and core.groups.get(request.group_id) is None:
+            refuse(ErrorCode.UNKNOWN_MEMBER_ID)
+            return
     size = sum(len(protocol.metadata) for protocol in request.protocols)
     if len(request.protocols) > PROTOCOLS_MAX or size > METADATA_MAX:
         refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

@@ -62,6 +62,7 @@ from .later_reply import LaterReply
 from .sign_of_life import said_ms
 
 METADATA_SIZE_MAX: Final = 4096
+"""In units of UTF-16: Kafka counts the characters of a Java string."""
 ROWS_AT_ONCE: Final = ROWS_MAX
 """Partitions of a large commit that are stored before others have their turn: one control event."""
 _AS_THE_BROKER_IS_SET: Final = -1  # retention_time_ms
@@ -220,7 +221,7 @@ def commit_row(
     if meta is None or not 0 <= asked.partition_index < meta.partitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
     metadata = asked.committed_metadata or ""
-    if len(metadata.encode()) > METADATA_SIZE_MAX:
+    if len(metadata.encode("utf-16-le", "surrogatepass")) > 2 * METADATA_SIZE_MAX:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE, None
     return ErrorCode.NONE, CommitRow(
         meta.name,

@@ -3,7 +3,8 @@
 | request                      | answer per partition                                       |
 |------------------------------|------------------------------------------------------------|
 | ElectLeaders                 | 84 ELECTION_NOT_NEEDED: the only broker leads already; of  |
-|                              | a partition that is not served 80, or 83 of an unclean one |
+|                              | a partition that is not served 80, or 83 of an unclean one;|
+|                              | another type of election: 42 INVALID_REQUEST               |
 | AlterPartitionReassignments  | done when it is assigned to this broker, as it is; another |
 |                              | broker: 39 INVALID_REPLICA_ASSIGNMENT; null, to give a     |
 |                              | move up: 85 NO_REASSIGNMENT_IN_PROGRESS                    |
@@ -52,6 +53,7 @@ from ..loop.pace import Pace
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 _PREFERRED: Final = 0
+_UNCLEAN: Final = 1
 
 
 async def elect_leaders(core: Core, call: Call[ElectLeadersRequest]) -> ElectLeadersResponse:
@@ -59,8 +61,10 @@ async def elect_leaders(core: Core, call: Call[ElectLeadersRequest]) -> ElectLea
     rows = []
     pace = Pace()
     once: dict[str, dict[int, None]] = {}
+    kind = call.request.election_type
+    refused = ErrorCode.NONE if kind in (_PREFERRED, _UNCLEAN) else ErrorCode.INVALID_REQUEST
     not_available = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
-    if call.request.election_type == _PREFERRED:
+    if kind == _PREFERRED:
         not_available = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
     for topic in call.request.topic_partitions or ():
         await pace.step()
@@ -71,7 +75,9 @@ async def elect_leaders(core: Core, call: Call[ElectLeadersRequest]) -> ElectLea
         rows.append(answered)
         for index in indexes:
             code, message = ErrorCode.ELECTION_NOT_NEEDED, "the only broker leads it already"
-            if not core.topics.exists(name, index):
+            if refused:
+                code, message = refused, f"there is no type of election {kind}"
+            elif not core.topics.exists(name, index):
                 code, message = _unknown(name, index)
             elif core.topics.is_unserved(name, index):
                 code, message = not_available, f"{name}-{index} is not served"
@@ -81,7 +87,7 @@ async def elect_leaders(core: Core, call: Call[ElectLeadersRequest]) -> ElectLea
                 )
             )
             await pace.step()
-    return ElectLeadersResponse(replica_election_results=rows)
+    return ElectLeadersResponse(error_code=refused, replica_election_results=rows)
 
 
 async def alter_partition_reassignments(

@@ -343,7 +343,7 @@ async def _grow(
             f"{asked.name!r} has {meta.partitions} partitions, {asked.count} are not more",
         )
     _bounded(core, asked.count)
-    if asked.assignments:
+    if asked.assignments is not None:
         if len(asked.assignments) != asked.count - meta.partitions:
             raise Refused(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,

@@ -219,7 +219,7 @@ class FetchSlot:
 
     def _is_enough_with(self, target: FetchTarget) -> bool:
         """Whether there is an error, or enough to read, now that this partition has been asked."""
-        if target.code:
+        if target.code or target.diverging is not None:
             return True
         size = self._available(target)
         if size is None:
@@ -490,11 +490,14 @@ def _target(
             code, _ = core.topics.why_unopened(name, asked.partition)
     elif asked.current_leader_epoch >= 0:
         code = check_epoch(asked.current_leader_epoch, partition.handler.leader_epoch)
-    return FetchTarget(topic, asked, partition, code, isolation, kept)
+    target = FetchTarget(topic, asked, partition, code, isolation, kept)
+    if asked.last_fetched_epoch >= 0 and partition is not None and not code:
+        target.compare_epochs()
+    return target
 
 
 def check_epoch(asked: int, actual: int) -> ErrorCode:
-    """What to say to a client that believes in leader epoch `asked`; negative: it has no belief."""
-    if asked < 0 or asked == actual:
+    """What to say to a client that believes in leader epoch `asked`; -1: it has no belief."""
+    if asked in (-1, actual):
         return ErrorCode.NONE
     return ErrorCode.FENCED_LEADER_EPOCH if asked < actual else ErrorCode.UNKNOWN_LEADER_EPOCH

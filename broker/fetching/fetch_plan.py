@@ -16,6 +16,7 @@ from segbroker.protocol.headers import RequestHeader
 from segbroker.protocol.messages_core import (
     FetchRequest,
     FetchResponse,
+    FetchResponseDivergingEpoch,
     FetchResponsePartition,
     FetchResponseTopic,
 )
@@ -118,6 +119,7 @@ class FetchPlan:
                 and position < room
                 and self._limit
                 and target.partition is not None
+                and target.diverging is None
                 and target.look()
             ):
                 size = min(self.partition_bytes_max(target), room - position)
@@ -182,6 +184,9 @@ class FetchPlan:
         row.high_watermark = handler.high_watermark
         row.last_stable_offset = handler.last_stable_offset
         row.log_start_offset = handler.log_start_offset
+        if target.diverging is not None:
+            epoch, end = target.diverging
+            row.diverging_epoch = FetchResponseDivergingEpoch(epoch=epoch, end_offset=end)
         return row
 
     def _plan_partition(

@@ -165,7 +165,7 @@ class FetchReply(FetchPlan):
             return None
         (target,) = self._targets
         partition = target.partition
-        if target.code or partition is None or not self._limit:
+        if target.code or partition is None or target.diverging or not self._limit:
             return None
         topics, pool = self._core.topics, self._core.pool
         if topics.served_partition(partition.topic, partition.index) is not partition:

@@ -184,12 +184,7 @@ class Groups(GroupUpkeep):
         group = self._groups.get(group_id)
         if isinstance(group, Group):
             return group
-        if group is not None and not group.is_idle:
-            raise Refused(
-                ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{group_id!r} is no classic group"
-            )
-        if not self.share_groups.gives_way(group_id):
-            raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{group_id!r} is a share group")
+        self.check_classic(group_id)
         self._check_room(group_id)
         made = self._made(group_id)
         made.generation = self._number(group_id) if group is None else group.epoch
@@ -197,6 +192,17 @@ class Groups(GroupUpkeep):
         self._streams.turned(group_id)
         self._replace(made)
         return made
+
+    def check_classic(self, group_id: str) -> None:
+        """Raise Refused where another kind of group has this name: one that somebody is in, or
+        that stands somewhere."""
+        group = self._groups.get(group_id)
+        if group is not None and not isinstance(group, Group) and not group.is_idle:
+            raise Refused(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{group_id!r} is no classic group"
+            )
+        if not self.share_groups.gives_way(group_id):
+            raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{group_id!r} is a share group")
 
     def _made(self, group_id: str) -> Group:
         return Group(

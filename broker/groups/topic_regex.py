@@ -5,19 +5,24 @@ backtracks: one `(a+)+$` would stop the whole broker, in a thread too.  Here an 
 a set of states that moves over a name once, so matching is linear in the name, whatever the
 expression: RE2's way, and RE2's language as far as names need it.
 
-    literals  \\. and so on   .   [a-z] [^a-z]   \\d \\w \\s \\D \\W \\S
-    ( ) (?: )   |   * + ? {n} {n,} {n,m}, also lazy   ^ $   (?i) at the beginning
+    literals  \\. and so on   \\t \\n \\x41 \\x{41} \\101   \\Qas it stands\\E
+    .   [a-z] [^a-z] [[:alpha:]] [[:^alpha:]]   \\d \\w \\s \\D \\W \\S   ^ $ \\A \\z
+    ( ) (?: ) (?P<name> ) (?<name> )   |   * + ? {n} {n,} {n,m}, also lazy
+    (?i) (?s) (?m) (?U), to the end of the group; (?i: ) (?-i)
 
 Names of topics have the characters of ALPHABET; who matches other names says which they have.
 
-Anything else (back references, look-around) is refused, as RE2 does.  The whole name has to match.
+Anything else (back references, look-around) is refused, as RE2 does.  So are a few things that RE2
+takes: \\b and \\B, classes of Unicode (\\pL), and (?m) where names may have several lines.  The
+whole name has to match.
 
 Limits: PATTERN_SIZE_MAX characters, STATES_MAX states after counted repetitions are written out,
-DEPTH_MAX nested groups, SIGNS_MAX signs of repetition in a row; beyond them the expression is
-refused.  Sets of states that were met are kept, each once, with where their characters lead, until
-CACHE_MAX states are in them (some MiB); then the table begins anew.
+DEPTH_MAX nested groups; beyond them the expression is refused.  Sets of states that were met are
+kept, each once, with where their characters lead, until CACHE_MAX states are in them (some MiB);
+then the table begins anew.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Final, TypeAlias, cast
 
@@ -25,7 +30,6 @@ PATTERN_SIZE_MAX: Final = 1_000
 STATES_MAX: Final = 1_000
 REPEAT_MAX: Final = 1_000
 DEPTH_MAX: Final = 50
-SIGNS_MAX: Final = 2
 CACHE_MAX: Final = 200_000
 _SET_COST: Final = 50  # as many states as a set of none costs, with where its characters lead
 
@@ -37,7 +41,27 @@ ALPHABET: Final = _WORD | {".", "-"}
 _NOTHING: Final[frozenset[str]] = frozenset()
 _CLASSES: Final = {"d": _DIGITS, "w": _WORD, "s": frozenset(" \t\n\f\r")}
 """And in capitals: whatever else is in the alphabet."""
+_POSIX: Final = {
+    "alnum": _DIGITS | _LETTERS,
+    "alpha": _LETTERS,
+    "ascii": frozenset(map(chr, range(128))),
+    "blank": frozenset("\t "),
+    "cntrl": frozenset(map(chr, (*range(32), 127))),
+    "digit": _DIGITS,
+    "graph": frozenset(map(chr, range(33, 127))),
+    "lower": frozenset(filter(str.islower, _LETTERS)),
+    "print": frozenset(map(chr, range(32, 127))),
+    "punct": frozenset(map(chr, range(33, 127))) - _DIGITS - _LETTERS,
+    "space": frozenset("\t\n\v\f\r "),
+    "upper": frozenset(filter(str.isupper, _LETTERS)),
+    "word": _WORD,
+    "xdigit": frozenset("0123456789abcdefABCDEF"),
+}
+_CONTROLS: Final = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _REPEATS: Final = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+_BOUNDS: Final = re.compile(r"\{(0|[1-9][0-9]*)(,(0|[1-9][0-9]*)?)?\}", re.ASCII)
+_NAMED_GROUP: Final = re.compile(r"\?P?<([A-Za-z0-9_]+)>", re.ASCII)
+_FLAGS: Final = re.compile(r"\?([imsU]*)(-[imsU]+)?([:)])", re.ASCII)
 _CHARACTERS, _SPLIT, _START, _END, _FOUND = range(5)
 
 _FOUND_AT: Final = frozenset({0})
@@ -61,9 +85,9 @@ class _Parser:
         self.alphabet = alphabet
         self.at = 0
         self.depth = 0
-        self.folds = text.startswith("(?i)")
-        if self.folds:
-            self.at = 4
+        self.folds = False
+        self.dot_takes_lines = False
+        self.names: set[str] = set()
 
     def parse(self) -> _Node:
         node = self.alternatives()
@@ -90,35 +114,44 @@ class _Parser:
     def sequence(self) -> _Node:
         items: list[_Node] = []
         while self.peek() not in ("", "|", ")"):
-            items.append(self.repeated(self.atom()))
+            if not self.text.startswith("\\Q", self.at):
+                items.append(self.repeated(self.atom()))
+            elif literals := self.quoted():
+                items += literals[:-1]
+                items.append(self.repeated(literals[-1]))
         return ("all", items)
 
-    def repeated(self, node: _Node) -> _Node:
-        signs = 0
-        while (sign := self.peek()) and sign in "*+?{":
-            begin, signs = self.at, signs + 1
-            if signs > SIGNS_MAX:
-                raise InvalidRegex(f"more than {SIGNS_MAX} repetitions in a row at {begin}")
-            self.take()
-            if sign == "{":
-                least, most = self.bounds(begin)
-            else:
-                least, most = _REPEATS[sign]
-            if self.peek() == "?":
-                self.take()  # lazy: which match is found first does not matter here
-            node = ("repeat", (node, least, most))
-        return node
+    def quoted(self) -> list[_Node]:
+        """What stands between \\Q and \\E, or the end, as it stands."""
+        literal, end, _ = self.text[self.at + 2 :].partition("\\E")
+        self.at += 2 + len(literal) + len(end)
+        return [("set", self.fold({character})) for character in literal]
 
-    def bounds(self, begin: int) -> tuple[int, int | None]:
-        end = self.text.find("}", begin)
-        first, comma, last = self.text[begin + 1 : end if end > 0 else begin].partition(",")
-        if not first.isdecimal() or (last and not last.isdecimal()):
-            raise InvalidRegex(f"no bounds of a repetition at {begin}")
-        self.at = end + 1
+    def repeated(self, node: _Node) -> _Node:
+        found = self.repetition()
+        if found is None:
+            return node
+        if self.peek() == "?":
+            self.take()  # lazy: which match is found first does not matter here
+        begin = self.at
+        if self.repetition() is not None:
+            raise InvalidRegex(f"a repetition of a repetition at {begin}")
+        return ("repeat", (node, *found))
+
+    def repetition(self) -> tuple[int, int | None] | None:
+        """How often, if that is what comes next; a { that is none stands for itself."""
+        if (found := _REPEATS.get(self.peek())) is not None:
+            self.take()
+            return found
+        match = _BOUNDS.match(self.text, self.at)
+        if match is None:
+            return None
+        self.at = match.end()
+        first, comma, last = match.groups()
         least = int(first)
         most = int(last) if last else None if comma else least
         if max(least, most or 0) > REPEAT_MAX or (most is not None and most < least):
-            raise InvalidRegex(f"bounds {{{least},{most}}}, at most {REPEAT_MAX}")
+            raise InvalidRegex(f"bounds {match[0]}, at most {REPEAT_MAX}")
         return least, most
 
     def atom(self) -> _Node:
@@ -128,44 +161,92 @@ class _Parser:
             case "[":
                 return ("set", self.bracket())
             case ".":
-                return ("set", self.alphabet - {"\n"})
+                return ("set", self.alphabet - ({"\n"} if not self.dot_takes_lines else set()))
             case "^":
                 return ("start", None)
             case "$":
                 return ("end", None)
             case "\\":
                 return self.escape()
-            case sign if sign in "*+?{":
+            case sign if sign in _REPEATS or _BOUNDS.match(self.text, self.at - 1):
                 raise InvalidRegex(f"nothing to repeat at {self.at - 1}")
+            case "{" if self.repetition() is not None:
+                raise InvalidRegex(f"a brace that is repeated at {self.at}")  # so does RE2/J
             case character:
                 return ("set", self.fold({character}))
 
     def group(self) -> _Node:
         if self.depth == DEPTH_MAX:
             raise InvalidRegex(f"more than {DEPTH_MAX} nested groups")
-        if self.peek() == "?":
-            if self.text[self.at : self.at + 2] != "?:":
-                raise InvalidRegex(f"a group that is not taken at {self.at}")
-            self.at += 2
+        before = self.folds, self.dot_takes_lines
+        if self.peek() == "?" and not self.opened():
+            if self.repetition() is not None:
+                raise InvalidRegex(f"nothing to repeat at {self.at}")
+            return ("all", [])
         self.depth += 1
         node = self.alternatives()
         self.depth -= 1
         if self.take() != ")":
             raise InvalidRegex("a group without its end")
+        self.folds, self.dot_takes_lines = before
         return node
+
+    def opened(self) -> bool:
+        """Read what stands behind `(`: whether a group begins; else it was flags for this one."""
+        if (named := _NAMED_GROUP.match(self.text, self.at)) is not None:
+            if named[1] in self.names:
+                raise InvalidRegex(f"two groups of the name {named[1]!r}")
+            self.names.add(named[1])
+            self.at = named.end()
+            return True
+        match = _FLAGS.match(self.text, self.at)
+        if match is None or match[0] == "?)":
+            raise InvalidRegex(f"a group that is not taken at {self.at}")
+        self.at = match.end()
+        on, off = match[1], (match[2] or "")[1:]
+        if "m" in on and "\n" in self.alphabet:
+            raise InvalidRegex("(?m) is not taken where a name may have several lines")
+        self.folds = "i" not in off and (self.folds or "i" in on)
+        self.dot_takes_lines = "s" not in off and (self.dot_takes_lines or "s" in on)
+        return match[3] == ":"
 
     def escape(self) -> _Node:
         character = self.take()
-        if character in "AzZ":
+        if character in "Az":
             return ("start" if character == "A" else "end", None)
-        return ("set", self.escaped(character))
+        if (named := self.of_class(character)) is not None:
+            return ("set", self.fold(named))
+        return ("set", self.fold({self.escaped(character)}))
 
-    def escaped(self, character: str) -> frozenset[str]:
-        if (named := _CLASSES.get(character.lower())) is not None:
-            return self.alphabet & named if character.islower() else self.alphabet - named
-        if character.isalnum():
+    def of_class(self, character: str) -> frozenset[str] | None:
+        """What \\d and its like stand for."""
+        named = _CLASSES.get(character.lower())
+        if named is None:
+            return None
+        return self.alphabet & named if character.islower() else self.alphabet - named
+
+    def escaped(self, character: str) -> str:
+        """The one character that is written so."""
+        if (control := _CONTROLS.get(character)) is not None:
+            return control
+        if character == "x":
+            return self.code(r"\{([0-9A-Fa-f]{1,6})\}|([0-9A-Fa-f]{2})", 16)
+        if character == "0" or (character in "1234567" and self.peek() in tuple("01234567")):
+            self.at -= 1
+            return self.code("([0-7]{1,3})", 8)
+        if character.isalnum() or not character.isascii():
             raise InvalidRegex(f"\\{character} is not taken")
-        return frozenset({character})
+        return character
+
+    def code(self, digits: str, base: int) -> str:
+        match = re.compile(digits).match(self.text, self.at)
+        if match is None:
+            raise InvalidRegex(f"no number of a character at {self.at}")
+        self.at = match.end()
+        number = int(next(filter(None, match.groups())), base)
+        if number > 0x10FFFF:
+            raise InvalidRegex(f"there is no character {number}")
+        return chr(number)
 
     def bracket(self) -> frozenset[str]:
         negated = self.peek() == "^"
@@ -176,27 +257,37 @@ class _Parser:
         while first or self.peek() != "]":
             first = False
             low = self.take()
-            if low == "[" and self.peek() == ":":
-                raise InvalidRegex("named classes are not taken")
-            chosen = self.escaped(self.take()) if low == "\\" else frozenset({low})
+            chosen: frozenset[str] | None = None
+            if low == "[" and self.peek() == ":" and ":]" in self.text[self.at + 1 :]:
+                chosen = self.posix()
+            elif low == "\\":
+                escape = self.take()
+                chosen = self.of_class(escape)
+                low = self.escaped(escape) if chosen is None else low
+            if chosen is not None:
+                found |= chosen
+                continue
+            high = low
             if self.peek() == "-" and self.text[self.at + 1 : self.at + 2] not in ("]", ""):
                 self.take()
                 high = self.take()
                 if high == "\\":
-                    (high,) = self.one(self.escaped(self.take()))
-                (low,) = self.one(chosen)
+                    high = self.escaped(self.take())
                 if high < low:
                     raise InvalidRegex(f"{low}-{high} is no range")
-                chosen = frozenset(c for c in self.alphabet if low <= c <= high)
-            found |= chosen
+            found |= {low} | {c for c in self.alphabet if low <= c <= high}
         self.take()
         folded = self.fold(found)
         return self.alphabet - folded if negated else folded
 
-    def one(self, characters: frozenset[str]) -> frozenset[str]:
-        if len(characters) != 1:
-            raise InvalidRegex("a class is no end of a range")
-        return characters
+    def posix(self) -> frozenset[str]:
+        """A class such as [:alpha:], behind its first bracket."""
+        name, end, _ = self.text[self.at + 1 :].partition(":]")
+        named = _POSIX.get(name.removeprefix("^"))
+        if named is None:
+            raise InvalidRegex(f"no class of characters at {self.at - 1}")
+        self.at += 1 + len(name) + len(end)
+        return self.alphabet - named if name.startswith("^") else self.alphabet & named
 
     def fold(self, characters: Iterable[str]) -> frozenset[str]:
         if not self.folds:

@@ -59,7 +59,8 @@ class SessionRow:
     def is_news(self, reply: FetchResponsePartition) -> bool:
         """Whether a reply without records has something that the client was not told."""
         said = reply.high_watermark, reply.log_start_offset
-        return bool(reply.error_code) or self.said != said
+        is_told = reply.error_code or reply.diverging_epoch is not None
+        return bool(is_told) or self.said != said
 
 
 class Sessions:

@@ -50,12 +50,12 @@ def _replicas(name: str, text: str) -> None:
 
 def _false(name: str, text: str) -> None:
     _truth(name, text)
-    if text.lower() != "false":
+    if text.strip().lower() != "false":
         raise InvalidConfig(name, text, "there is one tier")
 
 
 def _truth(name: str, text: str) -> None:
-    if text.lower() not in ("true", "false"):
+    if text.strip().lower() not in ("true", "false"):
         raise InvalidConfig(name, text, "is neither true nor false")
 
 

@@ -8,7 +8,8 @@ least, so a bound on the past has the batch decoded: who sets it pays for it, no
 opens to more than BOUNDED_SIZE_MAX is refused as too large, which makes producers split it.
 
 A batch with one record out of bounds is refused as a whole, before it has an offset; one that was
-appended before (a retry of an idempotent producer) is not looked at again.
+appended before (a retry of an idempotent producer) is not looked at again.  A record without a
+timestamp (-1) is within every bound, as in Kafka: it says nothing that could be wrong.
 """
 
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ BEFORE = "message.timestamp.before.max.ms"
 AFTER = "message.timestamp.after.max.ms"
 BOUNDED_SIZE_MAX: Final = 16 << 20
 """Bytes of records, opened: it is done in the thread that appends."""
+_NONE: Final = -1
 
 
 def check_timestamps(config: TopicConfig, batch: Buffer, header: BatchHeader, now_ms: int) -> None:
@@ -40,20 +42,22 @@ def check_timestamps(config: TopicConfig, batch: Buffer, header: BatchHeader, no
     if not header.records_count:
         return
     least_ms, most_ms = now_ms - before_ms, now_ms + after_ms
-    if not least_ms <= header.max_timestamp <= most_ms:
-        try:
-            timestamps = _timestamps(batch)
-        except InvalidBatch:
-            timestamps = []  # it is refused all the same, as a whole
-        found = header.max_timestamp
-    elif least_ms <= 0:
+    newest_ms = header.max_timestamp
+    is_newest_wrong = newest_ms != _NONE and not least_ms <= newest_ms <= most_ms
+    if least_ms <= 0 and not is_newest_wrong:
         return  # no timestamp is below it
-    else:
+    try:
         timestamps = _timestamps(batch)
-        found = min(timestamps)
-        if found >= least_ms:
-            return
-    indexes = [n for n, each in enumerate(timestamps) if not least_ms <= each <= most_ms]
+    except InvalidBatch:
+        if not is_newest_wrong:
+            raise
+        timestamps = []  # it is refused all the same, as a whole
+    indexes = [
+        n for n, each in enumerate(timestamps) if each != _NONE and not least_ms <= each <= most_ms
+    ]
+    if not indexes and not is_newest_wrong:
+        return
+    found = newest_ms if is_newest_wrong else timestamps[indexes[0]]
     setting, limit_ms = (BEFORE, before_ms) if found < least_ms else (AFTER, after_ms)
     raise TimestampOutOfBounds(found, now_ms, setting, limit_ms, indexes)
 

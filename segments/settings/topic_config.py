@@ -412,6 +412,8 @@ class TopicConfig:
             )
         for name, inert in INERT.items():
             value = self.overrides.get(name, inert.default)
+            if inert.kind == "boolean":
+                value = value.strip().lower()
             is_default = name not in self.overrides
             about = documentation(name)
             settings.append(

@@ -26,6 +26,7 @@ GROUP_SUBSCRIBED_TO_TOPIC = 86
 NOT_LEADER, UNSUPPORTED_VERSION = 6, 35
 INVALID_SESSION_TIMEOUT, MEMBER_ID_REQUIRED = 26, 79
 UNKNOWN_MEMBER, INCONSISTENT, INVALID_CONFIG, INVALID_REQUEST = 25, 23, 40, 42
+INVALID_REPLICA_ASSIGNMENT, FENCED_LEADER_EPOCH, NOT_NEEDED = 39, 74, 84
 TOPIC = 2
 
 
@@ -286,3 +287,86 @@ async def test_the_consumer_protocol_can_be_switched_off() -> None:
                 pass
         while (await kind(client))[0] != "classic":
             pass
+
+
+async def test_further_partitions_that_are_assigned_to_nobody_are_refused() -> None:
+    async with stage(ApiKey.CREATE_PARTITIONS) as s:
+        row = {"name": await s.topic(), "count": 3}
+        for assignments, code in (([], INVALID_REPLICA_ASSIGNMENT), (None, 0)):
+            topics = [row | {"assignments": assignments}]
+            answer = await s.quietly(
+                ApiKey.CREATE_PARTITIONS, s.version, topics=topics, timeout_ms=9_000
+            )
+            assert answer.results[0].error_code == code
+
+
+async def test_an_election_of_a_type_that_there_is_not_is_refused() -> None:
+    async with stage(ApiKey.ELECT_LEADERS) as s:
+        rows = [{"topic": await s.topic(), "partitions": [0]}]
+        fields = {"topic_partitions": rows, "timeout_ms": 1_000}
+        for kind, codes in ((0, (0, NOT_NEEDED)), (9, (INVALID_REQUEST, INVALID_REQUEST))):
+            answer = await s.quietly(ApiKey.ELECT_LEADERS, 2, election_type=kind, **fields)
+            (found,) = answer.replica_election_results[0].partition_result
+            assert (answer.error_code, found.error_code) == codes
+
+
+@pytest.mark.parametrize("key", [ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH])
+async def test_a_leader_epoch_below_that_of_nobody_is_an_old_one(key: ApiKey) -> None:
+    async with stage(key) as s:
+        topic = await s.topic()
+        row = {"partition_index": 0, "timestamp": -1}
+        named: dict[str, Any] = {"name": topic}
+        if key is ApiKey.OFFSET_FOR_LEADER_EPOCH:
+            row, named = {"partition": 0, "leader_epoch": 0}, {"topic": topic}
+        for epoch, code in ((-2, FENCED_LEADER_EPOCH), (-1, 0), (0, 0)):
+            rows = [row | {"current_leader_epoch": epoch}]
+            topics = [named | {"partitions": rows}]
+            answer = await s.quietly(key, s.version, replica_id=-1, topics=topics)
+            assert answer.topics[0].partitions[0].error_code == code
+
+
+async def test_defaults_of_groups_and_topics_are_told_by_kafkas_names_of_the_brokers() -> None:
+    async with stage(ApiKey.DESCRIBE_CONFIGS) as s:
+        topic = await s.topic()
+        for kind, name, key, told in (
+            (32, "g", "share.session.timeout.ms", "group.share.session.timeout.ms"),
+            (TOPIC, topic, "cleanup.policy", "log.cleanup.policy"),
+            (TOPIC, topic, "min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio"),
+        ):
+            row = {"resource_type": kind, "resource_name": name, "configuration_keys": [key]}
+            answer = await s.quietly(
+                ApiKey.DESCRIBE_CONFIGS, s.version, resources=[row], include_synonyms=True
+            )
+            assert [one.name for one in answer.results[0].configs[0].synonyms] == [told]
+
+
+async def test_a_setting_that_is_true_or_false_may_have_spaces_and_is_told_in_small_letters() -> (
+    None
+):
+    async with stage(ApiKey.DESCRIBE_CONFIGS) as s:
+        topic = await s.topic(preallocate=" TRUE ")
+        row = {"resource_type": TOPIC, "resource_name": topic}
+        row["configuration_keys"] = ["preallocate"]
+        answer = await s.quietly(ApiKey.DESCRIBE_CONFIGS, s.version, resources=[row])
+        assert answer.results[0].configs[0].value == "true"
+
+
+async def test_a_member_that_subscribes_by_names_has_an_empty_expression() -> None:
+    async with stage(ApiKey.CONSUMER_GROUP_DESCRIBE) as s:
+        fields: dict[str, Any] = {"group_id": "g", "member_id": "A" * 22, "member_epoch": 0}
+        fields |= {"rebalance_timeout_ms": 9_000, "subscribed_topic_names": ["t"]}
+        await s.quietly(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, **fields, topic_partitions=[])
+        answer = await s.ask("", ApiKey.CONSUMER_GROUP_DESCRIBE, group_ids=["g"])
+        (member,) = answer.groups[0].members
+        assert member.subscribed_topic_regex == ""
+
+
+async def test_who_joins_a_share_group_with_an_id_of_before_is_told_what_kind_of_group_it_is() -> (
+    None
+):
+    async with stage(ApiKey.JOIN_GROUP) as s:
+        fields = {"group_id": "s", "member_id": "A" * 22, "member_epoch": 0}
+        await s.quietly(ApiKey.SHARE_GROUP_HEARTBEAT, 1, **fields, subscribed_topic_names=["t"])
+        for member in ("of-before", ""):
+            answer = await s.quietly(ApiKey.JOIN_GROUP, s.version, **joining(s, member_id=member))
+            assert (answer.error_code, answer.member_id) == (INCONSISTENT, "")

@@ -167,6 +167,18 @@ async def test_what_cannot_be_committed_is_refused_by_name() -> None:
         assert await stands(client, "t") == {("t", 0): -1}
 
 
+async def test_metadata_is_measured_in_characters_of_java_not_in_bytes() -> None:
+    # U+00DF is two bytes and one unit of UTF-16; U+1F600 four bytes and two units.
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        assert await commit(client, "t", 1, metadata="\N{LATIN SMALL LETTER SHARP S}" * 4096) == 0
+        assert await commit(client, "t", 2, metadata="\N{GRINNING FACE}" * 2048) == 0
+        for long in ("\N{LATIN SMALL LETTER SHARP S}" * 4097, "\N{GRINNING FACE}" * 2049):
+            code = await commit(client, "t", 3, metadata=long)
+            assert code == ErrorCode.OFFSET_METADATA_TOO_LARGE
+        assert await stands(client, "t") == {("t", 0): 2}
+
+
 async def test_a_deleted_group_is_gone_after_a_power_cut_too() -> None:
     disk = MemoryStorage()
     async with serving(storage=disk) as broker, connect(broker.address) as client:

@@ -114,6 +114,41 @@ async def test_after_a_power_cut_the_old_epoch_ends_where_the_log_was_recovered(
         assert await end_of_epoch(client, "t", 0) == (0, 0, 1)
 
 
+async def test_who_read_what_a_power_cut_took_learns_from_the_fetch_where_the_log_agrees() -> None:
+    # epoch 0: kept at 0, lost at 1 and 2; epoch 1 begins with the gap at 1.
+    disk = MemoryStorage()
+    async with client_of(disk) as (broker, client):
+        await client.create("t", durability="disk")
+        await client.produce("t", b"kept")
+        partition = broker.core.topics.served_partition("t", 0)
+        assert partition is not None
+        partition.handler.sync()
+        await client.produce("t", b"lost", b"lost too")
+        disk = disk.after_power_cut()
+
+    async def fetched(
+        client: WireClient, offset: int, epoch: int, min_bytes: int = 1
+    ) -> tuple[int, object, bool]:
+        request = fetch_request("t", offset, wait_ms=60_000, min_bytes=min_bytes)
+        request.topics[0].partitions[0].last_fetched_epoch = epoch
+        reply = await client.ask(request, FetchResponse, 12)
+        row = reply.responses[0].partitions[0]
+        parts = row.diverging_epoch
+        said = None if parts is None else (parts.epoch, parts.end_offset)
+        return row.error_code, said, bool(row.records)
+
+    async with client_of(disk) as (_, client):
+        await fetch_code(client, "t", 0)
+        assert (await client.produce("t", b"next")).base_offset == BLOCK + 1
+        for min_bytes in (1, 1 << 20):
+            assert await fetched(client, 3, 0, min_bytes) == (0, (0, 1), False)
+        assert await fetched(client, 1, 0) == (0, None, True)
+        assert await fetched(client, 0, 0) == (0, None, True)
+        assert await fetched(client, BLOCK + 1, 1) == (0, None, True)
+        assert await fetched(client, BLOCK + 9, 1) == (0, (1, BLOCK + 2), False)
+        assert await fetched(client, 0, 7) == (ErrorCode.OFFSET_OUT_OF_RANGE, None, False)
+
+
 async def test_a_kill_on_the_same_boot_keeps_epoch_offsets_and_records() -> None:
     disk = MemoryStorage()
     async with client_of(disk) as (_, client):

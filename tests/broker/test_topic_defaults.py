@@ -52,7 +52,7 @@ async def test_topics_say_where_each_of_their_settings_is_from() -> None:
             ("message.max.bytes", "2000", STATIC),
             ("message.max.bytes", "1048576", DEFAULT),
         ]
-        assert await layers(client, "t", "segment.ms") == [("segment.ms", "604800000", DEFAULT)]
+        assert await layers(client, "t", "segment.ms") == [("log.roll.ms", "604800000", DEFAULT)]
 
         assert await alter(client, "", log__retention__ms="80") == (0, None)
         every = ("log.retention.ms", "80", DYNAMIC_DEFAULT)

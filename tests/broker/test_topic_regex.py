@@ -47,6 +47,30 @@ def test_it_matches_what_pythons_own_matches(pattern: str, some: list[str]) -> N
         (r"log\.[0-9]{4}", "log-2024", False),
         ("a|b|", "", True),
         ("[]a]", "a", True),
+        # As Pattern.quote of Java writes what stands for itself.
+        (r"\Qlog.a+b{2}\E[0-9]+", "log.a+b{2}7", True),
+        (r"\Qlog.\E.*", "log-1", False),
+        (r"a\Qbc\E*", "abcc", True),
+        (r"a\Qbc\E*", "abcbc", False),
+        (r"\Qa", "a", True),
+        ("a{", "a{", True),
+        ("a{,2}", "a{,2}", True),
+        ("[[:alpha:]]+[[:^alpha:]]", "ab1", True),
+        ("[[:digit:]_]+", "1_2", True),
+        ("[[:digit:]_]+", "1-2", False),
+        ("[[:a]+", ":[a", True),
+        (r"\x61\x{62}\143", "abc", True),
+        (r"[\x61-\x63]+", "abc", True),
+        ("a(?i)b(c|d)", "aBD", True),
+        ("a(?i)b(c|d)", "ABD", False),
+        ("(?i:a)b", "Ab", True),
+        ("(?i:a)b", "AB", False),
+        ("((?i)a)b", "AB", False),
+        ("(?i)a(?-i)b", "Ab", True),
+        ("(?i)a(?-i)b", "AB", False),
+        ("(?P<first>a)(?<second>b)", "ab", True),
+        ("(?U)a+", "aa", True),
+        ("(?m)^a$", "a", True),
     ],
 )
 def test_the_whole_name_has_to_match(pattern: str, name: str, matches: bool) -> None:
@@ -61,15 +85,27 @@ def test_the_whole_name_has_to_match(pattern: str, name: str, matches: bool) -> 
         "a)",
         "[a",
         "*a",
-        "a{",
         "a{2,1}",
+        "{2}",
+        "{+",
+        "a**",
+        "a*+",
+        "a{2}{3}",
+        r"a\Z",
+        r"\bab",
+        r"\pL",
+        "[[:letters:]]",
+        "(?i)*",
+        "(?x)a",
+        "(?P<n>a)(?P<n>b)",
+        r"\x4",
+        r"\x{110000}",
         "a{5000}",
         "(?=a)",
         r"(a)\1",
         r"\q",
         "a\\",
         "[b-a]",
-        "[[:alpha:]]",
         "(" * 60 + "a" + ")" * 60,
         "a" * 1001,
         "((a{1000}){1000}){1000}",
@@ -115,7 +151,7 @@ def test_an_expression_of_many_states_costs_little_memory_however_many_names_the
 
 
 @settings(max_examples=150, deadline=None, database=None)
-@given(st.text(alphabet="ab().*+?{}[]^$|\\,-0123dwDsz:i", max_size=40))
+@given(st.text(alphabet="ab().*+?{}[]^$|\\,-0123dwDsz:iQEPx<>lph", max_size=40))
 def test_any_text_is_an_expression_or_is_refused(text: str) -> None:
     try:
         regex = TopicRegex(text)

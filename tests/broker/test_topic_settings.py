@@ -66,12 +66,24 @@ async def test_a_batch_is_refused_for_one_record_of_another_time(codec: Codec) -
         bounds = {"message_timestamp_before_max_ms": "1000", "message_timestamp_after_max_ms": "10"}
         await client.create("t", 1, **bounds)
         assert await send(client, [NOW_MS - 1_000, NOW_MS + 10], codec) == 0
-        for wrong in (NOW_MS - 1_001, NOW_MS + 11, 0, -1):
+        for wrong in (NOW_MS - 1_001, NOW_MS + 11, 0, -2):
             for times in ([wrong], [NOW_MS, wrong, NOW_MS]):
                 assert await send(client, times, codec) == ErrorCode.INVALID_TIMESTAMP, times
         partition = await broker.core.topics.open("t", 0)
         assert partition is not None
         assert partition.handler.log_end_offset == 2
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+async def test_a_record_without_a_timestamp_is_within_every_bound(codec: Codec) -> None:
+    async with serving(now_ms=lambda: NOW_MS) as broker, connect(broker.address) as client:
+        bounds = {"message_timestamp_before_max_ms": "1000", "message_timestamp_after_max_ms": "10"}
+        await client.create("t", 1, **bounds)
+        for times in ([-1], [-1, -1], [NOW_MS, -1, NOW_MS]):
+            assert await send(client, times, codec) == 0, times
+        answer = await sent(client, [-1, NOW_MS + 11, -1], codec)
+        assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
+        assert [row.batch_index for row in answer.record_errors] == [1]
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])

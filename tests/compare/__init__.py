@@ -7,7 +7,7 @@
 | stage.py | one broker as a case sees it: build a request, ask, keep what was answered |
 | cases_*.py | the requests: normal, at the edge, wrong; in each version that both serve |
 | rules.py | what is not compared, and why |
-| accepted.py | which differences are accepted, and why |
+| accepted.py, accepted_borders.py | which differences are accepted, and why |
 | answers.py | an answer as a flat table of fields; the difference of two tables |
 | brokers.py | an Apache Kafka and a segbroker, started for the run |
 

@@ -13,12 +13,18 @@ from segbroker.protocol.api_keys import SERVED, ApiKey, ApiVersionRange
 
 from . import (
     cases_admin,
+    cases_corners,
+    cases_fetches,
     cases_groups,
+    cases_kinds,
     cases_produce,
     cases_read,
     cases_security,
+    cases_sequences,
+    cases_settings,
     cases_shares,
     cases_streams,
+    cases_time,
     cases_transactions,
 )
 from .answers import Fields, differences
@@ -29,12 +35,18 @@ from .stage import Stage, connect
 
 MODULES = (
     cases_admin,
+    cases_corners,
+    cases_fetches,
     cases_groups,
+    cases_kinds,
     cases_produce,
     cases_read,
     cases_security,
+    cases_sequences,
+    cases_settings,
     cases_shares,
     cases_streams,
+    cases_time,
     cases_transactions,
 )
 CASE_TIMEOUT_S = 120

@@ -24,7 +24,9 @@ async def fetch(stage: Stage, label: str, topic: str, offset: int, **more: Any) 
     fields: dict[str, Any] = {"replica_id": -1, "max_wait_ms": 10, "min_bytes": 1}
     fields |= {"max_bytes": 1 << 20, "session_epoch": -1}
     for name, value in more.items():
-        (fields if name in (*fields, "isolation_level", "replica_state") else row)[name] = value
+        (fields if name in (*fields, "isolation_level", "replica_state", "rack_id") else row)[
+            name
+        ] = value
     named: dict[str, Any] = {"topic": topic, "partitions": [row]}
     if stage.version >= 13:
         named = {"topic_id": await stage.topic_id(topic), "partitions": [row]}

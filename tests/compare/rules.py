@@ -1,4 +1,4 @@
-"""What is not compared, and how a rule of accepted.py is found.
+"""What is not compared, and how a rule of accepted.py or accepted_borders.py is found.
 
 NORMALISED fields have a value that only its broker can know: both sides must have the field, what
 is in it is not looked at.
@@ -10,7 +10,9 @@ from typing import Final
 
 from segbroker.protocol.api_keys import ApiKey
 
-from .accepted import ACCEPTED, ANY, Accepted
+from . import accepted
+from .accepted import ANY, Accepted
+from .accepted_borders import AT_THE_BORDERS
 from .answers import Difference, Fields
 
 
@@ -28,6 +30,8 @@ class Normalised:
     reason: str
     key: ApiKey | None = None
 
+
+ACCEPTED: Final = (*accepted.ACCEPTED, *AT_THE_BORDERS)
 
 NORMALISED: Final = (
     Normalised(r".*throttle_time_ms", "how busy the broker is"),

@@ -48,6 +48,7 @@ class Stage:
         version: the version that the case is about.
         name: distinct for each case and version: a name for topics and groups.
         seen: label -> the fields of the answer, in the order of asking.
+        topics: the names behind the ids of topics that a case has met.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Stage:
         self.name = name
         self.version = version
         self.seen: dict[str, Fields] = {}
-        self._topics: dict[UUID, str] = {}
+        self.topics: dict[UUID, str] = {}
 
     async def ask(self, label: str, key: ApiKey, /, **values: Any) -> Any:
         """Ask in the version under test and keep the answer for the comparison.
@@ -71,7 +72,7 @@ class Stage:
         except Closed:
             self.seen[label] = CLOSED
             return None
-        self.seen[label] = flatten(answer, self.version, self.name, self._topics)
+        self.seen[label] = flatten(answer, self.version, self.name, self.topics)
         return answer
 
     async def quietly(self, key: ApiKey, version: int, /, **values: Any) -> Any:
@@ -87,7 +88,7 @@ class Stage:
 
     def keep(self, label: str, answer: Message) -> None:
         """Compare an answer that `quietly` brought."""
-        self.seen[label] = flatten(answer, self.version, self.name, self._topics)
+        self.seen[label] = flatten(answer, self.version, self.name, self.topics)
 
     async def topic(self, suffix: str = "", partitions: int = 1, **config: str) -> str:
         """Make a topic and wait until its partitions have a leader that answers."""
@@ -133,7 +134,7 @@ class Stage:
             ApiKey.METADATA, 12, topics=[{"name": topic}], allow_auto_topic_creation=False
         )
         found: UUID = answer.topics[0].topic_id
-        self._topics[found] = topic
+        self.topics[found] = topic
         return found
 
     async def produce(self, topic: str, records: bytes, partition: int = 0) -> Any:
