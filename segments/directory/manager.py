@@ -518,13 +518,15 @@ class DiskManager:
         return self.partitions.get_handler(topic, partition)
 
     def _settled(self, handler: DiskHandler) -> list[CeilingRow]:
-        """What a clean close says of a partition's ceiling."""
+        """What a clean close says of a partition: the one thing that vouches for its end, and is not
+        in its own directory, when the WAL is empty."""
         meta = self._known.topics[handler.topic]
-        key, ceiling = (meta.topic_id, handler.partition), Ceiling(handler.log_end_offset, SETTLED)
-        is_known = self._known.ceiling(key) in (ceiling, None)
-        if is_known or handler.ceiling is None or handler.read_only is not None:
+        key, end_offset = (meta.topic_id, handler.partition), handler.log_end_offset
+        known = self._known.ceiling(key)
+        if handler.read_only is not None or (known is None and not end_offset):
             return []
-        return [(key, ceiling)]
+        ceiling = Ceiling(end_offset, SETTLED)
+        return [] if known == ceiling else [(key, ceiling)]
 
     # Keeping house
 

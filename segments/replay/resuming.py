@@ -6,11 +6,13 @@
 | in this boot | any | go on: the process died, the page cache did not |
 | in another boot | at or above it | go on |
 | in another boot | below it | gap `lost_tail` up to the ceiling, new leader epoch |
-| settled: the end was synced | below it | the same with the reason `corruption` |
+| settled: the log was synced up to there | below it | the same with the reason `corruption` |
 | any, class `ephemeral` | (nothing is there) | an empty log that begins at the ceiling, new epoch |
 
 Afterwards everything below the end is synced, which the ceiling then says (SETTLED), whatever
-boot comes next.  Many partitions share two events, so a start after a power cut costs no event per
+boot comes next.  A log of class `fsync` reserves nothing: its ceiling says how far it reached at the
+last orderly stop that it was open at.  So an older copy of its directory is told from the present
+one, which no file in it could.  Many partitions share two events, so a start after a power cut costs no event per
 partition.
 """
 
@@ -112,6 +114,17 @@ class Resuming:
         ceiling = self._metadata.state.ceiling((meta.topic_id, partition))
         return ceiling is not None and ceiling.boot != SETTLED
 
+    def settled_end(self, meta: TopicMeta, partition: int) -> int:
+        """Below it everything was synced, by an orderly stop, or by a start that gave it up; -1:
+        nothing is known of that, or it was in memory."""
+        ceiling = self._metadata.state.ceiling((meta.topic_id, partition))
+        is_stored = meta.config.durability is not Durability.EPHEMERAL
+        return (
+            ceiling.offset
+            if ceiling is not None and ceiling.boot == SETTLED and is_stored
+            else -1
+        )
+
     def resume(
         self, opened: Sequence[Found], now_ms: int, each: Each = one_by_one
     ) -> list[PartitionCeiling | None]:
@@ -141,8 +154,7 @@ class Resuming:
 
     def record_ceilings(self, rows: Sequence[CeilingRow]) -> None:
         """Make these ceilings durable.  Blocking.  Raises OSError."""
-        for some in _chunks([_row(key, ceiling) for key, ceiling in rows]):
-            self._metadata.record("ceilings", rows=some)
+        self._record("ceilings", [_row(key, ceiling) for key, ceiling in rows])
 
     def _write_gaps(self, opened: Sequence[Found], now_ms: int, each: Each) -> None:
         state = self._metadata.state
@@ -180,9 +192,10 @@ class Resuming:
         state = self._metadata.state
         ceiling, end = state.ceiling(one.key), one.log.log_end_offset
         if one.meta.config.durability is Durability.FSYNC:
-            # Whatever was acknowledged from here on is synced.
-            gone = ceiling is None or ceiling == (0, SETTLED)
-            return [] if gone else [(one.key, Ceiling(0, SETTLED))]
+            # Whatever was acknowledged from here on is synced.  What an orderly stop has settled
+            # stays: it vouches for what is below, however far the log goes on.
+            is_open = ceiling is not None and ceiling.boot != SETTLED
+            return [(one.key, Ceiling(end, SETTLED))] if is_open else []
         if end > (0 if ceiling is None else ceiling.offset):
             # Written and never acknowledged, or acknowledged when it was synced: the class was
             # `fsync`.  The first append reserves, so a power cut before it is no loss.
@@ -193,8 +206,12 @@ class Resuming:
 
     def _record_epochs(self, rows: Iterable[tuple[PartitionKey, int]]) -> None:
         packed = [[topic_id.bytes, partition, epoch] for (topic_id, partition), epoch in rows]
-        for some in _chunks(packed):
-            self._metadata.record("epochs", rows=some)
+        self._record("epochs", packed)
+
+    def _record(self, kind: str, rows: list[list[object]]) -> None:
+        """As few events as have room for them, durable together.  Raises OSError."""
+        if rows:
+            self._metadata.record_all(kind, [{"rows": some} for some in _chunks(rows)])
 
 
 def _row(key: PartitionKey, ceiling: Ceiling) -> list[object]:
