@@ -326,6 +326,9 @@ class DiskHandler(MendingPartition):
             self.sync()
         except PartitionReadOnly as exc:
             log.debug("log_not_flushed", topic=self.topic, partition=self.partition, error=str(exc))
+            return
+        if self.ceiling is None:
+            self._journaling.say_end()
 
     def _ceiling_renewed(self, error: OSError | None) -> None:
         """Another block of offsets is reserved, or could not be."""

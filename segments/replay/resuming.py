@@ -10,10 +10,10 @@
 | any, class `ephemeral` | (nothing is there) | an empty log that begins at the ceiling, new epoch |
 
 Afterwards everything below the end is synced, which the ceiling then says (SETTLED), whatever
-boot comes next.  A log of class `fsync` reserves nothing: its ceiling says how far it reached at the
-last orderly stop that it was open at.  So an older copy of its directory is told from the present
-one, which no file in it could.  Many partitions share two events, so a start after a power cut costs no event per
-partition.
+boot comes next.  A log of class `fsync` reserves nothing: its ceiling says how far it reached at
+the last orderly stop that it was open at.  So an older copy of its directory is told from the
+present one, which no file in it could.  Many
+partitions share two events, so a start after a power cut costs no event per partition.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -77,18 +77,20 @@ class Resuming:
             [(key, Ceiling(offset + 2 * events * BLOCK, state.boot)) for key, offset in reserved]
         )
 
-    def distrust(self, shards: Collection[int], count: int) -> None:
+    def distrust(self, damaged: Collection[int], torn: Collection[int], count: int) -> None:
         """Frames of these of the WAL's `count` shards are or may be lost, nobody knows whose: every
-        partition that was acknowledged by them begins a leader epoch.  Raises OSError."""
-        if not shards:
+        partition that was acknowledged by them begins a leader epoch, and where they are lost for
+        certain those whose end they vouched for, too.  Raises OSError."""
+        if not damaged and not torn:
             return
         state = self._metadata.state
         self._record_epochs(
             ((meta.topic_id, partition), state.leader_epoch(meta, partition) + 1)
             for meta in state.topics.values()
-            if meta.config.durability is Durability.FSYNC
             for partition in range(meta.partitions)
-            if shard_number(meta.topic_id.bytes, partition, count) in shards
+            if (shard := shard_number(meta.topic_id.bytes, partition, count)) in damaged
+            or (shard in torn and meta.config.durability is Durability.FSYNC)
+            if meta.config.durability is not Durability.EPHEMERAL
         )
 
     def begin_epoch(self, meta: TopicMeta, partition: int) -> int:
@@ -120,9 +122,7 @@ class Resuming:
         ceiling = self._metadata.state.ceiling((meta.topic_id, partition))
         is_stored = meta.config.durability is not Durability.EPHEMERAL
         return (
-            ceiling.offset
-            if ceiling is not None and ceiling.boot == SETTLED and is_stored
-            else -1
+            ceiling.offset if ceiling is not None and ceiling.boot == SETTLED and is_stored else -1
         )
 
     def resume(

@@ -3,7 +3,11 @@
 import errno
 
 from segbroker.segments.disk.storage import read_file, write_temporary
+from segbroker.segments.wal.files import list_files
+from segbroker.segments.wal.frames import FrameType
 from segbroker.segments.wal.journal import WalConfig
+from segbroker.segments.wal.kept import kept_path
+from segbroker.segments.wal.replay import scan_wal_file
 
 from .driver import Driver
 from .recording import Fault
@@ -280,8 +284,14 @@ def what_crashes_of_earlier_versions_left_is_removed(driver: Driver) -> None:
 
 
 def kept_files(driver: Driver) -> int:
-    names = driver.disk.listdir(f"{driver.running.root}/wal/shard-00")
-    return sum(name.startswith("kept-") for name in names)
+    """Those that have records; others say how far logs are synced."""
+    folder = f"{driver.running.root}/wal/shard-00"
+    numbers = list_files(driver.disk, folder)["kept"]
+    found = [scan_wal_file(driver.disk, kept_path(folder, number)) for number in numbers]
+    return sum(
+        one is not None and any(frame.type is FrameType.BATCHES for frame in one.frames)
+        for one in found
+    )
 
 
 @scenario(**LARGE)
