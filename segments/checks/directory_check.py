@@ -105,8 +105,8 @@ class DirectoryChecker:
                 yield damage(
                     f"{root}/wal",
                     "the write-ahead log is missing: it may be on a disk that is not mounted",
-                    "it begins anew; what it alone had is lost, and every fsync partition begins a"
-                    " leader epoch",
+                    "it begins anew; what it alone had is lost, and every partition begins a leader"
+                    " epoch",
                 )
             yield from self._room(metadata, wal)
             yield from self._topics(metadata, wal)

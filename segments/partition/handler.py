@@ -392,6 +392,7 @@ class DiskHandler(MendingPartition):
     def _begin_anew(self, opened: PartitionLog) -> None:
         self._journaling.begin_anew()
         self.vouch_for_found(opened)
+        self._journaling.say_end()  # what was said before is void
 
     def vouch_for_found(self, opened: PartitionLog | None = None) -> None:
         """An opening has synced all that it found: have the WAL say so with its next group, unless

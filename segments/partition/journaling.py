@@ -154,8 +154,8 @@ class Journaling:
         self._wal.end_soon(*self.wal_key, segment.number, segment.synced_size, end_offset)
 
     def say_end(self) -> None:
-        """Have what `vouch` said written now: of what a flusher made durable the WAL has nothing
-        else, and the next group may be long in coming."""
+        """Have what `vouch` said written now: the WAL has nothing else of what a flusher, or
+        another opening, made durable, and the next group may be long in coming."""
         self._shard.write_riders()
 
     def recall(self, segment: int) -> list[Frame]:

@@ -119,6 +119,18 @@ def test_a_batch_too_large_for_the_write_ahead_log_is_vouched_for_as_it_is_ackno
     assert lost(disk.after_kill()) == [(2, 3)]
 
 
+def test_a_log_that_is_opened_again_after_a_failure_is_vouched_for_at_once() -> None:
+    disk = MemoryStorage()
+    manager = started(disk)
+    manager.create_topic("t", 1, TopicConfig({}))
+    handler = manager.get_handler("t", 0)
+    for number in range(3):
+        append(handler, batch_of(b"%d" % number))
+    handler.sync()
+    handler._begin_anew(handler._log)
+    assert lost(disk.after_kill()) == [(2, 3)]
+
+
 def test_what_vouches_is_in_one_file_that_each_checkpoint_replaces() -> None:
     disk = MemoryStorage()
     wal, _ = begun(disk)
