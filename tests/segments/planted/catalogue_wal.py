@@ -477,6 +477,22 @@ WAL_BUGS: tuple[Bug, ...] = (
         "the_first_records",
     ),
     Bug(
+        "what_a_flusher_acknowledged_is_vouched_for_by_the_next_group",
+        "handler",
+        "        if self.ceiling is None:\n            self._journaling.say_end()\n",
+        "",
+        "tests.segments.test_vouched_always:"
+        "test_a_batch_too_large_for_the_write_ahead_log_is_vouched_for_as_it_is_acknowledged",
+    ),
+    Bug(
+        "what_was_opened_again_is_vouched_for_by_the_next_group",
+        "handler",
+        "        self._journaling.say_end()  # what was said before is void\n",
+        "",
+        "tests.segments.test_vouched_always:"
+        "test_a_log_that_is_opened_again_after_a_failure_is_vouched_for_at_once",
+    ),
+    Bug(
         "no_header_at_the_end_of_a_wal_file",
         "wal.files",
         "            for position, block in header_blocks(header):\n",
