@@ -177,7 +177,7 @@ def the_log_goes_on_behind_a_group_that_was_given_up(driver: Driver) -> None:
     # | a | given up: a, b, c |   | says so | a, b, c |    c is there, in a page behind that of a
     roomy(driver)
     driver.append_together("t", 40)
-    fault(driver, Fault("fdatasync", "wal-0.log", 0))
+    fault(driver, Fault("fdatasync", in_use(driver), 0))
     driver.append_together("t", 40, 4_500, 40)
     driver.tick()
     driver.append_together("t", 40, 4_500, 40)
@@ -187,11 +187,17 @@ def the_log_goes_on_behind_a_group_that_was_given_up(driver: Driver) -> None:
 def the_log_goes_on_behind_an_event_that_was_given_up(driver: Driver) -> None:
     roomy(driver)
     driver.append_together("t", 40)
-    fault(driver, Fault("fdatasync", "wal-0.log", 0))
+    fault(driver, Fault("fdatasync", in_use(driver), 0))
     driver.commit("g", "t", 1)
     driver.running.wal.revive()
     driver.append_together("t", 40, 4_500, 40)
     driver.commit("h", "t", 1)
+
+
+def in_use(driver: Driver) -> str:
+    """The oldest file of the WAL."""
+    folder = f"{driver.running.root}/wal/shard-00"
+    return f"/wal-{list_files(driver.disk, folder)['wal'][0]}.log"
 
 
 def roomy(driver: Driver) -> None:
