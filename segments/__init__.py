@@ -6,6 +6,7 @@ do the modules of each package in its own list:
 
     errors       what can go wrong, by whose doing it was
     disk         the disk port: this machine's, and one in memory with a power switch
+    witness      what must exist, said from beside it
     names        which names a topic may have, what its files are called
     report       what recovery found and did
     background   the threads: flushers, house keepers

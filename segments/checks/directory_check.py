@@ -25,6 +25,7 @@ from ..directory.reserve import RESERVE
 from ..directory.start_room import room_given_back, room_to_start
 from ..disk.storage import Storage, StorageLock, read_file
 from ..errors import (
+    CorruptMetadata,
     CorruptSegment,
     DataDirectoryLocked,
     NotADataDirectory,
@@ -33,6 +34,7 @@ from ..errors import (
 )
 from ..metadata.control import apply, decode_event
 from ..metadata.metadata import SETTLED, Metadata, decode_metadata
+from ..metadata.metadata_log import check_newest
 from ..names import LogPaths, owner_of, partition_paths
 from ..recovery.corruption import remove_mark
 from ..recovery.known import is_of_a_deleted_topic
@@ -40,13 +42,14 @@ from ..recovery.survey import Circumstances
 from ..settings.topic_config import Durability
 from ..wal.frames import Frame, FrameType
 from ..wal.replay import Replay, replay, shard_folders
+from ..witness import WITNESS
 from .findings import Finding, Progress, damage, note
 from .log_check import Covered, LogChecker
 
 log = structlog.get_logger()
 
 _SNAPSHOT: Final = re.compile(r"snapshot-(\d{1,18})\.msgpack")
-_OWN: Final = frozenset({"LOCK", "clock", "meta", "topics", "wal", "quarantine", RESERVE})
+_OWN: Final = frozenset({"LOCK", "clock", "meta", "topics", "wal", "quarantine", RESERVE, WITNESS})
 
 
 def lock_directory(storage: Storage, root: str) -> StorageLock | None:
@@ -98,12 +101,12 @@ class DirectoryChecker:
             yield from self._wal(wal)
         metadata = yield from self._metadata(wal)
         if metadata is not None:
-            if metadata.topics and not wal.shards:
+            if not wal.shards and (metadata.topics or wal.is_missing):
                 yield damage(
                     f"{root}/wal",
                     "the write-ahead log is missing: it may be on a disk that is not mounted",
-                    "it begins anew; what it alone had is lost, and every fsync partition begins a"
-                    " leader epoch",
+                    "it begins anew; what it alone had is lost, and every partition begins a leader"
+                    " epoch",
                 )
             yield from self._room(metadata, wal)
             yield from self._topics(metadata, wal)
@@ -145,15 +148,22 @@ class DirectoryChecker:
         for number in numbers[:-1]:
             path = f"{folder}/snapshot-{number}.msgpack"
             yield note(path, "an older snapshot of the metadata", "it is removed")
+        if (
+            not numbers
+            and self._storage.exists(f"{self._root}/topics")
+            and self._storage.listdir(f"{self._root}/topics")
+        ):
+            yield damage(
+                folder,
+                "there are topics and no snapshot of the metadata",
+                "it does not start; put the snapshot back from a backup",
+            )
+            return None
+        try:
+            check_newest(self._storage, folder, numbers[-1] if numbers else 0)
+        except CorruptMetadata as exc:
+            yield damage(folder, exc.reason, "it does not start")
         if not numbers:
-            if self._storage.exists(f"{self._root}/topics") and self._storage.listdir(
-                f"{self._root}/topics"
-            ):
-                yield damage(
-                    folder,
-                    "there are topics and no snapshot of the metadata",
-                    "it does not start; put the snapshot back from a backup",
-                )
             return None
         path = f"{folder}/snapshot-{numbers[-1]}.msgpack"
         content = bytes(read_file(self._storage, path))

@@ -27,6 +27,7 @@ from ..recovery.corruption import read_mark
 from ..recovery.identity import inspect
 from ..recovery.known import Known, read_start_copy
 from ..recovery.survey import Circumstances, Step, Survey, survey
+from ..replay.replaying import stands_in_another
 from ..replay.restoring import Restored, gaps_of, lasting_row, restored
 from ..wal.frames import Frame
 from .findings import Finding, Level, Progress, damage, note
@@ -99,6 +100,7 @@ class LogChecker:
         storage, paths = self._storage, self._paths
         yield from self._manifest()
         found = survey(storage, paths, self._around)
+        front = self._in_front(found) if found.manifest_lost else []
         if found.manifest_lost and not self._was_synced():
             text = "the manifest of a log that was never synced is missing"
             yield note(paths.manifest, text, "it is made again from the segments")
@@ -106,8 +108,18 @@ class LogChecker:
             action = "all segments are read and it is made again"
             if read_start_copy(storage, paths) is None:
                 action += "; a log start set by a request inside a segment is forgotten"
+            if found.floor.reason is GapReason.CORRUPTION:
+                start = min([found.log_start_offset, *(begin for _, begin, _ in front)])
+                action += f"; what was below offset {start} counts as lost by damage"
             text = "the manifest is missing, unreadable or of another log"
             yield damage(paths.manifest, text, action)
+        for number, begin, end in front:
+            yield note(
+                paths.log(number),
+                f"the segment is not there, the write-ahead log has offsets {begin} to {end} of it,"
+                " and without a manifest nobody knows whether they were deleted",
+                "they are put back; retention deletes them again",
+            )
         yield from self._unsealed(found)
         for row in found.known.sealed.rows():
             if row.number == found.known.pending:
@@ -117,6 +129,18 @@ class LogChecker:
                 yield from self._sealed(row, found.known)
         yield from self._producers()
         yield from self._others(found)
+
+    def _in_front(self, found: Survey) -> list[tuple[int, int, int]]:
+        """(segment, offsets from, to) of what the write-ahead log has in front of every segment
+        that has a file: where no manifest says that they were deleted a start puts them back."""
+        first = next((step.number for step in found.steps if len(step.data)), 0)
+        return [
+            (number, frames[0].base_offset, frames[-1].end_offset)
+            for number, frames in sorted(self._frames.items())
+            if number < first
+            and not self._storage.exists(self._paths.log(number))
+            and not stands_in_another(self._storage, self._paths, number, frames)
+        ]
 
     def _manifest(self) -> Iterator[Finding]:
         path = self._paths.manifest

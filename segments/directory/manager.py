@@ -236,20 +236,12 @@ class DiskManager:
         self._threads = Threads(flushers, housekeeper, maker, self._upkeep.ask)
         self.relief.begin(housekeeper)
         self.partitions.begin(self._threads)
-        self._vouch_again()
         self.partitions.recover_tails()
         self.partitions.open_replayed(started.replayed)
         self.partitions.note_missing(started.missing)
         self.wal.say_ends()
         self._registry.begin_removing(started.graves)
         self.reserve.keep()
-
-    def _vouch_again(self) -> None:
-        """The WAL has begun anew and the logs are not opened yet: whoever is killed meanwhile must
-        not forget how far they have to reach."""
-        for meta, partition, end_offset in self._unopened_ends():
-            self.wal.end_soon(meta.topic_id.bytes, partition, 0, 0, end_offset)
-        self.wal.say_ends()
 
     def _unopened_ends(self) -> list[tuple[TopicMeta, int, int]]:
         """(topic, partition, end offset) that the WAL vouched for at the start, of those that were
@@ -515,13 +507,15 @@ class DiskManager:
         return self.partitions.get_handler(topic, partition)
 
     def _settled(self, handler: DiskHandler) -> list[CeilingRow]:
-        """What a clean close says of a partition's ceiling."""
+        """What a clean close says of a partition: the one thing that vouches for its end, and is
+        not in its own directory, when the WAL is empty."""
         meta = self._known.topics[handler.topic]
-        key, ceiling = (meta.topic_id, handler.partition), Ceiling(handler.log_end_offset, SETTLED)
-        is_known = self._known.ceiling(key) in (ceiling, None)
-        if is_known or handler.ceiling is None or handler.read_only is not None:
+        key, end_offset = (meta.topic_id, handler.partition), handler.log_end_offset
+        known = self._known.ceiling(key)
+        if handler.read_only is not None or (known is None and not end_offset):
             return []
-        return [(key, ceiling)]
+        ceiling = Ceiling(end_offset, SETTLED)
+        return [] if known == ceiling else [(key, ceiling)]
 
     # Keeping house
 

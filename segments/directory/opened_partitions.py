@@ -310,6 +310,7 @@ class OpenedPartitions:
                 create=False,
                 durable_end=self._putting_back.end_of(meta, partition),
                 durable=self._putting_back.take_synced(meta, partition),
+                settled_end=self._resuming.settled_end(meta, partition),
                 acks_unsynced=self._resuming.is_unresolved(meta, partition),
                 report=LogReport(self._report, meta.name, partition),
             )

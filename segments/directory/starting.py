@@ -17,7 +17,7 @@ import structlog
 from ..disk.storage import Storage, remove_tree
 from ..errors import CorruptMetadata, StorageError
 from ..metadata.metadata import Metadata
-from ..metadata.metadata_log import MetadataLog
+from ..metadata.metadata_log import MetadataLog, check_newest
 from ..replay.putting_back import Place, PuttingBack
 from ..replay.resuming import Resuming
 from ..report import RecoveryReport, ReportRow
@@ -85,6 +85,7 @@ class Starting:
             is_new_boot = self._with_ballast(lambda: self._load_metadata(found))
             missing = self._with_ballast(self._remove_orphans)
             replayed = self._with_ballast(lambda: self._put_back(found))
+            self._keep_what_vouches()
             self._wal.absorbed(self._putting_back.waiting)
         except OSError as exc:
             hint = self._what_to_do(found) if exc.errno == errno.ENOSPC else ""
@@ -101,7 +102,7 @@ class Starting:
         """
         if self._metadata.load():
             self._is_loaded = True
-            if self._metadata.state.topics and not found.shards:
+            if not found.shards and (self._metadata.state.topics or found.is_missing):
                 found.lose_all(f"{self._root}/wal")  # an orderly stop leaves the directories
             lost = self._events_lost = self._metadata.replay(found.control) + found.control_lost
             if lost:
@@ -118,6 +119,7 @@ class Starting:
                 f"there is no snapshot, but there are topics {topics[:3]} "
                 f"and {len(found.control)} events",
             )
+        check_newest(self._storage, f"{self._root}/meta", 0)
         cluster_id = base64.urlsafe_b64encode(self._storage.random_bytes(16))
         state = Metadata(cluster_id.decode().rstrip("="))
         self._metadata.begin(state.with_boot(self._storage.boot_id()))
@@ -125,9 +127,26 @@ class Starting:
 
     def _put_back(self, found: Replay) -> list[Place]:
         """Raises OSError."""
-        self._resuming.distrust(found.unnamed | found.torn, found.shards)
+        self._resuming.distrust(found.unnamed, found.torn, found.shards)
         topics = self._metadata.state.topics
         return self._putting_back.put_back(found, topics, events_lost=self._events_lost > 0)
+
+    def _keep_what_vouches(self) -> None:
+        """How far the logs have to reach, before that goes with the WAL: who is killed before they
+        are opened must not forget it.  Raises OSError."""
+        topics = {meta.topic_id.bytes for meta in self._metadata.state.topics.values()}
+        waiting = self._putting_back.waiting
+        ends = {
+            key: end_offset
+            for key, end_offset in self._putting_back.vouched()
+            if key[0] in topics and end_offset > 0
+        }
+        try:
+            self._with_ballast(lambda: self._wal.keep(waiting, ends))
+        except OSError as exc:
+            if waiting:
+                raise
+            log.warning("wal_ends_not_kept", error=str(exc))  # they are said when it has begun anew
 
     def _with_ballast(self, work: Callable[[], T]) -> T:
         """`work`, once more without what deleted topics left where the disk is full, then without

@@ -6,7 +6,8 @@
       |  (SYNC_TICK_MS)            after a failure, ceilings of idle partitions; descriptors that
       |                            ran out, into the log
       +- once a minute             a snapshot of the metadata, so that less rests on the WAL alone;
-      |  (SNAPSHOT_TICK_MS)         how far logs are synced into the WAL, its numbers into the log;
+      |  (SNAPSHOT_TICK_MS)         how far logs are synced into the WAL, how far that is written
+      |                            beside it, its numbers into the log;
       |                            what deleted topics left and could not be removed
       +- a few unopened ones       opened, where a segment in them is due (unopened.py)
       +- more open logs than may be    some are synced, so that they can be parked
@@ -170,6 +171,7 @@ class Upkeep:
             except OSError as exc:
                 log.warning("snapshot_not_saved", error=str(exc))
             self._directory.wal.say_ends()
+            self._directory.wal.say_reached()
             self._say_wal()
             self._directory.remove_left()
             self._directory.wal.relieve()

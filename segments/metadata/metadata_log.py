@@ -19,7 +19,8 @@ at once and then on every tick until one is written.
 
 snapshot-<n>.msgpack: the new one is written, synced and renamed into place, the directory synced,
 then the old one unlinked.  The highest n is the truth.  If it is damaged, nothing is opened: an
-older one could bring deleted topics back, and none at all would make every topic an orphan.
+older one could bring deleted topics back, and none at all would make every topic an orphan.  So it
+is when the highest is not the one that `witness/` has seen (witness.py).
 
 Events are handed to the log in the order of their numbers, whoever records them: were a higher one
 durable and a lower one still waiting, a crash in between would look like a loss.  Who waits for one
@@ -44,6 +45,7 @@ import structlog
 
 from ..disk.storage import TEMPORARY, Storage, read_file, replace_file
 from ..errors import CorruptMetadata, CorruptSegment
+from ..witness import SNAPSHOT, least, say_least, witness_folder
 from . import metadata
 from .control import EVENT_SIZE_MAX, Event, apply_all, decode_event
 from .metadata import Metadata, decode_metadata
@@ -54,6 +56,23 @@ log = structlog.get_logger()
 Done: TypeAlias = Callable[[OSError | None], None]
 
 _NAME: Final = re.compile(r"snapshot-(\d{1,18})\.msgpack")
+
+
+def check_newest(storage: Storage, folder: str, newest: int) -> None:
+    """Whether the newest snapshot in `folder`, 0 without any, is the newest that there was.
+
+    Raises CorruptMetadata: an older one was put in its place.
+    """
+    witness = witness_folder(folder)
+    number = least(storage, witness, SNAPSHOT)
+    if newest < number:
+        found = f"snapshot-{newest}.msgpack" if newest else "none"
+        raise CorruptMetadata(
+            folder,
+            f"the newest snapshot is {found}, and there was snapshot-{number}.msgpack: put that one"
+            " back, or the whole data directory from one backup; topics, groups and ids would be"
+            f" those of before. Who wants just that removes {witness}/{SNAPSHOT}-{number}",
+        )
 
 
 class EventLog(Protocol):
@@ -80,6 +99,7 @@ class MetadataLog:
     def __init__(self, storage: Storage, folder: str) -> None:
         self._storage = storage
         self._folder = folder
+        self._witness = witness_folder(folder)
         self._number = 0
         self._state: Metadata | None = None
         self._pending: dict[int, Event] = {}
@@ -135,6 +155,7 @@ class MetadataLog:
         if not numbers:
             return False
         self._number = numbers[-1]
+        check_newest(self._storage, self._folder, self._number)
         path = self._path(self._number)
         data = bytes(read_file(self._storage, path))
         try:
@@ -303,11 +324,20 @@ class MetadataLog:
             data = state.encode()
             replace_file(self._storage, self._path(new), data)
             self._number = new
+            self._tell_witness()
             self._doubts_settled, self._saved_seq = doubts, state.seq
             self._saved_size = len(data)
             if old:
                 # Not synced: were it to come back, it would lose against the higher number.
                 self._storage.unlink(self._path(old))
+
+    def _tell_witness(self) -> None:
+        """No older snapshot will do from now on.  Where that cannot be said, what was said before
+        is true as well."""
+        try:
+            say_least(self._storage, self._witness, SNAPSHOT, self._number)
+        except OSError as exc:
+            log.warning("snapshot_without_witness", folder=self._folder, error=str(exc))
 
     def absorb(self) -> None:
         """Save, unless the newest snapshot says it all already.  Raises OSError."""

@@ -335,6 +335,9 @@ class DiskHandler(MendingPartition):
             self.sync()
         except PartitionReadOnly as exc:
             log.debug("log_not_flushed", topic=self.topic, partition=self.partition, error=str(exc))
+            return
+        if self.ceiling is None:
+            self._journaling.say_end()
 
     def _ceiling_renewed(self, error: OSError | None) -> None:
         """Another block of offsets is reserved, or could not be."""
@@ -398,6 +401,7 @@ class DiskHandler(MendingPartition):
     def _begin_anew(self, opened: PartitionLog) -> None:
         self._journaling.begin_anew()
         self.vouch_for_found(opened)
+        self._journaling.say_end()  # what was said before is void
 
     def vouch_for_found(self, opened: PartitionLog | None = None) -> None:
         """An opening has synced all that it found: have the WAL say so with its next group, unless

@@ -153,6 +153,11 @@ class Journaling:
         segment = log.active
         self._wal.end_soon(*self.wal_key, segment.number, segment.synced_size, end_offset)
 
+    def say_end(self) -> None:
+        """Have what `vouch` said written now: the WAL has nothing else of what a flusher, or
+        another opening, made durable, and the next group may be long in coming."""
+        self._shard.write_riders()
+
     def recall(self, segment: int) -> list[Frame]:
         """What the WAL still has of a sealed segment.  Blocking.  Raises OSError,
         UnsupportedFormat."""

@@ -57,6 +57,7 @@ def open_log(
     create: bool = True,
     durable_end: int = -1,
     durable: Collection[int] = (),
+    settled_end: int = -1,
     writes_again: bool = True,
     acks_unsynced: bool = False,
     report: LogReport | None = None,
@@ -66,6 +67,8 @@ def open_log(
     leader_epoch: the least that the log begins with.  first_epoch: the first of its
     topic.  `create`: make the directory if missing.
     durable_end: END frames vouch for the offsets below it.  report: what is done is added to it.
+    settled_end: the metadata vouches for the offsets below it; who opens a log that ends before it
+    writes the gap (lost_tail.py), unless that is refused here.
     durable: segments of which this process has just synced everything, and then the directory.
     acks_unsynced: what nobody vouches for may have been acknowledged before its sync, whatever the
     class is now: it is a lost tail where it is missing.
@@ -85,6 +88,9 @@ def open_log(
     if found.manifest_lost and is_of_a_deleted_topic(storage, paths, first_epoch):
         raise PartitionForeign(paths.folder)
     damage = "" if found.damaged is None else _told(paths, found.damaged)
+    if not damage and found.end_offset < settled_end:
+        lost = f"offsets lost: [{found.end_offset}, {settled_end})"
+        damage = f"{paths.folder} ends before what it was synced up to, {lost}"
     name = (report.topic or paths.prefix, max(report.partition, 0))
     damage = check_opening(storage, paths, config.on_corruption, damage, name)
     known, is_clean = found.known, found.is_clean

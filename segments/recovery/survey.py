@@ -119,6 +119,14 @@ class Survey(NamedTuple):
         )
 
     @property
+    def end_offset(self) -> int:
+        """Where the log ends, once it is opened."""
+        if not self.steps:
+            return self.known.sealed.end_offset
+        step = self.steps[self.last]
+        return step.scan.next_offset if step.rebuilt is None else step.rebuilt.next_offset
+
+    @property
     def gaps(self) -> list[Gap]:
         """What opening the log reports as lost."""
         return [gap for step in self.steps if step.rebuilt for gap in step.rebuilt.gaps]

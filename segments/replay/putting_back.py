@@ -13,9 +13,9 @@
 The frames of a partition that could not be put back outlive the WAL files they came from: in
 memory, and in a `kept-` file of the WAL for the next start.
 
-Where frames are lost of which nobody can say whose they were, every partition of their shard that
-acknowledges by the WAL begins a leader epoch: an offset that is given again is never taken for the
-one that was acknowledged.  So they do where the last group has a hole: torn by a power cut or
+Where frames are lost of which nobody can say whose they were, every partition of their shard begins
+a leader epoch: an offset that is given again is never taken for the one that was acknowledged.  So
+do those that acknowledge by the WAL where the last group has a hole: torn by a power cut or
 damaged, nobody can tell, and the report says just that (`wal_torn`).
 """
 

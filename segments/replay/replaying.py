@@ -26,7 +26,7 @@ needed for this log any more.  It says which segments are synced whole: who open
 not do it again (opening.py).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -97,8 +97,9 @@ def put_back(
         known = None  # of another log
     first = 0 if known is None else known.sealed.next_number
     if known is None:
-        for number in _in_another(storage, paths, by_segment):
-            del by_segment[number]
+        for number in [*by_segment]:
+            if stands_in_another(storage, paths, number, by_segment[number]):
+                del by_segment[number]
         if by_segment:
             _put_front_back(storage, paths, *min(by_segment.items()), report)
     synced: set[int] = set()
@@ -114,20 +115,16 @@ def put_back(
     return PutBack(durable_end, frozenset(synced))
 
 
-def _in_another(
-    storage: Storage, paths: LogPaths, by_segment: Mapping[int, Sequence[Frame]]
-) -> list[int]:
-    """The segments without a file whose offsets the file behind them has: a cleaning made one of
-    several, and what it took does not come back."""
+def stands_in_another(
+    storage: Storage, paths: LogPaths, number: int, frames: Sequence[Frame]
+) -> bool:
+    """Whether a segment without a file has its offsets in the file behind it: a cleaning made one
+    of several, and what it took does not come back."""
     present = _present(storage, paths)
-    found: list[int] = []
-    for number, frames in by_segment.items():
-        following = min((one for one in present if one > number), default=number)
-        if number in present or following == number:
-            continue
-        if _has_all(read_file(storage, paths.log(following)), list(_batches(frames))):
-            found.append(number)
-    return found
+    following = min((one for one in present if one > number), default=number)
+    if number in present or following == number:
+        return False
+    return _has_all(read_file(storage, paths.log(following)), list(_batches(frames)))
 
 
 def _present(storage: Storage, paths: LogPaths) -> set[int]:

@@ -6,12 +6,14 @@
 | in this boot | any | go on: the process died, the page cache did not |
 | in another boot | at or above it | go on |
 | in another boot | below it | gap `lost_tail` up to the ceiling, new leader epoch |
-| settled: the end was synced | below it | the same with the reason `corruption` |
+| settled: the log was synced up to there | below it | the same with the reason `corruption` |
 | any, class `ephemeral` | (nothing is there) | an empty log that begins at the ceiling, new epoch |
 
 Afterwards everything below the end is synced, which the ceiling then says (SETTLED), whatever
-boot comes next.  Many partitions share two events, so a start after a power cut costs no event per
-partition.
+boot comes next.  A log of class `fsync` reserves nothing: its ceiling says how far it reached at
+the last orderly stop that it was open at.  So an older copy of its directory is told from the
+present one, which no file in it could.  Many
+partitions share two events, so a start after a power cut costs no event per partition.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -75,18 +77,20 @@ class Resuming:
             [(key, Ceiling(offset + 2 * events * BLOCK, state.boot)) for key, offset in reserved]
         )
 
-    def distrust(self, shards: Collection[int], count: int) -> None:
+    def distrust(self, damaged: Collection[int], torn: Collection[int], count: int) -> None:
         """Frames of these of the WAL's `count` shards are or may be lost, nobody knows whose: every
-        partition that was acknowledged by them begins a leader epoch.  Raises OSError."""
-        if not shards:
+        partition that was acknowledged by them begins a leader epoch, and where they are lost for
+        certain those whose end they vouched for, too.  Raises OSError."""
+        if not damaged and not torn:
             return
         state = self._metadata.state
         self._record_epochs(
             ((meta.topic_id, partition), state.leader_epoch(meta, partition) + 1)
             for meta in state.topics.values()
-            if meta.config.durability is Durability.FSYNC
             for partition in range(meta.partitions)
-            if shard_number(meta.topic_id.bytes, partition, count) in shards
+            if (shard := shard_number(meta.topic_id.bytes, partition, count)) in damaged
+            or (shard in torn and meta.config.durability is Durability.FSYNC)
+            if meta.config.durability is not Durability.EPHEMERAL
         )
 
     def begin_epoch(self, meta: TopicMeta, partition: int) -> int:
@@ -111,6 +115,15 @@ class Resuming:
         sync, and nothing says yet that they are synced: also after it became `fsync`."""
         ceiling = self._metadata.state.ceiling((meta.topic_id, partition))
         return ceiling is not None and ceiling.boot != SETTLED
+
+    def settled_end(self, meta: TopicMeta, partition: int) -> int:
+        """Below it everything was synced, by an orderly stop, or by a start that gave it up; -1:
+        nothing is known of that, or it was in memory."""
+        ceiling = self._metadata.state.ceiling((meta.topic_id, partition))
+        is_stored = meta.config.durability is not Durability.EPHEMERAL
+        return (
+            ceiling.offset if ceiling is not None and ceiling.boot == SETTLED and is_stored else -1
+        )
 
     def resume(
         self, opened: Sequence[Found], now_ms: int, each: Each = one_by_one
@@ -141,8 +154,7 @@ class Resuming:
 
     def record_ceilings(self, rows: Sequence[CeilingRow]) -> None:
         """Make these ceilings durable.  Blocking.  Raises OSError."""
-        for some in _chunks([_row(key, ceiling) for key, ceiling in rows]):
-            self._metadata.record("ceilings", rows=some)
+        self._record("ceilings", [_row(key, ceiling) for key, ceiling in rows])
 
     def _write_gaps(self, opened: Sequence[Found], now_ms: int, each: Each) -> None:
         state = self._metadata.state
@@ -180,9 +192,10 @@ class Resuming:
         state = self._metadata.state
         ceiling, end = state.ceiling(one.key), one.log.log_end_offset
         if one.meta.config.durability is Durability.FSYNC:
-            # Whatever was acknowledged from here on is synced.
-            gone = ceiling is None or ceiling == (0, SETTLED)
-            return [] if gone else [(one.key, Ceiling(0, SETTLED))]
+            # Whatever was acknowledged from here on is synced.  What an orderly stop has settled
+            # stays: it vouches for what is below, however far the log goes on.
+            is_open = ceiling is not None and ceiling.boot != SETTLED
+            return [(one.key, Ceiling(end, SETTLED))] if is_open else []
         if end > (0 if ceiling is None else ceiling.offset):
             # Written and never acknowledged, or acknowledged when it was synced: the class was
             # `fsync`.  The first append reserves, so a power cut before it is no loss.
@@ -193,8 +206,12 @@ class Resuming:
 
     def _record_epochs(self, rows: Iterable[tuple[PartitionKey, int]]) -> None:
         packed = [[topic_id.bytes, partition, epoch] for (topic_id, partition), epoch in rows]
-        for some in _chunks(packed):
-            self._metadata.record("epochs", rows=some)
+        self._record("epochs", packed)
+
+    def _record(self, kind: str, rows: list[list[object]]) -> None:
+        """As few events as have room for them, durable together.  Raises OSError."""
+        if rows:
+            self._metadata.record_all(kind, [{"rows": some} for some in _chunks(rows)])
 
 
 def _row(key: PartitionKey, ceiling: Ceiling) -> list[object]:

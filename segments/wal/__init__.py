@@ -21,7 +21,8 @@ A module imports only what stands above it:
     scanning         what those of one file say, damaged ones included
     pending          what a partition has appended and not given to its shard yet
     markers          which files must exist
-    kept             frames of logs that could not be synced, until the next start
+    reached          how far the newest file was written
+    kept             frames that outlive their files, until the next start
     files            made ahead, named, used again
     replay           what the files of all shards say at a start
     recall           ... and what files in use still have of one partition
@@ -29,6 +30,7 @@ A module imports only what stands above it:
     sync_times       how long syncs take: a histogram
     inline_sync      how much of the loop's time syncs may take: a token bucket
     supply           the next file, ready before it is needed
+    vouching         what vouches for the ends of logs, also when the files of it go
     shard            the one writer of a shard, its files, its failure
     journal          all shards: Wal
 """

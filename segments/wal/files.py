@@ -4,8 +4,8 @@
         ^                                                                                    |
         +--------------- rename, oldest first, each durable before the next -----------------+
 
-    kept-17.log: what a checkpoint copied out of a full file (kept.py)
-    kept-17.log.tmp: one that a crash interrupted; the full file is still there
+    kept-17.log: what outlives full files (kept.py)
+    kept-17.log.tmp: one that a crash interrupted; the full files are still there
     spent-17.log: one that an earlier version has put back, and crashed before it removed it
 
 Every `wal-` file has a marker from before its first frame on (markers.py).
@@ -25,7 +25,7 @@ One thread makes (`prepare`) while another recycles.
 
 import re
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Final
@@ -33,8 +33,8 @@ from typing import Final
 import structlog
 
 from ..disk.storage import Storage, StorageFile, make_dirs, read_file, write_all
-from .frames import FRAMES_BEGIN, Header, frames_end, header_blocks
-from .kept import copy_out, kept_path, spent_path
+from .frames import FRAMES_BEGIN, Frame, Header, frames_end, header_blocks
+from .kept import copy_out, kept_path, remove_kept, spent_path, write_kept
 from .markers import WAL, Marked, make_marker, marked, remove_marker, remove_markers
 
 log = structlog.get_logger()
@@ -85,6 +85,8 @@ class ShardFiles:
         self._storage = storage
         self._shard = shard
         self._next_sequence = 0
+        self._again = -1
+        """A number that was given to a file that could not be made."""
         self._numbers = count()
         self._free: list[str] = []
         self._lock = threading.Lock()
@@ -110,6 +112,11 @@ class ShardFiles:
         self.count = len(self._free)
 
     @property
+    def next_sequence(self) -> int:
+        """The least number that is in no name yet."""
+        return self._next_sequence
+
+    @property
     def free_count(self) -> int:
         return len(self._free)
 
@@ -127,11 +134,23 @@ class ShardFiles:
         """A file under its final name, its header durable; made when none is free."""
         path = self._free.pop() if self._free else self._make()
         try:
-            return self._name(path, max(sequence_min, self._next_sequence))
+            if self._again < 0:
+                self._again = self.claim(sequence_min)
+            file = self._name(path, self._again)
         except Exception:
-            # What it is now is not known: it is not used again in this life of the process.
+            # What it is now is not known: it is not used again in this life of the process.  The
+            # next one gets its number, and so replaces it if it got the name.
             self._add(-1)
             raise
+        self._again = -1
+        return file
+
+    def claim(self, sequence_min: int = 0) -> int:
+        """A number that no file has had; this or a higher one."""
+        with self._lock:
+            sequence = max(sequence_min, self._next_sequence)
+            self._next_sequence = sequence + 1
+        return sequence
 
     def _make(self) -> str:
         path = self._path("free", next(self._numbers))
@@ -165,7 +184,6 @@ class ShardFiles:
         self._storage.fsync_dir(self.folder)
         make_marker(self._storage, self.folder, WAL, sequence)
         file = self._storage.open(target)
-        self._next_sequence = sequence + 1
         return WalFile(target, file, sequence, salt)
 
     def keep(self, used: WalFile, keys: Collection[tuple[bytes, int]]) -> None:
@@ -177,6 +195,17 @@ class ShardFiles:
         header = Header(self._shard, self.file_bytes, used.sequence, used.salt)
         content = read_file(self._storage, used.path)
         copy_out(self._storage, self.folder, content, header, used.end, keys)
+
+    def keep_ends(self, frames: Iterable[Frame], sequence_min: int) -> int:
+        """Write END frames into a kept file; its number.  Durable when this returns.  Raises
+        OSError: there is none."""
+        number = self.claim(sequence_min)
+        write_kept(self._storage, self.folder, number, frames)
+        return number
+
+    def remove_kept(self, number: int) -> None:
+        """A later one says all that this one says.  Raises OSError."""
+        remove_kept(self._storage, self.folder, number)
 
     def recycle(self, used: WalFile, *, trusted: bool = True) -> None:
         """A used file, the oldest, becomes a free one, or goes where there is one and the volume is
@@ -263,7 +292,7 @@ def unlink_free(storage: Storage, folder: str, shard: int, unused: Sequence[str]
     if there:
         root = folder.rpartition("/")[0]
         going = {Marked(shard, WAL, _number(path)) for path in there}
-        remove_markers(storage, root, but=marked(storage, root).keys() - going)
+        remove_markers(storage, root, but=marked(storage, root) - going)
     paths = [f"{folder}/free-{number}.log" for number in list_files(storage, folder)["free"]]
     paths += there
     for path in paths:

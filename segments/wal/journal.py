@@ -16,7 +16,8 @@ events in them, then free the files, oldest first.  It runs on a thread of its o
 shard's files are full.  Frames of logs that cannot be synced are first copied into a small file of
 their own (kept.py): they must not hold up the others.
 
-Invariant: a file is freed only after everything in it is durable elsewhere.
+Invariant: a file is freed only after everything in it is durable elsewhere, and so is what vouches
+for the ends of the logs that it spoke of (vouching.py).
 """
 
 import errno
@@ -31,12 +32,14 @@ import structlog
 
 from ..background import Housekeeper
 from ..disk.storage import Storage, make_dirs
+from ..witness import WAL_FROM, say_least, witness_folder
 from .files import SPARE_FILES, ShardFiles, discard_used, is_short, unlink_free
 from .frames import FILE_SIZE_MIN, FRAMES_BEGIN, OVERHEAD, Frame, FrameType, frames_end
 from .group import CallSoon, Done, Source
 from .inline_sync import ROW, Clock, InlineSyncBudget
 from .kept import SHARD_OF_STARTS, write_kept
 from .markers import KEPT, Marked, remove_markers
+from .reached import Reached, forget_reached, say_reached
 from .recall import frames_in
 from .replay import Replay, replay, shard_folder, shard_folders, shard_number
 from .shard import Shard
@@ -45,6 +48,12 @@ from .sync_times import NO_SYNCS, Histogram
 log = structlog.get_logger()
 
 NOTHING: Final[Mapping[tuple[bytes, int], Sequence[Frame]]] = MappingProxyType({})
+NO_ENDS: Final[Mapping[tuple[bytes, int], int]] = MappingProxyType({})
+
+
+def end_frame(key: tuple[bytes, int], segment: int, position: int, end_offset: int) -> Frame:
+    """Says that a log is synced up to there."""
+    return Frame(FrameType.END, *key, segment, position, end_offset, end_offset=end_offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +126,15 @@ class Wal:
         self.checkpoints = 0
         self._storage = storage
         self._root = root
+        self._witness = witness_folder(root)
+        self._reached: dict[int, tuple[int, int]] = {}
         self._threaded = threaded
         self._call_soon = call_soon
         self._clock = clock
         self._shards: list[Shard] = []
         self._replayed = Replay()
+        self._number_kept = -1
+        self._said = self._unsaid = NO_ENDS
         self._checkpointing = threading.Lock()
         self._checkpoint_asked = False
         self._maker: Housekeeper | None = None
@@ -131,22 +144,41 @@ class Wal:
         """Read what there is.  Raises OSError."""
         make_dirs(self._storage, self._root)
         self._replayed = replay(self._storage, self._root)
+        self._number_kept = -1
         for missing in self._replayed.missing:
             log.error("wal_frames_missing", **missing._asdict())
         return self._replayed
+
+    def keep(
+        self,
+        frames: Mapping[tuple[bytes, int], Sequence[Frame]],
+        ends: Mapping[tuple[bytes, int], int],
+    ) -> None:
+        """Before `absorbed`: have these frames kept for the next start, and have these end offsets
+        vouched for, durably, so that there is no moment in which nothing does.
+
+        Raises OSError; `ends` are said later then, when there are files again.
+        """
+        self._unsaid = ends
+        kept = list(chain.from_iterable(frames.values()))
+        kept += [end_frame(key, 0, 0, end_offset) for key, end_offset in ends.items()]
+        if not kept:
+            return
+        number = self._replayed.next_sequence
+        write_kept(self._storage, shard_folder(self._root, SHARD_OF_STARTS), number, kept)
+        self._replayed.next_sequence += 1
+        self._number_kept, self._said, self._unsaid = number, ends, NO_ENDS
 
     def absorbed(self, kept: Mapping[tuple[bytes, int], Sequence[Frame]] = NOTHING) -> None:
         """Everything replayed is durable elsewhere, but for what is `kept` for the next start:
         begin anew.  Raises OSError."""
         config = self.config
-        number_kept = -1
-        if kept:
-            number_kept = self._replayed.next_sequence
-            self._replayed.next_sequence += 1
-            folder = shard_folder(self._root, SHARD_OF_STARTS)
-            write_kept(self._storage, folder, number_kept, chain.from_iterable(kept.values()))
+        if kept and self._number_kept < 0:
+            self.keep(kept, NO_ENDS)
+        # A number is never used twice: an older copy of a file must not pass for the present one.
+        self._say_next(self._replayed.next_sequence)
         short = is_short(self._storage, self._root, config.file_bytes)
-        self._discard(keep=SPARE_FILES if short else config.files_max, kept=number_kept)
+        self._discard(keep=SPARE_FILES if short else config.files_max, kept=self._number_kept)
         for number, folder in shard_folders(self._storage, self._root).items():
             if number >= config.shards:
                 self._remove(folder)
@@ -168,11 +200,27 @@ class Wal:
                 next_sequence=self._replayed.next_sequence,
                 name=f"wal-{number}",
                 absorb_events=self._save_metadata if number == 0 else lambda: None,
+                said={
+                    key: end_offset
+                    for key, end_offset in self._said.items()
+                    if shard_number(*key, config.shards) == number
+                },
             )
             self._shards.append(shard)
             if self._threaded:
                 shard.supply.prepare_soon()  # so that the first write finds it
+        for key, end_offset in self._unsaid.items():
+            self.end_soon(*key, 0, 0, end_offset)
+        self.say_ends()
         self._replayed = Replay()
+        self._said = self._unsaid = NO_ENDS
+
+    def _say_next(self, number: int) -> None:
+        """No file has this number yet.  What fails is logged: on a full disk a broker starts."""
+        try:
+            say_least(self._storage, self._witness, WAL_FROM, number)
+        except OSError as exc:
+            log.warning("wal_number_not_said", error=str(exc))
 
     def give_space_back(self) -> bool:
         """Before `absorbed`, on a full disk: remove the files that are not in use, and those that
@@ -185,6 +233,7 @@ class Wal:
 
     def _discard(self, *, keep: int, kept: int = -1) -> None:
         remove_markers(self._storage, self._root, but={Marked(SHARD_OF_STARTS, KEPT, kept)})
+        forget_reached(self._storage, self._witness)
         for number, folder in shard_folders(self._storage, self._root).items():
             discard_used(
                 self._storage, folder, keep=keep, kept=kept if number == SHARD_OF_STARTS else -1
@@ -218,27 +267,34 @@ class Wal:
     def barrier(self, topic_id: bytes, partition: int) -> None:
         """Earlier frames of this partition are void.  Durable at return.  Raises OSError."""
         frame = Frame(FrameType.BARRIER, topic_id, partition)
-        self.shard_of(topic_id, partition).write([frame])
+        shard = self.shard_of(topic_id, partition)
+        shard.vouching.bar(frame.key)
+        shard.write([frame])
 
     def end_soon(
         self, topic_id: bytes, partition: int, segment: int, position: int, end_offset: int
     ) -> None:
         """This log is synced up to there; said with the next group, nobody waits for it."""
-        frame = Frame(
-            FrameType.END,
-            topic_id,
-            partition,
-            segment,
-            position,
-            end_offset,
-            end_offset=end_offset,
-        )
+        frame = end_frame((topic_id, partition), segment, position, end_offset)
         self.shard_of(topic_id, partition).ride(frame)
 
     def say_ends(self) -> None:
         """Write what `end_soon` was told, without another group to ride with.  Does not wait."""
         for shard in self._shards:
             shard.write_riders()
+
+    def say_reached(self) -> None:
+        """Say outside of the log how far it was written, where it went on since it was said.  What
+        fails is logged.  Blocking."""
+        for number, shard in enumerate(self._shards):
+            at = shard.reached
+            if at is None or self._reached.get(number) == at:
+                continue
+            try:
+                say_reached(self._storage, self._witness, Reached(number, *at))
+                self._reached[number] = at
+            except OSError as exc:
+                log.warning("wal_reached_not_said", error=str(exc))
 
     def recall(self, source: Source) -> list[Frame]:
         """The batches of this source that files in use still have.  Blocking.  Raises OSError,
@@ -300,6 +356,7 @@ class Wal:
         failed = {source for source in sources if not source.wal_checkpoint()}
         if self.snapshot is not None and any(file.has_control for file in full):
             self.snapshot()
+        shard.keep_ends()
         for _ in full:
             shard.free_oldest(failed)
         log.debug("wal_checkpoint", files=len(full), logs=len(sources), failed=len(failed))
@@ -353,6 +410,8 @@ class Wal:
         is nothing to replay.  Raises OSError."""
         for shard in self._shards:
             shard.release()
+        following = max((shard.supply.next_sequence for shard in self._shards), default=0)
         self._shards = []
         if empty:
+            self._say_next(following)
             self._discard(keep=SPARE_FILES)

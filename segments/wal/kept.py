@@ -1,28 +1,36 @@
-"""Frames of logs that could not be synced, in a file of their own until the next start.
+"""Frames that outlive the files of the log that they were in, in a file of their own.
 
     wal-17.log   | header | frame of A | frame of B | frame of A | frame of C | header |   full
     kept-17.log  | header | frame of A | frame of A | header |   A could not be synced
+    kept-18.log  | header | END of B | END of C | END of D | header |   what vouches for the rest
 
-    a checkpoint  copies such frames out of a full file, so that the file can be used again
-    a start       writes what it could not put back, before it begins the log anew
+    a checkpoint  copies frames of logs that could not be synced out of a full file, so that the
+                  file can be used again; before that it writes how far each other log is synced
+    a start       writes what it could not put back, and what vouches for the logs, before it begins
+                  the log anew
 
-A kept file is written whole, synced and renamed before the file it came from is freed, and is never
-written again.  So, unlike in a `wal-` file, bytes in it that are no frame are damage, at its
+So a log is vouched for at every moment: by its own frames, or by an END that was durable before
+these went.
+
+A kept file is written whole, synced and renamed before the file it came from is freed, and is
+never written again.  So, unlike in a `wal-` file, bytes in it that are no frame are damage, at its
 end, too.  Damage that the full file has is copied as it is, so that a start reports it.
 
-Its frames are older than those of every `wal-` file that exists.
+Its frames are older than those of every `wal-` file that exists, or are taken for that: an END
+loses nothing by it.
 
 It has a marker (markers.py), so one that is gone is reported as damage, whatever was written or
 freed since.  When everything is put back the marker is removed, then the file, then what is newer
-than its frames; each durably before the next.
+than its frames; each durably before the next.  So it goes when a later one says all that it does.
 """
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from typing import Final
 
 import structlog
 
-from ..disk.storage import Buffer, Storage, make_dirs, replace_file
+from ..disk.storage import TEMPORARY, Buffer, Storage, make_dirs, replace_file
 from .frames import (
     FRAMES_BEGIN,
     HEADER_AT_END,
@@ -32,7 +40,7 @@ from .frames import (
     encode_frame,
     header_blocks,
 )
-from .markers import KEPT, make_marker
+from .markers import KEPT, make_marker, remove_marker
 from .scanning import Hole, Scanned, scan_file
 
 log = structlog.get_logger()
@@ -82,16 +90,30 @@ def copy_out(
             )
     ordered = [part for position in sorted(parts) for part in parts[position]]
     _write(storage, folder, header, ordered)
+    log.warning("wal_frames_kept", path=kept_path(folder, header.sequence))
 
 
 def write_kept(storage: Storage, folder: str, number: int, frames: Iterable[Frame]) -> None:
-    """Keep these frames for the next start.  Durable when this returns.  Raises OSError."""
+    """Keep these frames for the next start.  Durable when this returns.  Raises OSError: there is
+    no such file then."""
     make_dirs(storage, folder)
     salt = int.from_bytes(storage.random_bytes(8), "big")
     parts: list[Buffer] = []
     for lsn, frame in enumerate(frames):
         parts += encode_frame(frame, lsn, 0, salt)
-    _write(storage, folder, Header(SHARD_OF_STARTS, 0, number, salt), parts)
+    try:
+        _write(storage, folder, Header(SHARD_OF_STARTS, 0, number, salt), parts)
+    except OSError:
+        with suppress(OSError):  # half a file is in the way of a full disk
+            storage.unlink(kept_path(folder, number) + TEMPORARY)
+        raise
+
+
+def remove_kept(storage: Storage, folder: str, number: int) -> None:
+    """What this file says stands elsewhere.  Durable when this returns.  Raises OSError."""
+    remove_marker(storage, folder, KEPT, number)
+    storage.unlink(kept_path(folder, number))
+    storage.fsync_dir(folder)
 
 
 def holes_of(scanned: Scanned) -> list[Hole]:
@@ -111,4 +133,3 @@ def _write(storage: Storage, folder: str, header: Header, parts: list[Buffer]) -
     (_, begin), (_, end) = header_blocks(header)
     replace_file(storage, path, b"".join((begin, *parts, end)))
     make_marker(storage, folder, KEPT, header.sequence)
-    log.warning("wal_frames_kept", path=path)

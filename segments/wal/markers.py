@@ -1,25 +1,27 @@
 """Markers: empty files whose names say which files of the write-ahead log must exist.
 
     wal/shard-00/wal-17.log     in use, from before its first frame on     wal/shard-00.wal-17
-    wal/shard-00/kept-17.log    what logs could not be given yet           wal/shard-00.kept-17
+    wal/shard-00/kept-17.log    what vouches, and what has no place yet    wal/shard-00.kept-17
 
 A directory without `wal-` files is what an orderly stop leaves, and the oldest and the newest ones
 may go without a trace in the others: the oldest are freed, the newest end somewhere.  So that a
 file is gone can only be said by something else.  It stands beside the directory of its shard, not
-in it: one lost directory does not take both.
+in it, and once more in `witness/`, outside of the write-ahead log: no lost directory, no older copy
+of `wal/`, and nobody who removes a file with its marker takes both.
 
-    made      the file has its name, durably -> the marker, durably -> the file counts
-    removed   everything in the file is durable elsewhere -> the marker goes, durably -> the file
+    made      the file has its name, durably -> both markers, durably -> the file counts
+    removed   everything in the file is durable elsewhere -> both go, durably -> the file
 
 Invariant: whatever a crash leaves, a marker that is there has its file, so a marker without one is
 damage.  An earlier version leaves markers of files that it has freed (docs/operations.md).
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
-from ..disk.storage import Storage
+from ..disk.storage import Storage, make_dirs
+from ..witness import make_fact, unmake_fact, witness_folder
 
 WAL: Final = "wal"
 KEPT: Final = "kept"
@@ -35,46 +37,48 @@ class Marked(NamedTuple):
     number: int
 
 
-def marked(storage: Storage, root: str) -> dict[Marked, str]:
-    """All of them, and their markers.  Raises OSError."""
-    matches = (_MARKER.fullmatch(name) for name in sorted(storage.listdir(root)))
-    return {
-        Marked(int(match[1]), match[2], int(match[3])): f"{root}/{match[0]}"
-        for match in matches
-        if match
-    }
+def marked(storage: Storage, root: str) -> frozenset[Marked]:
+    """All of them.  Raises OSError."""
+    return frozenset(
+        one for place in _places(storage, root) for one, _ in _marked_in(storage, place)
+    )
 
 
 def make_marker(storage: Storage, folder: str, kind: str, number: int) -> None:
     """This file of the shard in `folder` must exist, durably.  Raises OSError."""
-    path = _path(folder, kind, number)
-    if storage.exists(path):
-        storage.unlink(path)  # a sync of its directory failed: another one proves nothing of it
-    storage.open(path, create=True).close()
-    storage.fsync_dir(_root(folder))
+    for path in _paths(folder, kind, number):
+        make_dirs(storage, path.rpartition("/")[0])
+        make_fact(storage, path)
 
 
 def remove_marker(storage: Storage, folder: str, kind: str, number: int) -> None:
     """This file may go.  Durable when this returns.  Raises OSError."""
-    path = _path(folder, kind, number)
-    if not storage.exists(path):  # the same: it may still be there after a crash
-        storage.open(path, create=True).close()
-    storage.unlink(path)
-    storage.fsync_dir(_root(folder))
+    for path in _paths(folder, kind, number):
+        unmake_fact(storage, path)
 
 
 def remove_markers(storage: Storage, root: str, *, but: Collection[Marked] = ()) -> None:
     """All files may go but these.  Durable when this returns.  Raises OSError."""
-    old = [path for one, path in marked(storage, root).items() if one not in but]
-    for path in old:
-        storage.unlink(path)
-    if old:
-        storage.fsync_dir(root)
+    for place in _places(storage, root):
+        old = [path for one, path in _marked_in(storage, place) if one not in but]
+        for path in old:
+            storage.unlink(path)
+        if old:
+            storage.fsync_dir(place)
 
 
-def _path(folder: str, kind: str, number: int) -> str:
-    return f"{folder}.{kind}-{number}"
+def _places(storage: Storage, root: str) -> list[str]:
+    return [place for place in (root, witness_folder(root)) if storage.exists(place)]
 
 
-def _root(folder: str) -> str:
-    return folder.rpartition("/")[0]
+def _marked_in(storage: Storage, place: str) -> Iterator[tuple[Marked, str]]:
+    """The markers in one of the two places, and their paths."""
+    for match in map(_MARKER.fullmatch, sorted(storage.listdir(place))):
+        if match:
+            yield Marked(int(match[1]), match[2], int(match[3])), f"{place}/{match[0]}"
+
+
+def _paths(folder: str, kind: str, number: int) -> tuple[str, str]:
+    root, _, shard = folder.rpartition("/")
+    name = f"{shard}.{kind}-{number}"
+    return f"{root}/{name}", f"{witness_folder(root)}/{name}"

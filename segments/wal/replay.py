@@ -17,6 +17,7 @@ of them, because all files are put back before anything new is written.
 | a `kept-` file | the frames of logs that could not be synced; older than all others (kept.py) |
 | ... and bytes in it that are no frame | damage, at its end as well: it was written whole |
 | a file that has its marker, and is not there | damage |
+| a file whose frames end before where they are known to have been | damage |
 
 Frames of an unacknowledged group may be among those returned: whoever replays may apply them or
 not, but each wholly.  Not returned: control events after a hole in a group that nobody was told of
@@ -32,7 +33,7 @@ later group is there; else that frame's own group may have begun there, torn (`t
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final, NamedTuple
@@ -43,6 +44,7 @@ from segbroker.protocol.checksums import xxh3_64
 
 from ..disk.storage import Buffer, Storage, read_file
 from ..errors import UnsupportedFormat
+from ..witness import WAL_FROM, least, witness_folder
 from .files import list_files
 from .frames import (
     AFTER_FAILURE,
@@ -62,6 +64,7 @@ from .frames import (
 )
 from .kept import SHARD_OF_STARTS, holes_of, kept_path, spent_path
 from .markers import KEPT, Marked, marked
+from .reached import Reached, reached
 from .scanning import First, Hole, Scanned, Suspect, scan_file
 
 log = structlog.get_logger()
@@ -86,7 +89,7 @@ class Missing(NamedTuple):
     is_gone: bool = False
     """The whole file is, of which its marker speaks."""
     position: int = -1
-    """Of bytes in a `kept-` file that are no frame."""
+    """Of bytes that are no frame, in a `kept-` file, or where frames were known to be."""
     size: int = 0
 
     @property
@@ -129,6 +132,8 @@ class Replay:
     there or not, the WAL says the same."""
     shards: int = 0
     """Shards that were in use."""
+    is_missing: bool = False
+    """Nothing at all is there, and there were files in use."""
     next_lsn: int = 0
     next_sequence: int = 0
 
@@ -184,11 +189,16 @@ def scan_wal_file(storage: Storage, path: str) -> Scanned | None:
 def replay(storage: Storage, root: str) -> Replay:
     """Read everything.  Raises OSError, UnsupportedFormat."""
     found = Replay()
+    found.next_sequence = max(0, least(storage, witness_folder(root), WAL_FROM))
     folders = shard_folders(storage, root)
     found.shards = len(folders)
+    said = {one[:2]: one for one in sorted(reached(storage, witness_folder(root)))}
     for shard, folder in folders.items():
-        _replay_shard(storage, shard, folder, found)
-    for one in marked(storage, root):
+        _replay_shard(storage, shard, folder, said, found)
+    if not storage.listdir(root):  # `lose_all` says more than the names of its files
+        found.is_missing = bool(marked(storage, root))
+        return found
+    for one in sorted(marked(storage, root)):
         _look_for_marked(storage, root, one, found)
     return found
 
@@ -213,7 +223,13 @@ def _look_for_marked(storage: Storage, root: str, one: Marked, found: Replay) ->
         found.control_lost += 1
 
 
-def _replay_shard(storage: Storage, shard: int, folder: str, found: Replay) -> None:
+def _replay_shard(
+    storage: Storage,
+    shard: int,
+    folder: str,
+    said: Mapping[tuple[int, int], Reached],
+    found: Replay,
+) -> None:
     files = list_files(storage, folder)
     for number in files["kept"]:
         found.next_sequence = max(found.next_sequence, number + 1)
@@ -222,6 +238,8 @@ def _replay_shard(storage: Storage, shard: int, folder: str, found: Replay) -> N
     found.next_sequence = max([found.next_sequence, *(number + 1 for number in files["spent"])])
     known = len(found.missing)
     in_files = _scan_files(storage, shard, folder, files["wal"], found)
+    for path, one in in_files:
+        _look_for_end(path, one, said.get((shard, one.header.sequence)), found)
     if len(in_files) == len(files["wal"]):
         found.unused[shard] = _unused(in_files)
     scanned = without_given_up(in_files)
@@ -271,6 +289,15 @@ def _scan_files(
             events = _events_in(read_file(storage, path), max(lsns, default=-1))
             found.control_lost += 1 + events
     return files
+
+
+def _look_for_end(path: str, one: Scanned, said: Reached | None, found: Replay) -> None:
+    """Whether a file has all that is known to have been durable in it."""
+    if said is not None and one.end < said.position:
+        lost = Hole(one.end, said.position - one.end, is_named=False)
+        found.missing.append(_damage(path, lost))
+        found.unnamed.add(said.shard)
+        found.control_lost += _frames_max(lost.size) if said.shard == 0 else 0
 
 
 def _unused(files: Sequence[tuple[str, Scanned]]) -> list[str]:

@@ -42,6 +42,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from queue import SimpleQueue
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import structlog
@@ -73,6 +74,7 @@ from .group import (
 from .inline_sync import InlineSyncBudget
 from .supply import Supply
 from .sync_times import SyncTimes
+from .vouching import Vouching
 
 log = structlog.get_logger()
 
@@ -128,10 +130,12 @@ class Shard:
         next_sequence: int,
         name: str,
         absorb_events: Callable[[], None] = lambda: None,
+        said: Mapping[tuple[bytes, int], int] = MappingProxyType({}),
     ) -> None:
         """checkpoint_soon: have files freed; called when half of `files_max` are full.
 
         absorb_events: called when control events were given up, before the next ones are written.
+        said: end offsets that are vouched for by what the start has kept.
         Raises OSError.
         """
         assert files_max >= 2, "one to write and one to free"
@@ -157,8 +161,7 @@ class Shard:
         self._checkpoint_soon = checkpoint_soon
         self._inline_budget = inline_budget
         self._next_lsn = next_lsn
-        self._riders: dict[tuple[bytes, int], Frame] = {}
-        """What rides with the next group; changed under `_counting`."""
+        self.vouching = Vouching(files, said)
         self._riding: dict[tuple[bytes, int], Frame] = {}
         """What rides with the group that is being written."""
         self._ends: dict[tuple[bytes, int], Frame] = {}
@@ -213,7 +216,7 @@ class Shard:
         try:
             active = self._active
             if (
-                self._riders  # as many as there are partitions: the thread's, at the next chance
+                self.vouching.has_riders  # as many as there are partitions: the thread's
                 or self.failure is not None
                 or self._asked != self._settled
                 or active is None
@@ -235,18 +238,18 @@ class Shard:
 
     def ride(self, frame: Frame) -> None:
         """Have this frame, the last of its partition, written with the next group."""
-        with self._counting:
-            self._riders[frame.key] = frame
+        self.vouching.ride(frame)
 
     def write_riders(self) -> None:
         """Have what rides written, if there is any, though nobody asks for a group."""
-        if self._riders:
+        if self.vouching.has_riders:
             self.put([], None)
 
     def forget(self, key: tuple[bytes, int]) -> None:
         """The partition is gone: nothing vouches for it any more."""
+        self.vouching.forget(key)
         with self._counting:
-            for frames in (self._riders, self._ends, *(full.ends for full in list(self.full))):
+            for frames in (self._ends, *(full.ends for full in list(self.full))):
                 frames.pop(key, None)
 
     def write(self, frames: list[Frame]) -> None:
@@ -312,15 +315,28 @@ class Shard:
         first = next((place for place, (_, has) in enumerate(files) if has), len(files))
         return [path for path, _ in files[first:]]
 
+    def keep_ends(self) -> None:
+        """The full files are about to go: what vouches for logs in them goes on doing so.
+        Blocking, and waits for no writer."""
+        with self._counting:
+            going = [dict(full.ends) for full in list(self.full)]
+        self.vouching.keep(going, self.supply.next_sequence)
+
+    @property
+    def reached(self) -> tuple[int, int] | None:
+        """(number of the file that is written, where its durable frames end); None: there are
+        none.  Without a lock."""
+        active = self._active
+        end = 0 if active is None else active.end
+        return None if active is None or end == FRAMES_BEGIN else (active.sequence, end)
+
     def free_oldest(self, failed: Collection[Source] = ()) -> None:
         """The oldest full file is not needed any more, but for what it has of the `failed`: that is
-        copied.  Blocking.  Raises OSError."""
+        copied.  After `keep_ends`.  Blocking.  Raises OSError."""
         oldest = self.full[0]
         keys = {source.wal_key for source in oldest.sources if source in failed}
         if keys and not oldest.file.is_gone:
             self._files.keep(oldest.file, keys)
-        # Whatever vouches for a log goes on vouching for it.
-        self._ride_again(oldest.ends)
         self._files.recycle(oldest.file, trusted=oldest.trusted)
         self.full.popleft()
         self.supply.freed()
@@ -407,9 +423,9 @@ class Shard:
     def _commit(self, items: Sequence[Item], call_soon: CallSoon) -> None:
         """Write and sync what the items bring, in groups of a bounded size."""
         group = Group()
-        if self._riders:
+        if self.vouching.has_riders:
+            self._riding = self.vouching.take()
             with self._counting:
-                self._riding, self._riders = self._riders, {}
                 self._ends.update(self._riding)
             group.add_request(BlockingRequest(list(self._riding.values()), self._ridden))
         for item in items:
@@ -431,12 +447,7 @@ class Shard:
         """What rode is durable, or it rides again: also where the file it was to be in goes on."""
         riding, self._riding = self._riding, {}
         if error is not None:
-            self._ride_again(riding)
-
-    def _ride_again(self, frames: Mapping[tuple[bytes, int], Frame]) -> None:
-        with self._counting:
-            for key, frame in frames.items():
-                self._riders.setdefault(key, frame)
+            self.vouching.ride_again(riding)
 
     def _write_group(self, group: Group, call_soon: CallSoon) -> None:
         error: OSError | None = None

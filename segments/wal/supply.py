@@ -51,6 +51,11 @@ class Supply:
         self._making = False
         self._starves = False
 
+    @property
+    def next_sequence(self) -> int:
+        """The least number that the next file may have."""
+        return max(self._next_sequence, self._files.next_sequence)
+
     def prepare_soon(self) -> None:
         """Have the next file made, off this thread."""
         with self._room:

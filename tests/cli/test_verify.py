@@ -509,3 +509,26 @@ def test_a_directory_of_something_else_is_refused_and_stays_as_it_is(tmp_path: P
     assert run.returncode == 2
     assert "is not a data directory" in run.stderr.decode()
     assert digest(tmp_path) == before
+
+
+def test_parts_of_a_backup_are_named(data: Path, tmp_path: Path) -> None:
+    older = Path(shutil.copytree(data, tmp_path / "older"))
+    daemon = start(data)
+    sent = segbroker("produce", "-b", daemon.address, "t", stdin=b"15\n16\n")
+    assert sent.returncode == 0, sent.stderr.decode()
+    daemon.stop()
+    assert verify(data)[0] == 0
+    for part in ("topics/t/partition_0", "meta"):
+        root = Path(shutil.copytree(data, tmp_path / part.replace("/", "-")))
+        shutil.rmtree(root / part)
+        shutil.copytree(older / part, root / part)
+        code, result = verify(root)
+        (found,) = [one for one in result["findings"] if one["level"] == "damage"]
+        if part == "meta":
+            assert code == 8
+            assert "the newest snapshot is" in found["text"]
+            assert found["action"] == "it does not start"
+        else:
+            assert (code, found["from"], found["to"]) == (8, 15, 17)
+            assert "records are missing behind it" in found["text"]
+            assert values(root) == list(range(15))

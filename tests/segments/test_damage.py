@@ -556,5 +556,6 @@ def test_what_is_said_of_a_lost_manifest_is_what_a_start_does() -> None:
     disk.unlink("/data/topics/t/partition_0/t_partition_0.manifest")
     disk.unlink("/data/topics/t/partition_0/t_partition_0.start")
     (found,) = [one for one in DirectoryChecker(disk, "/data", 1_000).check() if one.is_damage]
-    assert found.action.endswith("; a log start set by a request inside a segment is forgotten")
+    forgotten = "; a log start set by a request inside a segment is forgotten"
+    assert found.action.endswith(f"{forgotten}; what was below offset 3 counts as lost by damage")
     assert manager_on(disk).get_handler("t", 0).log_start_offset < 4

@@ -8,6 +8,7 @@ Nobody knows any more that 4 was deleted, so 14 comes back, which retention dele
 
 import pytest
 
+from segbroker.segments.checks.directory_check import DirectoryChecker
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.names import partition_paths
 from segbroker.segments.settings.topic_config import TopicConfig
@@ -48,6 +49,20 @@ def test_what_retention_has_deleted_is_no_gap() -> None:
     assert rows(manager, "gap") == []
     assert rows(manager, "replayed") == [(14, 15)]
     assert len(rows(manager, "manifest_rebuilt")) == 1
+
+
+def test_verify_says_what_a_start_makes_of_it() -> None:
+    disk = without_a_manifest()
+    told = list(DirectoryChecker(disk, "/data", 0).check())
+    (front,) = [one for one in told if one.path == PATHS.log(4)]
+    assert not front.is_damage
+    assert "the write-ahead log has offsets 14 to 15 of it" in front.text
+    assert front.action == "they are put back; retention deletes them again"
+    (lost,) = [one for one in told if one.is_damage]
+    assert lost.path == PATHS.manifest
+    assert lost.action.endswith("; what was below offset 14 counts as lost by damage")
+    manager = manager_on(disk)
+    assert manager.get_handler("t", 0).log_start_offset == 14
 
 
 def test_where_all_files_are_gone_it_is_a_loss() -> None:

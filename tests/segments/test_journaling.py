@@ -12,7 +12,7 @@ from segbroker.segments.log.partition_log import PartitionLog
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.partition.journaling import Journaling
 from segbroker.segments.settings.topic_config import TopicConfig
-from segbroker.segments.wal.frames import Frame
+from segbroker.segments.wal.frames import FRAMES_BEGIN, HEADER_SIZE, OVERHEAD, Frame
 from segbroker.segments.wal.journal import WalConfig
 from segbroker.segments.wal.replay import scan_wal_file
 
@@ -117,8 +117,10 @@ def test_over_many_segments_and_many_wal_files_nothing_is_lost_and_the_wal_stays
         append(handler, batch_of(b"%d" % number))
         if number % 97 == 0:
             assert everything(disk.after_power_cut())[-1] == number
-    size = sum(len(read_file(disk, f"{WAL}/{name}")) for name in disk.listdir(WAL))
-    assert size <= 1 << 16
+    sizes = {name: len(read_file(disk, f"{WAL}/{name}")) for name in disk.listdir(WAL)}
+    kept = [name for name in sizes if name.startswith("kept-")]
+    assert [sizes.pop(name) for name in kept] == [FRAMES_BEGIN + OVERHEAD + HEADER_SIZE]
+    assert sum(sizes.values()) <= 1 << 16
 
 
 @pytest.mark.parametrize("is_prepared", [True, False])
@@ -210,7 +212,7 @@ def test_a_batch_larger_than_a_wal_file_is_acknowledged_by_the_sync_of_its_segme
     handler.sync()
     disk.synced.clear()
     append(handler, batch_of(b"b" * 20_000))
-    assert disk.synced == [segment(disk)]
+    assert disk.synced == [segment(disk), f"{WAL}/wal-0.log"], "and then the END says so"
     append(handler, batch_of(b"c"))
     assert handler.high_watermark == 3
     assert everything(disk.after_power_cut()) == [0, 1, 2]

@@ -10,6 +10,7 @@ from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.disk.storage import read_file
 from segbroker.segments.names import partition_paths
 from segbroker.segments.settings.topic_config import TopicConfig
+from segbroker.segments.wal.files import list_files
 from segbroker.segments.wal.frames import FRAMES_BEGIN, header_of
 from segbroker.segments.wal.group import PAGE
 from segbroker.segments.wal.journal import WalConfig
@@ -20,7 +21,12 @@ from .tools import batch_of
 DISK = TopicConfig({"durability": "disk"})
 NAMES = [f"topic-{number}-{'x' * 80}" for number in range(30)]
 WAL = WalConfig(file_bytes=1 << 16, shard_bytes=4 << 16)
-PATH = "/data/wal/shard-00/wal-0.log"
+FOLDER = "/data/wal/shard-00"
+
+
+def path_on(disk: MemoryStorage) -> str:
+    """The file in use."""
+    return f"{FOLDER}/wal-{list_files(disk, FOLDER)['wal'][0]}.log"
 
 
 def manager_on(disk: MemoryStorage) -> DiskManager:
@@ -43,7 +49,7 @@ def wal() -> tuple[MemoryStorage, bytes, int, int]:
     made = manager.create_topics([NewTopic(name, 1, DISK) for name in NAMES])
     assert len(made) == len(NAMES)
     disk = disk.after_power_cut()
-    content = bytes(read_file(disk, PATH))
+    content = bytes(read_file(disk, path_on(disk)))
     header = header_of(content)
     assert header is not None
     positions = scan_file(memoryview(content), header).positions
@@ -52,7 +58,7 @@ def wal() -> tuple[MemoryStorage, bytes, int, int]:
 
 def opened(wal: tuple[MemoryStorage, bytes, int, int], content: bytes) -> DiskManager:
     disk = wal[0].after_power_cut()
-    disk.open(PATH).pwrite(content, 0)
+    disk.open(path_on(disk)).pwrite(content, 0)
     return manager_on(disk)
 
 

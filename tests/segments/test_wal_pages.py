@@ -9,6 +9,7 @@ from segbroker.segments.directory.manager import DiskManager, NewTopic
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.disk.storage import read_file
 from segbroker.segments.settings.topic_config import TopicConfig
+from segbroker.segments.wal.files import list_files
 from segbroker.segments.wal.frames import FRAMES_BEGIN, OVERHEAD, Frame, FrameType, header_of
 from segbroker.segments.wal.group import PAGE
 from segbroker.segments.wal.journal import WalConfig
@@ -19,9 +20,13 @@ from .wal_writing import ROOT, Writer, content, replayed
 from .wal_writing import begun as writing
 
 FOLDER = "/data/wal/shard-00"
-WAL = f"{FOLDER}/wal-0.log"
 CONFIG = WalConfig(file_bytes=1 << 16, shard_bytes=4 << 16)
 BEFORE_THE_SYNC = {"durability": "disk"}
+
+
+def wal_file(disk: MemoryStorage, place: int = 0) -> str:
+    """The files in use, the oldest first."""
+    return f"{FOLDER}/wal-{list_files(disk, FOLDER)['wal'][place]}.log"
 
 
 def opened(disk: MemoryStorage) -> DiskManager:
@@ -45,9 +50,9 @@ def append(manager: DiskManager, topic: str, size: int) -> None:
     manager.get_handler(topic, 0).append(batch, check_batch(batch), 1_000)
 
 
-def without_page(disk: MemoryStorage, begin: int, path: str = WAL) -> DiskManager:
+def without_page(disk: MemoryStorage, begin: int, place: int = 0) -> DiskManager:
     cut = disk.after_power_cut()
-    cut.open(path).pwrite(bytes(PAGE), begin)
+    cut.open(wal_file(disk, place)).pwrite(bytes(PAGE), begin)
     return opened(cut)
 
 
@@ -59,10 +64,10 @@ def damaged(manager: DiskManager) -> int:
     return manager.report.counts["wal_damaged"]
 
 
-def without_headers(disk: MemoryStorage, path: str = WAL) -> DiskManager:
+def without_headers(disk: MemoryStorage, place: int = 0, kept: str = "") -> DiskManager:
     """Its first page and its last are lost."""
     cut = disk.after_power_cut()
-    file = cut.open(path)
+    file = cut.open(kept or wal_file(disk, place))
     end = file.size()
     file.pwrite(bytes(PAGE), 0)
     file.pwrite(bytes(min(PAGE, end - FRAMES_BEGIN)), max(end - PAGE, FRAMES_BEGIN))
@@ -78,7 +83,7 @@ def test_one_page_that_has_a_header_of_a_file_costs_nothing(file: int, page: str
     append(manager, "d", 7)
     manager.create_topics([NewTopic("u", 1, TopicConfig({}))])
     place = 0 if page == "first" else CONFIG.file_bytes - PAGE
-    after = without_page(disk, place, f"{FOLDER}/wal-{file}.log")
+    after = without_page(disk, place, file)
     assert not {"wal_damaged", "wal_torn"} & after.report.counts.keys()
     assert after.get_handler("t", 0).high_watermark == 5
     assert after.get_handler("u", 0).high_watermark == 0
@@ -93,7 +98,7 @@ def test_a_file_that_is_used_again_has_no_header_of_its_earlier_use_at_its_end()
     writer = Writer(wal)
     for number in range(100):
         writer.append(bytes([number]) * 1000)
-    assert not any(name == "wal-0.log" for name in disk.listdir(f"{ROOT}/shard-00"))
+    assert not any(name.startswith("wal-0") for name in disk.listdir(f"{ROOT}/shard-00"))
     found = replayed(disk)
     for name in disk.listdir(f"{ROOT}/shard-00"):
         if name.startswith("wal-"):
@@ -109,7 +114,7 @@ def test_a_file_that_was_cut_short_is_told_whatever_it_had_there(size: int, left
     for _ in range(5):
         append(manager, "t", 7)
     cut = disk.after_power_cut()
-    cut.open(WAL).truncate(size)
+    cut.open(wal_file(cut)).truncate(size)
     texts = [one.text for one in DirectoryChecker(cut, "/data", 1_000).check() if one.is_damage]
     end = CONFIG.file_bytes - 40
     expected = [f"all frames in bytes {size} to {end} are damaged"] if size < end else []
@@ -130,7 +135,7 @@ def test_a_file_whose_header_is_gone_is_told_and_what_it_acknowledged_has_anothe
         append(manager, "t", 7)
     manager.create_topics([NewTopic("u", 1, TopicConfig({}))])
     assert not damaged(opened(disk.after_power_cut()))
-    after = without_headers(disk, f"{FOLDER}/wal-{file}.log")
+    after = without_headers(disk, file)
     assert damaged(after) == 1
     assert after.get_handler("t", 0).high_watermark == (0 if file == 0 else 5)
     assert [epoch(after, name) for name in "tv"] == [1, 1]
@@ -143,7 +148,7 @@ def test_kept_frames_whose_header_is_gone_are_told_of_every_partition() -> None:
     frame = Frame(FrameType.BATCHES, meta.topic_id.bytes, payload=payload, end_offset=1)
     write_kept(disk, FOLDER, 7, [frame])
     assert not damaged(opened(disk.after_power_cut()))
-    after = without_headers(disk, f"{FOLDER}/kept-7.log")
+    after = without_headers(disk, kept=f"{FOLDER}/kept-7.log")
     assert damaged(after) == 1
     assert [epoch(after, name) for name in "tv"] == [1, 1]
 
@@ -154,7 +159,7 @@ def test_no_offset_below_a_reservation_of_which_the_header_is_gone_is_given_agai
     after = without_headers(disk)
     assert damaged(after) == 1
     assert after.get_handler("d", 0).log_end_offset > 1
-    assert epoch(after, "d") == 1
+    assert epoch(after, "d") == 2
 
 
 def hole_in_front() -> tuple[MemoryStorage, DiskManager]:
@@ -187,14 +192,14 @@ def test_reservations_that_stood_in_the_hole_are_taken_as_made() -> None:
     after = without_page(disk, FRAMES_BEGIN)
     assert damaged(after) >= 1
     assert after.get_handler("d", 0).log_end_offset > 1
-    assert epoch(after, "d") == 1
+    assert epoch(after, "d") == 2
 
 
 def test_a_frame_that_names_itself_and_its_group_is_no_hole() -> None:
     disk, manager = hole_in_front()
     append(manager, "v", 1_000)
     cut = disk.after_power_cut()
-    cut.open(WAL).pwrite(bytes(64), FRAMES_BEGIN)  # its trailer is whole
+    cut.open(wal_file(cut)).pwrite(bytes(64), FRAMES_BEGIN)  # its trailer is whole
     after = opened(cut)
     assert damaged(after) == 1
     assert epoch(after, "v") == 0, "nobody but t lost anything"
@@ -214,8 +219,9 @@ def test_a_hole_in_the_only_group_may_be_a_torn_write_and_begins_an_epoch_and_sa
     assert [epoch(whole, name) for name in "tv"] == [0, 0]
     assert not whole.report.counts["wal_torn"]
     cut = disk.after_power_cut()
-    cut.open(WAL).pwrite(bytes(PAGE), FRAMES_BEGIN)
-    (said,) = [one for one in DirectoryChecker(cut, "/data", 1_000).check() if one.path == WAL]
+    cut.open(wal_file(cut)).pwrite(bytes(PAGE), FRAMES_BEGIN)
+    path = wal_file(cut)
+    (said,) = [one for one in DirectoryChecker(cut, "/data", 1_000).check() if one.path == path]
     assert not said.is_damage
     assert "torn by a power cut, and then told to nobody, or damaged" in said.text
     assert "begin a leader epoch" in said.action
@@ -224,7 +230,7 @@ def test_a_hole_in_the_only_group_may_be_a_torn_write_and_begins_an_epoch_and_sa
     assert [after.get_handler(name, 0).high_watermark for name in "tv"] == [0, 1]
     assert not damaged(after)
     (row,) = [row for row in after.report.rows if row.what == "wal_torn"]
-    assert row.path == WAL
+    assert row.path == wal_file(disk)
     assert row.reason.endswith("torn and told to nobody, or damaged")
 
 
@@ -233,7 +239,7 @@ def test_every_page_that_is_lost_in_front_of_a_later_group_is_told() -> None:
     for _ in range(8):
         append(manager, "v", 1_000)
     cut = disk.after_power_cut()
-    content = bytes(read_file(cut, WAL))
+    content = bytes(read_file(cut, wal_file(cut)))
     header = header_of(content)
     assert header is not None
     last = scan_file(memoryview(content), header).positions[-1]

@@ -167,21 +167,21 @@ WAL: Final[dict[tuple[str, str, str, str, int], str]] = {
     (
         "wal.shard",
         "Shard.commit_here",
-        "self._riders # as many as there are partitions: the thread's, at the next chance or "
+        "self.vouching.has_riders # as many as there are partitions: the thread's or "
         "self.failure is not None or self._asked != self._settled or active is None or "
         "self._given_up is not None or active.end + size > self._files.frames_end",
-        "(self._riders or self._asked != self._settled or active is None or (self._given_up "
-        "is not None) or (active.end + size > self._files.frames_end))",
+        "(self.vouching.has_riders or self._asked != self._settled or active is None or "
+        "(self._given_up is not None) or (active.end + size > self._files.frames_end))",
         0,
     ): ("second line: a group of a shard that failed is refused when it is written, and told"),
     (
         "wal.shard",
         "Shard.commit_here",
-        "self._riders # as many as there are partitions: the thread's, at the next chance or "
+        "self.vouching.has_riders # as many as there are partitions: the thread's or "
         "self.failure is not None or self._asked != self._settled or active is None or "
         "self._given_up is not None or active.end + size > self._files.frames_end",
-        "(self._riders or self.failure is not None or active is None or (self._given_up is "
-        "not None) or (active.end + size > self._files.frames_end))",
+        "(self.vouching.has_riders or self.failure is not None or active is None or "
+        "(self._given_up is not None) or (active.end + size > self._files.frames_end))",
         0,
     ): ("second line: it was looked at before the lock, and who asks in between is no earlier"),
     ("wal.shard", "Shard._retire", "self._has_control = False", "pass", 0): (

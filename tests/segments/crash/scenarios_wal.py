@@ -3,7 +3,11 @@
 import errno
 
 from segbroker.segments.disk.storage import read_file, write_temporary
+from segbroker.segments.wal.files import list_files
+from segbroker.segments.wal.frames import FrameType
 from segbroker.segments.wal.journal import WalConfig
+from segbroker.segments.wal.kept import kept_path
+from segbroker.segments.wal.replay import scan_wal_file
 
 from .driver import Driver
 from .recording import Fault
@@ -173,7 +177,7 @@ def the_log_goes_on_behind_a_group_that_was_given_up(driver: Driver) -> None:
     # | a | given up: a, b, c |   | says so | a, b, c |    c is there, in a page behind that of a
     roomy(driver)
     driver.append_together("t", 40)
-    fault(driver, Fault("fdatasync", "wal-0.log", 0))
+    fault(driver, Fault("fdatasync", in_use(driver), 0))
     driver.append_together("t", 40, 4_500, 40)
     driver.tick()
     driver.append_together("t", 40, 4_500, 40)
@@ -183,11 +187,17 @@ def the_log_goes_on_behind_a_group_that_was_given_up(driver: Driver) -> None:
 def the_log_goes_on_behind_an_event_that_was_given_up(driver: Driver) -> None:
     roomy(driver)
     driver.append_together("t", 40)
-    fault(driver, Fault("fdatasync", "wal-0.log", 0))
+    fault(driver, Fault("fdatasync", in_use(driver), 0))
     driver.commit("g", "t", 1)
     driver.running.wal.revive()
     driver.append_together("t", 40, 4_500, 40)
     driver.commit("h", "t", 1)
+
+
+def in_use(driver: Driver) -> str:
+    """The oldest file of the WAL."""
+    folder = f"{driver.running.root}/wal/shard-00"
+    return f"/wal-{list_files(driver.disk, folder)['wal'][0]}.log"
 
 
 def roomy(driver: Driver) -> None:
@@ -280,8 +290,14 @@ def what_crashes_of_earlier_versions_left_is_removed(driver: Driver) -> None:
 
 
 def kept_files(driver: Driver) -> int:
-    names = driver.disk.listdir(f"{driver.running.root}/wal/shard-00")
-    return sum(name.startswith("kept-") for name in names)
+    """Those that have records; others say how far logs are synced."""
+    folder = f"{driver.running.root}/wal/shard-00"
+    numbers = list_files(driver.disk, folder)["kept"]
+    found = [scan_wal_file(driver.disk, kept_path(folder, number)) for number in numbers]
+    return sum(
+        one is not None and any(frame.type is FrameType.BATCHES for frame in one.frames)
+        for one in found
+    )
 
 
 @scenario(**LARGE)

@@ -296,15 +296,15 @@ WAL_BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "what_vouches_for_a_log_goes_with_its_file",
-        "wal.shard",
-        "        self._ride_again(oldest.ends)\n",
+        "wal.journal",
+        "        shard.keep_ends()\n",
         "",
         "tests.segments.test_wal:test_the_end_of_a_synced_log_is_known_as_long_as_there_is_a_wal",
     ),
     Bug(
         "what_rode_with_a_failed_group_is_forgotten",
         "wal.shard",
-        "        if error is not None:\n            self._ride_again(riding)\n",
+        "        if error is not None:\n            self.vouching.ride_again(riding)\n",
         "",
         "tests.segments.test_wal_given_up:"
         "test_what_rode_with_a_group_that_failed_rides_with_the_next_that_is_written",
@@ -319,14 +319,15 @@ WAL_BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "the_name_of_a_marker_is_not_synced",
-        "wal.markers",
-        "    storage.open(path, create=True).close()\n    storage.fsync_dir(_root(folder))\n",
+        "witness",
+        "    storage.open(path, create=True).close()\n"
+        '    storage.fsync_dir(path.rpartition("/")[0])\n',
         "    storage.open(path, create=True).close()\n",
         "tests.segments.test_wal_markers:test_a_file_in_use_that_is_gone_is_told",
     ),
     Bug(
         "a_marker_whose_sync_failed_is_synced_again",
-        "wal.markers",
+        "witness",
         "        storage.unlink(path)  # a sync",
         "        pass  # a sync",
         "tests.segments.test_wal_kept:"
@@ -343,7 +344,7 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_marker_of_what_was_put_back_goes_after_it",
         "wal.markers",
-        "    if old:\n        storage.fsync_dir(root)\n",
+        "        if old:\n            storage.fsync_dir(place)\n",
         "",
         "what_a_checkpoint_kept_is_put_back",
     ),
@@ -379,18 +380,117 @@ WAL_BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "the_marker_of_a_file_that_is_freed_goes_after_it",
-        "wal.markers",
-        "    storage.unlink(path)\n    storage.fsync_dir(_root(folder))\n",
+        "witness",
+        '    storage.unlink(path)\n    storage.fsync_dir(path.rpartition("/")[0])\n',
         "    storage.unlink(path)\n",
         "wal_files_fill_and_are_freed",
     ),
     Bug(
         "the_marker_of_a_file_that_was_given_back_stays",
         "wal.files",
-        "        remove_markers(storage, root, but=marked(storage, root).keys() - going)\n",
+        "        remove_markers(storage, root, but=marked(storage, root) - going)\n",
         "        pass\n",
         "tests.segments.test_full_start:"
         "test_a_ready_file_that_was_given_back_is_not_missed_by_the_next_start",
+    ),
+    Bug(
+        "an_orderly_stop_settles_no_log_of_class_fsync",
+        "manager",
+        "        if handler.read_only is not None or (known is None and not end_offset):\n",
+        "        if handler.ceiling is None or (known is None and not end_offset):\n",
+        "tests.segments.test_parts_of_a_backup:"
+        "test_what_an_orderly_stop_has_settled_vouches_in_every_later_life",
+    ),
+    Bug(
+        "who_opens_a_settled_log_forgets_how_far_it_reached",
+        "resuming",
+        "            is_open = ceiling is not None and ceiling.boot != SETTLED\n",
+        "            is_open = ceiling is not None\n",
+        "tests.segments.test_parts_of_a_backup:"
+        "test_what_an_orderly_stop_has_settled_vouches_in_every_later_life",
+    ),
+    Bug(
+        "what_vouches_is_kept_after_the_files_have_gone",
+        "wal.journal",
+        "        shard.keep_ends()\n"
+        "        for _ in full:\n            shard.free_oldest(failed)\n",
+        "        for _ in full:\n            shard.free_oldest(failed)\n"
+        "        shard.keep_ends()\n",
+        "tests.segments.test_vouched_always:test_a_checkpoint_may_be_interrupted_anywhere",
+    ),
+    Bug(
+        "the_newest_of_what_vouches_goes_before_it_is_replaced",
+        "wal.vouching",
+        "        try:\n            number = self._files.keep_ends(",
+        "        if self._number >= 0:\n"
+        "            self._files.remove_kept(self._number)\n"
+        "            self._number = -1\n"
+        "        try:\n            number = self._files.keep_ends(",
+        "tests.segments.test_vouched_always:"
+        "test_what_vouches_is_replaced_without_a_moment_in_which_nothing_does",
+    ),
+    Bug(
+        "what_vouches_is_no_more_once_it_was_opened_again",
+        "wal.vouching",
+        " and key not in self._barred:\n",
+        ":\n",
+        "tests.segments.test_vouched_always:"
+        "test_a_log_that_was_opened_again_is_vouched_for_behind_its_barrier",
+    ),
+    Bug(
+        "a_start_empties_the_wal_before_it_vouches_again",
+        "starting",
+        "            self._keep_what_vouches()\n",
+        "",
+        "tests.segments.test_vouched_always:"
+        "test_a_start_on_a_damaged_disk_that_is_killed_anywhere_tells_it_all_the_same",
+    ),
+    Bug(
+        "the_write_ahead_log_alone_speaks_of_its_files",
+        "wal.markers",
+        '    return f"{root}/{name}", f"{witness_folder(root)}/{name}"\n',
+        '    return (f"{root}/{name}",)  # type: ignore[return-value]\n',
+        "tests.segments.test_parts_of_a_backup:"
+        "test_a_file_of_the_write_ahead_log_that_is_removed_with_its_marker_is_told",
+    ),
+    Bug(
+        "the_end_of_a_file_is_said_before_it_is_synced",
+        "wal.shard",
+        "(active.sequence, end)\n",
+        "(active.sequence, end + 1)\n",
+        "tests.segments.test_parts_of_a_backup:test_the_end_of_a_file_in_use_is_known_after_a_minute",
+    ),
+    Bug(
+        "numbers_of_files_begin_anew_after_an_orderly_stop",
+        "wal.replay",
+        "    found.next_sequence = max(0, least(storage, witness_folder(root), WAL_FROM))\n",
+        "",
+        "tests.segments.test_parts_of_a_backup:test_no_number_of_a_file_is_used_in_two_lives",
+    ),
+    Bug(
+        "a_snapshot_is_spoken_of_before_it_is_there",
+        "metadata.metadata_log",
+        "            replace_file(self._storage, self._path(new), data)\n"
+        "            self._number = new\n",
+        "            self._number = new\n            self._tell_witness()\n"
+        "            replace_file(self._storage, self._path(new), data)\n",
+        "the_first_records",
+    ),
+    Bug(
+        "what_a_flusher_acknowledged_is_vouched_for_by_the_next_group",
+        "handler",
+        "        if self.ceiling is None:\n            self._journaling.say_end()\n",
+        "",
+        "tests.segments.test_vouched_always:"
+        "test_a_batch_too_large_for_the_write_ahead_log_is_vouched_for_as_it_is_acknowledged",
+    ),
+    Bug(
+        "what_was_opened_again_is_vouched_for_by_the_next_group",
+        "handler",
+        "        self._journaling.say_end()  # what was said before is void\n",
+        "",
+        "tests.segments.test_vouched_always:"
+        "test_a_log_that_is_opened_again_after_a_failure_is_vouched_for_at_once",
     ),
     Bug(
         "no_header_at_the_end_of_a_wal_file",
