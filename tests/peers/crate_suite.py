@@ -19,6 +19,12 @@ from .verdicts import Outcome
 
 RSASL: Final = "2.3.1"
 TIMEOUT_S: Final = 900
+# What is built is kept: without what only a debugger reads, it is a fraction of the size.
+SMALL: Final = {
+    "CARGO_PROFILE_DEV_DEBUG": "0",
+    "CARGO_INCREMENTAL": "0",
+    "RUST_BACKTRACE": "0",
+}
 
 _RUNNING: Final = re.compile(r"^ +Running tests/(\w+)\.rs ")
 # What a test prints may stand between its name and its end.
@@ -75,7 +81,7 @@ def play(
         FILE/TEST -> how it ended.
     """
     target = cache() / "cargo"
-    told = {**os.environ, "CARGO_TARGET_DIR": str(target), "RUST_BACKTRACE": "0", **environment}
+    told = {**os.environ, **SMALL, "CARGO_TARGET_DIR": str(target), **environment}
     command = [
         "cargo",
         "test",
