@@ -7,6 +7,10 @@
 | franz-go | the tests of `pkg/kgo`, in its Go module | one process against one fresh daemon |
 | kafka-go | the tests of its package, in its Go module | one process against one fresh daemon |
 | sarama | its functional tests, in its Go module | one process, a daemon behind five proxies |
+| rskafka | its integration tests, in its crate | a process a file, against one fresh daemon |
+| samsa | its integration tests, in its crate | the same |
+| goka | its system tests, in its Go module | one process against one fresh daemon |
+| watermill | tests of watermill-kafka, in its Go module | one process against one fresh daemon |
 | kafka | tests of Apache Kafka, in its test jar | a process a class, a fresh daemon per test |
 | kafka-shares | tests of Apache Kafka's share groups, in its test jars | the same |
 | kafka-streams | integration tests, in its test jar | a process and fresh daemons per class |

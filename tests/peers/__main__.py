@@ -7,6 +7,10 @@ every listed test passed.
     python -m tests.peers franz-go TxnEtl
     python -m tests.peers kafka-go TestReader
     python -m tests.peers sarama TestFuncTxn
+    python -m tests.peers rskafka produce_rskafka
+    python -m tests.peers samsa offset
+    python -m tests.peers goka TestRebalance
+    python -m tests.peers watermill TestCtxValues
     python -m tests.peers kafka PlaintextConsumerTest
     python -m tests.peers kafka-shares ShareConsumerTest
     python -m tests.peers kafka-streams EosIntegrationTest
@@ -23,6 +27,7 @@ from pathlib import Path
 
 from . import (
     franz_go,
+    goka,
     kafka,
     kafka_connect,
     kafka_go,
@@ -31,7 +36,10 @@ from . import (
     kafka_streams,
     kafka_streams_groups,
     librdkafka,
+    rskafka,
+    samsa,
     sarama,
+    watermill,
 )
 from .places import Missing, NotInstalled
 from .verdicts import Outcome, allow_list, describe, judge, part_list
@@ -42,6 +50,10 @@ SUITES = (
     "franz-go",
     "kafka-go",
     "sarama",
+    "rskafka",
+    "samsa",
+    "goka",
+    "watermill",
     "kafka",
     "kafka-shares",
     "kafka-streams",
@@ -105,6 +117,14 @@ def play(
         return kafka_go.play(place, tests)
     if suite == "sarama":
         return sarama.play(place, tests)
+    if suite == "rskafka":
+        return rskafka.play(place, tests)
+    if suite == "samsa":
+        return samsa.play(place, tests, is_quick=is_quick)
+    if suite == "goka":
+        return goka.play(place, tests)
+    if suite == "watermill":
+        return watermill.play(place, tests)
     if suite == "kafka":
         return kafka.play(place, tests)
     if suite == "kafka-shares":
