@@ -12,6 +12,7 @@ from segbroker.broker.address import join_address
 from segbroker.broker.loop import pace
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_core import ProduceResponse
 from segbroker.protocol.messages_groups import OffsetCommitRequest, OffsetCommitResponse
 from segbroker.protocol.messages_groups import (
     OffsetCommitRequestPartition as CommitPartition,
@@ -429,3 +430,74 @@ async def test_error_codes_count_whatever_way_the_answer_takes() -> None:
         page = await scraped(broker)
         errors = page.of("segbroker_errors_total", "api", error="UNKNOWN_TOPIC_OR_PARTITION")
         assert errors == {"OffsetCommit": 3_002, "PartitionStatistics": 1}
+
+
+async def test_a_batch_that_was_sent_twice_is_appended_and_counted_once() -> None:
+    """What an idempotent producer does that has not heard the answer."""
+    records = batch(b"v", producer=(7, 0, 0))
+    async with served() as (broker, client):
+        await client.create("t")
+        for _ in range(3):
+            reply = await client.ask(produce_request("t", records), ProduceResponse, 9)
+            row = reply.responses[0].partition_responses[0]
+            assert (row.error_code, row.base_offset) == (0, 0)
+        page = await scraped(broker)
+        assert page.value("segbroker_partition_size_bytes", topic="t", partition="0") == len(
+            records
+        )
+        assert page.value("segbroker_topic_produced_bytes_total", topic="t") == len(records)
+        assert page.value("segbroker_produced_bytes_total") == len(records)
+
+
+async def roll_unprepared(broker: Broker, client: WireClient) -> None:
+    """Fill segments of t faster than they are made ahead."""
+    await client.produce("t", b"v")  # opens it
+    handler = broker.core.topics.manager.handlers["t", 0]
+    handler._rolling._making = True  # as while the thread is busy
+    for _ in range(8):
+        await client.produce("t", b"v" * 10_000)
+    handler._rolling._making = False
+    assert handler.rolls_unprepared
+
+
+def counters_of(page: Scraped) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """What may only grow, but for that of a topic."""
+    return {
+        (name, labels): value
+        for (name, labels), value in page.rows.items()
+        if page.families.get(name) == "counter" and "topic" not in dict(labels)
+    }
+
+
+async def test_what_deleted_topics_have_done_stays_counted() -> None:
+    async with served() as (broker, client):
+        await client.create("t", segment_bytes="16384")
+        await roll_unprepared(broker, client)
+        first = await scraped(broker)
+        await broker.core.topics.delete_all(["t"])
+        second = counters_of(await scraped(broker))
+        assert "segbroker_rolls_unprepared_total" in {name for name, _ in second}
+        for row, value in counters_of(first).items():
+            assert second[row] >= value, row
+
+
+async def test_no_counter_goes_back_when_a_partition_is_opened_again() -> None:
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=20, metrics_listen=PAGE) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", segment_bytes="16384")
+        await roll_unprepared(broker, client)
+        disk.sync_error = OSError(5, "the test refuses it")
+        assert (await client.produce("t", b"v")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        first = await scraped(broker)
+        assert first.value("segbroker_partitions_read_only") == 1
+        disk.sync_error = None
+        with trio.fail_after(60):
+            while (second := await scraped(broker)).value("segbroker_partitions_read_only"):
+                await trio.lowlevel.checkpoint()
+        for row, value in counters_of(first).items():
+            assert second.rows[row] >= value, row
+        topic = "segbroker_topic_produced_bytes_total"
+        assert second.value(topic, topic="t") == first.value(topic, topic="t")
