@@ -83,10 +83,10 @@ def _behind(
         return None
     if core.groups.share_groups.has(name):
         lag = core.shares.lag(name, meta, index)
-        return None if lag < 0 else (Place(name, partition, offset), lag)
+        return None if lag < 0 else (Place(name, partition, topic_id, offset), lag)
     handler = partition.handler
     lag = max(0, handler.high_watermark - max(offset, handler.log_start_offset))
-    return Place(name, partition, offset), lag
+    return Place(name, partition, topic_id, offset), lag
 
 
 async def _add_lags(

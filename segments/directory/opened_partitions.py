@@ -184,7 +184,7 @@ class OpenedPartitions:
 
     @property
     def rolls_unprepared(self) -> int:
-        """Rolls so far that found no segment made ahead, also those of partitions that are closed."""
+        """Rolls that found no segment made ahead, also of partitions that are closed since."""
         with self._lock:
             before, handlers = self._rolls_unprepared_before, list(self.handlers.values())
         return before + sum(one.rolls_unprepared for one in handlers)

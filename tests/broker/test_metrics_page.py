@@ -10,6 +10,7 @@ import trio
 
 from segbroker.broker.address import join_address
 from segbroker.broker.loop import pace
+from segbroker.broker.metrics import ages
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ProduceResponse
@@ -501,3 +502,38 @@ async def test_no_counter_goes_back_when_a_partition_is_opened_again() -> None:
             assert second.rows[row] >= value, row
         topic = "segbroker_topic_produced_bytes_total"
         assert second.value(topic, topic="t") == first.value(topic, topic="t")
+
+
+async def test_every_group_that_moves_has_an_age_again_after_a_few_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """More groups than a page reads batches for, none of them where the page before saw it."""
+    monkeypatch.setattr(ages, "READS_MAX", 2)
+    groups = [f"g{number}" for number in range(5)]
+    async with served() as (broker, client):
+        await client.create("t")
+        for _ in range(6):
+            await client.produce("t", b"v")
+        seen: list[str] = []
+        for page_number in range(5):
+            for group in groups:
+                await commit(client, group, "t", page_number)
+            page = await scraped(broker)
+            told = page.of("segbroker_group_lag_seconds", "group")
+            assert page.value("segbroker_rows_left_out", rows="group_ages") == 3
+            assert len(told) == 2
+            seen += told
+        assert sorted(seen) == sorted(groups * 2), "each as often as any other"
+
+
+async def test_the_age_of_a_topic_is_not_that_of_one_of_its_name_that_is_gone() -> None:
+    async with served() as (broker, client):
+        for timestamp_ms in (1_600_000_000_000, 1_700_000_000_000):
+            await client.create("t")
+            records = batch(b"v", timestamp_ms=timestamp_ms)
+            await client.ask(produce_request("t", records), ProduceResponse, 9)
+            await commit(client, "g", "t", 0)
+            page = await scraped(broker)
+            told = page.of("segbroker_group_lag_seconds", "group")
+            assert told["g"] == pytest.approx(time.time() - timestamp_ms / 1000, abs=120)
+            await broker.core.topics.delete_all(["t"])
