@@ -30,7 +30,7 @@ _UNKNOWN: Final = -1
 
 
 class Place(NamedTuple):
-    """A group in a partition; below the offset it has read everything."""
+    """A group in a partition; below the offset it has read everything that is there."""
 
     group: str
     partition: Partition
@@ -102,9 +102,8 @@ class Ages:
 
 def _plan(place: Place) -> ReadPlan | None:
     """The one batch there; None where it cannot be read now."""
-    handler = place.partition.handler
     try:
-        return handler.plan_read(max(place.offset, handler.log_start_offset), 1)
+        return place.partition.handler.plan_read(place.offset, 1)
     except STORAGE_FAILURES:
         return None
 

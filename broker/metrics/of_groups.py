@@ -81,12 +81,12 @@ def _behind(
     partition = core.topics.served_partition(topic, index)
     if meta is None or meta.topic_id != topic_id or partition is None:
         return None
+    handler = partition.handler
+    place = Place(name, partition, topic_id, max(offset, handler.log_start_offset))
     if core.groups.share_groups.has(name):
         lag = core.shares.lag(name, meta, index)
-        return None if lag < 0 else (Place(name, partition, topic_id, offset), lag)
-    handler = partition.handler
-    lag = max(0, handler.high_watermark - max(offset, handler.log_start_offset))
-    return Place(name, partition, topic_id, offset), lag
+        return None if lag < 0 else (place, lag)
+    return place, max(0, handler.high_watermark - place.offset)
 
 
 async def _add_lags(

@@ -13,6 +13,12 @@ from segbroker.broker.loop import pace
 from segbroker.broker.metrics import ages
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_admin import (
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsRequestTopic,
+    DeleteRecordsResponse,
+)
 from segbroker.protocol.messages_core import ProduceResponse
 from segbroker.protocol.messages_groups import OffsetCommitRequest, OffsetCommitResponse
 from segbroker.protocol.messages_groups import (
@@ -537,3 +543,22 @@ async def test_the_age_of_a_topic_is_not_that_of_one_of_its_name_that_is_gone() 
             told = page.of("segbroker_group_lag_seconds", "group")
             assert told["g"] == pytest.approx(time.time() - timestamp_ms / 1000, abs=120)
             await broker.core.topics.delete_all(["t"])
+
+
+async def test_what_was_deleted_in_front_of_a_group_has_no_age() -> None:
+    stamps = (1_600_000_000_000, 1_700_000_000_000)
+    async with served() as (broker, client):
+        await client.create("t")
+        for stamp in stamps:
+            request = produce_request("t", batch(b"v", timestamp_ms=stamp))
+            await client.ask(request, ProduceResponse, 9)
+        await commit(client, "g", "t", 0)
+        for offset, stamp in enumerate(stamps):
+            partition = DeleteRecordsRequestPartition(partition_index=0, offset=offset)
+            topic = DeleteRecordsRequestTopic(name="t", partitions=[partition])
+            delete = DeleteRecordsRequest(topics=[topic], timeout_ms=10_000)
+            reply = await client.ask(delete, DeleteRecordsResponse, 2)
+            assert reply.topics[0].partitions[0].low_watermark == offset
+            page = await scraped(broker)
+            told = page.of("segbroker_group_lag_seconds", "group")
+            assert told["g"] == pytest.approx(time.time() - stamp / 1000, abs=120)
