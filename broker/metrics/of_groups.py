@@ -7,6 +7,7 @@ no row and is counted as left out.
 """
 
 from collections.abc import Iterator
+from heapq import nsmallest
 from uuid import UUID
 
 from segbroker.segments.metadata.committed import all_of
@@ -22,8 +23,8 @@ from .numbers import Numbers
 async def add_groups(numbers: Numbers, core: Core, pace: Pace, ages: Ages) -> None:
     """The rows, and how many there are none of; nothing when the broker ends meanwhile."""
     rows_max = core.config.metrics_rows_max
-    names = sorted({*core.groups.names(), *core.groups.share_groups.names()})
-    told = names[:rows_max]
+    names = core.groups.names() | core.groups.share_groups.names()
+    told = await core.lanes.run(nsmallest, rows_max, names)
     places: list[tuple[Place, int]] = []
     left_out = 0
     try:
