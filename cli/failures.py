@@ -263,12 +263,13 @@ def _protocol(error: BaseException, params: Mapping[str, Any]) -> Failure | None
     return Failure(str(error), ExitCode.DAMAGED)
 
 
-def _cannot_listen(error: OSError, what: str) -> Failure:
+def _cannot_listen(error: OSError, what: str, setting: str) -> Failure:
     hint = ""
     match error.errno:
         case errno.EADDRINUSE:
             what = f"the address is in use: {error.filename}"
-            hint = "another broker may run there; --listen 127.0.0.1:0 takes a free port"
+            flag = "--" + setting.replace("_", "-")
+            hint = f"another broker may run there; {flag} 127.0.0.1:0 takes a free port"
         case errno.EACCES:
             what = f"cannot listen on {error.filename}: {what}"
             hint = "ports below 1024 need root or CAP_NET_BIND_SERVICE"
@@ -283,7 +284,7 @@ def _system(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
     what = error.strerror or str(error)
     listener = _loaded("broker.peers.listener")
     if listener is not None and isinstance(error, listener.CannotListen):
-        return _cannot_listen(error, what)
+        return _cannot_listen(error, what, error.setting)
     if isinstance(error, NotADirectoryError) and str(error.filename).endswith("/LOCK"):
         what = f"{error.filename.removesuffix('/LOCK')} is a file: no data directory can be there"
     elif error.filename is not None:

@@ -99,11 +99,11 @@ class GroupUpkeep(GroupOffsets):
         kept = (self._kept, self._consumers, self._streams)
         return any(one.has_members(group_id) for one in kept)
 
-    def names(self) -> list[str]:
+    def names(self) -> set[str]:
         """Every group: with members, or with offsets, or one of KIP-848 or of streams that had
         members."""
         kept = (*self._consumers.names(), *self._streams.names())
-        return sorted({*self._groups, *self._manager.committed, *kept})
+        return {*self._groups, *self._manager.committed, *kept}
 
     def exists(self, group_id: str) -> bool:
         """Whether there is such a group."""

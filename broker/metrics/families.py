@@ -93,7 +93,7 @@ FAMILIES: Final[dict[str, Family]] = {
     "segbroker_open_segment_files": Family("gauge", "Files of sealed segments that are open."),
     "segbroker_index_bytes": Family("gauge", "Bytes of indexes in memory."),
     "segbroker_rolls_unprepared_total": Family(
-        "counter", "Rolls of open partitions that found no segment made ahead."
+        "counter", "Rolls of logs that found no segment made ahead."
     ),
     "segbroker_volume_size_bytes": Family("gauge", "Size of the volume of the data directory."),
     "segbroker_volume_free_bytes": Family("gauge", "Room on it for the broker."),

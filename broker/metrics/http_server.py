@@ -97,10 +97,16 @@ class HttpServer:
             self._connections.pop(connection, None)
 
 
+class CannotListenForPages(CannotListen):
+    """The address of the pages cannot be listened on."""
+
+    setting = "metrics_listen"
+
+
 async def listen(address: str, pages: Pages) -> HttpServer:
     """Bind HOST:PORT.  Raises CannotListen."""
     host, port = split_address(address, key="metrics_listen")
     try:
         return HttpServer(await bind(host, port), pages)
     except OSError as exc:
-        raise CannotListen(exc.errno, exc.strerror, join_address(host, port)) from exc
+        raise CannotListenForPages(exc.errno, exc.strerror, join_address(host, port)) from exc

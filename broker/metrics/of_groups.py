@@ -7,6 +7,7 @@ no row and is counted as left out.
 """
 
 from collections.abc import Iterator
+from heapq import nsmallest
 from uuid import UUID
 
 from segbroker.segments.metadata.committed import all_of
@@ -22,8 +23,8 @@ from .numbers import Numbers
 async def add_groups(numbers: Numbers, core: Core, pace: Pace, ages: Ages) -> None:
     """The rows, and how many there are none of; nothing when the broker ends meanwhile."""
     rows_max = core.config.metrics_rows_max
-    names = sorted({*core.groups.names(), *core.groups.share_groups.names()})
-    told = names[:rows_max]
+    names = core.groups.names() | core.groups.share_groups.names()
+    told = await core.lanes.run(nsmallest, rows_max, names)
     places: list[tuple[Place, int]] = []
     left_out = 0
     try:
@@ -81,12 +82,12 @@ def _behind(
     partition = core.topics.served_partition(topic, index)
     if meta is None or meta.topic_id != topic_id or partition is None:
         return None
+    handler = partition.handler
+    place = Place(name, partition, topic_id, max(offset, handler.log_start_offset))
     if core.groups.share_groups.has(name):
         lag = core.shares.lag(name, meta, index)
-        return None if lag < 0 else (Place(name, partition, offset), lag)
-    handler = partition.handler
-    lag = max(0, handler.high_watermark - max(offset, handler.log_start_offset))
-    return Place(name, partition, offset), lag
+        return None if lag < 0 else (place, lag)
+    return place, max(0, handler.high_watermark - place.offset)
 
 
 async def _add_lags(

@@ -15,7 +15,7 @@
 
 A page of numbers is made once for all who ask for it at the same time: who comes while one is being
 made waits for that one and gets the same text.  So there is never more than one being made, whoever
-asks how often.
+asks how often; the last one who waited lets go of it.
 
 Why /health/live says nothing of the disk: whoever asks it restarts the broker, which mends no disk.
 """
@@ -121,4 +121,7 @@ class Pages:
             assert self._numbers is not None, "made now, or by who was before us"
             if form not in self._texts:
                 self._texts[form] = await core.lanes.run(render, self._numbers, form)
-            return Page(200, form, self._texts[form])
+            page = Page(200, form, self._texts[form])
+            if not self.waiting:  # who comes now gets another one
+                self._numbers, self._texts = None, {}
+            return page

@@ -34,6 +34,9 @@ _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.
 class CannotListen(OSError):
     """An address cannot be listened on; `filename` is the address."""
 
+    setting = "listen"
+    """Which one says where else."""
+
 
 Accepted = Callable[[socket.socket, tuple[str, int]], None]
 

@@ -121,8 +121,9 @@ def _append(
     if core.refusals.lowest:
         core.refusals.check(name, index, batch)
     result = partition.append(records, batch, now_ms)
-    core.counters.produced_bytes += len(records)
-    partition.produced_bytes += len(records)
+    if not result.duplicate:
+        core.counters.produced_bytes += len(records)
+        partition.produced_bytes += len(records)
     return partition, result
 
 

@@ -65,7 +65,7 @@ RETENTION_INTERVAL_MS: Final = 300_000
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Numbers at a moment; none takes a lock."""
+    """Numbers at a moment; none waits for a disk."""
 
     topics_count: int
     partitions_open: int
@@ -564,7 +564,7 @@ class DiskManager:
             log_bytes=sum(h.size_bytes for h in handlers),
             open_files=len(self.files),
             open_logs=len(self.open_logs),
-            rolls_unprepared=sum(h.rolls_unprepared for h in handlers),
+            rolls_unprepared=self.partitions.rolls_unprepared,
             loaded_indexes=len(self.indexes),
             index_bytes=self.indexes.memory_size,
         )

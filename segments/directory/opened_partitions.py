@@ -114,6 +114,7 @@ class OpenedPartitions:
         self._repairing = repairing
         self._threads: Threads | None = None
         self._lock = threading.Lock()
+        self._rolls_unprepared_before = 0
         self._opening: set[tuple[str, int]] = set()
         self._opened = threading.Condition(self._lock)
 
@@ -134,6 +135,7 @@ class OpenedPartitions:
         with self._lock:
             taken = list(self.handlers.values())
             self.handlers.clear()
+            self._rolls_unprepared_before += sum(one.rolls_unprepared for one in taken)
         failed: dict[int, StorageError] = {}
 
         def close_one(place: int) -> None:
@@ -175,9 +177,17 @@ class OpenedPartitions:
         with self._lock:
             keys = [(meta.name, partition) for partition in range(meta.partitions)]
             handlers = [self.handlers.pop(key) for key in keys if key in self.handlers]
+            self._rolls_unprepared_before += sum(one.rolls_unprepared for one in handlers)
         for handler in handlers:
             handler.close(checkpoint=False)
         self._wal.forget(meta.topic_id.bytes, meta.partitions)
+
+    @property
+    def rolls_unprepared(self) -> int:
+        """Rolls that found no segment made ahead, also of partitions that are closed since."""
+        with self._lock:
+            before, handlers = self._rolls_unprepared_before, list(self.handlers.values())
+        return before + sum(one.rolls_unprepared for one in handlers)
 
     def meta(self, name: str) -> TopicMeta:
         """Raises UnknownTopic."""

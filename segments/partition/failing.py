@@ -144,6 +144,7 @@ class FailingPartition(PartitionView, ABC):
                 with old.append_lock:
                     opened = self._open_again(old, now_ms, in_doubt=not passes)
                     opened.on_damage = self.mend
+                    opened.ready.missed += old.ready.missed
                     self._log = opened  # under the locks: who waits for one goes by this one
         except (OSError, StorageError) as exc:
             self._retry.failed(now_ms, passes=passes)

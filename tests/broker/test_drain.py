@@ -230,7 +230,7 @@ async def test_groups_that_are_deleted_when_the_broker_ends_keep_what_was_not_de
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ]
     async with broker_on(disk, 1) as (broker, (client,)):
-        assert broker.core.groups.names() == ["g"]
+        assert broker.core.groups.names() == {"g"}
         member.client = client
         assert await member.beat() == 0
         assert await stands(client, "t") == {("t", 0): 3}

@@ -1,5 +1,6 @@
 """The HTTP of the metrics page: what is asked wrongly, slowly, too often; and the health pages."""
 
+import gc
 import re
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -14,6 +15,7 @@ from segbroker.broker.configuration.config import BrokerConfig, InvalidConfig, m
 from segbroker.broker.metrics import http_connection
 from segbroker.broker.metrics.exposition import OPEN, PLAIN, preferred
 from segbroker.broker.metrics.http_server import CONNECTIONS_MAX
+from segbroker.broker.metrics.numbers import Numbers
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.disk.memory import MemoryLock, MemoryStorage
@@ -253,6 +255,15 @@ async def test_scrapes_at_the_same_time_share_a_page() -> None:
         assert len(answers) == 6
         assert len(set(answers)) == 1, "uptime and all"
         assert await exchange(broker, get(more=LAST)) != answers[0], "a later one is another"
+
+
+async def test_nothing_of_a_page_is_kept_when_it_has_been_told() -> None:
+    async with serving(metrics_listen=PAGE) as broker:
+        async with trio.open_nursery() as nursery:
+            for form in (b"text/plain", b"application/openmetrics-text") * 2:
+                nursery.start_soon(exchange, broker, get(more=b"Accept: " + form + b"\r\n" + LAST))
+        gc.collect()
+        assert not [one for one in gc.get_objects() if type(one) is Numbers]
 
 
 class HeldLock(MemoryStorage):

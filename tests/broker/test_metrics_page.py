@@ -10,8 +10,16 @@ import trio
 
 from segbroker.broker.address import join_address
 from segbroker.broker.loop import pace
+from segbroker.broker.metrics import ages
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_admin import (
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsRequestTopic,
+    DeleteRecordsResponse,
+)
+from segbroker.protocol.messages_core import ProduceResponse
 from segbroker.protocol.messages_groups import OffsetCommitRequest, OffsetCommitResponse
 from segbroker.protocol.messages_groups import (
     OffsetCommitRequestPartition as CommitPartition,
@@ -429,3 +437,128 @@ async def test_error_codes_count_whatever_way_the_answer_takes() -> None:
         page = await scraped(broker)
         errors = page.of("segbroker_errors_total", "api", error="UNKNOWN_TOPIC_OR_PARTITION")
         assert errors == {"OffsetCommit": 3_002, "PartitionStatistics": 1}
+
+
+async def test_a_batch_that_was_sent_twice_is_appended_and_counted_once() -> None:
+    """What an idempotent producer does that has not heard the answer."""
+    records = batch(b"v", producer=(7, 0, 0))
+    async with served() as (broker, client):
+        await client.create("t")
+        for _ in range(3):
+            reply = await client.ask(produce_request("t", records), ProduceResponse, 9)
+            row = reply.responses[0].partition_responses[0]
+            assert (row.error_code, row.base_offset) == (0, 0)
+        page = await scraped(broker)
+        assert page.value("segbroker_partition_size_bytes", topic="t", partition="0") == len(
+            records
+        )
+        assert page.value("segbroker_topic_produced_bytes_total", topic="t") == len(records)
+        assert page.value("segbroker_produced_bytes_total") == len(records)
+
+
+async def roll_unprepared(broker: Broker, client: WireClient) -> None:
+    """Fill segments of t faster than they are made ahead."""
+    await client.produce("t", b"v")  # opens it
+    handler = broker.core.topics.manager.handlers["t", 0]
+    handler._rolling._making = True  # as while the thread is busy
+    for _ in range(8):
+        await client.produce("t", b"v" * 10_000)
+    handler._rolling._making = False
+    assert handler.rolls_unprepared
+
+
+def counters_of(page: Scraped) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """What may only grow, but for that of a topic."""
+    return {
+        (name, labels): value
+        for (name, labels), value in page.rows.items()
+        if page.families.get(name) == "counter" and "topic" not in dict(labels)
+    }
+
+
+async def test_what_deleted_topics_have_done_stays_counted() -> None:
+    async with served() as (broker, client):
+        await client.create("t", segment_bytes="16384")
+        await roll_unprepared(broker, client)
+        first = await scraped(broker)
+        await broker.core.topics.delete_all(["t"])
+        second = counters_of(await scraped(broker))
+        assert "segbroker_rolls_unprepared_total" in {name for name, _ in second}
+        for row, value in counters_of(first).items():
+            assert second[row] >= value, row
+
+
+async def test_no_counter_goes_back_when_a_partition_is_opened_again() -> None:
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=20, metrics_listen=PAGE) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", segment_bytes="16384")
+        await roll_unprepared(broker, client)
+        disk.sync_error = OSError(5, "the test refuses it")
+        assert (await client.produce("t", b"v")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        first = await scraped(broker)
+        assert first.value("segbroker_partitions_read_only") == 1
+        disk.sync_error = None
+        with trio.fail_after(60):
+            while (second := await scraped(broker)).value("segbroker_partitions_read_only"):
+                await trio.lowlevel.checkpoint()
+        for row, value in counters_of(first).items():
+            assert second.rows[row] >= value, row
+        topic = "segbroker_topic_produced_bytes_total"
+        assert second.value(topic, topic="t") == first.value(topic, topic="t")
+
+
+async def test_every_group_that_moves_has_an_age_again_after_a_few_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """More groups than a page reads batches for, none of them where the page before saw it."""
+    monkeypatch.setattr(ages, "READS_MAX", 2)
+    groups = [f"g{number}" for number in range(5)]
+    async with served() as (broker, client):
+        await client.create("t")
+        for _ in range(6):
+            await client.produce("t", b"v")
+        seen: list[str] = []
+        for page_number in range(5):
+            for group in groups:
+                await commit(client, group, "t", page_number)
+            page = await scraped(broker)
+            told = page.of("segbroker_group_lag_seconds", "group")
+            assert page.value("segbroker_rows_left_out", rows="group_ages") == 3
+            assert len(told) == 2
+            seen += told
+        assert sorted(seen) == sorted(groups * 2), "each as often as any other"
+
+
+async def test_the_age_of_a_topic_is_not_that_of_one_of_its_name_that_is_gone() -> None:
+    async with served() as (broker, client):
+        for timestamp_ms in (1_600_000_000_000, 1_700_000_000_000):
+            await client.create("t")
+            records = batch(b"v", timestamp_ms=timestamp_ms)
+            await client.ask(produce_request("t", records), ProduceResponse, 9)
+            await commit(client, "g", "t", 0)
+            page = await scraped(broker)
+            told = page.of("segbroker_group_lag_seconds", "group")
+            assert told["g"] == pytest.approx(time.time() - timestamp_ms / 1000, abs=120)
+            await broker.core.topics.delete_all(["t"])
+
+
+async def test_what_was_deleted_in_front_of_a_group_has_no_age() -> None:
+    stamps = (1_600_000_000_000, 1_700_000_000_000)
+    async with served() as (broker, client):
+        await client.create("t")
+        for stamp in stamps:
+            request = produce_request("t", batch(b"v", timestamp_ms=stamp))
+            await client.ask(request, ProduceResponse, 9)
+        await commit(client, "g", "t", 0)
+        for offset, stamp in enumerate(stamps):
+            partition = DeleteRecordsRequestPartition(partition_index=0, offset=offset)
+            topic = DeleteRecordsRequestTopic(name="t", partitions=[partition])
+            delete = DeleteRecordsRequest(topics=[topic], timeout_ms=10_000)
+            reply = await client.ask(delete, DeleteRecordsResponse, 2)
+            assert reply.topics[0].partitions[0].low_watermark == offset
+            page = await scraped(broker)
+            told = page.of("segbroker_group_lag_seconds", "group")
+            assert told["g"] == pytest.approx(time.time() - stamp / 1000, abs=120)

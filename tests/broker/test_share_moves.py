@@ -145,7 +145,7 @@ async def test_a_group_that_is_put_nowhere_is_none() -> None:
         await client.create("t")
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert codes(await put(client, GROUP, {("t", 9): 0})) == [unknown]
-        assert broker.core.groups.names() == []
+        assert broker.core.groups.names() == set()
 
 
 async def test_more_than_an_event_has_room_for_is_moved_acknowledged_and_forgotten(

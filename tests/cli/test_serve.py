@@ -74,6 +74,23 @@ def test_a_port_in_use_is_said_in_one_sentence(tmp_path: Path) -> None:
     assert f"Error: the address is in use: {daemon.address}" in said
 
 
+def test_a_port_of_the_metrics_page_in_use_is_said_before_anything_is_opened(
+    tmp_path: Path,
+) -> None:
+    daemon = start(tmp_path / "data")
+    flags = ("--listen", "127.0.0.1:0", "--metrics-listen", daemon.address)
+    try:
+        second = segbroker("serve", "--data", str(tmp_path / "two"), *flags)
+    finally:
+        daemon.stop()
+    assert (second.returncode, second.stdout) == (9, b"")
+    assert second.stderr.decode().splitlines() == [
+        f"Error: the address is in use: {daemon.address}",
+        "Hint: another broker may run there; --metrics-listen 127.0.0.1:0 takes a free port",
+    ]
+    assert not (tmp_path / "two").exists()
+
+
 def test_of_several_listeners_the_one_that_cannot_be_is_named(tmp_path: Path) -> None:
     daemon = start(tmp_path / "data")
     mine = f"SASL_PLAINTEXT://127.0.0.1:0,PLAINTEXT://{daemon.address}"
