@@ -239,7 +239,8 @@ class Session:
     def tells(self, topic: str, row: FetchResponsePartition) -> bool:
         at = topic, row.partition_index
         now = row.high_watermark, row.log_start_offset
-        is_told = bool(row.records) or bool(row.error_code) or self.told.get(at) != now
+        is_told = bool(row.records or row.error_code or row.diverging_epoch)
+        is_told = is_told or self.told.get(at) != now
         if row.error_code:
             self.told.pop(at, None)
         else:
