@@ -138,14 +138,17 @@ class FetchReplies:
             state.failures = state.unknown_count = 0
             state.unserved = None
             state.is_confirmed = True
+            diverging = row.diverging_epoch
+            if diverging is not None and 0 <= diverging.end_offset < state.fetch_offset:
+                self._changes.diverged(state, diverging.end_offset, now_ms)
+                return
+            if diverging is not None:
+                # All that was read is there, in epochs up to this one: no later one is known.
+                state.epoch = diverging.epoch if diverging.epoch < state.epoch else -1
             state.high_watermark = state.end_offset = row.high_watermark
             if self._isolation_level and row.last_stable_offset >= 0:
                 state.end_offset = row.last_stable_offset
-            diverging = row.diverging_epoch
-            if diverging is not None and 0 <= diverging.end_offset < state.fetch_offset:
-                self._changes.truncated(state, diverging.end_offset)
-            else:
-                self._take_in(state, row, now_ms)
+            self._take_in(state, row, now_ms)
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._changes.out_of_range(state, now_ms)
         elif code in LEADER_CODES:

@@ -2,6 +2,7 @@
 
     find_bounds       from where to where it reaches, and what below its start was lost
     find_epoch_end    where the records of a leader epoch end now (KIP-320)
+    look_again        whether the topic is still the same one
 
 segbroker answers the first with FLOORS: below its evict floor offsets were lost, between that and
 the log start they were deleted on purpose.
@@ -83,6 +84,11 @@ def _floors(body: Mapping[str, object]) -> LogBounds | None:
     reason = row.get("evict_reason")
     known = reason if reason in get_args(LossReason) else "unknown"
     return LogBounds(log_start, end, evict_floor, cast("LossReason", known))
+
+
+def look_again() -> Call[None]:
+    """Another topic may have taken the name: whoever reads of it learns that before this ends."""
+    yield Refresh()
 
 
 def find_epoch_end(

@@ -5,7 +5,10 @@
                                   deleted on purpose       nothing                 log start
     out of range, above the end   was there when fetched   Gap [end, position)     end
                                   never was                OffsetOutOfRange        (a seek)
+    out of range, but within      does not know our epoch  nothing                 position
     a new leader epoch            ours ends below us       Gap [end, position)     end
+    diverging                     the epoch that we read   Gap [end, position)     end
+                                  last ends below us
     another topic id              another topic            Gap "recreated"         its start
 
 `on_reset` may send a reader that is out of range elsewhere ("end"), and spares it the error; a loss
@@ -23,7 +26,7 @@ from .assigned import PartitionState
 from .completion import Completion
 from .engine import Call, Engine
 from .errors import OffsetOutOfRange, PeerError, SegbrokerError
-from .log_bounds import LogBounds, find_bounds, find_epoch_end
+from .log_bounds import LogBounds, find_bounds, find_epoch_end, look_again
 from .prefetched import Prefetched
 from .records import Gap
 from .settings import ConsumerSettings
@@ -68,6 +71,14 @@ class LogChanges:
         call = find_epoch_end(self._engine, state.tp, current_epoch, state.epoch)
         self._ask(state, call, found, now_ms)
 
+    def diverged(self, state: PartitionState, end: int, now_ms: int) -> None:
+        """A fetch says that what was read from `end` on is not in the log."""
+
+        def looked(state: PartitionState, _: None) -> None:
+            self.truncated(state, end)
+
+        self._ask(state, look_again(), looked, now_ms)
+
     def truncated(self, state: PartitionState, end: int) -> None:
         """What lay at `end` and behind it is not in the log any more."""
         gap = Gap(*state.tp, end, state.fetch_offset, "lost_tail")
@@ -109,6 +120,8 @@ class LogChanges:
             state.round += 1
             self._notify()
         elif offset <= bounds.end:
+            if state.failures:
+                state.epoch = -1  # it does not move: of the epoch nothing is known there
             self._hold(state)  # it moved meanwhile: ask again
             if state.failures % CONTRADICTIONS_MAX == 0:
                 where = f"{state.tp.topic}-{state.tp.partition}"

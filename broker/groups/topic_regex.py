@@ -57,6 +57,14 @@ _POSIX: Final = {
     "word": _WORD,
     "xdigit": frozenset("0123456789abcdefABCDEF"),
 }
+_LIKE_ASCII: Final = {"s": "\u017f", "k": "\u212a"}
+_CASES: Final = {
+    one: cases
+    for letter in _POSIX["lower"]
+    for cases in [frozenset({letter, letter.upper(), _LIKE_ASCII.get(letter, letter)})]
+    for one in cases
+}
+"""What (?i) takes for each other, of all of Unicode: the others are never a character of ASCII."""
 _CONTROLS: Final = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _REPEATS: Final = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _BOUNDS: Final = re.compile(r"\{(0|[1-9][0-9]*)(,(0|[1-9][0-9]*)?)?\}", re.ASCII)
@@ -200,7 +208,7 @@ class _Parser:
             self.at = named.end()
             return True
         match = _FLAGS.match(self.text, self.at)
-        if match is None or match[0] == "?)":
+        if match is None:
             raise InvalidRegex(f"a group that is not taken at {self.at}")
         self.at = match.end()
         on, off = match[1], (match[2] or "")[1:]
@@ -230,7 +238,7 @@ class _Parser:
         if (control := _CONTROLS.get(character)) is not None:
             return control
         if character == "x":
-            return self.code(r"\{([0-9A-Fa-f]{1,6})\}|([0-9A-Fa-f]{2})", 16)
+            return self.code(r"\{([0-9A-Fa-f]+)\}|([0-9A-Fa-f]{2})", 16)
         if character == "0" or (character in "1234567" and self.peek() in tuple("01234567")):
             self.at -= 1
             return self.code("([0-7]{1,3})", 8)
@@ -252,13 +260,14 @@ class _Parser:
         negated = self.peek() == "^"
         if negated:
             self.take()
+        known = self.alphabet.union(_LIKE_ASCII.values())
         found: set[str] = set()
         first = True
         while first or self.peek() != "]":
             first = False
             low = self.take()
             chosen: frozenset[str] | None = None
-            if low == "[" and self.peek() == ":" and ":]" in self.text[self.at + 1 :]:
+            if low == "[" and self.peek() == ":" and ":]" in self.text[self.at :]:
                 chosen = self.posix()
             elif low == "\\":
                 escape = self.take()
@@ -275,7 +284,7 @@ class _Parser:
                     high = self.escaped(self.take())
                 if high < low:
                     raise InvalidRegex(f"{low}-{high} is no range")
-            found |= {low} | {c for c in self.alphabet if low <= c <= high}
+            found |= {low} | {c for c in known if low <= c <= high}
         self.take()
         folded = self.fold(found)
         return self.alphabet - folded if negated else folded
@@ -287,12 +296,13 @@ class _Parser:
         if named is None:
             raise InvalidRegex(f"no class of characters at {self.at - 1}")
         self.at += 1 + len(name) + len(end)
+        named = self.fold(named)  # before what it is not is taken
         return self.alphabet - named if name.startswith("^") else self.alphabet & named
 
     def fold(self, characters: Iterable[str]) -> frozenset[str]:
         if not self.folds:
             return frozenset(characters)
-        return frozenset(f(c) for c in characters for f in (str.lower, str.upper))
+        return frozenset(case for c in characters for case in _CASES.get(c, c))
 
 
 class TopicRegex:

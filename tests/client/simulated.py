@@ -43,6 +43,7 @@ from segbroker.protocol.messages_core import (
     FetchRequestPartition,
     FetchResponse,
     FetchResponseAbortedTransaction,
+    FetchResponseDivergingEpoch,
     FetchResponsePartition,
     FetchResponseTopic,
     ListOffsetsRequest,
@@ -132,6 +133,14 @@ class Partition:
             if number <= epoch:
                 found = number, end
         return found
+
+    def compare_epochs(self, epoch: int, offset: int) -> tuple[ErrorCode, tuple[int, int] | None]:
+        """What Apache Kafka says to a fetch of `offset` behind a record of `epoch`: the error, or
+        where the log parts from what was read."""
+        known, end = self.epoch_end(epoch)
+        if not 0 <= epoch <= self.leader_epoch or known < 0 or offset < self.log_start:
+            return ErrorCode.OFFSET_OUT_OF_RANGE, None
+        return ErrorCode.NONE, (known, end) if known < epoch or end < offset else None
 
     def append(self, data: bytes) -> tuple[int, int]:
         """(error code, base offset), by the rules of Kafka's idempotent producer."""
@@ -230,7 +239,8 @@ class Session:
     def tells(self, topic: str, row: FetchResponsePartition) -> bool:
         at = topic, row.partition_index
         now = row.high_watermark, row.log_start_offset
-        is_told = bool(row.records) or bool(row.error_code) or self.told.get(at) != now
+        is_told = bool(row.records or row.error_code or row.diverging_epoch)
+        is_told = is_told or self.told.get(at) != now
         if row.error_code:
             self.told.pop(at, None)
         else:
@@ -488,6 +498,7 @@ class Broker:
             )
         partition = partitions[row.partition]
         code = ErrorCode.NONE
+        diverging: tuple[int, int] | None = None
         if partition.leader != self.number:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elif (topic, row.partition) in self.cluster.forbidden:
@@ -496,6 +507,8 @@ class Broker:
             code = ErrorCode.POLICY_VIOLATION
         elif 0 <= row.current_leader_epoch < partition.leader_epoch:
             code = ErrorCode.FENCED_LEADER_EPOCH
+        elif row.last_fetched_epoch >= 0:
+            code, diverging = partition.compare_epochs(row.last_fetched_epoch, row.fetch_offset)
         elif not partition.log_start <= row.fetch_offset <= partition.log_end:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
         return FetchResponsePartition(
@@ -510,7 +523,11 @@ class Broker:
                 if isolation_level
             ]
             or None,
-            records=partition.read(row.fetch_offset, row.partition_max_bytes) if not code else b"",
+            diverging_epoch=diverging
+            and FetchResponseDivergingEpoch(epoch=diverging[0], end_offset=diverging[1]),
+            records=b""
+            if code or diverging
+            else partition.read(row.fetch_offset, row.partition_max_bytes),
         )
 
     def _offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:

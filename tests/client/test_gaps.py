@@ -255,6 +255,38 @@ def test_an_epoch_that_begins_while_another_is_asked_about_costs_no_time_out() -
     assert setting.world.now_ms < 30_000, "half of what a call may take"
 
 
+def test_a_leader_that_does_not_know_the_epoch_of_what_was_read_is_asked_a_few_times_only() -> None:
+    # Its epochs were found from its batches, and compaction has left none of epoch 1.
+    setting = Setting(batches=0)
+    setting.partition.truncate(0)
+    for _ in range(2):
+        store(setting.partition, [b"x"] * 10)
+    setting.partition.truncate(20)
+    assert setting.read_from(0, 20) == list(range(20))
+    setting.partition.epoch_starts = [(0, 0), (2, 20)]
+    setting.refresh()
+    setting.world.broker.requests.clear()
+    store(setting.partition, [b"new"])
+    setting.world.run(lambda: setting.reader.has_news() or len(setting.world.broker.requests) > 20)
+    assert setting.reader.has_news()
+    assert setting.read(1) == [20]
+    assert setting.lost == 0
+
+
+def test_a_leader_that_has_not_reached_the_epoch_of_what_was_read_does_not_stop_the_reader() -> (
+    None
+):
+    # The epoch lies outside of a batch's checksum: a bit of it has flipped.
+    setting = Setting(batches=1)
+    setting.partition.leader_epoch = 64
+    store(setting.partition, [b"x"] * 10)
+    setting.partition.leader_epoch = 0
+    assert setting.read_from(0, 20) == list(range(20))
+    store(setting.partition, [b"new"])
+    assert setting.read(1) == [20]
+    assert setting.lost == 0
+
+
 def test_an_offset_that_the_caller_made_up_is_an_error_and_no_loss() -> None:
     setting = Setting(on_gap="yield")
     with pytest.raises(OffsetOutOfRange, match="offset 500"):
