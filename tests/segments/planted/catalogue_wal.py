@@ -304,10 +304,26 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "what_rode_with_a_failed_group_is_forgotten",
         "wal.shard",
-        "        if error is not None:\n            self.vouching.ride_again(riding)\n",
-        "",
+        "        self.vouching.rode(durable=error is None)\n",
+        "        self.vouching.rode(durable=True)\n",
         "tests.segments.test_wal_given_up:"
         "test_what_rode_with_a_group_that_failed_rides_with_the_next_that_is_written",
+    ),
+    Bug(
+        "an_earlier_end_replaces_a_later_one",
+        "wal.vouching",
+        "    if known is None or known.base_offset <= frame.base_offset:\n",
+        "    if True:\n",
+        "tests.segments.test_vouching_again:"
+        "test_an_older_end_in_a_file_that_goes_does_not_replace_a_later_one",
+    ),
+    Bug(
+        "a_checkpoint_forgets_what_is_being_written",
+        "wal.vouching",
+        "self._kept, ends, self._riding, riders)",
+        "self._kept, ends, riders)",
+        "tests.segments.test_vouching_again:"
+        "test_an_end_that_is_being_written_is_kept_by_the_checkpoint_of_that_moment",
     ),
     Bug(
         "nothing_speaks_of_a_kept_file",
