@@ -31,10 +31,10 @@ log = structlog.get_logger()
 Key: TypeAlias = tuple[bytes, int]
 
 
-def later_of(*some: Mapping[Key, Frame]) -> dict[Key, Frame]:
+def later_of(first: Mapping[Key, Frame], *others: Mapping[Key, Frame]) -> dict[Key, Frame]:
     """Of each partition the END that says most: no log ends below what was once synced."""
-    found: dict[Key, Frame] = {}
-    for frames in some:
+    found = dict(first)
+    for frames in others:
         for frame in frames.values():
             say_later(found, frame)
     return found
@@ -109,7 +109,7 @@ class Vouching:
 
         going: by file, the oldest first.  sequence_min: the least number of another file.
         """
-        ends = later_of(*going)
+        ends = later_of({}, *going)
         with self._lock:
             riders = dict(self._riders)
             # A file that goes may have an earlier END than one that was kept without riding.
