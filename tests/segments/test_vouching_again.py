@@ -4,10 +4,13 @@ it, and of a group that is being written, are one.  Nor does a failure leave kep
 import errno
 
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.files import list_files
 from segbroker.segments.wal.journal import Wal
 
 from .crashing import CrashingFile, CrashingStorage, Killed
+from .test_vouched_at_start import lose_the_last, started
+from .tools import append, batch_of
 from .wal_writing import ROOT, TOPIC, Writer, begun, replayed
 
 FOLDER = f"{ROOT}/shard-00"
@@ -32,6 +35,31 @@ def test_an_older_end_in_a_file_that_goes_does_not_replace_a_later_one() -> None
     shard._retire(trusted=True)
     wal.checkpoint()
     assert end_offset(disk) == 90
+
+
+def test_what_a_checkpoint_has_said_of_a_log_is_not_unsaid_by_the_next() -> None:
+    """wal-0 | 0 1 |   wal-1 | END 2 | 2 |   The first goes, and END 3 is kept; then the second."""
+    disk = MemoryStorage()
+    manager = started(disk)
+    manager.create_topic("t", 1, TopicConfig({}))
+    handler = manager.get_handler("t", 0)
+    shard = manager.wal.shard_of(manager.topics["t"].topic_id.bytes, 0)
+    for value in (b"0", b"1"):
+        append(handler, batch_of(value))
+    shard._retire(trusted=True)
+    handler.sync()
+    manager.wal.say_ends()
+    append(handler, batch_of(b"2"))
+    assert handler.high_watermark == 3
+    for _ in range(2):
+        manager.wal.checkpoint()
+        shard._retire(trusted=True)
+    manager.wal.checkpoint()
+    disk = disk.after_kill()
+    lose_the_last(disk)
+    manager = started(disk)
+    assert manager.get_handler("t", 0).log_end_offset == 3, "no offset is given again"
+    assert [row.from_offset for row in manager.report.rows if row.what == "gap"] == [2]
 
 
 def test_of_two_syncs_that_end_in_the_other_order_the_later_one_is_said() -> None:

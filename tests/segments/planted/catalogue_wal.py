@@ -437,11 +437,11 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_newest_of_what_vouches_goes_before_it_is_replaced",
         "wal.vouching",
-        "        try:\n            number = self._files.keep_ends(",
+        "        try:\n            self._files.keep_ends(",
         "        if self._number >= 0:\n"
         "            self._files.remove_kept(self._number)\n"
         "            self._number = -1\n"
-        "        try:\n            number = self._files.keep_ends(",
+        "        try:\n            self._files.keep_ends(",
         "tests.segments.test_vouched_always:"
         "test_what_vouches_is_replaced_without_a_moment_in_which_nothing_does",
     ),
