@@ -196,15 +196,13 @@ class ShardFiles:
         content = read_file(self._storage, used.path)
         copy_out(self._storage, self.folder, content, header, used.end, keys)
 
-    def keep_ends(self, frames: Iterable[Frame], sequence_min: int) -> int:
-        """Write END frames into a kept file; its number.  Durable when this returns.  Raises
-        OSError: there is none."""
-        number = self.claim(sequence_min)
+    def keep_ends(self, number: int, frames: Iterable[Frame]) -> None:
+        """Write END frames into a kept file of a number that was claimed.  Durable when this
+        returns.  Raises OSError: nothing counts on it, and it may be there."""
         write_kept(self._storage, self.folder, number, frames)
-        return number
 
     def remove_kept(self, number: int) -> None:
-        """A later one says all that this one says.  Raises OSError."""
+        """Others say all that this one says; again after a failure.  Raises OSError."""
         remove_kept(self._storage, self.folder, number)
 
     def recycle(self, used: WalFile, *, trusted: bool = True) -> None:

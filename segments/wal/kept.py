@@ -94,8 +94,8 @@ def copy_out(
 
 
 def write_kept(storage: Storage, folder: str, number: int, frames: Iterable[Frame]) -> None:
-    """Keep these frames for the next start.  Durable when this returns.  Raises OSError: there is
-    no such file then."""
+    """Keep these frames for the next start.  Durable when this returns.  Raises OSError: it
+    may be there then, without its markers."""
     make_dirs(storage, folder)
     salt = int.from_bytes(storage.random_bytes(8), "big")
     parts: list[Buffer] = []
@@ -110,9 +110,11 @@ def write_kept(storage: Storage, folder: str, number: int, frames: Iterable[Fram
 
 
 def remove_kept(storage: Storage, folder: str, number: int) -> None:
-    """What this file says stands elsewhere.  Durable when this returns.  Raises OSError."""
-    remove_marker(storage, folder, KEPT, number)
-    storage.unlink(kept_path(folder, number))
+    """What this file says stands elsewhere.  Durable when this returns.  Raises OSError: it may be
+    tried again."""
+    if storage.exists(kept_path(folder, number)):  # else its marker went before it, durably
+        remove_marker(storage, folder, KEPT, number)
+        storage.unlink(kept_path(folder, number))
     storage.fsync_dir(folder)
 
 

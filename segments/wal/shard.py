@@ -74,7 +74,7 @@ from .group import (
 from .inline_sync import InlineSyncBudget
 from .supply import Supply
 from .sync_times import SyncTimes
-from .vouching import Vouching
+from .vouching import Vouching, say_later
 
 log = structlog.get_logger()
 
@@ -162,8 +162,6 @@ class Shard:
         self._inline_budget = inline_budget
         self._next_lsn = next_lsn
         self.vouching = Vouching(files, said)
-        self._riding: dict[tuple[bytes, int], Frame] = {}
-        """What rides with the group that is being written."""
         self._ends: dict[tuple[bytes, int], Frame] = {}
         self._absorb_events = absorb_events
         self._events_given_up = False
@@ -424,10 +422,11 @@ class Shard:
         """Write and sync what the items bring, in groups of a bounded size."""
         group = Group()
         if self.vouching.has_riders:
-            self._riding = self.vouching.take()
+            riding = self.vouching.take()
             with self._counting:
-                self._ends.update(self._riding)
-            group.add_request(BlockingRequest(list(self._riding.values()), self._ridden))
+                for frame in riding.values():
+                    say_later(self._ends, frame)
+            group.add_request(BlockingRequest(list(riding.values()), self._ridden))
         for item in items:
             if isinstance(item, Request):
                 group.add_request(item)
@@ -445,9 +444,7 @@ class Shard:
 
     def _ridden(self, error: OSError | None) -> None:
         """What rode is durable, or it rides again: also where the file it was to be in goes on."""
-        riding, self._riding = self._riding, {}
-        if error is not None:
-            self.vouching.ride_again(riding)
+        self.vouching.rode(durable=error is None)
 
     def _write_group(self, group: Group, call_soon: CallSoon) -> None:
         error: OSError | None = None

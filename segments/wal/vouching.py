@@ -31,6 +31,22 @@ log = structlog.get_logger()
 Key: TypeAlias = tuple[bytes, int]
 
 
+def later_of(first: Mapping[Key, Frame], *others: Mapping[Key, Frame]) -> dict[Key, Frame]:
+    """Of each partition the END that says most: no log ends below what was once synced."""
+    found = dict(first)
+    for frames in others:
+        for frame in frames.values():
+            say_later(found, frame)
+    return found
+
+
+def say_later(ends: dict[Key, Frame], frame: Frame) -> None:
+    """Put this END among the others, unless one of its partition says more."""
+    known = ends.get(frame.key)
+    if known is None or known.base_offset <= frame.base_offset:
+        ends[frame.key] = frame
+
+
 class Vouching:
     """The END frames of one shard."""
 
@@ -40,6 +56,8 @@ class Vouching:
         self._lock = threading.Lock()
         self._riders: dict[Key, Frame] = {}
         """What is to be written with the next group."""
+        self._riding: dict[Key, Frame] = {}
+        """What is being written: not durable, and in no file that is about to go."""
         self._kept: dict[Key, Frame] = {}
         """What the newest kept file of this life says."""
         self._said = dict(said)
@@ -59,19 +77,20 @@ class Vouching:
         """Have this END written with the next group, unless it is known that far."""
         with self._lock:
             if self._said.get(frame.key, -1) < frame.base_offset or frame.key in self._barred:
-                self._riders[frame.key] = frame
-
-    def ride_again(self, frames: Mapping[Key, Frame]) -> None:
-        """The same with some that were written, or were to be, unless there are later ones."""
-        with self._lock:
-            for key, frame in frames.items():
-                self._riders.setdefault(key, frame)
+                say_later(self._riders, frame)
 
     def take(self) -> dict[Key, Frame]:
-        """What rides with the group that is being made."""
+        """What rides with the group that is being made, until `rode` is called."""
         with self._lock:
-            taken, self._riders = self._riders, {}
-        return taken
+            self._riding, self._riders = self._riders, {}
+            return dict(self._riding)
+
+    def rode(self, *, durable: bool) -> None:
+        """The group was written, with what rode; if not, that rides again."""
+        with self._lock:
+            riding, self._riding = self._riding, {}
+            if not durable:
+                self._riders = later_of(riding, self._riders)
 
     def bar(self, key: Key) -> None:
         """A BARRIER is about to be written."""
@@ -81,7 +100,7 @@ class Vouching:
     def forget(self, key: Key) -> None:
         """The partition is gone."""
         with self._lock:
-            for known in (self._riders, self._kept, self._said):
+            for known in (self._riders, self._riding, self._kept, self._said):
                 known.pop(key, None)
 
     def keep(self, going: Iterable[Mapping[Key, Frame]], sequence_min: int) -> None:
@@ -90,19 +109,22 @@ class Vouching:
 
         going: by file, the oldest first.  sequence_min: the least number of another file.
         """
-        ends: dict[Key, Frame] = {}
-        for one in going:
-            ends.update(one)
+        ends = later_of({}, *going)
         with self._lock:
             riders = dict(self._riders)
-            kept = {**self._kept, **ends, **riders}
+            # A file that goes may have an earlier END than one that was kept without riding.
+            kept = later_of(self._kept, ends, self._riding, riders)
             if kept == self._kept:
                 return
+        number = self._files.claim(sequence_min)
         try:
-            number = self._files.keep_ends(kept.values(), sequence_min)
+            self._files.keep_ends(number, kept.values())
         except OSError as exc:
             log.warning("wal_ends_not_kept", folder=self._files.folder, error=str(exc))
-            self.ride_again(ends)
+            with self._lock:
+                self._riders = later_of(ends, self._riders)
+            self._old.append(number)  # it may be there, without its markers
+            self._remove_old()
             return
         with self._lock:
             self._kept = kept

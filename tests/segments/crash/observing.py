@@ -193,7 +193,8 @@ class Broker:
 
     @property
     def files_missed(self) -> int:
-        return sum("the file is missing" in row.reason for row in self.manager.report.rows)
+        told = ("the file is missing", "all frames in bytes")
+        return sum(any(one in row.reason for one in told) for row in self.manager.report.rows)
 
     def see(self) -> Seen:
         manager = self.manager

@@ -12,6 +12,7 @@ from . import (
     scenarios_shares,
     scenarios_topics,
     scenarios_transactions,
+    scenarios_vouching,
     scenarios_wal,
 )
 from .registry import SCENARIOS
@@ -29,5 +30,6 @@ __all__ = [
     "scenarios_shares",
     "scenarios_topics",
     "scenarios_transactions",
+    "scenarios_vouching",
     "scenarios_wal",
 ]

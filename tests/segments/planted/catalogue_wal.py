@@ -304,10 +304,26 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "what_rode_with_a_failed_group_is_forgotten",
         "wal.shard",
-        "        if error is not None:\n            self.vouching.ride_again(riding)\n",
-        "",
+        "        self.vouching.rode(durable=error is None)\n",
+        "        self.vouching.rode(durable=True)\n",
         "tests.segments.test_wal_given_up:"
         "test_what_rode_with_a_group_that_failed_rides_with_the_next_that_is_written",
+    ),
+    Bug(
+        "an_earlier_end_replaces_a_later_one",
+        "wal.vouching",
+        "    if known is None or known.base_offset <= frame.base_offset:\n",
+        "    if True:\n",
+        "tests.segments.test_vouching_again:"
+        "test_an_older_end_in_a_file_that_goes_does_not_replace_a_later_one",
+    ),
+    Bug(
+        "a_checkpoint_forgets_what_is_being_written",
+        "wal.vouching",
+        "self._kept, ends, self._riding, riders)",
+        "self._kept, ends, riders)",
+        "tests.segments.test_vouching_again:"
+        "test_an_end_that_is_being_written_is_kept_by_the_checkpoint_of_that_moment",
     ),
     Bug(
         "nothing_speaks_of_a_kept_file",
@@ -421,11 +437,11 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_newest_of_what_vouches_goes_before_it_is_replaced",
         "wal.vouching",
-        "        try:\n            number = self._files.keep_ends(",
+        "        try:\n            self._files.keep_ends(",
         "        if self._number >= 0:\n"
         "            self._files.remove_kept(self._number)\n"
         "            self._number = -1\n"
-        "        try:\n            number = self._files.keep_ends(",
+        "        try:\n            self._files.keep_ends(",
         "tests.segments.test_vouched_always:"
         "test_what_vouches_is_replaced_without_a_moment_in_which_nothing_does",
     ),
