@@ -22,8 +22,6 @@ damaged, nobody can tell, and the report says just that (`wal_torn`).
 import errno
 from collections.abc import Mapping, Sequence
 
-import structlog
-
 from ..disk.storage import Storage, make_dirs, write_temporary
 from ..errors import PartitionForeign, StorageError
 from ..metadata.metadata import TopicMeta
@@ -34,8 +32,6 @@ from ..settings.topic_config import Durability
 from ..wal.frames import Frame, FrameType
 from ..wal.replay import Replay
 from .replaying import put_back
-
-log = structlog.get_logger()
 
 Place = tuple[str, int]
 """Topic name and partition."""

@@ -102,6 +102,7 @@ class Vouching:
         with self._lock:
             for known in (self._riders, self._riding, self._kept, self._said):
                 known.pop(key, None)
+            self._barred.discard(key)
 
     def keep(self, going: Iterable[Mapping[Key, Frame]], sequence_min: int) -> None:
         """Files of the log with these ENDs are about to go: have them, and what rides, durable in a
