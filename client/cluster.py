@@ -149,7 +149,6 @@ class Cluster:
         # Called with the topics that a reply was about.
         self.on_update: list[Callable[[Collection[str]], None]] = []
         self.replies_count = 0
-        self.last_reply_ms = 0
         self._settings = settings
         self._network = network
         self._create_topics = create_topics
@@ -169,6 +168,9 @@ class Cluster:
         self._due_ms = 0
         self._all_asked_ms = 0
         self._in_flight = False
+        self._asked_ms = 0
+        # Whether the last question has got no answer, or could not be asked.
+        self._is_failed = False
         self._waiting: list[Completion[None]] = []
 
     # What others ask.
@@ -241,6 +243,14 @@ class Cluster:
         view = self.topics.get(topic)
         return view is not None and partition in view.unserved
 
+    def is_silent(self, now_ms: int, limit_ms: int) -> bool:
+        """Whether nobody answers: never yet, not the last question, or not this one for `limit_ms`.
+
+        How long ago the last answer came does not tell: the next question may wait for its back-off.
+        """
+        is_long = self._in_flight and now_ms >= self._asked_ms + limit_ms
+        return self._is_failed or is_long or not self.replies_count
+
     def leader_epoch(self, topic: str, partition: int) -> int:
         view = self.topics.get(topic)
         if view is None or not partition < len(view.leader_epochs):
@@ -266,9 +276,10 @@ class Cluster:
         node = self._network.any_node(now_ms)
         if node.connection is None and now_ms < node.retry_at_ms:
             # Nobody can be tried yet: the request would only wait in that node.
+            self._is_failed = True
             self._put_off(names, is_all, node.retry_at_ms)
             return
-        self._in_flight = True
+        self._in_flight, self._asked_ms = True, now_ms
         is_list = False
         if is_all:
             self._is_wrong = False
@@ -290,6 +301,7 @@ class Cluster:
             if isinstance(reply, MetadataResponse):
                 reply = _checked(reply)
             if isinstance(reply, SegbrokerError):
+                self._is_failed = True
                 if not reply.retryable:
                     node.last_error = reply  # why there was no answer, for who gives up
                 self._put_off(names, is_all, at_ms + self._backoff.next_delay_ms())
@@ -376,7 +388,7 @@ class Cluster:
 
     def _update(self, reply: MetadataResponse, asked: list[str], now_ms: int) -> None:
         self.replies_count += 1
-        self.last_reply_ms = now_ms
+        self._is_failed = False
         self.controller_id = reply.controller_id
         self.brokers = {broker.node_id: (broker.host, broker.port) for broker in reply.brokers}
         for broker_id, address in self.brokers.items():

@@ -360,7 +360,7 @@ class Fetching:
             self._unknown_since_ms = now_ms
         elif now_ms >= self._unknown_since_ms + limit_ms:
             self._unknown_since_ms = now_ms
-            if cluster.last_reply_ms < now_ms - limit_ms // 2:
+            if cluster.is_silent(now_ms, limit_ms // 2):
                 self.fail(self.engine.network.unreachable())
             else:
                 why = f"no broker says which partitions topic {unknown.name!r} has"

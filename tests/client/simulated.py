@@ -20,6 +20,7 @@ topic is another one).  Floors are told by brokers that say they are segbroker.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 from uuid import UUID
 
 from segbroker.client.connection import Connection
@@ -204,6 +205,8 @@ class Cluster:
         self.false_indexes: list[int] = []
         # Partitions that nobody may read.
         self.forbidden: set[tuple[str, int]] = set()
+        # Topics that answers leave out, asked for or not.
+        self.unmentioned: set[str] = set()
 
     def create(self, name: str, partitions: int = 1) -> list[Partition]:
         numbers = list(self.brokers)
@@ -382,6 +385,7 @@ class Broker:
         names = [topic.name or "" for topic in request.topics or ()]
         if request.topics is None:
             names = list(cluster.topics)
+        names = [name for name in names if name not in cluster.unmentioned]
         topics = []
         first = cluster.false_indexes.pop(0) if cluster.false_indexes else 0
         for name in names:
@@ -552,11 +556,18 @@ class Broker:
 class World:
     """A client's engine among simulated brokers."""
 
-    def __init__(self, *, brokers: int = 1, create_topics: bool = True, seed: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        brokers: int = 1,
+        create_topics: bool = True,
+        seed: int = 1,
+        **settings: Any,  # noqa: ANN401
+    ) -> None:
         self.now_ms = 1_000
         self.cluster = Cluster(brokers)
         self.random = Random(seed)
-        self.settings = ClientSettings(bootstrap=(("10.0.0.1", 9001),))
+        self.settings = ClientSettings(bootstrap=(("10.0.0.1", 9001),), **settings)
         self.engine = Engine(self.settings, self.random, create_topics=create_topics)
         # How long the fetch just answered would have waited at a real broker.
         self._held_back_ms = 0

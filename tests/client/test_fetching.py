@@ -14,6 +14,7 @@ from segbroker.client.errors import (
     CorruptBatch,
     LeaderNotAvailable,
     OffsetOutOfRange,
+    PeerError,
     PolicyViolation,
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
@@ -423,6 +424,34 @@ def test_a_broker_that_stays_away_is_an_error_in_the_end() -> None:
     with pytest.raises(BrokerUnreachable, match=r"10\.0\.0\.1:9001.*refused"):
         reader.read(1)
     assert world.now_ms - began_ms <= 62_000
+
+
+# One call has time for three or four questions.
+RETRYING = {"api_timeout_ms": 800, "request_timeout_ms": 400, "retry_backoff_ms": 200}
+
+
+def test_a_broker_that_tells_nothing_is_not_called_silent_for_its_back_off() -> None:
+    # How long ago it last answered depends on how long the back-offs happen to be.
+    for seed in range(200):
+        world = World(create_topics=False, seed=seed, **RETRYING)
+        world.cluster.unmentioned.add("a")
+        reader = Reader(world)
+        reader.fetching.subscribe(["a"], "start")
+        with pytest.raises(PeerError, match="no broker says which partitions topic 'a' has"):
+            reader.read(1)
+
+
+def test_a_broker_that_goes_away_before_the_partitions_are_known_is_unreachable() -> None:
+    for seed in range(50):
+        world = World(create_topics=False, seed=seed, **RETRYING)
+        world.cluster.unmentioned.add("a")
+        reader = Reader(world)
+        reader.fetching.subscribe(["a"], "start")
+        began_ms = world.now_ms
+        world.run(lambda: world.now_ms > began_ms + 5 * (seed + 1))
+        world.broker.is_up = False
+        with pytest.raises(BrokerUnreachable, match=r"10\.0\.0\.1:9001.*re(fused|set)"):
+            reader.read(1)
 
 
 def test_a_new_partition_is_found_and_read_from_its_start() -> None:
