@@ -7,6 +7,7 @@ instead.  So one learns from Apache Kafka whether a step is right about Kafka.
 import os
 import re
 import secrets
+import socket
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # in its __in
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from kafka.net.inet import KafkaNetSocket
 
 from segbroker.client import Admin, Producer
 
@@ -31,6 +33,17 @@ from ..support.daemon import Daemon, running
 from ..support.java_shares import JavaShares
 from ..support.scenario import SCENARIO_TIMEOUT_S, Report, play
 from ..support.tools import require
+
+
+class ForgottenSocket(socket.socket):
+    """Closes itself without the warning that would fail whichever test is running then."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+# kafka-python 3.0 that is closed while it connects forgets the socket of that connection.
+KafkaNetSocket.socket = lambda self, *args: ForgottenSocket(*args)
 
 Play = Callable[[Sequence[str]], Report]
 
