@@ -399,9 +399,8 @@ class DiskHandler(MendingPartition):
         return self._journaling.recall(number)
 
     def _begin_anew(self, opened: PartitionLog) -> None:
-        self._journaling.begin_anew()
-        self.vouch_for_found(opened)
-        self._journaling.say_end()  # what was said before is void
+        self._journaling.begin_anew(opened)
+        self.vouch_for_found(opened)  # so that it is known when its file goes
 
     def vouch_for_found(self, opened: PartitionLog | None = None) -> None:
         """An opening has synced all that it found: have the WAL say so with its next group, unless
