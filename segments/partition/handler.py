@@ -140,6 +140,7 @@ class DiskHandler(MendingPartition):
         )
         self._rolling = Rolling(self, lambda: self._log, maker, housekeeper)
         self._evicting = Evicting(
+            self,
             topic,
             partition,
             lambda: self._log,
