@@ -33,7 +33,9 @@ def damaged_with_something_unsynced(disk: CrashingStorage) -> tuple[DiskManager,
     return manager, handler
 
 
-def test_a_wal_that_failed_while_an_operator_had_to_look_does_not_hold_up_what_comes_after() -> None:
+def test_a_wal_that_failed_while_an_operator_had_to_look_does_not_hold_up_what_comes_after() -> (
+    None
+):
     disk = CrashingStorage()
     manager, handler = damaged_with_something_unsynced(disk)
     disk.sync_fails = True
@@ -50,7 +52,9 @@ def test_a_wal_that_failed_while_an_operator_had_to_look_does_not_hold_up_what_c
     assert again.get_handler("t", 0).log_end_offset == handler.high_watermark
 
 
-def test_a_sync_that_fails_under_a_request_to_delete_records_is_a_failure_of_the_partition() -> None:
+def test_a_sync_that_fails_under_a_request_to_delete_records_is_a_failure_of_the_partition() -> (
+    None
+):
     disk = CrashingStorage()
     manager, handler = partition_with(disk, 6)
     append(handler, batch_of(b"of a producer", producer=(7, 0, 0)))
