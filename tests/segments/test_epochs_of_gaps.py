@@ -5,14 +5,11 @@ that epoch ended, would be told that what it has read was never there.
 |  gap    |  gap    |   whatever goes: two, not one of epoch 0 over both
 """
 
-from pathlib import Path
-
 import pytest
 
 from segbroker.protocol.record_batch import GapReason, gap_reason, iter_batches, read_header
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
-from segbroker.segments.disk.storage import read_file
 from segbroker.segments.errors import CorruptSegment
 from segbroker.segments.log.sealing import seal
 from segbroker.segments.partition.handler import DiskHandler
