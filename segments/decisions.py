@@ -42,6 +42,7 @@ continues it or the file ends with it.
 
 from collections.abc import Sequence
 from enum import Enum
+from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 from segbroker.protocol.batch_layout import HEADER_SIZE, LENGTH_END
@@ -204,9 +205,17 @@ class Loss(NamedTuple):
         return Gap(begin, end, GapReason.CORRUPTION if below else self.above)
 
     def batches(self, gap: Gap) -> list[bytes]:
-        """A gap as it is stored."""
-        epoch = epoch_at(self.epochs, gap.begin) if self.epochs else self.leader_epoch
-        return gap_batches(gap.begin, gap.end, gap.reason, self.now_ms, epoch)
+        """A gap as it is stored: no batch of it goes past the end of its leader epoch."""
+        inside = (start for _, start in self.epochs if gap.begin < start < gap.end)
+        borders = [gap.begin, *dict.fromkeys(inside), gap.end]
+        return [
+            batch
+            for begin, end in pairwise(borders)
+            for batch in gap_batches(begin, end, gap.reason, self.now_ms, self._epoch_at(begin))
+        ]
+
+    def _epoch_at(self, offset: int) -> int:
+        return epoch_at(self.epochs, offset) if self.epochs else self.leader_epoch
 
 
 def rebuild(

@@ -140,8 +140,11 @@ class Survivors:
         """
         left = self._filtered(batch, read_header(batch))
         if left is None:
+            before: Sequence[bytes | memoryview] = ()
+            if self._gone and _epoch_of(self._gone[0]) != _epoch_of(batch):
+                before = self.flush()  # no gap goes past the end of its leader epoch
             self._gone = [*self._gone[:1], batch]  # the ends are enough
-            return ()
+            return before
         self.changed |= left is not batch
         return (*self.flush(), left)
 
@@ -245,6 +248,10 @@ class Survivors:
         rows = self._aborted.get(header.producer_id, [])
         place = bisect_left(rows, header.base_offset, key=_last_offset)
         return place < len(rows) and rows[place].first_offset <= header.base_offset
+
+
+def _epoch_of(batch: memoryview) -> int:
+    return int(read_header(batch).leader_epoch)
 
 
 _last_offset: Final = attrgetter("last_offset")

@@ -83,14 +83,14 @@ def evict(log: PartitionLog, count: int, reason: GapReason) -> int:
     return log.log_start_offset
 
 
-def evict_due(log: PartitionLog, age_ms: int | None) -> Eviction | None:
+def evict_due(log: PartitionLog, age_ms: int | None, high_watermark: int) -> Eviction | None:
     """Take out of the log what retention has decided on; what that was.  Blocking.
 
     Raises LogClosed, OSError: then it may be gone after the next opening.
     """
     with log.seal_lock:
         _check_current(log)
-        eviction = due(log, age_ms)
+        eviction = due(log, age_ms, high_watermark)
         if eviction is not None:
             _evict(log, eviction.segments, eviction.reason)
     return eviction

@@ -15,6 +15,8 @@ records; what would pass them is refused for `lacks_room`, before it has an offs
 A segment that is still written to goes too, after it was sealed: when all of the log is older than
 retention.ms, or lies below the log start, it is rolled first (`wants_roll`).
 
+What readers may not see yet, at or past the high watermark, stays: no log begins behind it.
+
 With `cleanup.policy=compact`, without `delete`, only what lies below the log start goes: what stays
 is for the cleaning to decide (cleaning.py).
 
@@ -41,7 +43,7 @@ class Eviction(NamedTuple):
     size_bytes: int
 
 
-def due(log: PartitionLog, age_ms: int | None) -> Eviction | None:
+def due(log: PartitionLog, age_ms: int | None, high_watermark: int) -> Eviction | None:
     """What is to go now; None for nothing.  The caller holds state_lock, or seal_lock.
 
     age_ms: the time to measure ages by, None to leave ages alone.
@@ -54,7 +56,7 @@ def due(log: PartitionLog, age_ms: int | None) -> Eviction | None:
     if age_ms is not None and config.retention_ms >= 0 and config.deletes:
         by_age = sealed.count_older(age_ms - config.retention_ms)
     by_cap = _over_cap(log, config)
-    count = max(deleted, by_age, by_cap)
+    count = min(max(deleted, by_age, by_cap), sealed.count_below(high_watermark))
     if not count:
         return None
     if count == deleted:

@@ -8,7 +8,7 @@ of its records was touched.  This works on a full disk, too, and makes room ther
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -43,6 +43,12 @@ class EvictedBytes:
         self.by_reason[eviction.reason] += eviction.size_bytes
 
 
+class Visible(Protocol):
+    """The partition, as its retention sees it."""
+
+    high_watermark: int
+
+
 class Evicting:
     """The way out of a partition.  `log` gives the log that is open now."""
 
@@ -53,12 +59,14 @@ class Evicting:
         "_housekeeper",
         "_log",
         "_now_ms",
+        "_owner",
         "_partition",
         "_topic",
     )
 
     def __init__(
         self,
+        owner: Visible,
         topic: str,
         partition: int,
         log: Callable[[], PartitionLog],
@@ -67,6 +75,7 @@ class Evicting:
         evicted: EvictedBytes,
     ) -> None:
         """evicted: what is taken out is added to it."""
+        self._owner = owner
         self._evicted = evicted
         self._topic = topic
         self._partition = partition
@@ -89,7 +98,7 @@ class Evicting:
             age_ms = self._age_ms
         opened = self._log()
         with opened.state_lock:
-            is_due = due(opened, age_ms) is not None
+            is_due = due(opened, age_ms, self._owner.high_watermark) is not None
         if is_due:
             self._age_ms = age_ms
         if is_due or opened.doomed:
@@ -108,7 +117,7 @@ class Evicting:
         age_ms, self._age_ms = self._age_ms, None
         try:
             start = opened.log_start_offset
-            eviction = evict_due(opened, age_ms)
+            eviction = evict_due(opened, age_ms, self._owner.high_watermark)
         except LogClosed:
             return
         except OSError as exc:

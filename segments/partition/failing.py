@@ -67,7 +67,8 @@ class FailingPartition(PartitionView, ABC):
         self._call_soon = call_soon
         self._reopen = reopen
         self._retry = Retry()
-        self._wal_failed = False
+        self._wal_failed: OSError | None = None
+        """Why the WAL has not what it was given; None: it has."""
 
     @abstractmethod
     def mend(self, error: CorruptSegment) -> bool:
@@ -111,6 +112,14 @@ class FailingPartition(PartitionView, ABC):
             self._call_soon(lambda: self._tell_failure(error))
             self._ask_attention()
         return self.read_only
+
+    def _notice_failure(self) -> None:
+        """What failed where nobody was told of it: under a snapshot of the producers, or while an
+        operator was to look at damage, counts from here on."""
+        opened = self._log
+        cause = self._wal_failed or opened.failed
+        if cause is not None and self.read_only is None:
+            self._poison(cause, opened)
 
     def _is_another(self, opened: PartitionLog) -> StorageError:
         """Why nothing is appended to a log that was closed, or opened again, just now."""
@@ -156,8 +165,8 @@ class FailingPartition(PartitionView, ABC):
         log.info("partition_writable_again", topic=self.topic, partition=self.partition)
 
         def writable() -> None:
+            self._wal_failed = None  # first: who sees no reason to be read-only sees no failure
             self.read_only = None
-            self._wal_failed = False
             if opened.damage:
                 self.read_only = PartitionDamaged(self.topic, self.partition, opened.damage)
             self._advance(opened.log_end_offset)

@@ -140,6 +140,7 @@ class DiskHandler(MendingPartition):
         )
         self._rolling = Rolling(self, lambda: self._log, maker, housekeeper)
         self._evicting = Evicting(
+            self,
             topic,
             partition,
             lambda: self._log,
@@ -355,7 +356,7 @@ class DiskHandler(MendingPartition):
 
     def wal_synced(self, end_offset: int) -> None:
         """The WAL has everything that it was given below `end_offset`, synced.  In the loop."""
-        if not self._wal_failed:
+        if self._wal_failed is None:
             self._advance(end_offset)
 
     def wal_failed(self, cause: OSError) -> None:
@@ -364,7 +365,7 @@ class DiskHandler(MendingPartition):
         What it is given later may succeed: that says nothing about what lies before it, so nothing
         is visible by the WAL any more until the log is opened again.
         """
-        self._wal_failed = True
+        self._wal_failed = cause
         self._poison(cause)
 
     def wal_checkpoint(self) -> bool:
@@ -399,9 +400,8 @@ class DiskHandler(MendingPartition):
         return self._journaling.recall(number)
 
     def _begin_anew(self, opened: PartitionLog) -> None:
-        self._journaling.begin_anew()
-        self.vouch_for_found(opened)
-        self._journaling.say_end()  # what was said before is void
+        self._journaling.begin_anew(opened)
+        self.vouch_for_found(opened)  # so that it is known when its file goes
 
     def vouch_for_found(self, opened: PartitionLog | None = None) -> None:
         """An opening has synced all that it found: have the WAL say so with its next group, unless
@@ -489,6 +489,7 @@ class DiskHandler(MendingPartition):
 
         age_ms: the time to measure ages by (age_clock.py); None: nothing goes by age.
         """
+        self._notice_failure()
         if self.read_only is not None:
             if isinstance(self.read_only, DiskFull):
                 self._evicting.retain(age_ms)

@@ -30,7 +30,7 @@ from ..log.partition_log import PartitionLog
 from ..log.segment import ActiveSegment
 from ..wal.frames import Frame
 from ..wal.group import Acknowledge, CallSoon
-from ..wal.journal import Wal
+from ..wal.journal import Wal, end_frame
 from ..wal.pending import Pending
 
 
@@ -193,11 +193,9 @@ class Journaling:
         """Whether the shard of this partition writes: else it failed and goes on later."""
         return self._shard.failure is None
 
-    def begin_anew(self) -> None:
-        """The log was opened again and is durable: earlier frames of it are void.  Blocking.
-
-        Raises OSError.
-        """
+    def begin_anew(self, log: PartitionLog) -> None:
+        """`log` was opened again and is durable: earlier frames of it are void, and there is no
+        moment in which nothing says how far it reaches.  Blocking.  Raises OSError."""
         self._recalls_from = 0  # what was sealed may be written to again
         if not self._used:
             return
@@ -206,4 +204,6 @@ class Journaling:
         self._gave_up = False
         self._direct_end = -1
         self._asks_flusher = False
-        self._wal.barrier(self._topic_id, self._partition)
+        segment = log.active
+        end = end_frame(self.wal_key, segment.number, segment.synced_size, log.recovery_point)
+        self._wal.barrier(*self.wal_key, end)

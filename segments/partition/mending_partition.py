@@ -150,4 +150,6 @@ class MendingPartition(FailingPartition):
     def _serve_again(self) -> None:
         if isinstance(self.read_only, PartitionDamaged | PartitionRefused):
             self.read_only = None
-            log.info("partition_writable_again", topic=self.topic, partition=self.partition)
+            self._notice_failure()
+            if self.read_only is None:
+                log.info("partition_writable_again", topic=self.topic, partition=self.partition)

@@ -12,6 +12,7 @@ it may have what a disk lost of a segment.
 |---|---|
 | has the frames where they say | nothing: no more of it is looked at |
 | has not, and is whole by its row: a repair or a cleaning wrote it anew | nothing |
+| began or ended elsewhere when the frames were written: the same, and damaged since | nothing |
 | loses fewer offsets with the frames in their places than without | they are put there |
 | loses as many | nothing: the first read repairs it |
 | cannot be read (EIO) | nothing; told |
@@ -66,7 +67,7 @@ def restored(
     inspected: Inspection, row: Row, epochs: Epochs, frames: Sequence[Frame]
 ) -> Restored | None:
     """What frames make of the segment that they speak of; None: nothing better than it is."""
-    if inspected.is_whole or not frames:
+    if inspected.is_whole or not frames or is_another(row, frames):
         return None
     content = bytearray(inspected.ours[: row.size])
     for frame in frames:
@@ -78,6 +79,18 @@ def restored(
     if _offsets_in(gaps) >= _offsets_in(gaps_of(inspected.ours, row, epochs)):
         return None
     return Restored(memoryview(content), gaps)
+
+
+def is_another(row: Row, frames: Sequence[Frame]) -> bool:
+    """Whether a segment was written anew since its frames were: it began or ended elsewhere.
+
+    By a cleaning, that may not have got as far as to say so: what it took does not come back.
+    """
+    first, last = frames[0], frames[-1]
+    *_, header = map(read_header, iter_batches(last.payload))
+    return (not first.position and first.base_offset != row.base_offset) or (
+        header.next_offset == row.end_offset and last.position + len(last.payload) != row.size
+    )
 
 
 def recalled(

@@ -264,12 +264,15 @@ class Wal:
         """Make a control event durable; `done` is told through call_soon."""
         self._shards[0].put([Frame(FrameType.CONTROL, payload=payload)], done)
 
-    def barrier(self, topic_id: bytes, partition: int) -> None:
-        """Earlier frames of this partition are void.  Durable at return.  Raises OSError."""
+    def barrier(self, topic_id: bytes, partition: int, end: Frame | None = None) -> None:
+        """Earlier frames of this partition are void.  Durable at return.  Raises OSError.
+
+        end: what is said of it from here on, in the same write.
+        """
         frame = Frame(FrameType.BARRIER, topic_id, partition)
         shard = self.shard_of(topic_id, partition)
         shard.vouching.bar(frame.key)
-        shard.write([frame])
+        shard.write([frame] if end is None else [frame, end])
 
     def end_soon(
         self, topic_id: bytes, partition: int, segment: int, position: int, end_offset: int

@@ -11,6 +11,7 @@ from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.directory.unopened import OPENS_MAX, PEEKS_MAX, Unopened
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.errors import DiskFull, PartitionFull
+from segbroker.segments.metadata.ceilings import Done
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 
@@ -385,3 +386,38 @@ def test_a_producer_is_known_when_the_segments_with_its_last_batch_are_gone(
     assert again.log_start_offset == handler.log_start_offset
     repeated = append(again, batch, NOW + DAY)
     assert (repeated.base_offset, repeated.duplicate) == (0, True)
+
+
+def test_what_readers_may_not_see_yet_does_not_go() -> None:
+    # | 0 1 | 2 3 | ...   offsets from 2 on wait for their reservation
+    manager, handler = partition_on(MemoryStorage(), 2, retention_bytes=600, durability="disk")
+    ceiling = handler.ceiling
+    assert ceiling is not None
+    ceiling.settle(2)
+    waiting: list[Done] = []
+    ceiling._reserve = lambda _, done: waiting.append(done)
+    for n in range(2, 20):
+        write(handler, n)
+    manager.keep_house_now(NOW + DAY)
+    assert (handler.log_start_offset, handler.high_watermark) == (2, 2)
+    assert read_from(handler, 2) == b"", "nothing is there yet"
+    waiting[0](None)
+    assert handler.high_watermark == 20
+    manager.keep_house_now(NOW + DAY)
+    assert state(handler) == (16, 16, GapReason.CAP)
+
+
+def test_nothing_goes_by_age_either_that_readers_may_not_see_yet() -> None:
+    manager, handler = partition_on(MemoryStorage(), 2, durability="disk")
+    ceiling = handler.ceiling
+    assert ceiling is not None
+    ceiling.settle(2)
+    waiting: list[Done] = []
+    ceiling._reserve = lambda _, done: waiting.append(done)
+    for n in range(2, 6):
+        write(handler, n)
+    manager.keep_house_now(NOW + 8 * DAY)
+    assert (handler.log_start_offset, handler.high_watermark) == (2, 2)
+    waiting[0](None)
+    manager.keep_house_now(NOW + 8 * DAY)
+    assert (handler.log_start_offset, handler.high_watermark) == (6, 6)

@@ -131,6 +131,31 @@ def test_a_log_that_is_opened_again_after_a_failure_is_vouched_for_at_once() -> 
     assert lost(disk.after_kill()) == [(2, 3)]
 
 
+def test_a_log_that_is_opened_again_after_a_failure_is_vouched_for_at_every_moment() -> None:
+    """Whatever the process dies at: there is no BARRIER without what is said behind it."""
+    for dies_at in range(10_000):
+        disk = CrashingStorage()
+        manager = started(disk)
+        manager.create_topic("t", 1, TopicConfig({}))
+        handler = manager.get_handler("t", 0)
+        for number in range(3):
+            append(handler, batch_of(b"%d" % number))
+        handler.sync()
+        disk.dies_at = len(disk.operations) + dies_at
+        try:
+            handler._begin_anew(handler._log)
+        except Killed:
+            image = disk.after_kill()
+            lose_the_last(image)
+            manager = started(image)
+            assert manager.get_handler("t", 0).log_end_offset == 3, "no offset is given again"
+            # Told by a gap, or put back where the frames still count.
+            assert manager.report.counts["gap"] + manager.report.counts["replayed"] == 1, dies_at
+        else:
+            break
+    assert dies_at >= 2, "the write and the sync"
+
+
 def test_what_vouches_is_in_one_file_that_each_checkpoint_replaces() -> None:
     disk = MemoryStorage()
     wal, _ = begun(disk)
