@@ -15,6 +15,7 @@ import asyncio
 from contextlib import suppress
 from math import inf
 from ssl import SSLContext
+from threading import get_ident
 from types import TracebackType
 from typing import TypeVar
 
@@ -27,7 +28,14 @@ from .clock import now_ms
 from .completion import Waitable
 from .connection import Connection, State
 from .engine import Call, Engine, OnTimeout
-from .errors import OPEN_ALREADY, OPENED_ONCE, BusyError, ClosedError, SegbrokerError
+from .errors import (
+    NOT_PICKLED,
+    OPENED_ONCE,
+    WAS_CLOSED,
+    BusyError,
+    ClosedError,
+    SegbrokerError,
+)
 from .reaching import Reaching
 from .settings import tls_context
 from .tokens import Tokens
@@ -48,6 +56,8 @@ class AsyncDriver:
         self._tasks: TaskGroup | None = None
         # Of asyncio: who goes on after its end is told so, as no task does anything there.
         self._loop: asyncio.AbstractEventLoop | None = None
+        # That of the event loop: no other one may touch what has no lock.
+        self._thread_id = 0
         self._kick = anyio.Event()
         self._asleep_until_ms: float = -inf
         self._transports: dict[Connection, Transport] = {}
@@ -55,18 +65,40 @@ class AsyncDriver:
 
     @property
     def engine(self) -> Engine:
-        if self._engine is None or self._tasks is None:
+        if self._engine is None:
             raise ClosedError("not open: use it inside its `async with` block")
-        self._check_loop()
+        if self._tasks is None:
+            raise ClosedError(WAS_CLOSED)
+        self.check_loop()
         return self._engine
 
-    def _check_loop(self) -> None:
+    def check_loop(self) -> None:
+        """Raises ClosedError where its event loop has ended, or is that of another thread."""
         if self._loop is not None and self._loop.is_closed():
             raise ClosedError("the event loop that it was opened in has ended: open one in each")
+        self.check_thread()
+
+    def check_thread(self) -> None:
+        """Raises ClosedError in another thread than that of its event loop.  Nothing is changed
+        before: there are no locks."""
+        if self._tasks is not None and get_ident() != self._thread_id:
+            raise ClosedError(
+                "its event loop runs in another thread: call it there, or open one in each"
+            )
 
     @property
     def is_open(self) -> bool:
         return self._tasks is not None
+
+    @property
+    def state(self) -> str:
+        """As repr() of a client says it."""
+        if self.is_open:
+            return "open"
+        return "not open" if self._engine is None else "closed"
+
+    def __reduce__(self) -> str:
+        raise TypeError(NOT_PICKLED)
 
     async def start(self, engine: Engine) -> None:
         """Start the tasks and wait until one broker was reached.
@@ -75,13 +107,14 @@ class AsyncDriver:
         AuthenticationFailed as soon as it is clear; no task is left then.
         """
         if self._tasks is not None:
-            raise BusyError(OPEN_ALREADY)
+            raise BusyError("it is open already: use one `async with` block")
         if engine.closed:
             raise ClosedError(OPENED_ONCE)
         self._context = tls_context(engine.settings)
         self._token_lock = anyio.Lock()
         reaching = Reaching(engine)
         self._engine = engine
+        self._thread_id = get_ident()
         try:
             self._loop = asyncio.get_running_loop()
         except RuntimeError:  # trio's, which does not end before this
@@ -109,11 +142,13 @@ class AsyncDriver:
         An exception under way is the caller's: it is not given to the task group, which would
         wrap it, unless it is a cancellation, which the task group has to know of.
         """
-        tasks, self._tasks = self._tasks, None
-        if tasks is None:
+        if self._tasks is None:
             return
-        assert self._engine is not None
         has_ended = self._loop is not None and self._loop.is_closed()
+        if not has_ended:
+            self.check_thread()
+        tasks, self._tasks = self._tasks, None
+        assert self._engine is not None
         if has_ended:
             self._asleep_until_ms = -inf  # nobody is to be woken for what ends now
         self._engine.close(now_ms())
@@ -133,10 +168,9 @@ class AsyncDriver:
             await tasks.__aexit__(None, None, None)
 
     def wake_by(self, at_ms: int) -> None:
-        """Have the timer task look at `at_ms` at the latest.  Raises ClosedError where its loop
-        has ended."""
+        """Have the timer task look at `at_ms` at the latest.  Raises as `check_loop`."""
         if at_ms < self._asleep_until_ms:
-            self._check_loop()
+            self.check_loop()
             self._asleep_until_ms = -inf
             self._kick.set()
 

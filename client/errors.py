@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from .records import Gap
 
 OPENED_ONCE = "it was opened and closed before; a client can be opened only once: make another"
+NOT_PICKLED = "a client cannot be pickled or copied: make one in each process that uses it"
+WAS_CLOSED = "the client was closed"
 OPEN_ALREADY = "it is open already: use a `with` block or open(), not both"
 # How many undelivered records a DeliveryFailed names in its message; all are in `.undelivered`.
 NAMED_MAX = 3
