@@ -149,7 +149,8 @@ class TopicRecreated(GapError):
 
 # What a person reads for a Gap's reason.
 LOSS_WORDS = {
-    "lost_tail": "the log ended below them, after a crash or because it was cut",
+    "lost_tail": "the log ended below them: after a crash, or because it was cut or an older one"
+    " put back",
     "corruption": "they were damaged on disk",
     "cap": "they were evicted because the log was full",
     "ttl": "they expired by age",
