@@ -1,9 +1,11 @@
 """A client that is used where it is not at home: in another thread than that of its event loop, in
-another process, behind its end.  Each says so, and where it was opened it goes on."""
+another process, behind its end, in a task that was cancelled.  Each says so, and where it was
+opened it goes on."""
 
 import asyncio
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
@@ -19,6 +21,7 @@ from segbroker.client import (
     AsyncShareConsumer,
     ClosedError,
     Consumer,
+    DeliveryFailed,
     Producer,
     ShareConsumer,
 )
@@ -162,3 +165,46 @@ def test_deliveries_say_how_many_they_are_and_whether_they_are_decided(
             assert repr(deliveries) == "<AsyncDeliveries, 1 record, decided>"
 
     run(main)
+
+
+def test_a_cancellation_that_the_program_has_caught_does_not_end_the_block_of_a_client(
+    daemon: Daemon, topic: str
+) -> None:
+    """As where a web server cleans up in the task that was cancelled."""
+    behind: list[str] = []
+
+    async def produce() -> None:
+        try:
+            async with AsyncProducer(daemon.address) as producer:
+                await (await producer.send(topic, b"delivered"))
+                await producer.send(topic, bytes(2 << 20))  # too large for the topic
+                with suppress(asyncio.CancelledError):
+                    await anyio.sleep_forever()
+        except DeliveryFailed as error:
+            behind.append(str(error).partition(":")[0])
+
+    async def consume(client: Any) -> None:  # noqa: ANN401 - any client
+        async with client:
+            with suppress(asyncio.CancelledError):
+                await anyio.sleep_forever()
+        behind.append(repr(client).split()[0])
+
+    async def main() -> None:
+        for run in (
+            produce(),
+            consume(AsyncConsumer(daemon.address, topic, group=topic)),
+            consume(AsyncShareConsumer(daemon.address, topic, group=f"{topic}-shared")),
+            consume(AsyncAdmin(daemon.address)),
+        ):
+            task = asyncio.create_task(run)
+            await asyncio.sleep(1)
+            task.cancel()
+            await asyncio.wait_for(task, WAIT_S)
+
+    asyncio.run(main())
+    assert behind == [
+        "1 record was not delivered",
+        "<AsyncConsumer",
+        "<AsyncShareConsumer",
+        "<AsyncAdmin",
+    ]
