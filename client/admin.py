@@ -89,7 +89,7 @@ class Admin:
         self._engine = Engine(settings, Random())
 
     def __repr__(self) -> str:
-        return said_of(self, self._engine.settings, self._driver.is_open)
+        return said_of(self, self._engine.settings, self._driver.state)
 
     def __enter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""

@@ -18,6 +18,8 @@ from .errors import SegbrokerError
 from .records import Gap, TopicPartition
 from .starting import Start
 
+EPOCHS_COUNT_MAX = 16
+
 
 class PartitionState:
     """See the module."""
@@ -28,6 +30,7 @@ class PartitionState:
         "checked_epoch",
         "end_offset",
         "epoch",
+        "epochs",
         "failing_since_ms",
         "failures",
         "fetch_offset",
@@ -89,6 +92,8 @@ class PartitionState:
         # under which it was last known to be there still.
         self.epoch = -1
         self.checked_epoch = -1
+        # Of what was read without a break: each leader epoch, and where its records begin.
+        self.epochs: list[tuple[int, int]] = []
         # A lost tail was reported up to here.
         self.told_offset = 0
 
@@ -102,7 +107,23 @@ class PartitionState:
         self.is_confirmed = False
         self.epoch = -1
         self.checked_epoch = -1
+        self.epochs = []
         self.told_offset = 0
+
+    def begin_epoch(self, epoch: int, offset: int) -> None:
+        """What is read from `offset` on is of another leader epoch."""
+        self.epoch = epoch
+        self.epochs.append((epoch, offset))
+        del self.epochs[:-EPOCHS_COUNT_MAX]
+
+    def is_ahead_of(self, leader_epoch: int) -> bool:
+        """Whether the last record is of an epoch that the leader, in `leader_epoch`, has not come
+        to, though it had: `checked_epoch` vouches for an epoch, as no checksum does."""
+        return (
+            0 <= leader_epoch < self.epoch <= self.checked_epoch
+            and bool(self.epochs)
+            and self.epochs[-1][0] == self.epoch
+        )
 
 
 @dataclass(slots=True)

@@ -120,7 +120,7 @@ class AsyncConsumer(Generic[Notice]):
         )
 
     def __repr__(self) -> str:
-        return said_of(self, self._reading.engine.settings, self._driver.is_open)
+        return said_of(self, self._reading.engine.settings, self._driver.state)
 
     async def __aenter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
@@ -149,6 +149,7 @@ class AsyncConsumer(Generic[Notice]):
     async def _say_goodbye(self, is_hurried: bool) -> None:
         if not self._reading.is_member or not self._driver.is_open:
             return
+        self._driver.check_thread()
         group = self._reading.group
         events = group.closing()
         try:

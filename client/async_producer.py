@@ -98,7 +98,7 @@ class AsyncProducer:
         self._crowded: dict[Inbox, None] = {}
 
     def __repr__(self) -> str:
-        return said_of(self, self._client, self._driver.is_open)
+        return said_of(self, self._client, self._driver.state)
 
     async def __aenter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
@@ -126,6 +126,7 @@ class AsyncProducer:
 
     async def aclose(self) -> None:
         """Deliver everything and end; DeliveryFailed with what was not.  Again: nothing."""
+        self._driver.check_thread()
         try:
             await self._flush()
         except BaseException as exc:
@@ -164,10 +165,12 @@ class AsyncProducer:
                 if type(put) is AsyncDelivery:
                     return put
                 if type(put) is tuple:
+                    self._driver.check_thread()
                     self._owes = True
                     if self._accumulator.turn_in(inbox) is not None:
                         self._crowded[inbox] = None
                     return put[0]  # type: ignore[return-value]  # the inbox makes AsyncDelivery
+        self._driver.check_thread()
         got = self._append(topic, value, key, headers, partition, timestamp_ms)
         while type(got) is not AsyncDelivery:
             assert isinstance(got, Completion)
@@ -189,6 +192,7 @@ class AsyncProducer:
         timestamp_ms: int | None = None,
     ) -> AsyncDelivery:
         """As `send`, but raises BusyError where that would wait."""
+        self._driver.check_thread()
         got = self._append(topic, value, key, headers, partition, timestamp_ms)
         if isinstance(got, Completion):
             raise BusyError(
@@ -209,6 +213,7 @@ class AsyncProducer:
         timestamp_ms: int | None = None,
     ) -> AsyncDeliveries:
         """Send many records at a fraction of the cost of as many `send`; as Producer.send_many."""
+        self._driver.check_thread()
         many = Many(topic, values, keys, headers, partition, timestamp_ms)
         is_done = False
         while not is_done:
@@ -287,6 +292,7 @@ class AsyncProducer:
         return view.partition_count
 
     async def _flush(self) -> None:
+        self._driver.check_thread()
         done = self._producing.flush()
         self._driver.wake_by(0)
         await wait_done(done)

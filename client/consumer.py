@@ -159,7 +159,7 @@ class Consumer(Generic[Notice]):
         )
 
     def __repr__(self) -> str:
-        return said_of(self, self._reading.engine.settings, self._driver.is_open)
+        return said_of(self, self._reading.engine.settings, self._driver.state)
 
     def __enter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""

@@ -38,7 +38,14 @@ from segbroker.protocol.schema import Message
 
 from .cluster import Cluster
 from .completion import Completion
-from .errors import BrokerUnreachable, ClosedError, PeerError, SegbrokerError, TimedOut
+from .errors import (
+    WAS_CLOSED,
+    BrokerUnreachable,
+    ClosedError,
+    PeerError,
+    SegbrokerError,
+    TimedOut,
+)
 from .network import CONTROL, Network, Node
 from .settings import ClientSettings
 from .spoken import Reply, Request, VendorReply
@@ -179,7 +186,7 @@ class Engine:
         if self.closed:
             return
         self.closed = True
-        error = error or ClosedError("the client was closed")
+        error = error or ClosedError(WAS_CLOSED)
         for component in self.components:
             component.close(error)
         for running in list(self._running):

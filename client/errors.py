@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from .records import Gap
 
 OPENED_ONCE = "it was opened and closed before; a client can be opened only once: make another"
+NOT_PICKLED = "a client cannot be pickled or copied: make one in each process that uses it"
+WAS_CLOSED = "the client was closed"
 OPEN_ALREADY = "it is open already: use a `with` block or open(), not both"
 # How many undelivered records a DeliveryFailed names in its message; all are in `.undelivered`.
 NAMED_MAX = 3
@@ -147,7 +149,8 @@ class TopicRecreated(GapError):
 
 # What a person reads for a Gap's reason.
 LOSS_WORDS = {
-    "lost_tail": "the log ended below them, after a crash or because it was cut",
+    "lost_tail": "the log ended below them: after a crash, or because it was cut or an older one"
+    " put back",
     "corruption": "they were damaged on disk",
     "cap": "they were evicted because the log was full",
     "ttl": "they expired by age",

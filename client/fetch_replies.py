@@ -181,7 +181,8 @@ class FetchReplies:
                 else:
                     gap = Gap(topic, partition, header.base_offset, header.next_offset, reason)
                     self._changes.lost_in_log(state, gap, header.next_offset)
-                state.epoch = header.leader_epoch
+                if header.leader_epoch != state.epoch:
+                    state.begin_epoch(header.leader_epoch, max(header.base_offset, before))
                 if state.at_stop:
                     break
         except InvalidBatch as exc:

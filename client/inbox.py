@@ -254,6 +254,11 @@ class ManyDeliveries(Sequence[D]):
         """Whether all are decided: acknowledged or failed."""
         return all(batch.done for batch in self._span.batches())
 
+    def __repr__(self) -> str:
+        records = "1 record" if self._count == 1 else f"{self._count} records"
+        state = "decided" if self.done else "under way"
+        return f"<{type(self).__name__}, {records}, {state}>"
+
 
 def _places(runs: "Sequence[Run]") -> "Iterator[tuple[ProducerBatch, int]]":
     for _, count, batch, start in runs:

@@ -6,6 +6,7 @@
     out of range, above the end   was there when fetched   Gap [end, position)     end
                                   never was                OffsetOutOfRange        (a seek)
     out of range, but within      does not know our epoch  nothing                 position
+    out of range                  never came to our epoch  Gap [its start, ...)    where that began
     a new leader epoch            ours ends below us       Gap [end, position)     end
     diverging                     the epoch that we read   Gap [end, position)     end
                                   last ends below us
@@ -119,6 +120,11 @@ class LogChanges:
             self._prefetched.move(state, next_offset, gap)
             state.round += 1
             self._notify()
+        elif offset <= bounds.end and self._is_older(state):
+            if state.failures < CONTRADICTIONS_MAX:
+                self._hold(state)  # a leader of before, that is one no longer, says the same
+            else:
+                self._step_back(state, bounds.end)
         elif offset <= bounds.end:
             if state.failures:
                 state.epoch = -1  # it does not move: of the epoch nothing is known there
@@ -131,12 +137,28 @@ class LogChanges:
                 )
                 self._prefetched.fail(PeerError(why), state)
                 self._notify()
+        elif state.is_confirmed and self._is_older(state):
+            self._step_back(state, bounds.end)
         elif state.is_confirmed:
             self.truncated(state, bounds.end)
         elif policy != "error":
             self._seek(state, policy)
         else:
             self.beyond_end(state, bounds.log_start, bounds.end)
+
+    def _is_older(self, state: PartitionState) -> bool:
+        """Another log is in the place of that which was read: an older backup was put back."""
+        return state.is_ahead_of(self._engine.cluster.leader_epoch(*state.tp))
+
+    def _step_back(self, state: PartitionState, end: int) -> None:
+        """Nothing that was read of the last epoch is in this log, which has `end`; how much of the
+        epoch before is in it, the next fetch says."""
+        *older, (_, start) = state.epochs
+        vouched = state.checked_epoch
+        self.truncated(state, min(start, end))
+        state.is_confirmed = True
+        state.epochs, state.checked_epoch = older, vouched
+        state.epoch = older[-1][0] if older else -1
 
     def beyond_end(self, state: PartitionState, log_start: int, end: int) -> None:
         """The caller named an offset that no record has yet: nothing happens before it seeks."""

@@ -30,6 +30,7 @@ from .absence import Absences
 from .backoff import Backoff
 from .connection import NO_TOKEN, Connection, State
 from .errors import (
+    WAS_CLOSED,
     AuthenticationFailed,
     BrokerUnreachable,
     ClosedError,
@@ -358,7 +359,7 @@ class Network:
     def close(self, now_ms: int) -> None:
         """End everything; what is in flight or waits fails with ClosedError."""
         self.closed = True
-        error = ClosedError("the client was closed")
+        error = ClosedError(WAS_CLOSED)
         for node in self.nodes.values():
             if node.connection is not None:
                 node.connection.lost(error, now_ms)

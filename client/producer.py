@@ -144,7 +144,7 @@ class Producer:
         return accumulator, Producing(engine, accumulator, random)
 
     def __repr__(self) -> str:
-        return said_of(self, self._client, self._driver.is_open)
+        return said_of(self, self._client, self._driver.state)
 
     def __enter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""

@@ -454,7 +454,6 @@ def tls_context(settings: ClientSettings) -> ssl.SSLContext | None:
         raise TlsFailed(f"the files for TLS cannot be used ({names}): {exc}") from exc
 
 
-def said_of(client: object, settings: ClientSettings, is_open: bool) -> str:
+def said_of(client: object, settings: ClientSettings, state: str) -> str:
     """What repr() of a client says: `<Producer 127.0.0.1:9092, open>`."""
-    state = "open" if is_open else "not open"
     return f"<{type(client).__name__} {joined(settings.bootstrap)}, {state}>"

@@ -40,8 +40,10 @@ from .completion import Waitable
 from .connection import Connection, State
 from .engine import Call, Engine, OnTimeout
 from .errors import (
+    NOT_PICKLED,
     OPEN_ALREADY,
     OPENED_ONCE,
+    WAS_CLOSED,
     BusyError,
     ClosedError,
     ConnectionLost,
@@ -79,8 +81,10 @@ class ThreadDriver:
     def engine(self) -> Engine:
         if self.is_forked:
             raise ClosedError(FORKED)
-        if self._engine is None or self._thread is None:
+        if self._engine is None:
             raise ClosedError("not open: use it inside its `with` block, or open() it")
+        if self._thread is None:
+            raise ClosedError(WAS_CLOSED)
         return self._engine
 
     @property
@@ -91,6 +95,16 @@ class ThreadDriver:
     @property
     def is_open(self) -> bool:
         return self._thread is not None
+
+    @property
+    def state(self) -> str:
+        """As repr() of a client says it."""
+        if self.is_open:
+            return "open"
+        return "not open" if self._engine is None else "closed"
+
+    def __reduce__(self) -> str:
+        raise TypeError(NOT_PICKLED)
 
     # The caller's side.
 

@@ -120,6 +120,14 @@ class Partition:
         self.epoch_starts.append((self.leader_epoch, end))
         self.seen.clear()
 
+    def restore(self, end: int) -> None:
+        """Go back to the log as it was when it ended there, as an older backup of it."""
+        self.batches = [b for b in self.batches if read_header(b).next_offset <= end]
+        self.log_end = end
+        self.epoch_starts = [(e, start) for e, start in self.epoch_starts if start < end]
+        self.leader_epoch = self.epoch_starts[-1][0]
+        self.seen.clear()
+
     def store_gap(self, to: int, reason: GapReason) -> None:
         """Lose what would have come up to an offset."""
         for gap in gap_batches(self.log_end, to, reason, 5, self.leader_epoch):
@@ -511,6 +519,8 @@ class Broker:
             code = ErrorCode.POLICY_VIOLATION
         elif 0 <= row.current_leader_epoch < partition.leader_epoch:
             code = ErrorCode.FENCED_LEADER_EPOCH
+        elif row.current_leader_epoch > partition.leader_epoch:
+            code = ErrorCode.UNKNOWN_LEADER_EPOCH
         elif row.last_fetched_epoch >= 0:
             code, diverging = partition.compare_epochs(row.last_fetched_epoch, row.fetch_offset)
         elif not partition.log_start <= row.fetch_offset <= partition.log_end:

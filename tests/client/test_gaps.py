@@ -287,6 +287,72 @@ def test_a_leader_that_has_not_reached_the_epoch_of_what_was_read_does_not_stop_
     assert setting.lost == 0
 
 
+def of_two_epochs() -> Setting:
+    """100 records were read, those from 50 on of leader epoch 1."""
+    setting = Setting(batches=5, on_gap="yield")
+    setting.partition.truncate(50)
+    for _ in range(5):
+        store(setting.partition, [b"x"] * 10)
+    assert setting.read_from(0, 100) == list(range(100))
+    return setting
+
+
+@pytest.mark.parametrize("batches", [0, 3, 5, 8])
+def test_an_older_log_in_the_place_of_what_was_read_is_told(batches: int) -> None:
+    # Put back as it was at 40, in epoch 0, and written on: below, up to or above the position.
+    setting = of_two_epochs()
+    setting.partition.restore(40)
+    for _ in range(batches):
+        store(setting.partition, [b"other"] * 10)
+    end = 40 + 10 * batches
+    behind = min(50, end)
+    items = setting.read(1 + end - behind)
+    assert items == [Gap("a", 0, behind, 100, "lost_tail"), *range(behind, end)]
+    store(setting.partition, [b"more"])
+    assert setting.read(1) == [end]
+
+
+def test_a_log_that_is_older_by_two_epochs_is_told_from_the_first_that_it_does_not_have() -> None:
+    setting = of_two_epochs()
+    setting.partition.truncate(100)
+    store(setting.partition, [b"x"] * 10)
+    assert setting.read(10) == list(range(100, 110))
+    setting.partition.restore(40)
+    for _ in range(8):
+        store(setting.partition, [b"other"] * 10)
+    items = setting.read(72)
+    assert items == [
+        Gap("a", 0, 100, 110, "lost_tail"),
+        Gap("a", 0, 50, 100, "lost_tail"),
+        *range(50, 120),
+    ]
+
+
+def test_of_what_was_prefetched_of_a_newer_log_nothing_is_handed_out() -> None:
+    setting = Setting(batches=5, on_gap="yield")
+    setting.partition.truncate(50)
+    for _ in range(5):
+        store(setting.partition, [b"x"] * 10)
+    assert setting.read_from(0, 10) == list(range(10))
+    setting.world.run(lambda: setting.reader.fetching.state(A).fetch_offset == 100)
+    setting.partition.restore(40)
+    for _ in range(8):
+        store(setting.partition, [b"other"] * 10)
+    setting.world.run(lambda: setting.reader.fetching.state(A).fetch_offset < 100)
+    items = setting.read(41)
+    assert items == [*range(10, 50), Gap("a", 0, 50, 100, "lost_tail")]
+
+
+def test_a_seek_after_an_older_log_was_put_back_reads_there() -> None:
+    setting = of_two_epochs()
+    setting.partition.restore(40)
+    for _ in range(8):
+        store(setting.partition, [b"other"] * 10)
+    setting.reader.fetching.seek(A, 90)
+    assert setting.read(10) == list(range(90, 100))
+    assert setting.lost == 0
+
+
 def test_an_offset_that_the_caller_made_up_is_an_error_and_no_loss() -> None:
     setting = Setting(on_gap="yield")
     with pytest.raises(OffsetOutOfRange, match="offset 500"):

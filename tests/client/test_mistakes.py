@@ -310,11 +310,11 @@ def test_a_client_in_two_blocks_at_a_time_is_busy(run: Run, daemon: Daemon) -> N
         with pytest.raises(BusyError, match=r"or open\(\), not both"):
             producer.open()
         assert repr(producer) == f"<Producer {daemon.address}, open>"
-    assert repr(producer) == f"<Producer {daemon.address}, not open>"
+    assert repr(producer) == f"<Producer {daemon.address}, closed>"
 
     async def main() -> None:
         async with AsyncProducer(daemon.address) as producer:
-            with pytest.raises(BusyError, match="open already"):
+            with pytest.raises(BusyError, match="open already: use one `async with` block"):
                 await producer.__aenter__()
 
     run(main)

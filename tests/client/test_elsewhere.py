@@ -1,0 +1,210 @@
+"""A client that is used where it is not at home: in another thread than that of its event loop, in
+another process, behind its end, in a task that was cancelled.  Each says so, and where it was
+opened it goes on."""
+
+import asyncio
+import pickle
+from collections.abc import Callable
+from contextlib import suppress
+from copy import deepcopy
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from segbroker.client import (
+    Admin,
+    AsyncAdmin,
+    AsyncConsumer,
+    AsyncProducer,
+    AsyncShareConsumer,
+    ClosedError,
+    Consumer,
+    DeliveryFailed,
+    Producer,
+    ShareConsumer,
+)
+
+from ..support.daemon import Daemon
+from .test_async import Run
+
+WAIT_S = 60
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_an_async_client_is_not_used_from_the_loop_of_another_thread(
+    daemon: Daemon, topic: str, debug: bool
+) -> None:
+    async def main() -> None:
+        async with (
+            AsyncProducer(daemon.address) as producer,
+            AsyncConsumer(daemon.address, topic) as consumer,
+            AsyncAdmin(daemon.address) as admin,
+        ):
+            sent = await producer.send(topic, b"first")
+            await sent
+
+            async def elsewhere() -> None:
+                for use in (
+                    lambda: producer.send(topic, b"elsewhere"),
+                    lambda: producer.send_many(topic, [b"elsewhere"]),
+                    producer.flush,
+                    consumer.poll,
+                    consumer.end_offsets,
+                    lambda: anext(aiter(consumer)),
+                    admin.list_topics,
+                    producer.aclose,
+                    consumer.aclose,
+                    admin.aclose,
+                ):
+                    with pytest.raises(ClosedError, match="another thread"):
+                        await asyncio.wait_for(use(), WAIT_S)
+
+            await asyncio.to_thread(asyncio.run, elsewhere())
+            (record,) = await consumer.poll(timeout_ms=WAIT_S * 1000)
+            assert record.value == b"first"
+            assert await (await producer.send(topic, b"second"))
+            assert topic in await admin.list_topics()
+
+    asyncio.run(main(), debug=debug)
+
+
+def test_send_nowait_is_not_for_a_thread_beside_the_event_loop(
+    run: Run, daemon: Daemon, topic: str
+) -> None:
+    """As that in which a web framework runs a plain function."""
+
+    async def main() -> None:
+        async with AsyncProducer(daemon.address) as producer:
+            await (await producer.send(topic, b"first"))
+            for _ in range(3):
+                with pytest.raises(ClosedError, match="another thread"):
+                    await anyio.to_thread.run_sync(producer.send_nowait, topic, b"beside")
+            await producer.send_nowait(topic, b"second")
+        async with AsyncConsumer(daemon.address, topic, stop_at_end=True) as consumer:
+            assert {record.value async for record in consumer} == {b"first", b"second"}
+
+    run(main)
+
+
+BLOCKING: list[Callable[[str], Any]] = [
+    Producer,
+    lambda address: Consumer(address, "t"),
+    lambda address: ShareConsumer(address, "t", group="g"),
+    Admin,
+]
+ASYNC: list[Callable[[str], Any]] = [
+    AsyncProducer,
+    lambda address: AsyncConsumer(address, "t"),
+    lambda address: AsyncShareConsumer(address, "t", group="g"),
+    AsyncAdmin,
+]
+
+
+@pytest.mark.parametrize("make", range(8))
+def test_a_client_is_not_sent_to_another_process(make: int) -> None:
+    client = [*BLOCKING, *ASYNC][make]("h")
+    for send in (pickle.dumps, deepcopy):
+        with pytest.raises(TypeError, match="make one in each process"):
+            send(client)
+
+
+@pytest.mark.parametrize("make", range(4))
+def test_a_client_says_that_it_was_closed(run: Run, daemon: Daemon, make: int) -> None:
+    client = BLOCKING[make](daemon.address)
+    assert repr(client).endswith(", not open>")
+    with client:
+        assert repr(client).endswith(", open>")
+    assert repr(client).endswith(", closed>")
+
+    async def main() -> None:
+        client = ASYNC[make](daemon.address)
+        assert repr(client).endswith(", not open>")
+        async with client:
+            assert repr(client).endswith(", open>")
+        assert repr(client).endswith(", closed>")
+
+    run(main)
+
+
+def test_who_uses_a_closed_client_is_not_told_to_open_it(run: Run, daemon: Daemon) -> None:
+    with Consumer(daemon.address, "t") as consumer, Admin(daemon.address) as admin:
+        pass
+    for use in (consumer.poll, lambda: list(consumer), admin.list_topics):
+        with pytest.raises(ClosedError, match="was closed"):
+            use()
+
+    async def main() -> None:
+        async with (
+            AsyncConsumer(daemon.address, "t") as consumer,
+            AsyncAdmin(daemon.address) as admin,
+        ):
+            pass
+        for use in (consumer.poll, lambda: anext(aiter(consumer)), admin.list_topics):
+            with pytest.raises(ClosedError, match="was closed"):
+                await use()
+
+    run(main)
+
+
+def test_deliveries_say_how_many_they_are_and_whether_they_are_decided(
+    run: Run, daemon: Daemon, topic: str
+) -> None:
+    with Producer(daemon.address, linger_ms=WAIT_S * 1000) as producer:
+        producer.partitions_for(topic)
+        deliveries = producer.send_many(topic, [b"1", b"2"])
+        assert repr(deliveries) == "<Deliveries, 2 records, under way>"
+        deliveries.result(WAIT_S)
+        assert repr(deliveries) == "<Deliveries, 2 records, decided>"
+
+    async def main() -> None:
+        async with AsyncProducer(daemon.address) as producer:
+            deliveries = await producer.send_many(topic, [b"1"])
+            await deliveries
+            assert repr(deliveries) == "<AsyncDeliveries, 1 record, decided>"
+
+    run(main)
+
+
+def test_a_cancellation_that_the_program_has_caught_does_not_end_the_block_of_a_client(
+    daemon: Daemon, topic: str
+) -> None:
+    """As where a web server cleans up in the task that was cancelled."""
+    behind: list[str] = []
+
+    async def produce() -> None:
+        try:
+            async with AsyncProducer(daemon.address) as producer:
+                await (await producer.send(topic, b"delivered"))
+                await producer.send(topic, bytes(2 << 20))  # too large for the topic
+                with suppress(asyncio.CancelledError):
+                    await anyio.sleep_forever()
+        except DeliveryFailed as error:
+            behind.append(str(error).partition(":")[0])
+
+    async def consume(client: Any) -> None:  # noqa: ANN401 - any client
+        async with client:
+            with suppress(asyncio.CancelledError):
+                await anyio.sleep_forever()
+        behind.append(repr(client).split()[0])
+
+    async def main() -> None:
+        for run in (
+            produce(),
+            consume(AsyncConsumer(daemon.address, topic, group=topic)),
+            consume(AsyncShareConsumer(daemon.address, topic, group=f"{topic}-shared")),
+            consume(AsyncAdmin(daemon.address)),
+        ):
+            task = asyncio.create_task(run)
+            await asyncio.sleep(1)
+            task.cancel()
+            await asyncio.wait_for(task, WAIT_S)
+
+    asyncio.run(main())
+    assert behind == [
+        "1 record was not delivered",
+        "<AsyncConsumer",
+        "<AsyncShareConsumer",
+        "<AsyncAdmin",
+    ]
