@@ -372,7 +372,7 @@ async def test_a_broker_whose_volume_became_read_only_is_not_ready_until_it_is_w
         serving(storage=disk, housekeeping_interval_ms=20, metrics_listen=PAGE) as broker,
         connect(broker.address) as client,
     ):
-        await client.create("t", **{"segment.bytes": "512", "max.message.bytes": "512"})
+        await client.create("t", segment_bytes="512", max_message_bytes="512")
         assert (await client.produce("t", bytes(300))).error_code == ErrorCode.NONE
         disk.is_read_only = True
         for _ in range(10):  # until a segment is to be made
