@@ -64,10 +64,7 @@ async def keep_house(core: Core) -> None:
     is_real = core.now_ms is wall_ms
     while True:
         await _pause(lambda: core.config.housekeeping_interval_ms)
-        if core.authorizer is not None:  # first: a disk that fails must not silence the audit log
-            core.authorizer.audit.keep_house(trio.current_time())
-        for lines in (core.closing_lines, core.groups.lines, core.transactions.lines):
-            lines.keep_house(trio.current_time())
+        tell_sums(core, trio.current_time())  # first: a disk that fails must not silence them
         monotonic_ms = int(trio.current_time() * 1000) if is_real else None
         # Offsets and transactional ids are as precious as records: one clock for all, and one
         # reading of it, the one that was looked at.  Where it was not, nothing goes by age.
@@ -81,6 +78,14 @@ async def keep_house(core: Core) -> None:
                 keep(age_ms)
         with _told("housekeeping_failed"):
             core.shares.keep_house()
+
+
+def tell_sums(core: Core, now: float) -> None:
+    """Log how many lines were left out, where the window is over; at the end with math.inf."""
+    if core.authorizer is not None:
+        core.authorizer.audit.keep_house(now)
+    for lines in (core.closing_lines, core.groups.lines, core.transactions.lines):
+        lines.keep_house(now)
 
 
 async def scrub(core: Core) -> None:

@@ -9,6 +9,8 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+import trio
+
 from segbroker.segments.directory.cleaner import Cleaner
 from segbroker.segments.directory.scrubbing import Scrubber
 
@@ -102,7 +104,9 @@ class Core:
     # Starts a task that lives as long as the broker serves: lane reads, drains of slow readers.
     spawn: Callable[[Callable[[], Awaitable[None]]], None]
     bound: tuple[str, int]
+    # On the wall clock, and on trio's: a clock that is set changes no time that has passed.
     started_ms: int
+    started_at: float
     now_ms: Callable[[], int]
     open_connections: Callable[[], int]
     listener_limits: ListenerLimits
@@ -120,6 +124,11 @@ class Core:
     large_requests: LargeRequests = field(default_factory=LargeRequests)
     # The broker ends: nobody waits for what may come.
     is_draining: bool = False
+
+    @property
+    def uptime_s(self) -> float:
+        """Time since the start."""
+        return trio.current_time() - self.started_at
 
     def advertised(self, peer: Peer) -> tuple[str, int]:
         """host and port that this peer is told to connect to."""

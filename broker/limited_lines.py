@@ -6,8 +6,8 @@
                                                         with the count of each event
 
 A member that joins and leaves in a loop must not fill a disk with lines about itself, nor hide what
-happens to other groups: so each group has its share.  Counts of a window that is not over are lost
-with the process.  Names come from clients and are told up to NAME_TOLD_MAX characters.
+happens to other groups: so each group has its share.  The end of the broker ends the window.  Names
+come from clients and are told up to NAME_TOLD_MAX characters.
 """
 
 from collections import Counter

@@ -20,6 +20,7 @@ Invariants: the manager is closed however `run` ends; no task outlives `run`; on
 begun, no request waits for new records.
 """
 
+import math
 import select
 import signal
 import socket
@@ -43,7 +44,7 @@ from .access.authentication import Authentication
 from .access.authorizer import Authorizer
 from .access.listener_limits import Gate, ListenerLimits
 from .access.quotas import Quotas
-from .chores import clean, keep_house, reopen, scrub, watch_certificates
+from .chores import clean, keep_house, reopen, scrub, tell_sums, watch_certificates
 from .configuration.config import BrokerConfig, join_address
 from .configuration.connection_overrides import parse_overrides
 from .configuration.descriptors import divide
@@ -316,6 +317,7 @@ class Broker:
                 spawn=spawn,
                 bound=self.address,
                 started_ms=self._now_ms(),
+                started_at=trio.current_time(),
                 now_ms=self._now_ms,
                 open_connections=self._connections.__len__,
                 listener_limits=ListenerLimits(config.listener_specs, config),
@@ -369,6 +371,7 @@ class Broker:
             core.scrubber.stop()
             core.cleaner.stop()
             services.cancel_scope.cancel()
+        tell_sums(core, math.inf)
 
     def _live_sent_bytes(self) -> int:
         """What the connections that are open have sent."""

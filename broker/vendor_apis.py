@@ -69,7 +69,7 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
         "cluster_id": core.topics.manager.cluster_id,
         "broker_id": config.broker_id,
         "address": join_address(*core.advertised(peer)),
-        "uptime_ms": core.now_ms() - core.started_ms,
+        "uptime_ms": int(core.uptime_s * 1000),
         "topics": len(core.topics.all),
         "partitions": sum(meta.partitions for meta in core.topics.all.values()),
         "partitions_open": len(core.topics.served),

@@ -5,7 +5,7 @@
     more than lines_max   counted together; at the end one access_omitted with both sums
 
 So a flood of requests writes 2 * lines_max + 1 lines per window at most, and none of it is lost:
-the sums say how many there were.  Counts of a window that is not over are lost with the process.
+the sums say how many there were.  The end of the broker ends the window.
 Names are told up to NAME_TOLD_MAX characters: they come from whoever was denied.
 """
 

@@ -6,7 +6,7 @@
 
 Whoever is refused may come again as fast as it is refused: a flood of wrong passwords, or of bytes
 that are no request, must not fill a disk with lines about itself.  Each event has its own share, so
-that one of them hides no other.  Counts of a window that is not over are lost with the process.
+that one of them hides no other.  The end of the broker ends the window.
 """
 
 from collections import Counter

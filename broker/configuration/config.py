@@ -258,7 +258,7 @@ def merge(
     Raises:
         InvalidConfig: an unknown key or a value that its key does not allow.
     """
-    known = {spec.name for spec in keys()}
+    known = {spec.name: spec for spec in keys()}
     values: dict[str, Any] = {}  # by field, each of its own type once it is parsed
     own: dict[str, Any] = {}  # of single listeners: which there are is known when all is read
     sources: dict[str, Source] = {}
@@ -274,7 +274,17 @@ def merge(
                 raise InvalidConfig(told + what_was_meant(name, value, _kafka_names()))
             (values if name in known else own)[name] = value
             sources[name] = source
+    for name, value in values.items():
+        values[name] = _parsed(known[name], value, sources[name])
     return BrokerConfig(**values, by_listener=own, sources=sources)
+
+
+def _parsed(key: Field[Any], value: object, source: Source) -> Value:
+    """Raises InvalidConfig: it also says where the value stands."""
+    try:
+        return parse_value(key, value)
+    except InvalidConfig as exc:
+        raise InvalidConfig(f"{exc} (from the {source})") from exc
 
 
 def _toml(text: str) -> dict[str, object]:

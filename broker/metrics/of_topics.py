@@ -56,8 +56,7 @@ class ClosedSizes:
 async def add_topics(numbers: Numbers, core: Core, pace: Pace, closed_sizes: ClosedSizes) -> None:
     """The rows, and how many there are none of."""
     rows_max = core.config.metrics_rows_max
-    names, partitions_count = await core.lanes.run(_overview, core)
-    told = names[:rows_max]
+    told, names_count, left_out = await core.lanes.run(_overview, core, rows_max)
     rows_left = rows_max
     sizes: dict[str, int] = {}
     closed: list[_Key] = []
@@ -70,6 +69,7 @@ async def add_topics(numbers: Numbers, core: Core, pace: Pace, closed_sizes: Clo
             await pace.step()
             partition = core.topics.served_partition(name, index)
             if partition is None:
+                left_out += 1
                 closed.append((name, index))
                 continue
             handler = partition.handler
@@ -77,7 +77,9 @@ async def add_topics(numbers: Numbers, core: Core, pace: Pace, closed_sizes: Clo
             fetched += partition.fetched_bytes
             size_bytes = handler.size_bytes
             size += size_bytes
-            if rows_left:
+            if not rows_left:
+                left_out += 1
+            else:
                 rows_left -= 1
                 place = name, str(index)
                 start, end = handler.log_start_offset, handler.log_end_offset
@@ -97,12 +99,13 @@ async def add_topics(numbers: Numbers, core: Core, pace: Pace, closed_sizes: Clo
             sizes.pop(name, None)
     for name, size in sizes.items():
         numbers.add("segbroker_topic_size_bytes", size, name)
-    numbers.add("segbroker_rows_left_out", len(names) - len(told), "topics")
-    told_partitions = rows_max - rows_left
-    numbers.add("segbroker_rows_left_out", partitions_count - told_partitions, "partitions")
+    numbers.add("segbroker_rows_left_out", names_count - len(told), "topics")
+    numbers.add("segbroker_rows_left_out", left_out, "partitions")
 
 
-def _overview(core: Core) -> tuple[list[str], int]:
-    """The names of all topics in their order, and how many partitions they have."""
+def _overview(core: Core, rows_max: int) -> tuple[list[str], int, int]:
+    """The topics that have rows; how many there are; the partitions of the others."""
     topics = core.topics.all
-    return sorted(topics), sum(meta.partitions for meta in topics.values())
+    names = sorted(topics)
+    others = sum(topics[name].partitions for name in names[rows_max:])
+    return names[:rows_max], len(names), others

@@ -28,7 +28,7 @@ def add_broker(numbers: Numbers, core: Core, *, is_ready: bool) -> None:
     labels = version("segbroker"), platform.python_version(), kernel
     numbers.add("segbroker_build_info", 1, *labels)
     numbers.add("segbroker_start_time_seconds", core.started_ms / 1000)
-    numbers.add("segbroker_uptime_seconds", (core.now_ms() - core.started_ms) / 1000)
+    numbers.add("segbroker_uptime_seconds", core.uptime_s)
     numbers.add("segbroker_ready", is_ready)
 
 

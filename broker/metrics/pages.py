@@ -4,14 +4,7 @@
 |---|---|
 | /metrics | 200, the numbers; 503 while the broker starts |
 | /health/live | 200, always: the event loop runs |
-| /health/ready | 200, or 503 and the sentences why not |
-
-| not ready, because | until |
-|---|---|
-| the data directory is being recovered | connections are accepted |
-| the broker ends | its end |
-| the write-ahead log cannot be written | a file of it can be |
-| the metadata cannot be written | they are settled |
+| /health/ready | 200, or 503 and the sentences why not (readiness.py) |
 
 A page of numbers is made once for all who ask for it at the same time: who comes while one is being
 made waits for that one and gets the same text.  So there is never more than one being made, whoever
@@ -31,6 +24,7 @@ from ..peers.listener import Listener
 from .exposition import preferred, render
 from .gathering import Gathering
 from .numbers import Numbers
+from .readiness import why_not_ready
 
 TEXT: Final = "text/plain; charset=utf-8"
 METRICS: Final = "/metrics"
@@ -38,7 +32,6 @@ LIVE: Final = "/health/live"
 READY: Final = "/health/ready"
 _PATHS: Final = (METRICS, LIVE, READY)
 STARTING: Final = "the broker is starting"
-ENDING: Final = "the broker is ending"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +72,9 @@ class Pages:
         """How many wait for a page that is being made for somebody else."""
         return self._making.statistics().tasks_waiting
 
-    def why_not_ready(self) -> list[str]:
+    async def why_not_ready(self) -> list[str]:
         """A sentence for each reason; none: it is ready."""
-        core = self._core
-        if core is None:
-            return [STARTING]
-        why = []
-        if core.is_draining:
-            why.append(ENDING)
-        manager = core.topics.manager
-        if failed := manager.wal.statistics().shards_failed:
-            why.append(f"the write-ahead log cannot be written: {failed} shards have failed")
-        if (unsettled := manager.why_unsettled) is not None:
-            why.append(f"the metadata cannot be written: {unsettled}")
-        return why
+        return [STARTING] if self._core is None else await why_not_ready(self._core)
 
     async def get(self, path: str, accept: str) -> Page:
         """The page of a path.
@@ -102,7 +84,7 @@ class Pages:
         if path == LIVE:
             return sentence(200, "the event loop runs")
         if path == READY:
-            why = self.why_not_ready()
+            why = await self.why_not_ready()
             return sentence(503, "\n".join(why)) if why else sentence(200, "ready")
         if path == METRICS:
             return await self._metrics(preferred(accept))
@@ -116,7 +98,8 @@ class Pages:
         async with self._making:
             if self._made_count == made_before:
                 self._texts = {}
-                self._numbers = await gathering.numbers(is_ready=not self.why_not_ready())
+                is_ready = not await self.why_not_ready()
+                self._numbers = await gathering.numbers(is_ready=is_ready)
                 self._made_count += 1
             assert self._numbers is not None, "made now, or by who was before us"
             if form not in self._texts:

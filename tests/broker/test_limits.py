@@ -71,6 +71,12 @@ async def test_a_flood_of_what_is_closed_is_counted_and_not_written_line_by_line
             await client.send_bytes(bytes(4))
             assert await client.is_closed()
         assert len(events.named("malformed_request")) == 4, "a new window"
+        for _ in range(4):
+            async with connect(broker.address) as client:
+                await client.send_bytes(bytes(4))
+                assert await client.is_closed()
+    (_, last) = events.named("connections_omitted")
+    assert last["malformed_request_count"] == 2, "the end of the broker loses no count"
 
 
 async def test_a_connection_above_the_limit_is_closed_and_the_others_stay(events: Events) -> None:

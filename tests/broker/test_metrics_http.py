@@ -1,6 +1,8 @@
 """The HTTP of the metrics page: what is asked wrongly, slowly, too often; and the health pages."""
 
+import errno
 import gc
+import os
 import re
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +20,8 @@ from segbroker.broker.metrics.http_server import CONNECTIONS_MAX
 from segbroker.broker.metrics.numbers import Numbers
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.disk.memory import MemoryLock, MemoryStorage
+from segbroker.segments.disk.memory import MemoryFile, MemoryLock, MemoryStorage
+from segbroker.segments.disk.storage import Space
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import connect
@@ -330,6 +333,55 @@ async def test_a_broker_whose_disk_fails_is_not_ready_until_it_can_be_written() 
         assert b"the write-ahead log cannot be written: 1 shards have failed" in answer
         assert (await exchange(broker, get(b"/health/live", LAST))).startswith(b"HTTP/1.1 200")
         disk.sync_error = None
+        await until_ready(broker)
+
+
+class SmallDisk(MemoryStorage):
+    """A disk in memory with so much room, that becomes read-only at the test's word."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free = 64 << 20
+        self.is_read_only = False
+
+    def space(self, path: str) -> Space:
+        return Space(128 << 20, self.free)
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if self.is_read_only and not read_only:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        return super().open(path, create=create, read_only=read_only)
+
+
+async def test_a_broker_whose_volume_is_full_is_not_ready_until_there_is_room() -> None:
+    disk = SmallDisk()
+    async with serving(storage=disk, metrics_listen=PAGE) as broker:
+        await until_ready(broker)
+        disk.free = 4_096
+        answer = await exchange(broker, get(b"/health/ready", LAST))
+        assert answer.startswith(b"HTTP/1.1 503"), answer
+        assert answer.endswith(b"\r\n\r\nthe volume is full: 4,096 bytes are free\n")
+        assert b"\nsegbroker_ready 0.0\n" in await exchange(broker, get(b"/metrics", LAST))
+        disk.free = 64 << 20
+        await until_ready(broker)
+
+
+async def test_a_broker_whose_volume_became_read_only_is_not_ready_until_it_is_writable() -> None:
+    disk = SmallDisk()
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=20, metrics_listen=PAGE) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", segment_bytes="512", max_message_bytes="512")
+        assert (await client.produce("t", bytes(300))).error_code == ErrorCode.NONE
+        disk.is_read_only = True
+        for _ in range(10):  # until a segment is to be made
+            if (await client.produce("t", bytes(300))).error_code != ErrorCode.NONE:
+                break
+        answer = await exchange(broker, get(b"/health/ready", LAST))
+        assert answer.startswith(b"HTTP/1.1 503"), answer
+        assert b"the volume takes no writes: Read-only file system\n" in answer
+        disk.is_read_only = False
         await until_ready(broker)
 
 

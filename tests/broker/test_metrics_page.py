@@ -220,6 +220,45 @@ async def test_rows_are_bounded_and_the_page_says_how_many_are_left_out() -> Non
         assert page.value("segbroker_partitions") == 6
 
 
+async def test_what_is_left_out_counts_a_topic_that_grows_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with served() as (broker, client):
+        await client.create("a")
+        await client.create("b")
+        stepped = pace.Pace.step
+        grown = False
+
+        async def grow_once(self: pace.Pace) -> None:
+            nonlocal grown
+            if not grown:  # a is looked at: how many partitions there are was asked before
+                grown = True
+                await broker.core.topics.create_partitions("b", 6)
+                for partition in range(6):
+                    await client.produce("b", b"v", partition=partition)
+            await stepped(self)
+
+        monkeypatch.setattr(pace.Pace, "step", grow_once)
+        page = await scraped(broker)
+        assert grown
+        assert set(page.of("segbroker_partition_size_bytes", "topic")) == {"b"}
+        assert page.value("segbroker_rows_left_out", rows="partitions") == 1, "a has no row"
+
+
+async def test_a_clock_that_is_set_back_takes_nothing_from_the_time_since_the_start() -> None:
+    clock_ms = 1_700_000_000_000
+    async with (
+        serving(metrics_listen=PAGE, now_ms=lambda: clock_ms) as broker,
+        connect(broker.address) as client,
+    ):
+        clock_ms -= 3_600_000
+        page = await scraped(broker)
+        assert page.value("segbroker_uptime_seconds") >= 0
+        info = await client.ask_vendor(VendorKey.SERVER_INFO, {})
+        assert isinstance(info["uptime_ms"], int)
+        assert info["uptime_ms"] >= 0
+
+
 async def test_without_rows_the_numbers_of_the_broker_are_there() -> None:
     async with served(metrics_rows_max=0) as (broker, client):
         await client.create("t")

@@ -137,10 +137,15 @@ def test_a_configuration_that_is_no_text_is_said(tmp_path: Path) -> None:
     ("words", "env", "toml", "named"),
     [
         (["--listen", "nowhere"], {}, "", "listen = 'nowhere' is not host:port"),
-        (["--lanes", "0"], {}, "", "lanes = 0 is outside [1, 256]"),
-        ([], {"SEGBROKER_LANES": "many"}, "", "lanes = 'many' is not a whole number"),
+        (["--lanes", "0"], {}, "", "lanes = 0 is outside [1, 256] (from the flag)"),
+        (
+            [],
+            {"SEGBROKER_LANES": "many"},
+            "lanes = 1",
+            "lanes = 'many' is not a whole number (from the environment)",
+        ),
         ([], {"SEGBROKER_LANE": "1"}, "", "unknown key 'lane' (from the environment)"),
-        ([], {}, "lanes = 'many'", "lanes = 'many' is not a whole number"),
+        ([], {}, "lanes = 'many'", "lanes = 'many' is not a whole number (from the file)"),
         ([], {}, "lane = 1", "unknown key 'lane' (from the file)"),
         ([], {}, "lanes", "the configuration file is not TOML"),
     ],

@@ -14,6 +14,7 @@ from segbroker.client import Admin, Consumer, Producer, SegbrokerError
 
 from ..faults.full_disk import small_disk
 from ..support.daemon import Daemon, running
+from ..support.scrape import get
 
 # The write-ahead log has files of 16 MiB, the first ones made at the start.
 SIZE_MIB = 64
@@ -47,7 +48,7 @@ def fill_up(folder: Path, ballast: Path, left: int) -> None:
 def fill_and_recover(folder: Path, durability: str) -> None:
     ballast = folder / "ballast"
     acked: list[bytes] = []
-    with running(folder / "data") as daemon:
+    with running(folder / "data", "--metrics-listen", "127.0.0.1:0") as daemon:
         with Admin(daemon.address) as admin:
             admin.create_topic("t", partitions=1, config={"durability": durability})
         with Producer(daemon.address) as producer:
@@ -69,10 +70,18 @@ def fill_and_recover(folder: Path, durability: str) -> None:
         assert 5 < len(acked) < 40, "the disk filled up on the way"
 
         assert read(daemon)[: len(acked)] == acked
+        (page,) = daemon.events("metrics_listening")
+        for _ in range(50):  # the daemon may just have given a file of the WAL back
+            fill_up(folder, ballast, 0)
+            status, _, why = get(page["address"], "/health/ready")
+            if status == 503:
+                break
+        assert "the volume is full: " in why
 
         ballast.unlink()
         with Producer(daemon.address, delivery_timeout_ms=30_000) as producer:
             receipt = producer.send("t", b"after", partition=0).result(60)
+        assert get(page["address"], "/health/ready")[0] == 200
         values = read(daemon)
         assert values[: len(acked)] == acked
         assert values[-1] == b"after"

@@ -1,0 +1,55 @@
+"""Why the broker is not ready: a sentence for each reason.
+
+| not ready, because | until |
+|---|---|
+| the broker ends | its end |
+| the write-ahead log cannot be written | a file of it can be |
+| the metadata cannot be written | they are settled |
+| the volume has less room than ROOM_MIN | there is more |
+| a partition met a volume without room, or one that is read-only | none is read-only for that |
+
+Both looks at the volume are needed.  A partition that met a full disk is tried again a second later
+and is writable until the next batch finds no room, so partitions alone would say ready in between.
+And room says nothing of a file system that became read-only, or has no inodes or quota left.  A
+partition that failed for another reason (a bad block, on.corruption) is its own trouble: the others
+can be written.
+"""
+
+import errno
+import os
+from contextlib import suppress
+from typing import Final
+
+from ..core import Core
+from ..loop.pace import Pace
+
+ENDING: Final = "the broker is ending"
+ROOM_MIN: Final = 1 << 20
+"""Bytes; a volume with less is full: a segment of the default size does not fit."""
+_OF_THE_VOLUME: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+
+
+async def why_not_ready(core: Core) -> list[str]:
+    """Of a broker that serves; none: it is ready."""
+    why = []
+    if core.is_draining:
+        why.append(ENDING)
+    manager = core.topics.manager
+    if failed := manager.wal.statistics().shards_failed:
+        why.append(f"the write-ahead log cannot be written: {failed} shards have failed")
+    if (unsettled := manager.why_unsettled) is not None:
+        why.append(f"the metadata cannot be written: {unsettled}")
+    with suppress(OSError):  # then it is as unknown as where there is no disk
+        space = await core.lanes.run(manager.storage.space, manager.root)
+        if space is not None and space.usable < ROOM_MIN:
+            why.append(f"the volume is full: {space.usable:,} bytes are free")
+    pace = Pace()
+    met: set[int] = set()
+    for partition in tuple(core.topics.served.values()):
+        if (error := partition.handler.read_only) is not None:
+            cause = error.cause
+            if isinstance(cause, OSError) and cause.errno in _OF_THE_VOLUME:
+                met.add(cause.errno)
+        await pace.step()
+    why += [f"the volume takes no writes: {os.strerror(number)}" for number in sorted(met)]
+    return why
