@@ -246,7 +246,7 @@ class Cluster:
     def is_silent(self, now_ms: int, limit_ms: int) -> bool:
         """Whether nobody answers: never yet, not the last question, or not this one for `limit_ms`.
 
-        How long ago the last answer came does not tell: the next question may wait for its back-off.
+        How long ago the last answer came does not tell: the next may wait for its back-off.
         """
         is_long = self._in_flight and now_ms >= self._asked_ms + limit_ms
         return self._is_failed or is_long or not self.replies_count
