@@ -145,7 +145,6 @@ def corrupted(records: bytes, position: int, value: int) -> bytes:
 
 
 GOOD = batch(b"value")
-NOT_COUNTED = batch(b"a", b"b")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import gc
 import os
 import re
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -24,6 +24,7 @@ from segbroker.segments.disk.memory import MemoryFile, MemoryLock, MemoryStorage
 from segbroker.segments.disk.storage import Space
 
 from ..support.gated_storage import GatedStorage
+from ..support.waiting import becomes
 from ..support.wire_client import connect
 from .conftest import PATIENT, Events, manager, serving
 
@@ -45,12 +46,6 @@ async def stream_to(broker: Broker) -> AsyncIterator[trio.SocketStream]:
 
 def held(released: threading.Event) -> None:
     assert released.wait(60), "the test never released it"
-
-
-async def until(so: Callable[[], bool]) -> None:
-    with trio.fail_after(60):
-        while not so():
-            await trio.lowlevel.checkpoint()
 
 
 async def until_ready(broker: Broker) -> None:
@@ -253,7 +248,7 @@ async def test_scrapes_at_the_same_time_share_a_page() -> None:
             nursery.start_soon(broker.core.lanes.run, held, released)
             for _ in range(6):
                 nursery.start_soon(scrape, broker)
-            await until(lambda: pages.waiting == 5)
+            await becomes(lambda: pages.waiting == 5)
             released.set()
         assert len(answers) == 6
         assert len(set(answers)) == 1, "uptime and all"
@@ -287,7 +282,7 @@ async def test_a_broker_that_starts_lives_and_is_not_ready() -> None:
     broker = Broker(config, manager=manager(disk))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(broker.run)
-        await until(lambda: broker.metrics_address is not None)
+        await becomes(lambda: broker.metrics_address is not None)
         assert b" 200 " in await exchange(broker, get(b"/health/live", LAST))
         for path in (b"/health/ready", b"/metrics"):
             answer = await exchange(broker, get(path, LAST))
@@ -305,9 +300,9 @@ async def test_a_broker_that_ends_is_not_ready_and_says_why() -> None:
             await client.create("t")
             disk.syncs.clear()
             nursery.start_soon(client.produce, "t", b"v")
-            await until(lambda: broker.core.ingest.unsynced_bytes > 0)
+            await becomes(lambda: broker.core.ingest.unsynced_bytes > 0)
             broker.drain()
-            await until(lambda: broker.core.is_draining)
+            await becomes(lambda: broker.core.is_draining)
             answer = await exchange(broker, get(b"/health/ready", LAST))
             metrics = await exchange(broker, get(b"/metrics", LAST))
             live = await exchange(broker, get(b"/health/live", LAST))

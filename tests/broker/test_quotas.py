@@ -28,6 +28,7 @@ from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata import quotas as metadata_quotas
 from segbroker.segments.metadata.quotas import Entity, entity_of
 
+from ..support.waiting import becomes
 from ..support.wire_client import (
     Closed,
     WireClient,
@@ -442,7 +443,7 @@ async def test_connections_of_one_address_are_limited_and_another_is_served(
         async with trio.open_nursery() as nursery:
             for _ in range(3):
                 nursery.start_soon(_hold, broker, "127.0.0.1")
-            await _until(lambda: broker.connections == 3)
+            await becomes(lambda: broker.connections == 3)
             for _ in range(5):
                 assert await _closed_at_once(broker, "127.0.0.1")
             assert len(events.named("connection_refused")) == 1, "one line per address and window"
@@ -452,7 +453,7 @@ async def test_connections_of_one_address_are_limited_and_another_is_served(
                 await third.create("u")
                 assert await _closed_at_once(broker, "127.0.0.3")
             nursery.cancel_scope.cancel()
-        await _until(lambda: broker.connections == 0)
+        await becomes(lambda: broker.connections == 0)
         async with connect_from("127.0.0.1", broker) as again:
             await again.create("v")
 
@@ -487,7 +488,7 @@ async def test_half_requests_of_one_address_do_not_take_the_room_of_another() ->
         async with trio.open_nursery() as nursery:
             for _ in range(8):
                 nursery.start_soon(_send_half, broker, huge)
-            await _until(lambda: broker.half_request_bytes > 1 << 20)
+            await becomes(lambda: broker.half_request_bytes > 1 << 20)
             with trio.fail_after(60):
                 async with connect_from("127.0.0.2", broker) as other:
                     reply = await other.ask(big, ProduceResponse, 9)
@@ -505,12 +506,6 @@ async def _send_half(broker: Broker, request: Any) -> None:  # noqa: ANN401
 async def _hold(broker: Broker, host: str, seconds: float = math.inf) -> None:
     async with connect_from(host, broker):
         await trio.sleep(seconds)
-
-
-async def _until(is_so: Any) -> None:  # noqa: ANN401
-    with trio.fail_after(60):
-        while not is_so():  # noqa: ASYNC110
-            await trio.sleep(0.01)
 
 
 def test_the_keys_of_time_and_requests_are_those_of_the_page() -> None:

@@ -1,7 +1,5 @@
 """Retention and full topics as clients see them."""
 
-from collections.abc import Callable
-
 import trio
 
 from segbroker.protocol.errors import ErrorCode
@@ -15,14 +13,9 @@ from segbroker.protocol.record_batch import GapReason
 from segbroker.segments.log.sealing import seal
 
 from ..support.gated_storage import GatedStorage
+from ..support.waiting import becomes
 from ..support.wire_client import WireClient, batch, connect, fetch_request, values
 from .conftest import serving
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with trio.fail_after(60):
-        while not condition():
-            await trio.lowlevel.checkpoint()
 
 
 async def create_small(client: WireClient, retention_bytes: int = -1) -> None:
@@ -85,7 +78,7 @@ async def test_old_records_make_room_in_the_background() -> None:
         for n in range(20):
             await client.produce("t", b"%d" % n + bytes(150))
         handler = broker.core.topics.served["t", 0].handler
-        await until(lambda: handler.size_bytes <= 1_000 + 2 * 512)
+        await becomes(lambda: handler.size_bytes <= 1_000 + 2 * 512)
         keeper = broker.core.topics.manager.partitions.threads.housekeeper
         assert keeper is not None
         await trio.to_thread.run_sync(keeper.wait_idle)
@@ -114,10 +107,10 @@ async def test_a_segment_that_is_being_read_is_read_to_its_end_while_retention_t
         disk.reads.clear()
         await reader.send(fetch_request("t", 0), 12)
         files = broker.core.topics.manager.files._files
-        await until(lambda: any(file.pins for file in tuple(files.values())))
+        await becomes(lambda: any(file.pins for file in tuple(files.values())))
         before = len(disk.listdir("/data/topics/t/partition_0"))
         handler.delete_records_before(6)  # does not wait for the reader
-        await until(lambda: len(disk.listdir("/data/topics/t/partition_0")) < before)
+        await becomes(lambda: len(disk.listdir("/data/topics/t/partition_0")) < before)
         disk.reads.set()
         with trio.fail_after(60):
             frame = await reader.receive_frame()

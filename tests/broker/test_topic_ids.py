@@ -34,6 +34,7 @@ from segbroker.protocol.messages_groups import (
 from segbroker.segments.directory.manager import TopicMeta
 
 from ..support.gated_storage import GatedStorage
+from ..support.waiting import becomes
 from ..support.wire_client import (
     WireClient,
     batch,
@@ -149,12 +150,6 @@ async def test_a_fetch_that_waits_by_id_learns_that_its_topic_went() -> None:
         assert code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-async def until(is_so: Callable[[], bool]) -> None:
-    with trio.fail_after(60):
-        while not is_so():
-            await trio.lowlevel.checkpoint()
-
-
 @pytest.mark.parametrize("count", [0, ROWS_AT_ONCE])
 async def test_what_waits_by_id_for_another_partition_is_not_for_a_topic_that_is_made_meanwhile(
     count: int,
@@ -179,7 +174,7 @@ async def test_what_waits_by_id_for_another_partition_is_not_for_a_topic_that_is
         disk.reads.clear()
         await writer.send(produce, 13)
         await reader.send(fetch, 13)
-        await until(lambda: broker.core.counters.requests == 3)
+        await becomes(lambda: broker.core.counters.requests == 3)
         request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
         await other.ask(request, DeleteTopicsResponse, 3)
         await other.create("t")

@@ -19,6 +19,7 @@ then its holder is bound by the rules for commits, and everybody else by it.
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -62,9 +63,12 @@ class Sent:
 class Ledger:
     """The history of one group.  May be used by several threads."""
 
-    def __init__(self, group: str, *, told_late: bool = False) -> None:
+    def __init__(
+        self, group: str, *, told_late: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """told_late: its members are librdkafka's, of the consumer protocol, or some are."""
         self.group = group
+        self._clock = clock
         self._settled_s = SETTLED_S if told_late else 0.0
         self.counts = {"told": 0, "commits": 0, "refused": 0, "fetched": 0, "seeks": 0}
         if told_late:
@@ -85,11 +89,11 @@ class Ledger:
         """
         with self._lock:
             believer = self._believers.setdefault(name, Believer(name, session_s))
-            believer.answered_s = time.monotonic() if asked_s is None else asked_s
+            believer.answered_s = self._clock() if asked_s is None else asked_s
 
     def told(self, name: str, partitions: set[int], generation: int | None = None) -> None:
         """A member was told what it has from now on; generation: of the classic protocol."""
-        now_s = time.monotonic()
+        now_s = self._clock()
         with self._lock:
             self.counts["told"] += 1
             for partition in partitions:
@@ -132,7 +136,7 @@ class Ledger:
 
     def let_go(self, name: str, partitions: set[int] | None = None) -> None:
         """A member reads these no more (all), and is about to say so."""
-        now_s = time.monotonic()
+        now_s = self._clock()
         with self._lock:
             if believer := self._believers.get(name):
                 gone = believer.has if partitions is None else partitions
@@ -163,7 +167,7 @@ class Ledger:
 
     def sending(self, name: str, partition: int, offset: int) -> Sent:
         """A commit is about to be sent."""
-        now_s = time.monotonic()
+        now_s = self._clock()
         with self._lock:
             claims = self._claims.get(partition, ())
             is_judged = not any(
@@ -178,7 +182,7 @@ class Ledger:
             self.counts["commits"] += 1
             if not sent.is_judged:
                 self.counts["unsettled"] += 1
-                self._moved_s[sent.partition] = time.monotonic()
+                self._moved_s[sent.partition] = self._clock()
                 self._stands[sent.partition] = sent.offset
                 return
             if sent.owner not in (None, name):

@@ -14,6 +14,7 @@ import trio
 
 from segbroker.client import Admin, Producer
 from tests.support.daemon import Daemon, start
+from tests.support.waiting import becomes, until
 
 from .ledger import Broken, Ledger
 from .raw import SESSION_MS, ClassicMember, ConsumerMember, CooperativeMember, Member
@@ -106,22 +107,23 @@ async def _live(
     outcome: Outcome,
 ) -> Daemon:
     ClassicMember.partitions = PARTITIONS
-    with trio.move_on_after(seconds):
-        async with trio.open_nursery() as nursery:
-            for kind, ledger in raw.items():
-                for n in range(members):
-                    own = Random(random.getrandbits(32))
-                    nursery.start_soon(_lives, daemon, ledger, f"{kind}{n}", KINDS[kind], own)
-            for _ in range(kills):
-                await trio.sleep(seconds / (kills + 1))
-                daemon.process.kill()
-                await trio.sleep(0.3)  # what it answered before is read by now
-                daemon.stop()
-                daemon.again()
-                outcome.kills += 1
-            await trio.sleep_forever()
-    # The members are gone without a word: their sessions end.
-    await trio.sleep(SESSION_MS / 1000 * 2.2)
+    async with trio.open_nursery() as nursery:
+        for kind, ledger in raw.items():
+            for n in range(members):
+                own = Random(random.getrandbits(32))
+                nursery.start_soon(_lives, daemon, ledger, f"{kind}{n}", KINDS[kind], own)
+        ends_s = trio.current_time() + seconds
+        for _ in range(kills):
+            await trio.sleep(seconds / (kills + 1))
+            daemon.process.kill()
+            await trio.sleep(0.3)  # what it answered before is read by now
+            daemon.stop()
+            daemon.again()
+            outcome.kills += 1
+        await trio.sleep_until(ends_s)
+        # On a slow machine nobody may have come to it yet.
+        await becomes(lambda: any(one.counts["commits"] for one in raw.values()))
+        nursery.cancel_scope.cancel()
     return daemon
 
 
@@ -135,8 +137,10 @@ async def _lives(
 
 
 def _seek(daemon: Daemon, ledger: Ledger, random: Random) -> None:
-    """Now that nobody is there, and only now, an operator moves the group, back too."""
+    """When nobody is there any more, and only then, an operator moves the group, back too."""
     with Admin(daemon.address) as admin:
+        # The members are gone without a word: their sessions end.
+        until(lambda: admin.describe_group(ledger.group).state in ("Empty", "Dead"))
         for tp, stands in admin.committed(ledger.group).items():
             ledger.fetched(tp.partition, stands.offset, ledger.stands(tp.partition))
             to = random.randrange(RECORDS // PARTITIONS)

@@ -16,7 +16,6 @@ from .ledger import Ledger
 SESSION_MS: Final = {"classic": 6_000, "consumer": 45_000}
 """By protocol.  What a member was told is known here when its thread comes to it; on a machine that
 is busy a short session may be over by then."""
-COMMIT_TIMEOUT_S: Final = 10
 
 
 def lengthen_session(address: str, group: str) -> None:

@@ -1,6 +1,6 @@
 """Random joins, leaves, deaths, zombies and broker kills: one owner, no way back (I15, I16)."""
 
-import time
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
@@ -17,6 +17,16 @@ def test_random_groups_keep_one_owner_per_partition_and_never_go_back(tmp_path: 
     print(outcome)
     for name in ("told", "commits", "fetched", "seeks"):
         assert outcome.counts[name] > 0, f"nothing was {name}"
+
+
+@dataclass
+class Clock:
+    """Time goes on when a test says so: a machine that stands still settles no claim."""
+
+    now_s: float = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
 
 
 def ledger_of_two() -> Ledger:
@@ -59,32 +69,34 @@ def test_the_ledger_notices_a_step_back() -> None:
 
 
 def test_who_was_silent_for_its_session_binds_nobody() -> None:
-    ledger = Ledger("g")
-    ledger.answered("one", 0.001)
+    clock = Clock()
+    ledger = Ledger("g", clock=clock)
+    ledger.answered("one", 10)
     ledger.told("one", {0}, 1)
-    time.sleep(0.01)
+    clock.now_s += 10
     ledger.answered("two", 60)
     ledger.told("two", {0}, 2)
 
 
-def late_ledger_of_two() -> Ledger:
+def late_ledger_of_two(clock: Clock) -> Ledger:
     """One has had partition 0 for long; two was told of it just now."""
-    ledger = Ledger("g", told_late=True)
+    ledger = Ledger("g", told_late=True, clock=clock)
     for name in ("one", "two"):
         ledger.answered(name, 60)
     ledger.told("one", {0})
-    time.sleep(SETTLED_S)
+    clock.now_s += SETTLED_S
     ledger.told("two", {0})
     return ledger
 
 
 def test_what_a_member_gives_back_at_once_binds_nobody() -> None:
-    ledger = late_ledger_of_two()
+    clock = Clock()
+    ledger = late_ledger_of_two(clock)
     sent = ledger.sending("two", 0, 1)
     ledger.accepted("one", ledger.sending("one", 0, 21))
     ledger.accepted("two", sent)
     ledger.let_go("two", {0})
-    time.sleep(SETTLED_S)
+    clock.now_s += SETTLED_S
     ledger.accepted("one", ledger.sending("one", 0, 22))
     assert ledger.counts["unsettled"] == 1
     with pytest.raises(Broken, match="moved 0 back to 5"):
@@ -92,8 +104,9 @@ def test_what_a_member_gives_back_at_once_binds_nobody() -> None:
 
 
 def test_a_late_ledger_notices_a_commit_of_who_was_replaced_a_while_ago() -> None:
-    ledger = late_ledger_of_two()
-    time.sleep(SETTLED_S)
+    clock = Clock()
+    ledger = late_ledger_of_two(clock)
+    clock.now_s += SETTLED_S
     with pytest.raises(Broken, match="one committed 0, which two has"):
         ledger.accepted("one", ledger.sending("one", 0, 5))
     ledger.accepted("two", ledger.sending("two", 0, 6))

@@ -10,8 +10,6 @@ from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import InvalidConfig
 from segbroker.segments.settings.topic_config import Durability, TopicConfig
 
-WEEK = 604_800_000
-
 
 def opened(storage: MemoryStorage) -> DiskManager:
     made = DiskManager("/d", storage=storage, flushers=0)

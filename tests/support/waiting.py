@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
 
+import trio
+
 from segbroker.client import Admin, SegbrokerError
 
 # Also of a machine that has much else to do.
@@ -54,6 +56,16 @@ def until(
                 told.append(group_state(*group))
             raise AssertionError("\n".join(told))
         time.sleep(_PAUSE_S)
+
+
+async def becomes(true: Callable[[], bool]) -> None:
+    """Wait on trio's loop, by its time, for what nothing tells of.
+
+    Raises TooSlowError.
+    """
+    with trio.fail_after(DEADLINE_S):
+        while not true():  # noqa: ASYNC110 - the one place
+            await trio.sleep(0.01)
 
 
 def group_state(address: str, group_id: str) -> str:

@@ -17,10 +17,11 @@ from ..support.waiting import until
 from ..support.wire_client import connect
 from ..support.wire_groups import WireMember
 
-SESSION_MS = 1_200
+# Long enough for a machine that stands still by itself, for a second or two, as well.
+SESSION_MS = 3_000
 WITHOUT_RDHUP = "import select; del select.POLLRDHUP; import segbroker.broker.peers.replies"
-STOPPED_S = 2.2
-STOPPED_MS = 2_000
+STOPPED_S = 4.2
+STOPPED_MS = 4_000
 
 
 SLOW = CreateTopicsRequest(
@@ -74,6 +75,10 @@ async def test_members_whose_heartbeats_wait_stay_and_one_that_was_silent_is_gon
                 session_timeout_ms=STOPPED_MS,
             )
             assert (await back.join()).error_code == 0
+            for one in members:  # the first of them joined a while ago
+                assert not (
+                    await one.client.ask(heartbeat_of(one), HeartbeatResponse, 3)
+                ).error_code
             daemon.process.send_signal(signal.SIGSTOP)
             for one in (gone, *alive):
                 await one.client.send(heartbeat_of(one), 3)
@@ -104,8 +109,7 @@ async def test_members_whose_heartbeats_wait_stay_and_one_that_was_silent_is_gon
             assert (removed["member"], removed["reason"]) == (one.member_id, "session ended")
         assert not removals("back"), "it was heard of since"
         assert not removals("slow"), "it has its whole time to join again"
-        (stood_still,) = daemon.events("loop_stood_still")
-        assert stood_still["ms"] > 1_000
+        assert any(one["ms"] > SESSION_MS for one in daemon.events("loop_stood_still"))
 
 
 def test_a_broker_runs_where_poll_does_not_tell_of_half_a_connection() -> None:

@@ -2,10 +2,12 @@
 
 from typing import Final
 
+from ...support.extent import share
+
 QUICK: Final = {
     "thin_every": 1_500,
     "alike_every": 16,
     "settle_every": 8,
-    "nested_every": 40,
+    "nested_every": share(160, 40),
 }
 """Fields of explorer.Plan."""
