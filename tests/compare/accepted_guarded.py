@@ -28,12 +28,12 @@ WHERE_GUARDED: Final = (
             else r"\w+ 0|two",
         )
     ),
-    Accepted(ApiKey.DESCRIBE_ACLS, "error_code", _SAYS_NOTHING, label="a .*", theirs=0, ours=42),
+    Accepted(ApiKey.DESCRIBE_ACLS, "error_code", _SAYS_NOTHING, label="an? .*", theirs=0, ours=42),
     Accepted(
         ApiKey.DELETE_ACLS,
         r"filter_results\.error_code",
         _SAYS_NOTHING,
-        label="a .*",
+        label="an? .*",
         theirs=0,
         ours=42,
     ),
@@ -89,9 +89,17 @@ WHERE_GUARDED: Final = (
     ),
     Accepted(
         ApiKey.DELETE_TOPICS,
-        r"responses\.error_code",
+        r"responses\.(error_code|name)",
         "a right to the whole cluster deletes no topic (decision 0236)",
         label="all-but-topic-delete|only-cluster-all",
+    ),
+    Accepted(
+        ApiKey.ALTER_CONFIGS,
+        r"responses\[8 1\]\.error_code",
+        "this request alters no logger, and who may alter nothing is told only that",
+        label=_USER,
+        theirs=42,
+        ours=31,
     ),
     Accepted(
         ApiKey.DESCRIBE_QUORUM,

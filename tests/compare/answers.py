@@ -150,6 +150,8 @@ def _records(data: memoryview, path: str) -> Iterator[tuple[str, object]]:
     for number, raw in enumerate(batches):
         header = read_header(raw)
         for name in header._fields:
+            if header.is_control and name.endswith("_timestamp"):
+                continue  # when it was written
             yield f"{path}.batch[{number}].{name}", getattr(header, name)
         if not header.is_control:
             yield f"{path}.batch[{number}].records", decode_batch(raw).records()

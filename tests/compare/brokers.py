@@ -103,10 +103,10 @@ class Pair:
 
     def restart(self) -> None:
         """End both, in order, and start them again where they were."""
+        self._daemon.stop()  # first, so that no session of a member is over meanwhile
         self._kafka.close()
         again = ApacheKafka.again(self._place, self.theirs[1], VERSION)
         self._kafka.enter_context(again)
-        self._daemon.stop()
         self._daemon.again()
 
     def close(self) -> None:

@@ -116,8 +116,8 @@ async def forgotten_transactions(stage: Stage) -> Two:
 @broken(ApiKey.DESCRIBE_PRODUCERS, Ground.BRIEF)
 async def forgotten_producers(stage: Stage) -> Two:
     topic = await stage.topic("-t", retention_ms="-1")
-    records = batch(producer_id=await numbers(stage), producer_epoch=3, base_sequence=0)
-    await stage.produce(topic, records)
+    ids = {"producer_id": await numbers(stage), "producer_epoch": 3, "base_sequence": 0}
+    await stage.produce(topic, batch(timestamps_ms=time.time_ns() // 1_000_000, **ids))
     yield
     rows = [{"name": topic, "partition_indexes": [0]}]
     await stage.ask("none", ApiKey.DESCRIBE_PRODUCERS, topics=rows)

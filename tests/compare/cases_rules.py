@@ -50,7 +50,7 @@ def nowhere(stage: Stage) -> str:
     return f"{stage.name}-nowhere"
 
 
-@asked_by_everybody(ApiKey.PRODUCE)
+@asked_by_everybody(ApiKey.PRODUCE, since=3)
 async def producing(stage: Stage) -> Ask:
     here = await known_by(stage, await stage.topic("-t"), 13)
     other: dict[str, Any] = {"name": nowhere(stage)}
@@ -231,7 +231,7 @@ async def producers_described(stage: Stage) -> Ask:
 
 def _resources(stage: Stage) -> list[dict[str, Any]]:
     names = [(CONFIG_TOPIC, f"{stage.name}-t"), (CONFIG_TOPIC, nowhere(stage))]
-    names += [(CONFIG_BROKER, "1"), (CONFIG_BROKER, ""), (CONFIG_LOGGER, "1")]
+    names += [(CONFIG_BROKER, "1"), (CONFIG_LOGGER, "1")]
     names += [(CONFIG_GROUP, stage.name)]
     return [{"resource_type": kind, "resource_name": name} for kind, name in names]
 
@@ -239,7 +239,7 @@ def _resources(stage: Stage) -> list[dict[str, Any]]:
 @asked_by_everybody(ApiKey.DESCRIBE_CONFIGS)
 async def settings_described(stage: Stage) -> Ask:
     await stage.topic("-t")
-    keys = ["retention.ms", "log.cleaner.threads", "consumer.session.timeout.ms"]
+    keys = ["retention.ms", "log.cleanup.policy", "consumer.session.timeout.ms"]
     rows = [one | {"configuration_keys": keys} for one in _resources(stage)]
     return lambda _: {"resources": rows}
 

@@ -236,3 +236,44 @@ async def answers_about_what_was_made(stage: Stage) -> None:
         assignments=[{"partition_index": 0, "broker_ids": [1]}] * 2,
     )
     await stage.ask("placed twice", ApiKey.CREATE_TOPICS, topics=[made], timeout_ms=20_000)
+
+
+@case(ApiKey.DESCRIBE_CONFIGS, since=1)
+async def every_setting_there_is(stage: Stage) -> None:
+    """With its synonyms: what both know, their kinds and where their values come from."""
+    topic = await stage.topic("-t")
+    for label, kind, name in (
+        ("every setting of the broker", BROKER, "1"),
+        ("every setting of all brokers", BROKER, ""),
+        ("every setting of a topic", TOPIC, topic),
+        ("every setting of a group", GROUP, stage.name),
+    ):
+        row = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
+        more = {"include_synonyms": True, "include_documentation": True}
+        await stage.ask(label, ApiKey.DESCRIBE_CONFIGS, resources=[row], **more)
+
+
+@case(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+async def lists_of_the_broker(stage: Stage) -> None:
+    async def ask(label: str, operation: int, key: str, value: str | None, name: str = "") -> None:
+        configs = [{"name": key, "config_operation": operation, "value": value}]
+        row = {"resource_type": BROKER, "resource_name": name, "configs": configs}
+        fields: dict[str, Any] = {"resources": [row], "validate_only": True}
+        await stage.ask(label, ApiKey.INCREMENTAL_ALTER_CONFIGS, **fields)
+
+    policy = "log.cleanup.policy"
+    for who in ("", "1"):
+        await ask(f"append {who}", APPEND, policy, "compact", who)
+        await ask(f"append what is there {who}", APPEND, policy, "delete", who)
+        await ask(f"subtract {who}", SUBTRACT, policy, "delete", who)
+        await ask(f"subtract what is not there {who}", SUBTRACT, policy, "compact", who)
+        await ask(f"append nonsense {who}", APPEND, policy, "nonsense", who)
+        await ask(f"append to no list {who}", APPEND, "log.retention.ms", "5", who)
+        await ask(f"subtract from no list {who}", SUBTRACT, "log.retention.ms", "5", who)
+        await ask(f"append null {who}", APPEND, policy, None, who)
+        await ask(f"set empty {who}", SET, policy, "", who)
+        await ask(f"delete {who}", DELETE, policy, None, who)
+        await ask(f"an unknown key {who}", SET, "no.such", "1", who)
+        await ask(f"a key of topics {who}", SET, "cleanup.policy", "delete", who)
+    await ask("of a broker that is not there", SET, policy, "delete", "77")
+    await ask("of a broker that is no number", SET, policy, "delete", "one")

@@ -13,6 +13,7 @@ from segbroker.protocol.api_keys import ApiKey
 from . import accepted
 from .accepted import ANY, Accepted
 from .accepted_borders import AT_THE_BORDERS
+from .accepted_breaks import OVER_A_BREAK
 from .accepted_guarded import WHERE_GUARDED
 from .answers import Difference, Fields
 
@@ -32,7 +33,7 @@ class Normalised:
     key: ApiKey | None = None
 
 
-ACCEPTED: Final = (*accepted.ACCEPTED, *AT_THE_BORDERS, *WHERE_GUARDED)
+ACCEPTED: Final = (*accepted.ACCEPTED, *AT_THE_BORDERS, *WHERE_GUARDED, *OVER_A_BREAK)
 
 NORMALISED: Final = (
     Normalised(r".*throttle_time_ms", "how busy the broker is"),
