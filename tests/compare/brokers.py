@@ -59,6 +59,8 @@ _OURS_BRIEF: Final = """
 producer_id_expiration_ms = 30000
 transactional_id_expiration_ms = 30000
 offsets_retention_minutes = 1
+group_max_session_timeout_ms = 30000
+retention_interval_ms = 1000
 cleaner_backoff_ms = 1000
 """
 _KAFKA: Final = {Ground.GUARDED: _KAFKA_GUARDED, Ground.BRIEF: _KAFKA_BRIEF}

@@ -93,7 +93,7 @@ def told(stage: Stage) -> Iterator[None]:
 async def warm(broker: Broker) -> None:
     """Kafka makes its inner topics at first use; a group and a transaction wait for that."""
     async with broker.stage("warm") as stage:
-        with trio.fail_after(60):
+        with trio.fail_after(CASE_TIMEOUT_S):
             for kind in (0, 1):
                 while True:
                     answer = await stage.quietly(
@@ -112,7 +112,6 @@ async def warm(broker: Broker) -> None:
                 if answer.error_code not in (14, 15, 16):
                     break
                 await trio.sleep(0.1)
-        await cases_shares.warmed(stage)
 
 
 def versions_of(case: Case, offered: dict[int, ApiVersionRange]) -> Sequence[int]:
@@ -136,6 +135,8 @@ async def compare(pair: Pair, cases: Sequence[Case], findings: Findings) -> None
             async with broker.stage() as stage:
                 await move_in(stage, passwords=broker.name == "segbroker")
         await warm(broker)
+        async with broker.stage("warm") as stage:
+            await cases_shares.warmed(stage)
     offered = await ranges(pair.theirs, brokers[0].crowd)
     if not guarded:
         print_coverage(offered)
