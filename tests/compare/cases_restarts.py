@@ -112,7 +112,7 @@ async def open_transactions_go_on(stage: Stage) -> Two:
     within: dict[str, Any] = {"transactional": True, "transactional_id": stage.name}
     yield
     await stage.settled(topic)
-    await mine.send("again", 0, **ids, **within)
+    await mine.send("the first again", 0, **ids, **within)
     await mine.send("a hole", 9, **ids, **within)
     await mine.send("the next", 3, **ids, **within)
     await mine.send("not transactional", 6, **ids)
