@@ -29,9 +29,10 @@ class ApacheKafka(KafkaPeer):
         durable: bool,
         advertised: str = "",
         version: str = programs.KAFKA_VERSION,
+        more: str = "",
     ) -> Iterator[Self]:
-        """advertised: host:port that clients are told."""
-        jars = programs.kafka_jars(version)
+        """advertised: host:port that clients are told; more: further lines of its properties."""
+        programs.kafka_jars(version)
         port, controller = free_port(), free_port()
         properties = folder / "server.properties"
         properties.write_text(
@@ -51,15 +52,25 @@ share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 share.coordinator.state.topic.num.partitions=1
 group.initial.rebalance.delay.ms=0
-"""
+{more}"""
         )
-        java = ["java", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars}/*"]
         form = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(properties)]
         subprocess.run(
-            [java[0], "-XX:TieredStopAtLevel=1", *java[1:], *form], check=True, capture_output=True
+            ["java", "-XX:TieredStopAtLevel=1", *_classes(version), *form],
+            check=True,
+            capture_output=True,
         )
-        command = [java[0], "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", *java[1:], "kafka.Kafka"]
-        with process([*command, str(properties)], folder, port) as pid:
+        with cls.again(folder, port, version) as kafka:
+            yield kafka
+
+    @classmethod
+    @contextmanager
+    def again(
+        cls, folder: Path, port: int, version: str = programs.KAFKA_VERSION
+    ) -> Iterator[Self]:
+        """The same broker, on what an earlier `start` has left in `folder`."""
+        command = ["java", "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", *_classes(version), "kafka.Kafka"]
+        with process([*command, str(folder / "server.properties")], folder, port) as pid:
             yield cls(f"127.0.0.1:{port}", pid, version)
 
     def create_topic(self, durable: bool = False, partitions: int = 4) -> str:
@@ -80,3 +91,8 @@ group.initial.rebalance.delay.ms=0
 
     def topic_config(self, durable: bool) -> dict[str, str]:
         return {"flush.messages": "1"} if durable else {}
+
+
+def _classes(version: str) -> list[str]:
+    jars = programs.kafka_jars(version)
+    return ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars}/*"]

@@ -18,7 +18,7 @@ from typing import ClassVar, Self
 from . import sockets
 from .sockets import Reader, Writer
 
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 30
 
 

@@ -120,6 +120,7 @@ async def describe_groups(core: Core, call: Call[DescribeGroupsRequest]) -> Desc
         if group is None:
             if row.group_state == State.DEAD.value and call.version >= _SAYS_UNKNOWN_SINCE:
                 row.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+                row.authorized_operations = NOT_ASKED
                 is_share = core.groups.share_groups.has(name)
                 is_other = is_share or core.groups.get_streams(name) is not None
                 why = "is not a classic group" if is_other else "not found"

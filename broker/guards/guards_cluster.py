@@ -23,13 +23,19 @@ from segbroker.protocol.messages_admin import (
     ListConfigResourcesResponse,
 )
 from segbroker.protocol.messages_placement import (
+    AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    AlterPartitionReassignmentsResponsePartition,
+    AlterPartitionReassignmentsResponseTopic,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirsResponsePartition,
     AlterReplicaLogDirsResponseTopic,
     DescribeQuorumResponse,
+    ElectLeadersRequest,
     ElectLeadersResponse,
+    ElectLeadersResponsePartition,
+    ElectLeadersResponseTopic,
     ListPartitionReassignmentsResponse,
     UpdateFeaturesResponse,
 )
@@ -142,6 +148,47 @@ def _quotas_not_altered(request: AlterClientQuotasRequest) -> Message:
     )
 
 
+def _leaders_not_elected(request: ElectLeadersRequest) -> ElectLeadersResponse:
+    return ElectLeadersResponse(
+        error_code=CLUSTER_REFUSED,
+        replica_election_results=[
+            ElectLeadersResponseTopic(
+                topic=topic.topic,
+                partition_result=[
+                    ElectLeadersResponsePartition(
+                        partition_id=index, error_code=CLUSTER_REFUSED, error_message=_WHY
+                    )
+                    for index in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions or ()
+        ],
+    )
+
+
+def _replicas_not_moved(
+    request: AlterPartitionReassignmentsRequest,
+) -> AlterPartitionReassignmentsResponse:
+    return AlterPartitionReassignmentsResponse(
+        error_code=CLUSTER_REFUSED,
+        error_message=_WHY,
+        responses=[
+            AlterPartitionReassignmentsResponseTopic(
+                name=topic.name,
+                partitions=[
+                    AlterPartitionReassignmentsResponsePartition(
+                        partition_index=one.partition_index,
+                        error_code=CLUSTER_REFUSED,
+                        error_message=_WHY,
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
 def _log_dirs_not_altered(request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     return AlterReplicaLogDirsResponse(
         results=[
@@ -169,16 +216,8 @@ GUARDS: Final[dict[int, Guard]] = {
         DESCRIBE_CONFIGS,
         lambda _: ListConfigResourcesResponse(error_code=CLUSTER_REFUSED, config_resources=[]),
     ),
-    ApiKey.ELECT_LEADERS: _needs(
-        ALTER,
-        lambda _: ElectLeadersResponse(error_code=CLUSTER_REFUSED, replica_election_results=[]),
-    ),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _needs(
-        ALTER,
-        lambda _: AlterPartitionReassignmentsResponse(
-            error_code=CLUSTER_REFUSED, error_message=_WHY, responses=[]
-        ),
-    ),
+    ApiKey.ELECT_LEADERS: _needs(ALTER, _leaders_not_elected),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _needs(ALTER, _replicas_not_moved),
     ApiKey.ALTER_REPLICA_LOG_DIRS: _needs(ALTER, _log_dirs_not_altered),
     ApiKey.UPDATE_FEATURES: _needs(
         ALTER,

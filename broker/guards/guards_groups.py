@@ -87,6 +87,8 @@ from .guarding import (
 
 _KEY_GROUP: Final = 0
 _KEY_TRANSACTION: Final = 1
+# The version of JoinGroup whose answer may name no protocol.
+_NO_PROTOCOL_SINCE: Final = 7
 
 
 def _member(refusal: Callable[[Any], Message]) -> Guard:
@@ -99,12 +101,16 @@ def _member(refusal: Callable[[Any], Message]) -> Guard:
     return guard
 
 
-def _not_joined(request: JoinGroupRequest) -> JoinGroupResponse:
+def _join_group(
+    core: Core, authorizer: Authorizer, call: Call[JoinGroupRequest]
+) -> JoinGroupResponse | None:
+    if authorizer.allows(call.peer, READ, GROUP, call.request.group_id):
+        return None
     return JoinGroupResponse(
         error_code=GROUP_REFUSED,
-        protocol_name="",
+        protocol_name=None if call.version >= _NO_PROTOCOL_SINCE else "",
         leader="",
-        member_id=request.member_id,
+        member_id="",
         members=[],
     )
 
@@ -122,8 +128,7 @@ def _consumer_group_heartbeat(
     return ConsumerGroupHeartbeatResponse(
         error_code=code,
         error_message=code.description,
-        member_id=request.member_id,
-        member_epoch=request.member_epoch,
+        member_epoch=0,
         heartbeat_interval_ms=0,
     )
 
@@ -413,7 +418,7 @@ def _find_coordinator(
 
 
 GUARDS: Final[dict[int, Guard]] = {
-    ApiKey.JOIN_GROUP: _member(_not_joined),
+    ApiKey.JOIN_GROUP: _join_group,
     ApiKey.SYNC_GROUP: _member(
         lambda _: SyncGroupResponse(error_code=GROUP_REFUSED, assignment=b"")
     ),

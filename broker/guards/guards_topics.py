@@ -14,6 +14,7 @@
 | AlterConfigs, IncrementalAlterConfigs | ALTER_CONFIGS of the same | 29, 30, 31 |
 """
 
+from collections import Counter
 from typing import Any, Final
 
 from segbroker.protocol.api_keys import ApiKey
@@ -152,9 +153,12 @@ def _create_topics(
 ) -> Amend | None:
     peer = call.peer
     everywhere = authorizer.would_allow_cluster(peer, CREATE)
+    times = Counter(one.name for one in call.request.topics)  # named twice is wrong for everybody
     refused = take_refused(
         call.request.topics,
-        lambda one: everywhere or authorizer.allows(peer, CREATE, TOPIC, one.name),
+        lambda one: (
+            everywhere or times[one.name] > 1 or authorizer.allows(peer, CREATE, TOPIC, one.name)
+        ),
     )
 
     def amend(response: CreateTopicsResponse) -> None:
@@ -167,9 +171,9 @@ def _create_topics(
                 row.configs = []
         response.topics += [
             CreateTopicsResponseTopic(
-                name=name, error_code=TOPIC_REFUSED, error_message=TOPIC_REFUSED.description
+                name=topic.name, error_code=TOPIC_REFUSED, error_message=TOPIC_REFUSED.description
             )
-            for name in dict.fromkeys(topic.name for topic in refused)
+            for topic in refused
         ]
 
     return amend

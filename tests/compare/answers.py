@@ -18,7 +18,8 @@ ABSENT = "(absent)"
 ROW = "(a row)"
 # The fields that identify a row of a list, in the order in which they are tried.
 NAMES: Final = (
-    *("name", "topic", "resource_name", "group_id", "key", "transactional_id", "user"),
+    *("name", "topic", "topic_name", "resource_name", "group_id", "key", "transactional_id"),
+    "user",
     *("index", "partition_index", "partition", "node_id", "broker_id", "api_key"),
 )
 # Members have ids that are drawn at random.
@@ -27,6 +28,11 @@ IDENTITIES: Final[dict[str, tuple[str, ...]]] = {
     "synonyms": (),
     "entity": ("entity_type",),
 }
+# What tells apart the rules of an answer, and the resources that one may name twice.
+_RULE: Final = (
+    *("resource_type", "resource_name", "pattern_type"),
+    *("principal", "host", "operation", "permission_type"),
+)
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,11 @@ def _keys(name: str, rows: Sequence[Message], topics: Mapping[UUID, str]) -> lis
         keys = [str(getattr(row, field, None)) for row in rows]
         if len(set(keys)) == len(rows) and "None" not in keys:
             return keys
-    for keys in ([_topic(row, topics) for row in rows], [_entity(row) for row in rows]):
+    for keys in (
+        [_topic(row, topics) for row in rows],
+        [_entity(row) for row in rows],
+        [_rule(row) for row in rows],
+    ):
         if len(set(keys)) == len(rows) and "" not in keys:
             return keys
     return [str(number) for number in range(len(rows))]
@@ -107,6 +117,11 @@ def _keys(name: str, rows: Sequence[Message], topics: Mapping[UUID, str]) -> lis
 def _topic(row: Message, topics: Mapping[UUID, str]) -> str:
     """The name behind a topic id; empty for none."""
     return topics.get(getattr(row, "topic_id", ZERO_UUID), "")
+
+
+def _rule(row: Message) -> str:
+    """Of which resource, and which access rule, a row is; empty for none."""
+    return " ".join(str(getattr(row, name)) for name in _RULE if hasattr(row, name))
 
 
 def _entity(row: Message) -> str:
@@ -135,6 +150,8 @@ def _records(data: memoryview, path: str) -> Iterator[tuple[str, object]]:
     for number, raw in enumerate(batches):
         header = read_header(raw)
         for name in header._fields:
+            if header.is_control and name.endswith("_timestamp"):
+                continue  # when it was written
             yield f"{path}.batch[{number}].{name}", getattr(header, name)
         if not header.is_control:
             yield f"{path}.batch[{number}].records", decode_batch(raw).records()

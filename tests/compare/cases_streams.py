@@ -32,9 +32,9 @@ def reading(*sources: str, name: str = "0", **more: Any) -> dict[str, Any]:
     return {"subtopology_id": name, "source_topics": list(sources)} | more
 
 
-def counting(stage: Stage, source: str) -> list[dict[str, Any]]:
+def counting(name: str, source: str) -> list[dict[str, Any]]:
     """Words are written to a repartition topic, and counted from there with a state."""
-    repartition, changelog = f"{stage.name}-repartition", f"{stage.name}-changelog"
+    repartition, changelog = f"{name}-repartition", f"{name}-changelog"
     return [
         reading(source, repartition_sink_topics=[repartition]),
         reading(
@@ -193,7 +193,7 @@ async def topics_that_are_missing_or_do_not_fit(stage: Stage) -> None:
     missing = [f"{stage.name}-no{n}" for n in range(5)]
     await ask("no source", reading(two, missing[0]))
     await ask("no sources", reading(*missing))
-    await ask("internal", *counting(stage, two))
+    await ask("internal", *counting(stage.name, two))
     both = [{"source_topics": [0, 1]}]
     await ask("two sizes", reading(two, three, copartition_groups=both))
     await ask("out of range", reading(two, copartition_groups=[{"source_topics": [3]}]))
@@ -316,7 +316,7 @@ async def streams_groups_described(stage: Stage) -> None:
     tags = [{"key": "zone", "value": "a"}]
     where = {"host": "localhost", "port": 8080}
     more: dict[str, Any] = {"client_tags": tags, "user_endpoint": where, "rack_id": "r"}
-    await stable(stage, *counting(stage, topic), **more)
+    await stable(stage, *counting(stage.name, topic), **more)
     await ask("with a member", stage.name)
     await ask("with rights", stage.name, include_authorized_operations=True)
     await left(stage)

@@ -1,4 +1,4 @@
-"""What is not compared, and how a rule of accepted.py or accepted_borders.py is found.
+"""What is not compared, and how a rule of the files accepted*.py is found.
 
 NORMALISED fields have a value that only its broker can know: both sides must have the field, what
 is in it is not looked at.
@@ -13,6 +13,8 @@ from segbroker.protocol.api_keys import ApiKey
 from . import accepted
 from .accepted import ANY, Accepted
 from .accepted_borders import AT_THE_BORDERS
+from .accepted_breaks import OVER_A_BREAK
+from .accepted_guarded import WHERE_GUARDED
 from .answers import Difference, Fields
 
 
@@ -31,7 +33,7 @@ class Normalised:
     key: ApiKey | None = None
 
 
-ACCEPTED: Final = (*accepted.ACCEPTED, *AT_THE_BORDERS)
+ACCEPTED: Final = (*accepted.ACCEPTED, *AT_THE_BORDERS, *WHERE_GUARDED, *OVER_A_BREAK)
 
 NORMALISED: Final = (
     Normalised(r".*throttle_time_ms", "how busy the broker is"),

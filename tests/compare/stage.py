@@ -10,8 +10,9 @@ from segbroker.protocol.api_keys import ApiKey, request_class, response_class
 from segbroker.protocol.fields import NEW_LIST, Field
 from segbroker.protocol.schema import ZERO_UUID, Message
 
-from ..support.wire_client import Closed, WireClient, connect
+from ..support.wire_client import Closed, WireClient
 from .answers import CLOSED, Fields, flatten
+from .logins import ADMIN, Address, Crowd
 
 SETTLE_TIMEOUT_S: Final = 20.0
 ANSWER_TIMEOUT_S: Final = 30.0
@@ -49,17 +50,35 @@ class Stage:
         name: distinct for each case and version: a name for topics and groups.
         seen: label -> the fields of the answer, in the order of asking.
         topics: the names behind the ids of topics that a case has met.
+        crowd: the users of a guarded broker; the stage itself is a super user's there.
     """
 
     def __init__(
-        self, address: tuple[str, int], client: WireClient, name: str, version: int
+        self,
+        address: Address,
+        client: WireClient,
+        name: str,
+        version: int,
+        crowd: Crowd | None = None,
+        user: str = ADMIN,
     ) -> None:
+        """user: whose connection it is, if there is a crowd."""
         self.address = address
+        self.crowd = crowd
+        self._user = user
         self.client = client
         self.name = name
         self.version = version
         self.seen: dict[str, Fields] = {}
         self.topics: dict[UUID, str] = {}
+
+    async def of(self, user: str) -> "Stage":
+        """The same stage as another user has it: what is asked there is kept here."""
+        assert self.crowd is not None, "the brokers are not guarded"
+        client = await self.crowd.client(user)
+        other = Stage(self.address, client, self.name, self.version, self.crowd, user)
+        other.seen, other.topics = self.seen, self.topics
+        return other
 
     async def ask(self, label: str, key: ApiKey, /, **values: Any) -> Any:
         """Ask in the version under test and keep the answer for the comparison.
@@ -83,7 +102,10 @@ class Stage:
                 return await self.client.ask(request, response_class(key), version)
             except Closed:
                 await self.client.stream.aclose()
-                self.client = WireClient(await trio.open_tcp_stream(*self.address), "compare")
+                if self.crowd is not None:
+                    self.client = await self.crowd.dial(self._user)
+                else:
+                    self.client = WireClient(await trio.open_tcp_stream(*self.address), "compare")
                 raise
 
     def keep(self, label: str, answer: Message) -> None:
@@ -153,4 +175,4 @@ class Stage:
         return row
 
 
-__all__ = ["ApiKey", "Closed", "Stage", "build", "connect"]
+__all__ = ["ApiKey", "Closed", "Stage", "build"]

@@ -37,7 +37,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # in its __in
 
 from segbroker.protocol.api_keys import ApiKey
 
-from ..compare.__main__ import ranges
+from ..compare.playing import ranges
 from .upgrade_seen import Record, Seen
 
 PARTITIONS: Final = 2

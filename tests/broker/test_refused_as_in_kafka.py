@@ -1,0 +1,75 @@
+"""What an answer has beside the code of a refusal, as Apache Kafka fills it in."""
+
+from segbroker.protocol import messages_admin as admin
+from segbroker.protocol import messages_consumer_groups as consumer_groups
+from segbroker.protocol import messages_groups as groups
+from segbroker.protocol import messages_placement as placement
+from segbroker.protocol.errors import ErrorCode
+
+from .authorization_case import C31, DESCRIBE, G30, GROUP
+from .test_authorization import ALICE, allow, connect_from, guarded, rule
+
+NOT_TOLD = -(2**31)
+
+
+async def test_each_partition_of_an_election_says_that_it_is_refused() -> None:
+    """Version 0 has no other place for the code."""
+    asked = placement.ElectLeadersRequestTopic(topic="t", partitions=[0, 1])
+    request = placement.ElectLeadersRequest(topic_partitions=[asked], timeout_ms=1000)
+    async with guarded() as broker, connect_from(ALICE, broker) as alice:
+        for version in (0, 2):
+            reply = await alice.ask(request, placement.ElectLeadersResponse, version)
+            (row,) = reply.replica_election_results
+            assert row.topic == "t"
+            found = [(one.partition_id, one.error_code) for one in row.partition_result]
+            assert found == [(0, C31), (1, C31)]
+
+
+async def test_each_partition_that_is_not_moved_says_so() -> None:
+    part = placement.AlterPartitionReassignmentsRequestPartition(partition_index=3)
+    topic = placement.AlterPartitionReassignmentsRequestTopic(name="t", partitions=[part])
+    request = placement.AlterPartitionReassignmentsRequest(timeout_ms=1000, topics=[topic])
+    async with guarded() as broker, connect_from(ALICE, broker) as alice:
+        reply = await alice.ask(request, placement.AlterPartitionReassignmentsResponse, 0)
+        (row,) = reply.responses
+        assert (row.name, row.partitions[0].partition_index) == ("t", 3)
+        assert row.partitions[0].error_code == C31
+
+
+async def test_a_topic_named_twice_is_wrong_for_everybody() -> None:
+    topic = admin.CreateTopicsRequestTopic(
+        name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[]
+    )
+    async with guarded() as broker, connect_from(ALICE, broker) as alice:
+        request = admin.CreateTopicsRequest(topics=[topic, topic])
+        reply = await alice.ask(request, admin.CreateTopicsResponse, 7)
+        assert [row.error_code for row in reply.topics] == [ErrorCode.INVALID_REQUEST]
+
+
+async def test_a_member_that_may_not_join_is_given_no_id_and_no_epoch() -> None:
+    join = groups.JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=30_000,
+        member_id="stranger",
+        protocol_type="consumer",
+        protocols=[],
+    )
+    beat = consumer_groups.ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="stranger", member_epoch=5
+    )
+    async with guarded() as broker, connect_from(ALICE, broker) as alice:
+        for version, name in ((5, ""), (9, None)):
+            joined = await alice.ask(join, groups.JoinGroupResponse, version)
+            found = joined.error_code, joined.member_id, joined.protocol_name
+            assert found == (G30, "", name)
+        answer = await alice.ask(beat, consumer_groups.ConsumerGroupHeartbeatResponse, 1)
+        assert (answer.error_code, answer.member_id, answer.member_epoch) == (G30, None, 0)
+
+
+async def test_of_a_group_that_is_not_there_no_rights_are_told() -> None:
+    request = groups.DescribeGroupsRequest(groups=["g"], include_authorized_operations=True)
+    async with guarded() as broker, connect_from(ALICE, broker) as alice:
+        await allow(broker, rule(DESCRIBE, GROUP, "g"))
+        for version, rights in ((5, 1 << DESCRIBE), (6, NOT_TOLD)):
+            (row,) = (await alice.ask(request, groups.DescribeGroupsResponse, version)).groups
+            assert row.authorized_operations == rights
