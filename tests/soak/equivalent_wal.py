@@ -433,7 +433,4 @@ WAL: Final[dict[tuple[str, str, str, str, int], str]] = {
     ("wal.scanning", "_resume", "found + 1", "(found + 1 + 1)", 0): (
         "second line: no magic begins at the second byte of another"
     ),
-    ("wal.kept", "copy_out", "found.holes", "(not found.holes)", 0): (
-        "cost: a line of the program's own log; a start reports the damage, which is copied"
-    ),
 }

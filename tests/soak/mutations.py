@@ -318,9 +318,16 @@ def _reach(path: Path | None) -> Reach:
 
 
 def _measure() -> tuple[Reach, float]:
-    with TemporaryDirectory() as folder, silence():
+    with TemporaryDirectory() as folder:
         _be_quiet_in(folder)
-        return measure(WARM.items, list(OTHERS.items())), time.process_time()
+        others = [(name, partial(_in_silence, call)) for name, call in OTHERS.items()]
+        return measure(WARM.items, others), time.process_time()
+
+
+def _in_silence(call: Callable[[], object]) -> None:
+    """Not for plain tests: some look at what is logged."""
+    with silence():
+        call()
 
 
 _WORDS = {
