@@ -2,7 +2,7 @@
 
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.wal.journal import Wal, WalConfig
-from segbroker.segments.wal.reached import reached
+from segbroker.segments.wal.reached import Reached, reached, say_reached
 
 from .test_parts_of_a_backup import put_over
 from .wal_writing import ROOT, TOPIC, Writer, begun, replayed
@@ -48,3 +48,11 @@ def test_nothing_is_said_of_files_that_a_start_has_freed() -> None:
     disk = disk.after_kill()
     begun(disk, TWO)
     assert not reached(disk, WITNESS)
+
+
+def test_what_is_said_again_after_a_failure_stays() -> None:
+    disk = MemoryStorage()
+    begun(disk, TWO)
+    for _ in range(2):
+        say_reached(disk, WITNESS, Reached(0, 3, 4096))
+        assert reached(disk, WITNESS) == [Reached(0, 3, 4096)]

@@ -183,12 +183,14 @@ def digest_of(disk: MemoryStorage, *, durable: bool) -> int:
     return _sum_of(_contents_of(disk, durable=durable)) & MASK
 
 
-def kind_of(disk: MemoryStorage) -> int:
-    """The same of what recovery would take from what a power cut is sure to leave."""
+def kinds_of(disk: MemoryStorage) -> tuple[int, int]:
+    """The same of what recovery would take from what a power cut is sure to leave: of every file,
+    and without those that say nothing beside the others."""
     contents = _contents_of(disk, durable=True)
     there = {path: content for path, content in contents.items() if content is not None}
     silent = {path: there[path] for path in says_nothing(there)}
-    return (_sum_of(contents) >> _KIND) - _of_silent(silent) & MASK
+    every = _sum_of(contents) >> _KIND
+    return every & MASK, every - _of_silent(silent) & MASK
 
 
 def _contents_of(disk: MemoryStorage, *, durable: bool) -> dict[str, bytes | None]:
