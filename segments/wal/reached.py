@@ -15,7 +15,7 @@ acknowledged in the last minute.  Of a file that is gone nothing is looked up he
 import re
 from typing import Final, NamedTuple
 
-from ..disk.storage import Storage, make_dirs
+from ..disk.storage import Storage
 from ..witness import make_fact, names_in
 
 _REACHED: Final = re.compile(
@@ -38,8 +38,8 @@ def reached(storage: Storage, folder: str) -> list[Reached]:
 
 
 def say_reached(storage: Storage, folder: str, one: Reached) -> None:
-    """Say this of a shard instead of what was said before; durable at return.  Raises OSError."""
-    make_dirs(storage, folder)
+    """Say this of a shard instead of what was said before; durable at return.  The directory is
+    there: the file that is spoken of has a marker in it.  Raises OSError."""
     before = [old for old in reached(storage, folder) if old.shard == one.shard and old != one]
     make_fact(storage, _path(folder, one))
     for old in before:

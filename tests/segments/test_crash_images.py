@@ -14,7 +14,8 @@ import pytest
 from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.extent import share
-from .crash import alike
+from .crash import alike, images
+from .crash.alike import says_nothing
 from .crash.driver import Driver
 from .crash.explorer import Found, Plan, silence
 from .crash.images import Images, digest_of, known_content
@@ -180,6 +181,30 @@ def test_a_copy_in_quarantine_of_what_is_there_now_makes_another_kind() -> None:
     assert len(of_boots) == 2, "as it is kept, and torn"
 
 
+def test_some_files_say_nothing_beside_the_others() -> None:
+    used = ["/data/wal/shard-00/wal-3.log", "/data/wal/shard-00/free-0.log"]
+    silent = [
+        "/data/wal/shard-00.wal-3",
+        "/data/witness/shard-00.wal-3",
+        "/data/meta/snapshot-1.msgpack",
+        "/data/witness/snapshot-1",
+        "/data/witness/snapshot-2",
+        "/data/witness/wal-from-0",
+        "/data/witness/wal-from-4",
+    ]
+    said = [
+        "/data/wal/shard-00.wal-2",
+        "/data/witness/shard-01.wal-3",
+        "/data/witness/shard-00.kept-3",
+        "/data/meta/snapshot-2.msgpack",
+        "/data/witness/snapshot-3",
+        "/data/witness/wal-from-5",
+        "/data/witness/shard-00.wal-3.reached-4096",
+    ]
+    assert list(says_nothing([*silent, *said, *used])) == silent
+    assert not list(says_nothing([*said, "/data/topics/t"]))
+
+
 @pytest.fixture
 def _all_segments_are_alike(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As if recovery read no segment of a log; what was remembered of files is forgotten."""
@@ -200,3 +225,17 @@ def test_disks_that_are_wrongly_taken_for_alike_are_noticed() -> None:
         driver.create("t", 1, durability="disk")
         with pytest.raises(Found, match="two disks that are alike"):
             driver.append("t", count=6)
+
+
+def test_files_that_are_wrongly_said_to_say_nothing_are_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As if recovery read no file of the WAL."""
+    monkeypatch.setattr(
+        images, "says_nothing", lambda paths: (path for path in paths if "/wal-" in path)
+    )
+    with silence():
+        driver = Driver(Plan(alike_every=4))
+        driver.open()
+        with pytest.raises(Found, match="two disks that are alike"):
+            driver.create("t", 1, durability="fsync")

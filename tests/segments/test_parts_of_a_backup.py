@@ -360,3 +360,5 @@ def test_no_number_of_a_file_is_used_in_two_lives() -> None:
         seen += numbers
         manager.close()
         assert least(disk, "/data/witness", WAL_FROM) > max(seen)
+        said = [name.rpartition("-")[0] for name in disk.listdir("/data/witness")]
+        assert sorted(said) == ["snapshot", WAL_FROM], "the highest number of each"

@@ -2,6 +2,7 @@
 it, and of a group that is being written, are one.  Nor does a failure leave kept files behind."""
 
 import errno
+from collections.abc import Callable
 
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.settings.topic_config import TopicConfig
@@ -14,6 +15,7 @@ from .tools import append, batch_of
 from .wal_writing import ROOT, TOPIC, Writer, begun, replayed
 
 FOLDER = f"{ROOT}/shard-00"
+OTHER = bytes(reversed(TOPIC))
 
 
 def end_offset(disk: MemoryStorage) -> int:
@@ -76,6 +78,61 @@ def test_of_two_syncs_that_end_in_the_other_order_the_later_one_is_said() -> Non
     shard._retire(trusted=True)
     wal.checkpoint()
     assert end_offset(disk) == 90
+
+
+def test_what_a_kept_file_says_does_not_ride_as_well() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    shard = wal.shard_of(TOPIC, 5)
+    wal.end_soon(TOPIC, 5, 3, 4096, 77)
+    shard.keep_ends()
+    wal.say_ends()
+    wal.end_soon(TOPIC, 5, 3, 4096, 77)
+    wal.say_ends()
+    assert wal.statistics().frames_written == 0
+    wal.end_soon(TOPIC, 5, 3, 4096, 78)
+    wal.say_ends()
+    assert wal.statistics().frames_written == 1
+
+
+def test_nothing_is_kept_of_a_topic_that_is_gone() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    shard = wal.shard_of(TOPIC, 5)
+    wal.end_soon(TOPIC, 5, 3, 4096, 77)
+    shard.keep_ends()
+    wal.end_soon(TOPIC, 5, 3, 4096, 78)
+    wal.forget(TOPIC, 6)
+    wal.end_soon(OTHER, 5, 3, 4096, 88)
+    shard.keep_ends()
+    wal.say_ends()
+    assert list(replayed(disk.after_power_cut()).partitions) == [(OTHER, 5)]
+
+
+class MeanwhileStorage(MemoryStorage):
+    """Calls `meanwhile` once, when a kept file gets its name."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    def rename(self, source: str, target: str) -> None:
+        call = self.meanwhile
+        if call is not None and "/kept-" in target:
+            self.meanwhile = None
+            call()
+        super().rename(source, target)
+
+
+def test_an_end_that_comes_while_a_kept_file_is_written_rides() -> None:
+    disk = MeanwhileStorage()
+    wal, _ = begun(disk)
+    shard = wal.shard_of(TOPIC, 5)
+    wal.end_soon(TOPIC, 5, 3, 4096, 77)
+    disk.meanwhile = lambda: wal.end_soon(TOPIC, 5, 3, 8192, 80)
+    shard.keep_ends()
+    assert disk.meanwhile is None
+    assert end_offset(disk) == 77
+    wal.say_ends()
+    assert end_offset(disk) == 80
 
 
 class CheckpointedStorage(MemoryStorage):

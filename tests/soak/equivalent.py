@@ -136,5 +136,8 @@ EQUIVALENT: Final[dict[Key, str]] = {
         "(first is not None)",
         0,
     ): ("cost: runs of one batch each count as much"),
+    ("witness", "say_least", "one < number", "(one <= number)", 0): (
+        "second line: the number itself was looked for before"
+    ),
 }
 """Why, by what it is."""

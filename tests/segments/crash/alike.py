@@ -14,16 +14,25 @@
 | a manifest | the valid rows, and whether that is all |
 | anything else | every byte |
 
+Some say nothing beside the others that are there (`says_nothing`), before a recovery and behind it:
+
+| file | says nothing |
+|---|---|
+| a marker, in `wal/` or `witness/` | while the file is there of which it speaks |
+| an older snapshot; `witness/snapshot-<n>` | while there is a newer one; this or a newer one |
+| `witness/wal-from-<n>` | while a file of the log, or another such name, has a higher number |
+
 The product's own decoders say what is whole: where one of them is wrong, the file is of another
 kind.  That nothing else is taken is a claim about recovery and not a fact; so the explorer
 recovers some of the disks that are like an earlier one all the same, and compares what is seen and
 what is left (`Plan.alike_every`; 1: every disk, as the long tier and the planted bugs do).
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from functools import cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from segbroker.protocol.checksums import xxh3_64
 from segbroker.segments.decisions import Tail, scan
@@ -40,6 +49,19 @@ Taken: TypeAlias = Callable[[bytes], int]
 _BROKEN = 1
 _THERE = 2
 _PLAIN_TAILS = {Tail.WHOLE: b"|", Tail.ZEROS: b"0", Tail.TORN: b"?"}
+
+_MARKER = re.compile(r"(.*)/(?:wal|witness)/(shard-\d+)\.((?:wal|kept)-\d+)")
+_NUMBERED = re.compile(
+    r".*/(meta/snapshot|witness/snapshot|witness/wal-from|wal/shard-\d+/(?:wal|kept))"
+    r"-(\d+)(?:\.msgpack|\.log)?"
+)
+
+
+class _Said(NamedTuple):
+    """A marker: of the file `what`; else a number of one kind of files."""
+
+    what: str
+    number: int
 
 
 @cache
@@ -105,3 +127,37 @@ def _of_segment(data: bytes) -> int:
     found = scan(memoryview(data), None)
     behind = _PLAIN_TAILS.get(found.tail)
     return xxh3_64(data if behind is None else data[: found.valid_size] + behind)
+
+
+def says_nothing(paths: Collection[str]) -> Iterator[str]:
+    """Those of the files on a disk that could as well not be there."""
+    there = [(path, said) for path in paths if (said := _said_by(path)) is not None]
+    if not there:
+        return
+    snapshot = max((one.number for _, one in there if one.what == "meta/snapshot"), default=-1)
+    wal_from = max((one.number for _, one in there if one.what == "witness/wal-from"), default=0)
+    following = max((one.number + 1 for _, one in there if one.what == "wal"), default=0)
+    for path, (what, number) in there:
+        match what:
+            case "wal":
+                silent = False
+            case "meta/snapshot":
+                silent = number < snapshot
+            case "witness/snapshot":
+                silent = number <= snapshot
+            case "witness/wal-from":
+                silent = number < wal_from or number <= following
+            case _:
+                silent = what in paths
+        if silent:
+            yield path
+
+
+@cache
+def _said_by(path: str) -> _Said | None:
+    if marker := _MARKER.fullmatch(path):
+        return _Said(f"{marker[1]}/wal/{marker[2]}/{marker[3]}.log", 0)
+    if numbered := _NUMBERED.fullmatch(path):
+        what = "wal" if numbered[1].startswith("wal/") else numbered[1]
+        return _Said(what, int(numbered[2]))
+    return None

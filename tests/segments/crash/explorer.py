@@ -26,7 +26,7 @@ import structlog
 
 from segbroker.segments.disk.memory import MemoryStorage
 
-from .images import Image, Images, Kind, kind_of
+from .images import Image, Images, Kind, kinds_of
 from .invariants import violations
 from .model import Model
 from .observing import Opener, Seen, quick_snapshots, without_indexes
@@ -247,9 +247,9 @@ class Explorer:
         if session.files_missed:
             return _Examined(seen, f"I7: {session.files_missed} files are told as gone, none is")
         number = self._sights.setdefault(seen, len(self._sights))
-        left = kind_of(disk)
+        every_file, left = kinds_of(disk)
         try:
-            self._settle(disk, seen, left)
+            self._settle(disk, seen, every_file)
         except AssertionError as exc:
             return _Examined(seen, str(exc))
         except Exception as exc:

@@ -13,11 +13,11 @@ once; without, a directory varies over files that hold everything or nothing.
 An image is described before it is made: its key is a sum of hashes of (path, content), so that
 an image that was seen costs one addition.  The lock file is left out of it, and of the free files
 of the WAL all but their sizes: nobody reads them.  Its kind is the same sum over what recovery
-takes from each file (alike.py).
+takes from each file, without those that say nothing beside the others (alike.py).
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
 from itertools import pairwise
 from typing import TypeAlias
@@ -25,7 +25,7 @@ from typing import TypeAlias
 from segbroker.protocol.checksums import xxh3_64
 from segbroker.segments.disk.memory import MemoryStorage, _Directory, _Inode
 
-from .alike import taken_from
+from .alike import says_nothing, taken_from
 from .recording import Changes, Pending, RecordingStorage, Write
 
 TORN_AT = (1, 4, 8, 16, 32, 61, 64)
@@ -141,7 +141,9 @@ class Image:
             path.startswith(_SNAPSHOTS) and path.endswith(".msgpack") for path, _ in self._entries
         )
         seed = 0 if is_begun else self._seed // SEED_STEP
-        return self._kind, self._boot, seed, tuple(self._kept())
+        there = {path: inode for path, inode in self._entries if inode is not None}
+        silent = {path: self._of(there[path]) for path in says_nothing(there)}
+        return self._kind - _of_silent(silent) & MASK, self._boot, seed, tuple(self._kept())
 
     def _kept(self) -> Iterator[str]:
         """The copies in quarantine/ of what their files have now."""
@@ -178,16 +180,22 @@ class Image:
 
 def digest_of(disk: MemoryStorage, *, durable: bool) -> int:
     """The digest of a disk as it is, or of what a power cut is sure to leave of it."""
-    return _sum_of(disk, durable=durable) & MASK
+    return _sum_of(_contents_of(disk, durable=durable)) & MASK
 
 
-def kind_of(disk: MemoryStorage) -> int:
-    """The same of what recovery would take from what a power cut is sure to leave."""
-    return _sum_of(disk, durable=True) >> _KIND & MASK
+def kinds_of(disk: MemoryStorage) -> tuple[int, int]:
+    """The same of what recovery would take from what a power cut is sure to leave: of every file,
+    and without those that say nothing beside the others."""
+    contents = _contents_of(disk, durable=True)
+    there = {path: content for path, content in contents.items() if content is not None}
+    silent = {path: there[path] for path in says_nothing(there)}
+    every = _sum_of(contents) >> _KIND
+    return every & MASK, every - _of_silent(silent) & MASK
 
 
-def _sum_of(disk: MemoryStorage, *, durable: bool) -> int:
-    total = 0
+def _contents_of(disk: MemoryStorage, *, durable: bool) -> dict[str, bytes | None]:
+    """Paths and contents, without the lock file; None for a directory."""
+    found: dict[str, bytes | None] = {}
     stack: list[tuple[str, _Directory]] = [("", disk._root)]
     while stack:
         prefix, directory = stack.pop()
@@ -196,11 +204,23 @@ def _sum_of(disk: MemoryStorage, *, durable: bool) -> int:
                 continue
             path = f"{prefix}/{name}"
             if isinstance(node, _Directory):
-                total += _of_directory(path)
+                found[path] = None
                 stack.append((path, node))
             else:
-                total += known_content(node.synced if durable else bytes(node.content)).term(path)
-    return total
+                found[path] = node.synced if durable else bytes(node.content)
+    return found
+
+
+def _sum_of(contents: Mapping[str, bytes | None]) -> int:
+    return sum(
+        _of_directory(path) if content is None else known_content(content).term(path)
+        for path, content in contents.items()
+    )
+
+
+def _of_silent(contents: Mapping[str, bytes]) -> int:
+    """What these files add to the kind of a disk."""
+    return sum(known_content(content).term(path) >> _KIND for path, content in contents.items())
 
 
 class Images:

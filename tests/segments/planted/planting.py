@@ -8,6 +8,7 @@ import importlib
 import importlib.abc
 import importlib.util
 import os
+import resource
 import signal
 import sys
 import time
@@ -23,6 +24,10 @@ import pytest
 
 SEGMENTS = Path(__file__).parents[3] / "segments"
 SAID_BYTES_MAX = 300
+STUCK = 40
+"""Who has not ended after so many times its processor time, by the clock, waits for ever."""
+IDLE_S = 20.0
+"""... and so does who has used nothing of it for so long."""
 
 
 class Bug(NamedTuple):
@@ -127,18 +132,23 @@ def run(
 ) -> tuple[Outcome, str, float]:
     """What becomes of it, what the harness said, and how long it took.
 
+    seconds_max: of processor time, so that a busy machine makes nobody LATE.
     plan: how far the explorer goes (explorer.Plan); by default every disk is recovered.
     """
-    return in_child(lambda told: _look(bug, told, plan), seconds_max)
+
+    def look(told: int) -> Outcome:
+        limit_s = max(1, round(seconds_max))
+        resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))
+        return _look(bug, told, plan)
+
+    return in_child(look, STUCK * seconds_max)
 
 
-def in_child(
-    look: Callable[[int], Outcome], seconds_max: float, idle_seconds_max: float | None = None
-) -> tuple[Outcome, str, float]:
+def in_child(look: Callable[[int], Outcome], seconds_max: float) -> tuple[Outcome, str, float]:
     """Fork a process that calls `look` and ends: its outcome, what it said, how long it took.
 
     look: gets a descriptor to say something on; what it raises is BROKEN.
-    idle_seconds_max: who has used no processor for so long, by the clock, waits for ever: LATE.
+    seconds_max: by the clock.  Who has used no processor for `IDLE_S` waits for ever: LATE as well.
     """
     begun_s = time.monotonic()
     reading, writing = os.pipe()
@@ -156,9 +166,9 @@ def in_child(
     outcome = Outcome.LATE
     used, used_s = 0, begun_s
     while time.monotonic() - begun_s < seconds_max:
-        if idle_seconds_max is not None and (ticks := _ticks_of(child)) != used:
+        if (ticks := _ticks_of(child)) != used:
             used, used_s = ticks, time.monotonic()
-        if time.monotonic() - used_s > (idle_seconds_max or seconds_max):
+        if time.monotonic() - used_s > IDLE_S:
             _end(child)
             break
         done, status = os.waitpid(child, os.WNOHANG)

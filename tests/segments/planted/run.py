@@ -21,7 +21,9 @@ from .planting import Outcome, run
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="all of them by default")
-    parser.add_argument("--seconds-max", type=float, default=60.0, help="for one bug")
+    parser.add_argument(
+        "--seconds-max", type=float, default=60.0, help="of processor time, for one bug"
+    )
     parser.add_argument("--quick", action="store_true", help="as `make test` looks, not at all")
     options = parser.parse_args()
     chosen = [bug for bug in BUGS if not options.names or bug.name in options.names]
