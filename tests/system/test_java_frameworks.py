@@ -154,11 +154,12 @@ def test_all_is_copied_though_the_application_and_the_broker_are_killed(place: P
         first.kill()
     with place.start() as second:
         with meanwhile(place.send):
-            for _ in range(2):
-                place.goes_on(second)
-                place.broker.stop(SIGKILL)
-                place.broker.again()
             place.goes_on(second)
-        eventually(place.is_whole, second)
+        for _ in range(2):
+            place.send(200)
+            place.broker.stop(SIGKILL)
+            place.broker.again()
+            place.send(200)
+            eventually(place.is_whole, second)
         place.gives_up(second)
         assert second.end() == 0
