@@ -68,6 +68,8 @@ public class SpringApp {
             KafkaAdmin admin = new KafkaAdmin(Map.of("bootstrap.servers", address));
             admin.setFatalIfBrokerNotAvailable(true);
             admin.setModifyTopicConfigs(true);
+            // A test may run on a machine with much else to do.
+            admin.setOperationTimeout(240);
             return admin;
         }
 
