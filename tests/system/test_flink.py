@@ -15,22 +15,19 @@ from typing import Final
 
 import pytest
 
-from bench.peers.programs import Missing, maven
 from segbroker.client import Admin, Consumer, Producer
 
 from ..support.daemon import Daemon, running
-from ..support.java import compiled, java
+from ..support.java_frameworks import Jar, built
 from ..support.kafka_program import program
 from ..support.program import Program, eventually
-from ..support.releases import alone
-from ..support.tools import require
 from ..support.waiting import meanwhile
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(900)]
 
 # Flink, its connector: of the last series for Java 8 and 11, and the newest.
 RELEASES: Final = (("1.20.3", "3.4.0-1.20"), ("2.1.1", "4.0.1-2.0"))
-APP: Final = Path(__file__).parents[1] / "support" / "clients" / "FlinkApp.java"
+APP: Final = "FlinkApp"
 # What Flink's own scripts open to it, as far as this job needs it; the later -Xmx counts.
 FLAGS: Final = (
     "-Xmx640m",
@@ -56,7 +53,7 @@ class Job:
     def start(self) -> Program:
         """Start it from its newest checkpoint."""
         arguments = [self.broker.address, IN, OUT, str(self._folder / "checkpoints")]
-        return program(self._path, APP.stem, arguments, self._folder / "flink.log", FLAGS)
+        return program(self._path, APP, arguments, self._folder / "flink.log", FLAGS)
 
     def send(self, count: int) -> None:
         """Write so many more words."""
@@ -91,21 +88,14 @@ class Job:
 @pytest.fixture(params=RELEASES, ids=lambda release: release[0])
 def job(request: pytest.FixtureRequest, tmp_path: Path, release_cache: Path) -> Iterator[Job]:
     flink, connector = request.param
-    java()
-    require("mvn", "maven")
-    try:
-        with alone(release_cache / "flink"):
-            jars = maven(
-                f"flink-{flink}",
-                ("org.apache.flink", "flink-streaming-java", flink),
-                ("org.apache.flink", "flink-clients", flink),
-                ("org.apache.flink", "flink-connector-base", flink),
-                ("org.apache.flink", "flink-connector-kafka", connector),
-                ("org.slf4j", "slf4j-simple", "1.7.36"),
-            )
-    except Missing as exc:
-        pytest.skip(str(exc))
-    path = compiled([APP], ":".join(map(str, sorted(jars.glob("*.jar")))), release_cache)
+    jars: tuple[Jar, ...] = (
+        ("org.apache.flink", "flink-streaming-java", flink),
+        ("org.apache.flink", "flink-clients", flink),
+        ("org.apache.flink", "flink-connector-base", flink),
+        ("org.apache.flink", "flink-connector-kafka", connector),
+        ("org.slf4j", "slf4j-simple", "1.7.36"),
+    )
+    path = built(APP, f"flink-{flink}", jars, release_cache)
     with running(tmp_path / "data") as broker:
         yield Job(broker, path, tmp_path)
 
