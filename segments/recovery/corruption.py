@@ -8,7 +8,7 @@
 
 `readonly` and `refuse` hold until an operator has looked, also over a restart: a file beside the
 log, `<log>.damaged`, says why.  It is written before anything is repaired.  `segbroker verify
---repair` removes it, and so does setting on.corruption=gap.
+--repair` removes it, and so does setting on.corruption=gap, whether the log is open or not.
 
 A lost tail of class disk is not damage: a power cut explains it.
 """
@@ -56,6 +56,7 @@ def check_opening(
     Returns why nothing may be written, empty when it may.  Raises PartitionRefused, OSError.
     """
     if policy is OnCorruption.GAP:
+        remove_mark(storage, paths)
         return ""
     reason = read_mark(storage, paths) or damage
     if not reason:
