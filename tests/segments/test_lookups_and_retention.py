@@ -1,5 +1,5 @@
 """A look-up goes on while retention, or a request to delete records, takes the front of the log:
-it answers by the log as it is then, and nobody hears that an offset which he never named is gone."""
+it answers by the log as it is then, and nobody hears that an offset he never named is gone."""
 
 from collections.abc import Callable
 
