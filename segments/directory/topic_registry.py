@@ -30,7 +30,7 @@ from ..metadata.metadata import SETTLED, Ceiling, Metadata, PartitionKey, TopicM
 from ..metadata.metadata_log import MetadataLog
 from ..names import check_topic_name, partition_paths
 from ..partition.handler import DiskHandler
-from ..recovery.corruption import remove_mark
+from ..recovery.corruption import drop_mark
 from ..replay.resuming import Resuming
 from ..settings.topic_config import Durability, OnCorruption, TopicConfig, check_class_change
 from ..settings.topic_defaults import SET
@@ -332,8 +332,8 @@ class TopicRegistry:
             except OSError as exc:
                 raise StorageError(f"the defaults of topics were not changed: {exc}") from exc
             known, changed = self._known(), []
-            for meta in before.topics.values():
-                self._look_at_damage(meta, known.topics[meta.name])
+            for name, was in before.topics.items():
+                self._look_at_damage(was, known.topics[name])
             for handler in self._partitions.served():
                 meta = known.topics.get(handler.topic)
                 if meta is not None and meta.config != before.topics[meta.name].config:
@@ -342,19 +342,12 @@ class TopicRegistry:
         log.info("topic_defaults_changed", values=dict(values))
 
     def _look_at_damage(self, before: TopicMeta, altered: TopicMeta) -> None:
-        """With on.corruption=gap an operator has looked: also at partitions that are not open.
-
-        Where this fails, the next opening does it, as long as that is the setting.
-        """
+        """With on.corruption=gap an operator has looked: also at partitions that are not open."""
         now_gaps = altered.config.on_corruption is OnCorruption.GAP
         if not now_gaps or before.config.on_corruption is OnCorruption.GAP:
             return
         for partition in range(altered.partitions):
-            paths = partition_paths(self._root, altered.name, partition)
-            try:
-                remove_mark(self._storage, paths)
-            except OSError as exc:
-                log.warning("damage_still_marked", path=paths.damaged, error=str(exc))
+            drop_mark(self._storage, partition_paths(self._root, altered.name, partition))
 
     def _reconfigure_all(self, changed: Iterable[tuple[DiskHandler, TopicMeta]]) -> None:
         """Have them use settings that are durable; one that fails does not keep the others from it.

@@ -1,6 +1,8 @@
 """An operator has looked at damage while its partition was not open, because nobody asked for it or
 because it was refused: that counts as well, and the same damage is not found again."""
 
+import errno
+
 import pytest
 
 from segbroker.segments.directory.manager import DiskManager
@@ -12,6 +14,17 @@ from .test_damage import LOG_1, gaps_in, partition_with
 from .tools import SMALL, append, batch_of, flip
 
 MARK = LOG_1.replace("_segment_1.log", ".damaged")
+
+
+class KeepingStorage(MemoryStorage):
+    """Does not let go of the mark, while it `keeps`."""
+
+    keeps = False
+
+    def unlink(self, path: str) -> None:
+        if self.keeps and path == MARK:
+            raise OSError(errno.EACCES, "denied", path)
+        super().unlink(path)
 
 
 def settings(on_corruption: str) -> dict[str, str]:
@@ -70,3 +83,20 @@ def test_a_default_of_all_topics_counts_as_well() -> None:
     manager.set_topic_defaults({})
     manager.set_topic_defaults({"on.corruption": "readonly"})
     assert manager.get_handler("t", 0).read_only is None
+
+
+def test_a_mark_that_cannot_be_removed_keeps_nobody_out() -> None:
+    disk = KeepingStorage()
+    manager, handler = partition_with(disk, 15, TopicConfig(settings("readonly")))
+    flip(disk, LOG_1, 200)
+    assert gaps_in(handler) == [(4, 5)]
+    manager.close()
+    manager = started(disk)
+    disk.keeps = True
+    manager.alter_topic("t", settings("gap"))
+    append(manager.get_handler("t", 0), batch_of(b"it is served"))
+    manager.close()
+    assert disk.exists(MARK)
+    disk.keeps = False
+    append(started(disk).get_handler("t", 0), batch_of(b"more"))
+    assert not disk.exists(MARK)
