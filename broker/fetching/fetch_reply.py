@@ -32,7 +32,7 @@ from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
 from ..loop.pace import Pace
 from ..loop.pool import Lease
-from ..partitions.isolation import READ_COMMITTED, aborted_in
+from ..partitions.isolation import READ_COMMITTED, aborted_in, until_lost_marker
 from ..partitions.partition import Partition
 from ..peers.fetch_session import NO_SESSION, FetchSession
 from ..peers.peer import Peer
@@ -307,6 +307,8 @@ class FetchReply(FetchPlan):
         self._was_read(read, buffer[:count])
 
     def _was_read(self, read: PlannedRead, view: memoryview) -> None:
+        if read.aborted is not None:
+            view = until_lost_marker(read.aborted, read.fetch_offset, view)
         read.row.records = view
         if not len(view):
             read.plan.release()

@@ -30,8 +30,9 @@ from ..metadata.metadata import SETTLED, Ceiling, Metadata, PartitionKey, TopicM
 from ..metadata.metadata_log import MetadataLog
 from ..names import check_topic_name, partition_paths
 from ..partition.handler import DiskHandler
+from ..recovery.corruption import drop_mark
 from ..replay.resuming import Resuming
-from ..settings.topic_config import Durability, TopicConfig, check_class_change
+from ..settings.topic_config import Durability, OnCorruption, TopicConfig, check_class_change
 from ..settings.topic_defaults import SET
 from .opened_partitions import OpenedPartitions
 from .orphans import Orphan, remove_orphan
@@ -310,6 +311,7 @@ class TopicRegistry:
                 )
             except OSError as exc:
                 raise StorageError(f"topic {name!r} was not altered: {exc}") from exc
+            self._look_at_damage(meta, altered)
             served = self._partitions.served(zip(repeat(name), range(meta.partitions)))
             self._reconfigure_all([(handler, altered) for handler in served])
         return altered
@@ -330,12 +332,22 @@ class TopicRegistry:
             except OSError as exc:
                 raise StorageError(f"the defaults of topics were not changed: {exc}") from exc
             known, changed = self._known(), []
+            for name, was in before.topics.items():
+                self._look_at_damage(was, known.topics[name])
             for handler in self._partitions.served():
                 meta = known.topics.get(handler.topic)
                 if meta is not None and meta.config != before.topics[meta.name].config:
                     changed.append((handler, meta))
             self._reconfigure_all(changed)
         log.info("topic_defaults_changed", values=dict(values))
+
+    def _look_at_damage(self, before: TopicMeta, altered: TopicMeta) -> None:
+        """With on.corruption=gap an operator has looked: also at partitions that are not open."""
+        now_gaps = altered.config.on_corruption is OnCorruption.GAP
+        if not now_gaps or before.config.on_corruption is OnCorruption.GAP:
+            return
+        for partition in range(altered.partitions):
+            drop_mark(self._storage, partition_paths(self._root, altered.name, partition))
 
     def _reconfigure_all(self, changed: Iterable[tuple[DiskHandler, TopicMeta]]) -> None:
         """Have them use settings that are durable; one that fails does not keep the others from it.

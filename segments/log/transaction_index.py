@@ -11,8 +11,9 @@ and skips what it is told was aborted.  Part of the producers' state: built from
 log and its markers, kept in .producers, rebuilt by replay; so it survives whatever they survive.
 
 A gap inside a transaction changes nothing here: its marker still ends it.  Where a marker itself
-was lost to damage, the transaction counts as open until the coordinator, who knows of no such
-transaction, ends it with an abort (broker/transactions/markers.py).
+was lost to damage, what is known of it here stays.  Where that is lost, too, the transaction counts
+as open until the coordinator, who knows of no such transaction, ends it with an abort
+(broker/transactions/markers.py).
 
 Rows of aborted ranges go when the log begins behind them, or when a cleaning took their marker.
 Their number is bounded by the log: one per abort marker in it.
@@ -77,6 +78,11 @@ class AbortedRanges(NamedTuple):
                 found.append(row)
         found.sort(key=lambda row: row.first_offset)
         return found
+
+    def ends_in(self, begin: int, end: int) -> bool:
+        """Whether a range ends in [begin, end): there is, or was, a marker."""
+        place = bisect_left(self.lasts, begin, 0, self.rows_count)
+        return place < self.rows_count and self.lasts[place] < end
 
 
 class TransactionIndex:

@@ -402,6 +402,7 @@ class DiskHandler(MendingPartition):
     def _begin_anew(self, opened: PartitionLog) -> None:
         self._journaling.begin_anew(opened)
         self.vouch_for_found(opened)  # so that it is known when its file goes
+        self._journaling.say_end()  # at once: a class without frames has no BARRIER either
 
     def vouch_for_found(self, opened: PartitionLog | None = None) -> None:
         """An opening has synced all that it found: have the WAL say so with its next group, unless

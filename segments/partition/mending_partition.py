@@ -12,11 +12,17 @@ Every method here is blocking, for lanes.
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import structlog
 
-from ..errors import CorruptSegment, PartitionDamaged, PartitionRefused, StorageError
+from ..errors import (
+    CorruptSegment,
+    OffsetOutOfRange,
+    PartitionDamaged,
+    PartitionRefused,
+    StorageError,
+)
 from ..files.manifest import Row
 from ..log.accounting import Account, account
 from ..log.lookup import greatest_timestamp, offset_for_timestamp
@@ -32,6 +38,9 @@ from .failing import CallSoon, FailingPartition
 log = structlog.get_logger()
 
 T = TypeVar("T")
+
+LOOKS_MAX: Final = 4
+"""How often a look-up is begun, because of damage, or because the log begins later by then."""
 
 
 class MendingPartition(FailingPartition):
@@ -65,12 +74,16 @@ class MendingPartition(FailingPartition):
         return self._whole(lambda: greatest_timestamp(self._log))
 
     def _whole(self, look: Callable[[], T]) -> T:
-        """What `look` finds; a damaged segment in its way is repaired first, once."""
-        try:
-            return look()
-        except CorruptSegment as exc:
-            if not self.mend(exc):
-                raise
+        """What `look` finds; a damaged segment in its way is repaired first, and what has gone from
+        the front of the log since it began is not looked at again."""
+        for _ in range(LOOKS_MAX - 1):
+            try:
+                return look()
+            except CorruptSegment as exc:
+                if not self.mend(exc):
+                    raise
+            except OffsetOutOfRange:
+                continue
         return look()
 
     def account(self, begin: int, end: int) -> Account:

@@ -8,15 +8,19 @@
 
 `readonly` and `refuse` hold until an operator has looked, also over a restart: a file beside the
 log, `<log>.damaged`, says why.  It is written before anything is repaired.  `segbroker verify
---repair` removes it, and so does setting on.corruption=gap.
+--repair` removes it, and so does setting on.corruption=gap, whether the log is open or not.
 
 A lost tail of class disk is not damage: a power cut explains it.
 """
+
+import structlog
 
 from ..disk.storage import Storage, read_file, replace_file
 from ..errors import PartitionRefused
 from ..names import LogPaths
 from ..settings.topic_config import OnCorruption
+
+log = structlog.get_logger()
 
 REASON_SIZE_MAX = 4096
 
@@ -43,6 +47,15 @@ def remove_mark(storage: Storage, paths: LogPaths) -> None:
         storage.fsync_dir(paths.folder)
 
 
+def drop_mark(storage: Storage, paths: LogPaths) -> None:
+    """The same of a log that is not open.  Where it fails the next opening does it, as long as the
+    setting stays."""
+    try:
+        remove_mark(storage, paths)
+    except OSError as exc:
+        log.warning("damage_still_marked", path=paths.damaged, error=str(exc))
+
+
 def check_opening(
     storage: Storage,
     paths: LogPaths,
@@ -56,6 +69,7 @@ def check_opening(
     Returns why nothing may be written, empty when it may.  Raises PartitionRefused, OSError.
     """
     if policy is OnCorruption.GAP:
+        drop_mark(storage, paths)
         return ""
     reason = read_mark(storage, paths) or damage
     if not reason:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from uuid import UUID
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from segbroker.segments.metadata.control import Event, apply_all
@@ -57,6 +57,7 @@ def by_offset(rows: list[Span]) -> dict[int, tuple[int, int]]:
     }
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(spans(), spans(), st.integers(0, OFFSET_MAX))
 def test_spans_laid_over_others_are_as_offset_by_offset(
     before: list[Span], above: list[Span], start: int

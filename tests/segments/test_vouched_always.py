@@ -1,6 +1,8 @@
 """There is no moment in which nothing vouches for a log: whenever the process dies, what a disk
 loses of the end of a log that was synced is told, and does not pass for a torn write."""
 
+import errno
+
 import pytest
 
 from segbroker.segments.directory.manager import DiskManager
@@ -119,15 +121,17 @@ def test_a_batch_too_large_for_the_write_ahead_log_is_vouched_for_as_it_is_ackno
     assert lost(disk.after_kill()) == [(2, 3)]
 
 
-def test_a_log_that_is_opened_again_after_a_failure_is_vouched_for_at_once() -> None:
+@pytest.mark.parametrize("durability", ["fsync", "disk", "memory"])
+def test_a_log_that_is_opened_again_after_a_failure_is_vouched_for_at_once(durability: str) -> None:
     disk = MemoryStorage()
     manager = started(disk)
-    manager.create_topic("t", 1, TopicConfig({}))
+    manager.create_topic("t", 1, TopicConfig({"durability": durability}))
     handler = manager.get_handler("t", 0)
     for number in range(3):
         append(handler, batch_of(b"%d" % number))
     handler.sync()
-    handler._begin_anew(handler._log)
+    handler._poison(OSError(errno.EIO, "the disk is gone"))
+    assert handler.try_recover(1_000)
     assert lost(disk.after_kill()) == [(2, 3)]
 
 

@@ -1,0 +1,60 @@
+"""The marker of an aborted transaction is lost to damage, and its producer goes on: what it commits
+later is not hidden by a reader who waits for that marker, and what was aborted is not shown."""
+
+import pytest
+
+from segbroker.client.reply_walk import walk
+from segbroker.protocol.record_batch import iter_batches, read_header
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import read_file
+
+from ..segments.tools import flip, lose_wal
+from ..support.wire_client import WireClient, connect
+from ..support.wire_transactions import VERSIONS, Tx, read
+from .conftest import serving
+
+LOG = "/data/topics/t/partition_0/t_partition_0_segment_0.log"
+
+
+def place_of(disk: MemoryStorage, offset: int) -> int:
+    """The byte at which a batch begins."""
+    at = 0
+    for batch in iter_batches(memoryview(read_file(disk, LOG))):
+        if read_header(batch).base_offset == offset:
+            return at
+        at += len(batch)
+    raise AssertionError(offset)
+
+
+async def seen(client: WireClient, offset: int) -> list[int]:
+    """Offsets of the records that a client shows which reads committed records from there."""
+    found = []
+    while (row := await read(client, "t", offset)).records:
+        for header, batch, _ in walk(row, offset):
+            offset = header.next_offset
+            if batch is not None:
+                found.append(header.base_offset)
+    return found
+
+
+@VERSIONS
+@pytest.mark.parametrize("lost", [(1,), (0, 1), (0,), (3,), (5,), (1, 5)])
+async def test_what_a_producer_commits_behind_a_lost_marker_is_seen(
+    version: int, lost: tuple[int, ...]
+) -> None:
+    # | 0 | 1 abort | 2 | 3 commit | 4 | 5 abort | 6 | 7 commit |
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t")
+        tx = Tx(client, "a", version)
+        assert await tx.init() == 0
+        for commits in (False, True, False, True):
+            assert await tx.send("t", b"of a transaction") == 0
+            assert await tx.end(commit=commits) == 0
+        assert await seen(client, 0) == [2, 6]
+    lose_wal(disk)
+    for offset in lost:
+        flip(disk, LOG, place_of(disk, offset) + 70)
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        for offset in range(9):
+            assert await seen(client, offset) == [one for one in (2, 6) if one >= offset]
