@@ -55,6 +55,7 @@ class Pages:
         self._core: Core | None = None
         self._gathering: Gathering | None = None
         self._making = trio.Lock()
+        self._looking = trio.Lock()
         self._made_count = 0
         self._numbers: Numbers | None = None
         # By content type; of `_numbers`.
@@ -74,7 +75,10 @@ class Pages:
 
     async def why_not_ready(self) -> list[str]:
         """A sentence for each reason; none: it is ready."""
-        return [STARTING] if self._core is None else await why_not_ready(self._core)
+        if self._core is None:
+            return [STARTING]
+        async with self._looking:  # on a volume that hangs only one lane waits, whoever asks
+            return await why_not_ready(self._core)
 
     async def get(self, path: str, accept: str) -> Page:
         """The page of a path.

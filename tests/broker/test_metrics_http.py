@@ -332,14 +332,17 @@ async def test_a_broker_whose_disk_fails_is_not_ready_until_it_can_be_written() 
 
 
 class SmallDisk(MemoryStorage):
-    """A disk in memory with so much room, that becomes read-only at the test's word."""
+    """A disk in memory with so much room, that becomes read-only, or hangs, at the test's word."""
 
     def __init__(self) -> None:
         super().__init__()
         self.free = 64 << 20
         self.is_read_only = False
+        self.tells = threading.Event()
+        self.tells.set()
 
     def space(self, path: str) -> Space:
+        assert self.tells.wait(60), "the test never opened the gate"
         return Space(128 << 20, self.free)
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
@@ -358,6 +361,32 @@ async def test_a_broker_whose_volume_is_full_is_not_ready_until_there_is_room() 
         assert answer.endswith(b"\r\n\r\nthe volume is full: 4,096 bytes are free\n")
         assert b"\nsegbroker_ready 0.0\n" in await exchange(broker, get(b"/metrics", LAST))
         disk.free = 64 << 20
+        await until_ready(broker)
+
+
+async def test_probes_of_a_broker_whose_volume_hangs_take_one_lane_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_connection, "PAGE_S", 0.05)
+    disk = SmallDisk()
+    answers: list[bytes] = []
+
+    async def probe(broker: Broker) -> None:
+        answers.append(await exchange(broker, get(b"/health/ready", LAST)))
+
+    async with serving(storage=disk, lanes=4, metrics_listen=PAGE) as broker:
+        disk.tells.clear()
+        async with trio.open_nursery() as nursery:
+            try:
+                for _ in range(6):
+                    nursery.start_soon(probe, broker)
+                await becomes(lambda: len(answers) == 5)
+                late = b"\r\n\r\nthe page was not made within 0.05 s\n"
+                assert all(answer.endswith(late) for answer in answers)
+                live = await exchange(broker, get(b"/health/live", LAST))
+                assert live.startswith(b"HTTP/1.1 200")
+            finally:
+                disk.tells.set()
         await until_ready(broker)
 
 

@@ -18,7 +18,7 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.vendor import VendorKey
 
 from ..support.wire_client import WireClient, connect
-from ..support.wire_shares import ACCEPT, VERSION, Given, Sharing, set_on_group, topic_id
+from ..support.wire_shares import ACCEPT, FINAL, VERSION, Given, Sharing, set_on_group, topic_id
 from ..support.wire_transactions import V2, Tx
 from .conftest import Events, serving
 from .test_authorization import ALICE, allow, connect_from, filled, guarded, rule
@@ -133,6 +133,26 @@ async def test_who_comes_again_before_the_last_session_is_taken_back_hears_of_re
             assert [one.value for one in given] == [b"new"]
         with trio.fail_after(WAIT_MS / 1000):
             await trio.testing.wait_all_tasks_blocked(0.01)  # all was taken back
+
+
+@pytest.mark.parametrize("how", ["closed", "disconnected"])
+async def test_a_record_whose_last_delivery_ends_with_its_session_is_archived(how: str) -> None:
+    """Or a record at which every consumer dies would come for ever (decision 0238)."""
+    async with begun(1, share_delivery_count_limit="2") as (broker, one):
+        await one.client.produce("t", b"poison")
+        for deliveries in (1, 2):
+            async with connect(broker.address) as client:
+                member = Sharing(client, GROUP, one.topic)
+                given = await member.fetch(0, wait_ms=WAIT_MS)
+                assert [(g.value, g.deliveries) for g in given] == [(b"poison", deliveries)]
+                if how == "closed":
+                    await member.fetch(epoch=FINAL)
+            await until_sessions(broker, 0)
+        with trio.fail_after(WAIT_MS / 1000):
+            while broker.core.shares.start_offset(GROUP, one.topic, 0) != 1:  # written down beside
+                await trio.lowlevel.checkpoint()
+        await one.client.produce("t", b"next")
+        assert [g.value for g in await one.fetch(0, wait_ms=WAIT_MS)] == [b"next"]
 
 
 async def test_a_session_that_ends_after_a_pause_of_the_broker_ends_no_locks_of_others(
