@@ -6,7 +6,7 @@ import asyncio
 import os
 import pickle
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from copy import deepcopy
@@ -235,6 +235,27 @@ def test_what_a_loop_has_left_open_ends_in_another_thread_as_in_its_own(
         elsewhere = ends(beside.submit(opened).result(WAIT_S))
         assert elsewhere == ends(opened())
     assert not any("another thread" in error for error in elsewhere)
+
+
+@pytest.mark.parametrize("make", range(4))
+def test_a_client_may_end_in_another_task_than_that_which_opened_it_if_that_has_ended(
+    daemon: Daemon, make: int
+) -> None:
+    """As a fixture of pytest-asyncio, or an async generator that its loop ends."""
+    client = ASYNC[make](daemon.address)
+
+    async def fixture() -> AsyncIterator[None]:
+        async with client:
+            yield
+
+    parts = fixture()
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(loop.create_task(anext(parts)))
+    with pytest.raises(StopAsyncIteration):
+        loop.run_until_complete(loop.create_task(anext(parts)))
+    assert repr(client).endswith(", closed>")
+    assert not asyncio.all_tasks(loop)
+    loop.close()
 
 
 def test_send_nowait_is_not_for_a_thread_beside_the_event_loop(
