@@ -6,7 +6,7 @@ import asyncio
 import os
 import pickle
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from copy import deepcopy
@@ -86,21 +86,24 @@ def test_what_another_thread_is_refused_has_not_happened(daemon: Daemon, topic: 
             (record,) = await consumer.poll(timeout_ms=WAIT_S * 1000)
             was = consumer.assignment, await consumer.positions()
 
+            uses: list[Callable[[], Any]] = [
+                lambda: producer.send(topic, b"elsewhere"),
+                lambda: producer.send(topic, b"elsewhere", partition=0),
+            ]
+            changes: list[Callable[[], Any]] = [
+                lambda: consumer.seek(topic, 0, 0),
+                consumer.pause,
+                consumer.resume,
+                lambda: consumer.assign([(topic, 1)]),
+                lambda: consumer.subscribe(["other"]),
+            ]
+
             async def elsewhere() -> None:
-                for use in (
-                    lambda: producer.send(topic, b"elsewhere"),
-                    lambda: producer.send(topic, b"elsewhere", partition=0),
-                ):
+                for use in uses:
                     for _ in range(3):
                         with pytest.raises(ClosedError, match="another thread"):
                             await use()
-                for change in (
-                    lambda: consumer.seek(topic, 0, 0),
-                    consumer.pause,
-                    consumer.resume,
-                    lambda: consumer.assign([(topic, 1)]),
-                    lambda: consumer.subscribe(["other"]),
-                ):
+                for change in changes:
                     with pytest.raises(ClosedError, match="another thread"):
                         change()
 
@@ -207,7 +210,7 @@ def test_what_a_loop_has_left_open_ends_in_another_thread_as_in_its_own(
     daemon: Daemon, topic: str
 ) -> None:
     def opened() -> list[Any]:
-        clients = [
+        clients: list[Any] = [
             AsyncProducer(daemon.address),
             AsyncConsumer(daemon.address, topic, group=topic),
             AsyncShareConsumer(daemon.address, topic, group=f"{topic}-shared"),
@@ -244,15 +247,15 @@ def test_a_client_may_end_in_another_task_than_that_which_opened_it_if_that_has_
     """As a fixture of pytest-asyncio, or an async generator that its loop ends."""
     client = ASYNC[make](daemon.address)
 
-    async def fixture() -> AsyncIterator[None]:
+    async def fixture() -> AsyncGenerator[None, None]:
         async with client:
             yield
 
     parts = fixture()
     loop = asyncio.new_event_loop()
-    loop.run_until_complete(loop.create_task(anext(parts)))
+    loop.run_until_complete(loop.create_task(parts.__anext__()))
     with pytest.raises(StopAsyncIteration):
-        loop.run_until_complete(loop.create_task(anext(parts)))
+        loop.run_until_complete(loop.create_task(parts.__anext__()))
     assert repr(client).endswith(", closed>")
     assert not asyncio.all_tasks(loop)
     loop.close()
