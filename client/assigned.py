@@ -92,7 +92,8 @@ class PartitionState:
         # under which it was last known to be there still.
         self.epoch = -1
         self.checked_epoch = -1
-        # Of what was read without a break: each leader epoch, and where its records begin.
+        # Of what was read without a break and is not lost: each leader epoch, and where its records
+        # begin.
         self.epochs: list[tuple[int, int]] = []
         # A lost tail was reported up to here.
         self.told_offset = 0

@@ -167,10 +167,12 @@ class AsyncConsumer(Generic[Notice]):
 
     def subscribe(self, topics: Iterable[str], *, start: Start | None = None) -> None:
         """Read all partitions of these topics (instead of what was read before)."""
+        self._driver.check_thread()
         self._reading.subscribe(topics if isinstance(topics, str) else list(topics), start)
 
     def assign(self, partitions: Iterable[tuple[str, int]], *, start: Start | None = None) -> None:
         """Read exactly these (topic, partition); those read already go on where they are."""
+        self._driver.check_thread()
         self._reading.assign(partitions, start)
 
     @property
@@ -180,6 +182,7 @@ class AsyncConsumer(Generic[Notice]):
 
     def seek(self, topic: str, partition: int, to: Start) -> None:
         """Go on at `to`: an offset, "start", "end", -n, or a datetime."""
+        self._driver.check_thread()
         self._reading.seek(topic, partition, to)
 
     def pause(self, *partitions: tuple[str, int]) -> None:
@@ -187,10 +190,12 @@ class AsyncConsumer(Generic[Notice]):
 
         In a loop over records the one in hand is the last of them; what waits is not lost.
         """
+        self._driver.check_thread()
         self._reading.pause(partitions or None)
 
     def resume(self, *partitions: tuple[str, int]) -> None:
         """Hand out and fetch these again (none given: all)."""
+        self._driver.check_thread()
         self._reading.resume(partitions or None)
 
     # Reading.
@@ -253,6 +258,7 @@ class AsyncConsumer(Generic[Notice]):
     def _enter(self) -> None:
         """Nobody else reads until `_is_busy` is False again: not even while this one gives way,
         or who comes back meanwhile would count what this one is given as processed."""
+        self._driver.check_thread()
         if self._is_busy:
             raise BusyError("another task is reading from this consumer")
         self._is_busy = True

@@ -58,10 +58,13 @@ class AsyncDriver:
         self._context: SSLContext | None = None
         self._tasks: TaskGroup | None = None
         self._scopes: set[anyio.CancelScope] = set()
-        # Of asyncio: who goes on after its end is told so, as no task does anything there.
+        # Of asyncio: who goes on after its end is told so, as no task does anything there.  That of
+        # trio, which is None here, does not end before this.
         self._loop: asyncio.AbstractEventLoop | None = None
-        # That of the event loop: no other one may touch what has no lock.
-        self._thread_id = 0
+        # Of asyncio: the task that opened it.
+        self._opener: asyncio.Task[object] | None = None
+        # Where the event loop was last seen to run: no other thread may touch what has no lock.
+        self.thread_id = 0
         self._kick = anyio.Event()
         self._asleep_until_ms: float = -inf
         self._transports: dict[Connection, Transport] = {}
@@ -84,11 +87,23 @@ class AsyncDriver:
 
     def check_thread(self) -> None:
         """Raises ClosedError in another thread than that of its event loop.  Nothing is changed
-        before: there are no locks."""
-        if self._tasks is not None and get_ident() != self._thread_id:
-            raise ClosedError(
-                "its event loop runs in another thread: call it there, or open one in each"
-            )
+        before: there are no locks.
+
+        Of asyncio's loop: one may go on in another thread, and of one that has ended any may
+        clear away what is left.
+        """
+        thread_id = get_ident()
+        if self._tasks is None or thread_id == self.thread_id:
+            return
+        if self._loop is not None:
+            if self._loop.is_closed():
+                return
+            if self._loop is _loop_here():
+                self.thread_id = thread_id
+                return
+        raise ClosedError(
+            "its event loop runs in another thread: call it there, or open one in each"
+        )
 
     @property
     def is_open(self) -> bool:
@@ -118,11 +133,9 @@ class AsyncDriver:
         self._token_lock = anyio.Lock()
         reaching = Reaching(engine)
         self._engine = engine
-        self._thread_id = get_ident()
-        try:
-            self._loop = asyncio.get_running_loop()
-        except RuntimeError:  # trio's, which does not end before this
-            self._loop = None
+        self.thread_id = get_ident()
+        self._loop = _loop_here()
+        self._opener = None if self._loop is None else asyncio.current_task()
         tasks = anyio.create_task_group()
         await tasks.__aenter__()
         self._tasks = tasks
@@ -149,8 +162,7 @@ class AsyncDriver:
         if self._tasks is None:
             return
         has_ended = self._loop is not None and self._loop.is_closed()
-        if not has_ended:
-            self.check_thread()
+        self.check_thread()
         tasks, self._tasks = self._tasks, None
         assert self._engine is not None
         if has_ended:
@@ -167,13 +179,20 @@ class AsyncDriver:
         self._transports.clear()
         for scope in self._scopes:
             scope.cancel()
-        if isinstance(exc, anyio.get_cancelled_exc_class()):
-            await tasks.__aexit__(exc_type, exc, traceback)
-        else:
-            await tasks.__aexit__(None, None, None)
+        try:
+            if isinstance(exc, anyio.get_cancelled_exc_class()):
+                await tasks.__aexit__(exc_type, exc, traceback)
+            else:
+                await tasks.__aexit__(None, None, None)
+        except RuntimeError:
+            # Said at the very end by a group that another task began.  Where that task has ended,
+            # as of a fixture of pytest, its scopes are nobody's any more.
+            if self._opener is None or not self._opener.done():
+                raise
 
     def wake_by(self, at_ms: int) -> None:
         """Have the timer task look at `at_ms` at the latest.  Raises as `check_loop`."""
+        self.check_thread()
         if at_ms < self._asleep_until_ms:
             self.check_loop()
             self._asleep_until_ms = -inf
@@ -396,6 +415,14 @@ class AsyncDriver:
             # Whoever waits for the socket is woken with ClosedResourceError first.
             anyio.notify_closing(transport.socket)
             transport.close()
+
+
+def _loop_here() -> asyncio.AbstractEventLoop | None:
+    """The loop of asyncio that runs in this thread."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 async def wait_done(what: Waitable) -> None:

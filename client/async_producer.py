@@ -15,6 +15,7 @@ No task of it outlives the block.
 from collections.abc import AsyncIterator, Generator, Iterable
 from contextlib import asynccontextmanager
 from random import Random
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -156,6 +157,8 @@ class AsyncProducer:
         timestamp_ms: int | None = None,
     ) -> AsyncDelivery:
         """Send one record; as Producer.send.  Where this is cancelled nothing was sent."""
+        if get_ident() != self._driver.thread_id:
+            self._driver.check_loop()
         if self._owes:
             await self._give_way()
         if headers is None and partition is None and timestamp_ms is None:
@@ -165,12 +168,10 @@ class AsyncProducer:
                 if type(put) is AsyncDelivery:
                     return put
                 if type(put) is tuple:
-                    self._driver.check_thread()
                     self._owes = True
                     if self._accumulator.turn_in(inbox) is not None:
                         self._crowded[inbox] = None
                     return put[0]  # type: ignore[return-value]  # the inbox makes AsyncDelivery
-        self._driver.check_thread()
         got = self._append(topic, value, key, headers, partition, timestamp_ms)
         while type(got) is not AsyncDelivery:
             assert isinstance(got, Completion)

@@ -144,6 +144,7 @@ class AsyncShareConsumer(Generic[Notice]):
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Work on these topics, instead of those before; what you have stays yours."""
+        self._driver.check_thread()
         self._reading.subscribe(topics if isinstance(topics, str) else list(topics))
 
     @property
@@ -180,6 +181,7 @@ class AsyncShareConsumer(Generic[Notice]):
         return taken
 
     def _enter(self) -> None:
+        self._driver.check_thread()
         if self._is_busy:
             raise BusyError("another task is reading from this consumer")
         self._is_busy = True

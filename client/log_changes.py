@@ -83,8 +83,10 @@ class LogChanges:
     def truncated(self, state: PartitionState, end: int) -> None:
         """What lay at `end` and behind it is not in the log any more."""
         gap = Gap(*state.tp, end, state.fetch_offset, "lost_tail")
+        kept = [(epoch, start) for epoch, start in state.epochs if start < end]
         self._prefetched.cut(state, end)
         self._go_on(state, end, gap)
+        state.epochs = kept
         state.told_offset = gap.to_offset
 
     def recreated(self, state: PartitionState, topic_id: UUID) -> None:

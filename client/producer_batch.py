@@ -155,8 +155,10 @@ class ProducerBatch:
             self._wakers.remove(waker)
 
     def hurry(self) -> None:
-        """Somebody waits for this batch: it lingers no longer."""
-        if not self.done and not self.urgent:
+        """Somebody waits for this batch: it lingers no longer.  Raises ClosedError for who cannot
+        be woken: in another thread than that of an async producer, or behind the end of its loop.
+        """
+        if not self.done:
             self.urgent = True
             self.queue.wake_by(0)
 

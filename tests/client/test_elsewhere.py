@@ -3,10 +3,14 @@ another process, behind its end, in a task that was cancelled.  Each says so, an
 opened it goes on."""
 
 import asyncio
+import os
 import pickle
-from collections.abc import Callable
+import signal
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from copy import deepcopy
+from threading import Thread
 from typing import Any
 
 import anyio
@@ -17,6 +21,8 @@ from segbroker.client import (
     Admin,
     AsyncAdmin,
     AsyncConsumer,
+    AsyncDeliveries,
+    AsyncDelivery,
     AsyncProducer,
     AsyncShareConsumer,
     ClosedError,
@@ -68,6 +74,191 @@ def test_an_async_client_is_not_used_from_the_loop_of_another_thread(
             assert topic in await admin.list_topics()
 
     asyncio.run(main(), debug=debug)
+
+
+def test_what_another_thread_is_refused_has_not_happened(daemon: Daemon, topic: str) -> None:
+    async def main() -> None:
+        async with (
+            AsyncProducer(daemon.address) as producer,
+            AsyncConsumer(daemon.address, topic, start="start") as consumer,
+        ):
+            await (await producer.send(topic, b"first", partition=0))
+            (record,) = await consumer.poll(timeout_ms=WAIT_S * 1000)
+            was = consumer.assignment, await consumer.positions()
+
+            uses: list[Callable[[], Any]] = [
+                lambda: producer.send(topic, b"elsewhere"),
+                lambda: producer.send(topic, b"elsewhere", partition=0),
+            ]
+            changes: list[Callable[[], Any]] = [
+                lambda: consumer.seek(topic, 0, 0),
+                consumer.pause,
+                consumer.resume,
+                lambda: consumer.assign([(topic, 1)]),
+                lambda: consumer.subscribe(["other"]),
+            ]
+
+            async def elsewhere() -> None:
+                for use in uses:
+                    for _ in range(3):
+                        with pytest.raises(ClosedError, match="another thread"):
+                            await use()
+                for change in changes:
+                    with pytest.raises(ClosedError, match="another thread"):
+                        change()
+
+            await asyncio.to_thread(asyncio.run, elsewhere())
+            assert (consumer.assignment, await consumer.positions()) == was
+            await (await producer.send(topic, b"second", partition=0))
+            (record,) = await consumer.poll(timeout_ms=WAIT_S * 1000)
+            assert record.value == b"second"
+        async with AsyncConsumer(daemon.address, topic, stop_at_end=True) as consumer:
+            assert [record.value async for record in consumer] == [b"first", b"second"]
+
+    asyncio.run(main())
+
+
+def test_while_a_task_reads_another_thread_is_told_that_it_is_one(
+    daemon: Daemon, topic: str
+) -> None:
+    async def main() -> None:
+        async with (
+            AsyncConsumer(daemon.address, topic) as consumer,
+            AsyncShareConsumer(daemon.address, topic, group=topic) as sharing,
+        ):
+            for client in (consumer, sharing):
+                reading = asyncio.create_task(client.poll(timeout_ms=WAIT_S * 1000))
+                await asyncio.sleep(0.1)
+                with pytest.raises(ClosedError, match="another thread"):
+                    await asyncio.to_thread(asyncio.run, client.poll())
+                assert not reading.done()
+                reading.cancel()
+
+    asyncio.run(main())
+
+
+def test_a_delivery_under_way_is_not_awaited_in_another_thread(daemon: Daemon, topic: str) -> None:
+    """It would wait for ever: nothing wakes the loop there."""
+
+    async def main() -> None:
+        async with AsyncProducer(daemon.address) as producer:
+            await (await producer.send(topic, b"first"))
+            os.kill(daemon.process.pid, signal.SIGSTOP)
+            try:
+                delivery = await producer.send(topic, b"second")
+                many = await producer.send_many(topic, [b"third"])
+                here = asyncio.gather(asyncio.ensure_future(wait(delivery)), wait(many))
+                await asyncio.sleep(0.1)
+                for sent in (delivery, many):
+                    with pytest.raises(ClosedError, match="another thread"):
+                        await asyncio.to_thread(
+                            asyncio.run, asyncio.wait_for(wait(sent), WAIT_S / 4)
+                        )
+            finally:
+                os.kill(daemon.process.pid, signal.SIGCONT)
+            await here
+            await asyncio.to_thread(asyncio.run, wait(delivery))  # decided: nothing to wait for
+
+    async def wait(sent: AsyncDelivery | AsyncDeliveries) -> object:
+        return await sent
+
+    asyncio.run(main())
+
+
+def test_a_loop_of_asyncio_may_go_on_in_another_thread(daemon: Daemon, topic: str) -> None:
+    """As where a program sets up what it needs, and then has its loop run beside it."""
+    loop = asyncio.new_event_loop()
+    ends = asyncio.Event()
+    is_open = asyncio.Event()
+
+    async def main() -> None:
+        async with (
+            AsyncProducer(daemon.address) as producer,
+            AsyncConsumer(daemon.address, topic, group=topic) as consumer,
+        ):
+            clients.extend((producer, consumer))
+            is_open.set()
+            await ends.wait()
+            await producer.send(topic, b"last")
+
+    async def use() -> bytes | None:
+        producer, consumer = clients
+        await producer.send(topic, b"first")
+        await producer.flush()
+        (record,) = await consumer.poll(timeout_ms=WAIT_S * 1000)
+        ends.set()
+        value: bytes | None = record.value
+        return value
+
+    clients: list[Any] = []
+    running = loop.create_task(main())
+    loop.run_until_complete(is_open.wait())
+    beside = Thread(target=loop.run_forever)
+    beside.start()
+    try:
+        assert asyncio.run_coroutine_threadsafe(use(), loop).result(WAIT_S) == b"first"
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        beside.join()
+    loop.run_until_complete(asyncio.wait_for(running, WAIT_S))
+    loop.close()
+    with Consumer(daemon.address, topic, stop_at_end=True) as consumer:
+        assert {record.value for record in consumer} == {b"first", b"last"}
+
+
+def test_what_a_loop_has_left_open_ends_in_another_thread_as_in_its_own(
+    daemon: Daemon, topic: str
+) -> None:
+    def opened() -> list[Any]:
+        clients: list[Any] = [
+            AsyncProducer(daemon.address),
+            AsyncConsumer(daemon.address, topic, group=topic),
+            AsyncShareConsumer(daemon.address, topic, group=f"{topic}-shared"),
+            AsyncAdmin(daemon.address),
+        ]
+
+        async def main() -> None:
+            for client in clients:
+                await client.__aenter__()
+
+        asyncio.run(main())
+        return clients
+
+    def ends(clients: list[Any]) -> list[str]:
+        said = []
+        for client in clients:
+            try:
+                asyncio.run(client.aclose())
+            except ClosedError as error:
+                said.append(str(error))
+            assert repr(client).endswith(", closed>")
+        return said
+
+    with ThreadPoolExecutor(1) as beside:
+        elsewhere = ends(beside.submit(opened).result(WAIT_S))
+        assert elsewhere == ends(opened())
+    assert not any("another thread" in error for error in elsewhere)
+
+
+@pytest.mark.parametrize("make", range(4))
+def test_a_client_may_end_in_another_task_than_that_which_opened_it_if_that_has_ended(
+    daemon: Daemon, make: int
+) -> None:
+    """As a fixture of pytest-asyncio, or an async generator that its loop ends."""
+    client = ASYNC[make](daemon.address)
+
+    async def fixture() -> AsyncGenerator[None, None]:
+        async with client:
+            yield
+
+    parts = fixture()
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(loop.create_task(parts.__anext__()))
+    with pytest.raises(StopAsyncIteration):
+        loop.run_until_complete(loop.create_task(parts.__anext__()))
+    assert repr(client).endswith(", closed>")
+    assert not asyncio.all_tasks(loop)
+    loop.close()
 
 
 def test_send_nowait_is_not_for_a_thread_beside_the_event_loop(

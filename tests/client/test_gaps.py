@@ -328,6 +328,19 @@ def test_a_log_that_is_older_by_two_epochs_is_told_from_the_first_that_it_does_n
     ]
 
 
+def test_an_older_log_behind_a_lost_tail_is_told_from_the_epoch_before_that() -> None:
+    setting = of_two_epochs()
+    setting.partition.truncate(80)
+    for _ in range(3):
+        store(setting.partition, [b"new"] * 10)
+    assert setting.read(31) == [Gap("a", 0, 80, 100, "lost_tail"), *range(80, 110)]
+    setting.partition.restore(40)
+    for _ in range(8):
+        store(setting.partition, [b"other"] * 10)
+    assert setting.read(2) == [Gap("a", 0, 80, 110, "lost_tail"), Gap("a", 0, 50, 80, "lost_tail")]
+    assert setting.read(70) == list(range(50, 120))
+
+
 def test_of_what_was_prefetched_of_a_newer_log_nothing_is_handed_out() -> None:
     setting = Setting(batches=5, on_gap="yield")
     setting.partition.truncate(50)
