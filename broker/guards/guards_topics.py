@@ -325,7 +325,7 @@ def _describe_producers(
                     DescribeProducersResponsePartition(
                         partition_index=index, error_code=TOPIC_REFUSED, active_producers=[]
                     )
-                    for index in topic.partition_indexes
+                    for index in dict.fromkeys(topic.partition_indexes)
                 ],
             )
             for topic in refused
