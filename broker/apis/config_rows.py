@@ -53,6 +53,7 @@ _BOOLEAN: Final = 1
 _STRING: Final = 2
 _LONG: Final = 5
 _LIST: Final = 7
+_PASSWORD: Final = 9
 _TYPES: Final = {
     "boolean": _BOOLEAN,
     "string": _STRING,
@@ -69,9 +70,6 @@ _OF_TOPICS: Final[dict[str, str]] = {
 _KINDS: Final[dict[str, str]] = {setting.name: setting.kind for setting in TopicConfig().describe()}
 _BY_NATURE: Final = {setting.name: setting.default for setting in TopicConfig().describe()}
 """Defaults of a topic on which nothing is set: what the broker's setting is by default."""
-_KAFKA_NAMES: Final[dict[str, str]] = {
-    spec.name: spec.metadata["kafka"] or spec.name for spec in keys() if spec.metadata["topic"]
-}
 
 _LISTENERS: Final = frozenset({"listeners", "advertised.listeners"})
 
@@ -102,12 +100,12 @@ def _topic_synonyms(core: Core, setting: Setting) -> list[DescribeConfigsRespons
     of_broker = _OF_TOPICS.get(setting.name)
     name = setting.name
     if of_broker is not None and setting.default == _BY_NATURE[name]:
-        name = _KAFKA_NAMES[of_broker]
+        name = core.settings.kafka_names.get(of_broker, of_broker)
     below = [_synonym(name, setting.default, _DEFAULT)]
     if setting.is_default and not setting.is_inherited:
         return below
     if of_broker is not None and setting.name in core.config.topic_defaults:
-        below = _synonyms(core.settings, of_broker, _KAFKA_NAMES[of_broker])
+        below = _synonyms(core.settings, of_broker, as_kafka=True)
     if setting.is_default:
         return below
     return [_synonym(setting.name, setting.value, _TOPIC_OVERRIDE), *below]
@@ -116,14 +114,15 @@ def _topic_synonyms(core: Core, setting: Setting) -> list[DescribeConfigsRespons
 def broker_rows(core: Core, peer: Peer) -> Iterator[DescribeConfigsResponseConfig]:
     """The settings of this broker."""
     for spec in core.settings.keys.values():
-        synonyms = _synonyms(core.settings, spec.name)
-        if spec.metadata["of"] and not _is_own(spec.name, synonyms[0]):
+        if spec.metadata["of"] and not _is_own(core.settings, spec.name):
             continue
-        if is_secret := spec.metadata["secret"]:
-            for one in synonyms:
-                one.value = None
+        is_secret = spec.metadata["secret"]
         kafka = spec.metadata["kafka"]
-        for name in [spec.name] if kafka in (None, spec.name) else [spec.name, kafka]:
+        for name in dict.fromkeys((spec.name, kafka or spec.name)):
+            synonyms = _synonyms(core.settings, spec.name, as_kafka=name == kafka)
+            if is_secret:
+                for one in synonyms:
+                    one.value = None
             row = _row(name, synonyms, _broker_type(spec), spec.metadata["doc"])
             row.read_only = not spec.metadata["dynamic"]
             row.is_sensitive = is_secret
@@ -145,6 +144,7 @@ def every_broker_rows(core: Core) -> Iterator[DescribeConfigsResponseConfig]:
             yield _kafka_row(own, synonyms)
         elif spec := core.settings.dynamic(own):
             for name in dict.fromkeys((own, core.settings.kafka_names.get(own, own))):
+                synonyms = [_synonym(name, text, _DYNAMIC_DEFAULT_BROKER)]
                 yield _row(name, synonyms, _broker_type(spec), spec.metadata["doc"])
         else:
             yield _row(own, synonyms, _STRING, "Without effect: there is no such setting.")
@@ -156,8 +156,7 @@ def group_rows(core: Core, group_id: str) -> Iterator[DescribeConfigsResponseCon
     for name, key in GROUP_KEYS.items():
         synonyms = [_synonym(name, key.default, _DEFAULT)]
         if key.of_broker:
-            told = core.settings.kafka_names.get(key.of_broker, key.of_broker)
-            synonyms = _synonyms(core.settings, key.of_broker, told)
+            synonyms = _synonyms(core.settings, key.of_broker, as_kafka=True)
         if name in own:
             synonyms.insert(0, _synonym(name, own[name], _DYNAMIC_GROUP))
         yield _row(name, synonyms, _TYPES[key.kind], key.documentation)
@@ -198,21 +197,23 @@ def _kafka_row(
 
 
 def _synonyms(
-    settings: BrokerSettings, name: str, told: str = ""
+    settings: BrokerSettings, name: str, *, as_kafka: bool = False
 ) -> list[DescribeConfigsResponseSynonym]:
     """What each place says of a setting of the broker, the one in force first.
 
-    told: the name that it has in the answer, where it is another.
+    as_kafka: by Kafka's names, where there are; else by ours.
     """
+    told = settings.kafka_names if as_kafka else {}
     return [
-        _synonym(told or layer.key, layer.text, _SOURCES[layer.origin])
+        _synonym(told.get(layer.key, layer.key), layer.text, _SOURCES[layer.origin])
         for layer in settings.layers(name)
     ]
 
 
-def _is_own(name: str, in_force: DescribeConfigsResponseSynonym) -> bool:
+def _is_own(settings: BrokerSettings, name: str) -> bool:
     """Whether somebody has set a key of a listener: what is not set is not told, as in Kafka."""
-    return in_force.name == name and in_force.source != _DEFAULT
+    in_force = next(settings.layers(name))
+    return in_force.key == name and in_force.origin != "default"
 
 
 def _synonym(name: str, value: str | None, source: int) -> DescribeConfigsResponseSynonym:
@@ -223,6 +224,8 @@ def _broker_type(spec: Field[Any]) -> int:
     """Kafka's number for the type of a setting; of a default of topics that of their setting."""
     if spec.metadata["topic"]:
         return _TYPES[_KINDS[spec.metadata["topic"]]]
+    if spec.metadata["secret"]:
+        return _PASSWORD
     if isinstance(spec.default, bool):
         return _BOOLEAN
     return _LONG if isinstance(spec.default, int) else _STRING

@@ -149,19 +149,22 @@ def _quotas_not_altered(request: AlterClientQuotasRequest) -> Message:
 
 
 def _leaders_not_elected(request: ElectLeadersRequest) -> ElectLeadersResponse:
+    once: dict[str, dict[int, None]] = {}  # a row is ten times as long as a number
+    for topic in request.topic_partitions or ():
+        once.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
     return ElectLeadersResponse(
         error_code=CLUSTER_REFUSED,
         replica_election_results=[
             ElectLeadersResponseTopic(
-                topic=topic.topic,
+                topic=name,
                 partition_result=[
                     ElectLeadersResponsePartition(
                         partition_id=index, error_code=CLUSTER_REFUSED, error_message=_WHY
                     )
-                    for index in topic.partitions
+                    for index in indexes
                 ],
             )
-            for topic in request.topic_partitions or ()
+            for name, indexes in once.items()
         ],
     )
 
@@ -198,7 +201,7 @@ def _log_dirs_not_altered(request: AlterReplicaLogDirsRequest) -> AlterReplicaLo
                     AlterReplicaLogDirsResponsePartition(
                         partition_index=index, error_code=CLUSTER_REFUSED
                     )
-                    for index in topic.partitions
+                    for index in dict.fromkeys(topic.partitions)
                 ],
             )
             for directory in request.dirs

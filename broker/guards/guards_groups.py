@@ -203,7 +203,7 @@ def _offset_fetch(
                         metadata="",
                         error_code=TOPIC_REFUSED,
                     )
-                    for index in topic.partition_indexes
+                    for index in dict.fromkeys(topic.partition_indexes)
                 ],
             )
             for topic in take_refused(
@@ -251,7 +251,7 @@ def _offset_fetch_single(
                 OffsetFetchResponsePartition(
                     partition_index=index, committed_offset=-1, metadata="", error_code=code
                 )
-                for index in topic.partition_indexes
+                for index in dict.fromkeys(topic.partition_indexes)
             ],
         )
         for topic in refused

@@ -127,7 +127,7 @@ def _describe_offsets(
                         error_code=TOPIC_REFUSED,
                         error_message=TOPIC_REFUSED.description,
                     )
-                    for index in topic.partitions
+                    for index in dict.fromkeys(topic.partitions)
                 ],
             )
             for topic in take_refused(

@@ -231,8 +231,10 @@ def _create_partitions(
     core: Core, authorizer: Authorizer, call: Call[CreatePartitionsRequest]
 ) -> Amend | None:
     peer = call.peer
+    times = Counter(one.name for one in call.request.topics)  # named twice is wrong for everybody
     refused = take_refused(
-        call.request.topics, lambda one: authorizer.allows(peer, ALTER, TOPIC, one.name)
+        call.request.topics,
+        lambda one: times[one.name] > 1 or authorizer.allows(peer, ALTER, TOPIC, one.name),
     )
 
     def amend(response: CreatePartitionsResponse) -> None:
@@ -325,7 +327,7 @@ def _describe_producers(
                     DescribeProducersResponsePartition(
                         partition_index=index, error_code=TOPIC_REFUSED, active_producers=[]
                     )
-                    for index in topic.partition_indexes
+                    for index in dict.fromkeys(topic.partition_indexes)
                 ],
             )
             for topic in refused

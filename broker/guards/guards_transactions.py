@@ -111,7 +111,7 @@ def _add_partitions_to_txn(
                     AddPartitionsToTxnResponsePartition(
                         partition_index=index, partition_error_code=codes[topic.name]
                     )
-                    for index in topic.partitions
+                    for index in dict.fromkeys(topic.partitions)
                 ],
             )
             for topic in topics
@@ -189,7 +189,7 @@ def _write_txn_markers(
                             WriteTxnMarkersResponsePartition(
                                 partition_index=index, error_code=CLUSTER_REFUSED
                             )
-                            for index in topic.partition_indexes
+                            for index in dict.fromkeys(topic.partition_indexes)
                         ],
                     )
                     for topic in marker.topics

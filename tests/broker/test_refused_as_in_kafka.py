@@ -6,8 +6,8 @@ from segbroker.protocol import messages_groups as groups
 from segbroker.protocol import messages_placement as placement
 from segbroker.protocol.errors import ErrorCode
 
-from .authorization_case import C31, DESCRIBE, G30, GROUP
-from .test_authorization import ALICE, allow, connect_from, guarded, rule
+from .authorization_case import C31, DESCRIBE, G30, GROUP, T29
+from .test_authorization import ALICE, allow, connect_from, filled, guarded, rule
 
 NOT_TOLD = -(2**31)
 
@@ -44,6 +44,21 @@ async def test_a_topic_named_twice_is_wrong_for_everybody() -> None:
         request = admin.CreateTopicsRequest(topics=[topic, topic])
         reply = await alice.ask(request, admin.CreateTopicsResponse, 7)
         assert [row.error_code for row in reply.topics] == [ErrorCode.INVALID_REQUEST]
+
+
+async def test_a_topic_that_is_to_grow_twice_is_wrong_for_everybody_and_does_not_grow() -> None:
+    async with guarded() as broker, connect_from(ALICE, broker) as alice:
+        await filled(broker)
+        rows = [
+            admin.CreatePartitionsRequestTopic(name=name, count=count, assignments=None)
+            for name, count in (("t", 2), ("t", 3), ("nowhere", 2), ("nowhere", 2), ("once", 2))
+        ]
+        request = admin.CreatePartitionsRequest(topics=rows, timeout_ms=1000, validate_only=False)
+        reply = await alice.ask(request, admin.CreatePartitionsResponse, 3)
+        invalid = ErrorCode.INVALID_REQUEST
+        found = [(row.name, row.error_code) for row in reply.results]
+        assert found == [("t", invalid), ("nowhere", invalid), ("once", T29)]
+        assert broker.core.topics.all["t"].partitions == 1
 
 
 async def test_a_member_that_may_not_join_is_given_no_id_and_no_epoch() -> None:

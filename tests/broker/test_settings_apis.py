@@ -72,6 +72,27 @@ async def test_the_brokers_settings_are_described_under_kafkas_names_too() -> No
         assert all(one.documentation for one in row.configs)
 
 
+async def test_a_setting_of_the_broker_is_told_in_one_spelling() -> None:
+    """kafka-configs.sh shows the synonyms, whoever set it and wherever."""
+    async with serving(message_max_bytes=2_000_000) as broker, connect(broker.address) as client:
+        for who in ("", "1"):
+            change = IncrementalAlterConfigsRequestConfig(
+                name="message.max.bytes", config_operation=0, value="3000000"
+            )
+            resource = IncrementalAlterConfigsRequestResource(
+                resource_type=4, resource_name=who, configs=[change]
+            )
+            request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+            reply = await client.ask(request, IncrementalAlterConfigsResponse, 1)
+            assert reply.responses[0].error_code == 0
+        for who, count in (("", 1), ("1", 4)):
+            (row,) = (await describe(client, 4, who)).results
+            found = {one.name: one for one in row.configs}
+            for name in ("message.max.bytes", "message_max_bytes"):
+                assert [one.name for one in found[name].synonyms] == [name] * count
+        assert found["ssl.key.password"].config_type == 9, "what may not be shown is a password"
+
+
 @pytest.mark.parametrize(
     ("resource_type", "name", "code"),
     [

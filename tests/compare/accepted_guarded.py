@@ -94,6 +94,33 @@ WHERE_GUARDED: Final = (
         label="all-but-topic-delete|only-cluster-all",
     ),
     Accepted(
+        ApiKey.DELETE_TOPICS,
+        r"responses\[(\d|~-twice|~-missing)\]",
+        "who may not delete a topic is told so, however often it is named",
+        label=_USER,
+    ),
+    Accepted(
+        ApiKey.DELETE_RECORDS,
+        r"topics\[(\d|~-twice|~-missing)\]",
+        "a topic is answered as often as it is named",
+        label=_USER,
+    ),
+    Accepted(
+        ApiKey.DELETE_GROUPS,
+        r"results\[(\d|~-twice)\]",
+        "a group is answered as often as it is named",
+        label=_USER,
+    ),
+    *(
+        Accepted(
+            key,
+            r"groups\[(\d|~-twice)\]",
+            "what is described twice is answered once: an answer is many times the question",
+            label=_USER,
+        )
+        for key in (ApiKey.DESCRIBE_GROUPS, ApiKey.CONSUMER_GROUP_DESCRIBE)
+    ),
+    Accepted(
         ApiKey.ALTER_CONFIGS,
         r"responses\[8 1\]\.error_code",
         "this request alters no logger, and who may alter nothing is told only that",

@@ -257,3 +257,61 @@ async def moves_listed(stage: Stage) -> None:
     ):
         rows = [{"name": name, "partition_indexes": [index]}]
         await stage.ask(label, ApiKey.LIST_PARTITION_REASSIGNMENTS, topics=rows, timeout_ms=5_000)
+
+
+@case(ApiKey.ELECT_LEADERS)
+async def leaders_of_every_partition(stage: Stage) -> None:
+    topic = await stage.topic("-t", 2)
+
+    async def ask(label: str, *rows: tuple[str, list[int]], kind: int = 0) -> None:
+        named = [{"topic": name, "partitions": partitions} for name, partitions in rows]
+        fields: dict[str, Any] = {"topic_partitions": named, "timeout_ms": 5_000}
+        if stage.version >= 1:
+            fields["election_type"] = kind
+        await stage.ask(label, ApiKey.ELECT_LEADERS, **fields)
+
+    await ask("nothing")
+    await ask("no partition", (topic, []))
+    await ask("twice", (topic, [0, 0]))
+    await ask("a topic twice", (topic, [0]), (topic, [1]))
+    await ask("of an empty name", ("", [0]))
+    await ask("a negative partition", (topic, [-1]))
+    if stage.version >= 1:
+        await ask("unclean", (topic, [0]), kind=1)
+        await ask("a kind that there is not", (topic, [0]), kind=9)
+
+
+@case(ApiKey.LIST_PARTITION_REASSIGNMENTS)
+async def all_moves_listed(stage: Stage) -> None:
+    topic = await stage.topic("-t")
+    fields = {"timeout_ms": 5_000}
+    await stage.ask("all", ApiKey.LIST_PARTITION_REASSIGNMENTS, topics=None, **fields)
+    await stage.ask("nothing", ApiKey.LIST_PARTITION_REASSIGNMENTS, topics=[], **fields)
+    rows: list[dict[str, Any]] = [{"name": topic, "partition_indexes": []}]
+    await stage.ask("no partition", ApiKey.LIST_PARTITION_REASSIGNMENTS, topics=rows, **fields)
+    rows = [{"name": topic, "partition_indexes": [0, 0, 5, -1]}]
+    await stage.ask("some", ApiKey.LIST_PARTITION_REASSIGNMENTS, topics=rows, **fields)
+
+
+@case(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
+async def moves_asked_for_wrongly(stage: Stage) -> None:
+    topic = await stage.topic("-t", 2)
+
+    async def ask(label: str, *rows: tuple[str, int, list[int] | None], **more: Any) -> None:
+        named = [
+            {"name": name, "partitions": [{"partition_index": index, "replicas": replicas}]}
+            for name, index, replicas in rows
+        ]
+        fields: dict[str, Any] = {"topics": named, "timeout_ms": 5_000} | more
+        await stage.ask(label, ApiKey.ALTER_PARTITION_REASSIGNMENTS, **fields)
+
+    await ask("nothing")
+    await ask("twice on one", (topic, 0, [1, 1]))
+    await ask("here and on a stranger", (topic, 0, [1, 77]))
+    await ask("a negative broker", (topic, 0, [-1]))
+    await ask("a negative partition", (topic, -1, [1]))
+    await ask("an empty name", ("", 0, [1]))
+    await ask("a topic twice", (topic, 0, [1]), (topic, 1, [1]))
+    if stage.version >= 1:
+        await ask("another number", (topic, 0, [1, 2]), allow_replication_factor_change=False)
+        await ask("as many", (topic, 0, [1]), allow_replication_factor_change=False)

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import trio
-
 from segbroker.protocol.api_keys import ApiKey
 
 from .cases import case
@@ -106,6 +104,7 @@ async def lists_and_wrong_kinds(stage: Stage) -> None:
         ]
         fields["resources"] = [resource]
         await stage.ask(label, ApiKey.INCREMENTAL_ALTER_CONFIGS, **fields)
+        await stage.topic(f"-behind-{len(stage.seen)}")  # Kafka's broker hears of it in order
         told = {"resource_type": 2, "resource_name": topic, "configuration_keys": list(SHOWN)}
         answer = await stage.quietly(ApiKey.DESCRIBE_CONFIGS, 1, resources=[told])
         values = {row.name: row.value for row in answer.results[0].configs}
@@ -141,7 +140,6 @@ async def lists_and_wrong_kinds(stage: Stage) -> None:
     }
     for label, rows in steps.items():
         await ask(label, *rows)
-        await trio.sleep(0.1)
     await ask("tried", ("retention.ms", SET, "1"), validate_only=True)
     await ask("tried badly", ("retention.ms", SET, "x"), validate_only=True)
     for label, resource in (
@@ -236,3 +234,44 @@ async def answers_about_what_was_made(stage: Stage) -> None:
         assignments=[{"partition_index": 0, "broker_ids": [1]}] * 2,
     )
     await stage.ask("placed twice", ApiKey.CREATE_TOPICS, topics=[made], timeout_ms=20_000)
+
+
+@case(ApiKey.DESCRIBE_CONFIGS, since=1)
+async def every_setting_there_is(stage: Stage) -> None:
+    """With its synonyms: what both know, their kinds and where their values come from."""
+    topic = await stage.topic("-t")
+    for label, kind, name in (
+        ("every setting of the broker", BROKER, "1"),
+        ("every setting of all brokers", BROKER, ""),
+        ("every setting of a topic", TOPIC, topic),
+        ("every setting of a group", GROUP, stage.name),
+    ):
+        row = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
+        more = {"include_synonyms": True, "include_documentation": True}
+        await stage.ask(label, ApiKey.DESCRIBE_CONFIGS, resources=[row], **more)
+
+
+@case(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+async def lists_of_the_broker(stage: Stage) -> None:
+    async def ask(label: str, operation: int, key: str, value: str | None, name: str = "") -> None:
+        configs = [{"name": key, "config_operation": operation, "value": value}]
+        row = {"resource_type": BROKER, "resource_name": name, "configs": configs}
+        fields: dict[str, Any] = {"resources": [row], "validate_only": True}
+        await stage.ask(label, ApiKey.INCREMENTAL_ALTER_CONFIGS, **fields)
+
+    policy = "log.cleanup.policy"
+    for who in ("", "1"):
+        await ask(f"append {who}", APPEND, policy, "compact", who)
+        await ask(f"append what is there {who}", APPEND, policy, "delete", who)
+        await ask(f"subtract {who}", SUBTRACT, policy, "delete", who)
+        await ask(f"subtract what is not there {who}", SUBTRACT, policy, "compact", who)
+        await ask(f"append nonsense {who}", APPEND, policy, "nonsense", who)
+        await ask(f"append to no list {who}", APPEND, "log.retention.ms", "5", who)
+        await ask(f"subtract from no list {who}", SUBTRACT, "log.retention.ms", "5", who)
+        await ask(f"append null {who}", APPEND, policy, None, who)
+        await ask(f"set empty {who}", SET, policy, "", who)
+        await ask(f"delete {who}", DELETE, policy, None, who)
+        await ask(f"an unknown key {who}", SET, "no.such", "1", who)
+        await ask(f"a key of topics {who}", SET, "cleanup.policy", "delete", who)
+    await ask("of a broker that is not there", SET, policy, "delete", "77")
+    await ask("of a broker that is no number", SET, policy, "delete", "one")

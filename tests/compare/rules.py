@@ -15,6 +15,7 @@ from .accepted import ANY, Accepted
 from .accepted_borders import AT_THE_BORDERS
 from .accepted_breaks import OVER_A_BREAK
 from .accepted_guarded import WHERE_GUARDED
+from .accepted_settings import OF_ALL_SETTINGS
 from .answers import Difference, Fields
 
 
@@ -33,7 +34,13 @@ class Normalised:
     key: ApiKey | None = None
 
 
-ACCEPTED: Final = (*accepted.ACCEPTED, *AT_THE_BORDERS, *WHERE_GUARDED, *OVER_A_BREAK)
+ACCEPTED: Final = (
+    *accepted.ACCEPTED,
+    *AT_THE_BORDERS,
+    *OF_ALL_SETTINGS,
+    *WHERE_GUARDED,
+    *OVER_A_BREAK,
+)
 
 NORMALISED: Final = (
     Normalised(r".*throttle_time_ms", "how busy the broker is"),

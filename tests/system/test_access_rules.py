@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import (
     Consumer,
+    ElectionType,
     KafkaError,
     KafkaException,
     Producer,
@@ -161,6 +162,16 @@ def test_alice_produces_and_consumes_and_bob_does_not_see_that_there_is_anything
     refusal = consumed(guarded, "alice", "orders", "another-group")
     assert isinstance(refusal, KafkaError)
     assert refusal.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+
+
+def test_elections_are_refused_without_rules(guarded: Daemon, admin: AdminClient) -> None:
+    """The code of the whole answer is what clients tell; rows of partitions stand beside it."""
+    create_topic(admin, "led")
+    bob = AdminClient(login(guarded, "bob"))
+    for partitions in ([TopicPartition("led", 0)], None):
+        with pytest.raises(KafkaException) as refused:
+            bob.elect_leaders(ElectionType.PREFERRED, partitions).result(TIMEOUT_S)
+        assert refused.value.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED
 
 
 def test_administration_is_refused_without_rules(guarded: Daemon, admin: AdminClient) -> None:
