@@ -34,10 +34,10 @@ from kafka import admin as kafka_python
 
 from segbroker.client import Admin
 
-from ..support.daemon import Daemon, running
+from ..support.daemon import Daemon
+from ..support.guarded_daemon import PASSWORD, running_guarded
 from ..support.java import program
 
-PASSWORD = "correct horse"
 TIMEOUT_S = 60
 USERS = ("alice", "bob")
 
@@ -55,17 +55,7 @@ def login(daemon: Daemon, user: str, **more: Any) -> dict[str, Any]:  # noqa: AN
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    folder = tmp_path_factory.mktemp("rules")
-    config = folder / "segbroker.toml"
-    config.write_text(f'initial_password = "{PASSWORD}"\n')
-    flags = (
-        f"--config={config}",
-        "--listeners=SASL_PLAINTEXT://127.0.0.1:0",
-        "--authorizer=acl",
-        "--super-users=User:admin",
-        "--initial-user=admin",
-    )
-    with running(folder / "data", *flags) as daemon:
+    with running_guarded(tmp_path_factory.mktemp("rules")) as daemon:
         admin = AdminClient(login(daemon, "admin"))
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
         upsertions: list[UserScramCredentialAlteration] = [

@@ -15,9 +15,10 @@ from kafka.errors import GroupAuthorizationFailedError as KafkaPythonRefused
 from segbroker.client import Acl, Admin, Consumer, Security
 from segbroker.client.errors import GroupAuthorizationFailed
 
-from ..support.daemon import Daemon, running
+from ..support.daemon import Daemon
+from ..support.guarded_daemon import PASSWORD, running_guarded
 
-USER, PASSWORD = "bob", "correct horse"
+USER = "bob"
 GROUP, TOPIC = "billing", "orders"
 TIMEOUT_S = 60
 
@@ -28,17 +29,7 @@ def security(user: str) -> Security:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    folder = tmp_path_factory.mktemp("refused")
-    config = folder / "segbroker.toml"
-    config.write_text(f'initial_password = "{PASSWORD}"\n')
-    flags = (
-        f"--config={config}",
-        "--listeners=SASL_PLAINTEXT://127.0.0.1:0",
-        "--authorizer=acl",
-        "--super-users=User:admin",
-        "--initial-user=admin",
-    )
-    with running(folder / "data", *flags) as daemon:
+    with running_guarded(tmp_path_factory.mktemp("refused")) as daemon:
         with Admin(daemon.address, security=security("admin")) as admin:
             admin.create_topic(TOPIC, partitions=1)
             admin.set_password(USER, PASSWORD)
