@@ -118,11 +118,11 @@ def broker_rows(core: Core, peer: Peer) -> Iterator[DescribeConfigsResponseConfi
             continue
         is_secret = spec.metadata["secret"]
         kafka = spec.metadata["kafka"]
+        synonyms = _synonyms(core.settings, spec.name)
+        if is_secret:
+            for one in synonyms:
+                one.value = None
         for name in dict.fromkeys((spec.name, kafka or spec.name)):
-            synonyms = _synonyms(core.settings, spec.name, as_kafka=name == kafka)
-            if is_secret:
-                for one in synonyms:
-                    one.value = None
             row = _row(name, synonyms, _broker_type(spec), spec.metadata["doc"])
             row.read_only = not spec.metadata["dynamic"]
             row.is_sensitive = is_secret
@@ -144,7 +144,6 @@ def every_broker_rows(core: Core) -> Iterator[DescribeConfigsResponseConfig]:
             yield _kafka_row(own, synonyms)
         elif spec := core.settings.dynamic(own):
             for name in dict.fromkeys((own, core.settings.kafka_names.get(own, own))):
-                synonyms = [_synonym(name, text, _DYNAMIC_DEFAULT_BROKER)]
                 yield _row(name, synonyms, _broker_type(spec), spec.metadata["doc"])
         else:
             yield _row(own, synonyms, _STRING, "Without effect: there is no such setting.")

@@ -72,8 +72,8 @@ async def test_the_brokers_settings_are_described_under_kafkas_names_too() -> No
         assert all(one.documentation for one in row.configs)
 
 
-async def test_a_setting_of_the_broker_is_told_in_one_spelling() -> None:
-    """kafka-configs.sh shows the synonyms, whoever set it and wherever."""
+async def test_the_synonyms_of_a_setting_of_the_broker_say_its_own_name() -> None:
+    """By them a client knows Kafka's name of a setting that is there under its own."""
     async with serving(message_max_bytes=2_000_000) as broker, connect(broker.address) as client:
         for who in ("", "1"):
             change = IncrementalAlterConfigsRequestConfig(
@@ -89,7 +89,7 @@ async def test_a_setting_of_the_broker_is_told_in_one_spelling() -> None:
             (row,) = (await describe(client, 4, who)).results
             found = {one.name: one for one in row.configs}
             for name in ("message.max.bytes", "message_max_bytes"):
-                assert [one.name for one in found[name].synonyms] == [name] * count
+                assert [one.name for one in found[name].synonyms] == ["message_max_bytes"] * count
         assert found["ssl.key.password"].config_type == 9, "what may not be shown is a password"
 
 

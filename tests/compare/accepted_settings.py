@@ -12,6 +12,7 @@ from .accepted import ANY, Accepted
 from .answers import ABSENT, ROW
 
 _ALL: Final = "every setting of .*"
+_OF_BROKER: Final = "every setting of the broker.*"
 _STARTED_WITH: Final = "Kafka was started with a file that says so"
 _OTHER_DEFAULT: Final = (
     r"message\.max\.bytes|max\.message\.bytes|(log\.)?segment\.bytes|index\.interval\.bytes"
@@ -77,6 +78,14 @@ OF_ALL_SETTINGS: Final = (
         theirs=ANY,
         ours=ANY,
         keys=_NO_SUCH_OF_BROKER,
+    ),
+    Accepted(
+        ApiKey.DESCRIBE_CONFIGS,
+        r".*configs\[[\w.]+\]\.synonyms\[\w+\]\.name",
+        "synonyms of a broker's setting have its name in the configuration file",
+        _OF_BROKER,
+        ANY,
+        ANY,
     ),
     _value(_OTHER_DEFAULT, "another default"),
     _value(r"(advertised\.)?listeners", "where it listens"),
