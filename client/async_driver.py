@@ -30,9 +30,9 @@ from .async_tokens import get_token
 from .clock import now_ms
 from .completion import Waitable
 from .connection import Connection, State
+from .driver import Driver
 from .engine import Call, Engine, OnTimeout
 from .errors import (
-    NOT_PICKLED,
     OPENED_ONCE,
     WAS_CLOSED,
     BusyError,
@@ -50,11 +50,11 @@ T = TypeVar("T")
 RECEIVE_BUDGET = 1 << 20
 
 
-class AsyncDriver:
+class AsyncDriver(Driver):
     """See the module."""
 
     def __init__(self) -> None:
-        self._engine: Engine | None = None
+        super().__init__()
         self._context: SSLContext | None = None
         self._tasks: TaskGroup | None = None
         self._scopes: set[anyio.CancelScope] = set()
@@ -108,16 +108,6 @@ class AsyncDriver:
     @property
     def is_open(self) -> bool:
         return self._tasks is not None
-
-    @property
-    def state(self) -> str:
-        """As repr() of a client says it."""
-        if self.is_open:
-            return "open"
-        return "not open" if self._engine is None else "closed"
-
-    def __reduce__(self) -> str:
-        raise TypeError(NOT_PICKLED)
 
     async def start(self, engine: Engine) -> None:
         """Start the tasks and wait until one broker was reached.
@@ -192,8 +182,9 @@ class AsyncDriver:
 
     def wake_by(self, at_ms: int) -> None:
         """Have the timer task look at `at_ms` at the latest.  Raises as `check_loop`."""
-        self.check_thread()
-        if at_ms < self._asleep_until_ms:
+        if at_ms >= self._asleep_until_ms:
+            self.check_thread()
+        else:
             self.check_loop()
             self._asleep_until_ms = -inf
             self._kick.set()

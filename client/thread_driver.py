@@ -38,9 +38,9 @@ from weakref import WeakSet
 from .clock import now_ms
 from .completion import Waitable
 from .connection import Connection, State
+from .driver import Driver
 from .engine import Call, Engine, OnTimeout
 from .errors import (
-    NOT_PICKLED,
     OPEN_ALREADY,
     OPENED_ONCE,
     WAS_CLOSED,
@@ -60,12 +60,12 @@ T = TypeVar("T")
 FORKED = "it was opened before this process was forked: open one in each process"
 
 
-class ThreadDriver:
+class ThreadDriver(Driver):
     """See the module."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.lock = threading.Lock()
-        self._engine: Engine | None = None
         self._context: SSLContext | None = None
         self._thread: threading.Thread | None = None
         self._stopping = False
@@ -95,16 +95,6 @@ class ThreadDriver:
     @property
     def is_open(self) -> bool:
         return self._thread is not None
-
-    @property
-    def state(self) -> str:
-        """As repr() of a client says it."""
-        if self.is_open:
-            return "open"
-        return "not open" if self._engine is None else "closed"
-
-    def __reduce__(self) -> str:
-        raise TypeError(NOT_PICKLED)
 
     # The caller's side.
 

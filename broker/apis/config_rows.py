@@ -114,12 +114,11 @@ def _topic_synonyms(core: Core, setting: Setting) -> list[DescribeConfigsRespons
 def broker_rows(core: Core, peer: Peer) -> Iterator[DescribeConfigsResponseConfig]:
     """The settings of this broker."""
     for spec in core.settings.keys.values():
-        if spec.metadata["of"] and not _is_own(core.settings, spec.name):
-            continue
-        is_secret = spec.metadata["secret"]
-        kafka = spec.metadata["kafka"]
         synonyms = _synonyms(core.settings, spec.name)
-        if is_secret:
+        if spec.metadata["of"] and not _is_own(spec.name, synonyms[0]):
+            continue
+        kafka = spec.metadata["kafka"]
+        if is_secret := spec.metadata["secret"]:
             for one in synonyms:
                 one.value = None
         for name in dict.fromkeys((spec.name, kafka or spec.name)):
@@ -209,10 +208,9 @@ def _synonyms(
     ]
 
 
-def _is_own(settings: BrokerSettings, name: str) -> bool:
+def _is_own(name: str, in_force: DescribeConfigsResponseSynonym) -> bool:
     """Whether somebody has set a key of a listener: what is not set is not told, as in Kafka."""
-    in_force = next(settings.layers(name))
-    return in_force.key == name and in_force.origin != "default"
+    return in_force.name == name and in_force.source != _DEFAULT
 
 
 def _synonym(name: str, value: str | None, source: int) -> DescribeConfigsResponseSynonym:

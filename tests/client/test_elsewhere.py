@@ -364,31 +364,36 @@ def test_a_cancellation_that_the_program_has_caught_does_not_end_the_block_of_a_
     """As where a web server cleans up in the task that was cancelled."""
     behind: list[str] = []
 
-    async def produce() -> None:
+    async def wait_to_be_cancelled(inside: asyncio.Event) -> None:
+        inside.set()
+        with suppress(asyncio.CancelledError):
+            await anyio.sleep_forever()
+
+    async def produce(inside: asyncio.Event) -> None:
         try:
             async with AsyncProducer(daemon.address) as producer:
                 await (await producer.send(topic, b"delivered"))
                 await producer.send(topic, bytes(2 << 20))  # too large for the topic
-                with suppress(asyncio.CancelledError):
-                    await anyio.sleep_forever()
+                await wait_to_be_cancelled(inside)
         except DeliveryFailed as error:
             behind.append(str(error).partition(":")[0])
 
-    async def consume(client: Any) -> None:  # noqa: ANN401 - any client
+    async def use(client: Any, inside: asyncio.Event) -> None:  # noqa: ANN401 - any client
         async with client:
-            with suppress(asyncio.CancelledError):
-                await anyio.sleep_forever()
+            await wait_to_be_cancelled(inside)
         behind.append(repr(client).split()[0])
 
     async def main() -> None:
+        inside = asyncio.Event()
         for run in (
-            produce(),
-            consume(AsyncConsumer(daemon.address, topic, group=topic)),
-            consume(AsyncShareConsumer(daemon.address, topic, group=f"{topic}-shared")),
-            consume(AsyncAdmin(daemon.address)),
+            produce(inside),
+            use(AsyncConsumer(daemon.address, topic, group=topic), inside),
+            use(AsyncShareConsumer(daemon.address, topic, group=f"{topic}-shared"), inside),
+            use(AsyncAdmin(daemon.address), inside),
         ):
+            inside.clear()
             task = asyncio.create_task(run)
-            await asyncio.sleep(1)
+            await asyncio.wait_for(inside.wait(), WAIT_S)
             task.cancel()
             await asyncio.wait_for(task, WAIT_S)
 

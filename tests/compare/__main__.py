@@ -9,7 +9,7 @@ import trio
 
 from segbroker.protocol.api_keys import ApiKey
 
-from . import (
+from . import (  # noqa: F401 - imported for the cases that they register
     cases_acls,
     cases_admin,
     cases_corners,
@@ -37,31 +37,6 @@ from .brokers import Missing, both
 from .cases import BROKEN, CASES, Broken, Case, Ground
 from .findings import Findings
 from .playing import compare, compare_over_a_break
-
-MODULES = (
-    cases_acls,
-    cases_admin,
-    cases_corners,
-    cases_expiry,
-    cases_fetches,
-    cases_groups,
-    cases_kinds,
-    cases_produce,
-    cases_read,
-    cases_restarts,
-    cases_rules,
-    cases_rules_admin,
-    cases_rules_groups,
-    cases_rules_transactions,
-    cases_rules_twice,
-    cases_security,
-    cases_sequences,
-    cases_settings,
-    cases_shares,
-    cases_streams,
-    cases_time,
-    cases_transactions,
-)
 
 
 def main() -> int:

@@ -1,0 +1,31 @@
+"""What is the same of both drivers, that of threads and that of event loops: what a client says of
+itself, and that it belongs to its process.
+"""
+
+from abc import ABC, abstractmethod
+
+from .engine import Engine
+from .errors import NOT_PICKLED
+
+
+class Driver(ABC):
+    """See the module."""
+
+    def __init__(self) -> None:
+        # Since it was opened, and behind its end, too.
+        self._engine: Engine | None = None
+
+    @property
+    @abstractmethod
+    def is_open(self) -> bool:
+        """Whether it runs."""
+
+    @property
+    def state(self) -> str:
+        """As repr() of a client says it."""
+        if self.is_open:
+            return "open"
+        return "not open" if self._engine is None else "closed"
+
+    def __reduce__(self) -> str:
+        raise TypeError(NOT_PICKLED)
