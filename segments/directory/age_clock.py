@@ -74,7 +74,7 @@ class AgeClock:
     def _is_over(self, monotonic_ms: int, ahead: int) -> bool:
         if self._held_since is None:
             self._held_since = monotonic_ms
-            log.error(
+            log.warning(
                 "retention_by_age_held",
                 clock_ahead_ms=ahead,
                 held_for_ms=HOLD_MS,
