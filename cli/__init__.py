@@ -37,6 +37,7 @@ What is where; a module imports only what stands above it:
     serve            the subcommands, one module each
     produce
     consume
+    topic_facts      what is said of topics
     topic
     trim
     group_lag        how far a group is behind, in records and seconds

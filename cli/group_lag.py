@@ -183,7 +183,12 @@ def facts_of_all(admin: "Admin", ages: Ages) -> "tuple[list[Facts], SegbrokerErr
             failed = failed or exc
     ends: Ends = {}
     unreadable: set[TopicPartition] = set()
-    for topic, places in _by_topic(groups.values()).items():
+    by_topic = _by_topic(groups.values())
+    with suppress(SegbrokerError):  # where one cannot be asked about, each is asked about alone
+        ends = _served_ends(admin, by_topic)
+    for topic, places in by_topic.items():
+        if places <= ends.keys():
+            continue
         try:
             ends |= _ends(admin, topic, places)
         except SegbrokerError as exc:
@@ -243,13 +248,17 @@ def _ends(admin: "Admin", topic: str, places: "set[TopicPartition]") -> "Ends":
     from segbroker.client.errors import UnknownTopicOrPartition
 
     with suppress(UnknownTopicOrPartition):  # deleted a moment ago: nothing to be behind of
-        found = admin.offsets(topic, "end", only_served=True)
-        ends: Ends = {tp: end.offset for tp, end in found.items()}
+        ends = _served_ends(admin, [topic])
         if missing := places - ends.keys():  # not served, or of an earlier topic of the name
             count = len(admin.partitions(topic))
             ends |= {tp: None for tp in missing if tp.partition < count}
         return ends
     return {}
+
+
+def _served_ends(admin: "Admin", topics: Iterable[str]) -> "Ends":
+    found = admin.offsets(topics, "end", only_served=True)
+    return {tp: end.offset for tp, end in found.items()}
 
 
 def _facts(name: str, group: _Group, ends: "Ends", seconds: "Mapping[Place, float]") -> Facts:

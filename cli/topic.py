@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -32,15 +32,14 @@ from .failures import BROKER_SETTINGS_HINT, GROUP_SETTINGS_HINT, Failure, topic_
 from .properties import security
 from .retention import cleaning_lines, retention_lines
 from .tables import number, table_lines
+from .topic_facts import Facts, count_records, durability_of, facts_of, facts_of_all
 from .unserved import failure_of, unserved_in
 from .words import plural
 
 if TYPE_CHECKING:
     from segbroker.client import Admin
-    from segbroker.client.errors import SegbrokerError
 
 PARTITIONS_MAX = 100_000
-Facts: TypeAlias = dict[str, Any]
 _FROM: Final = {
     "topic": "set here",
     "broker": "the broker",
@@ -173,7 +172,8 @@ def list_(long: bool, as_json: bool, bootstrap: str) -> None:
     """
     with open_admin(bootstrap) as admin:
         names = admin.list_topics()
-        facts, failed = _facts_of_all(admin, names) if long else ([], None)
+        keys = None if as_json else ("durability",)
+        facts, failed = facts_of_all(admin, names, keys) if long else ([], None)
         unserved = failure_of(admin, unserved_in(facts))
     if as_json:
         click.echo(json.dumps(facts if long else names))
@@ -384,88 +384,9 @@ def delete_records(
     note(f"{name} partition {partition} now begins at offset {start:,}")
 
 
-def facts_of(admin: "Admin", name: str) -> "tuple[Facts, SegbrokerError | None]":
-    """What `describe --json` prints: plain values only; None for what nobody knows of a partition
-    that is not served, and for settings that may not be read, with the refusal beside it."""
-    from segbroker.client.errors import TopicAuthorizationFailed
-
-    config, refused = None, None
-    try:
-        description = admin.describe_topic(name)
-        partitions, config = description.partitions, sorted(description.config.items())
-    except TopicAuthorizationFailed as exc:
-        partitions, refused = admin.partitions(name), exc
-    starts = admin.offsets(name, "start", only_served=True)
-    ends = admin.offsets(name, "end", only_served=True)
-    stored = {tp.partition: count for tp, count in admin.stored_records(name).items()}
-    start = {tp.partition: found.offset for tp, found in starts.items()}
-    end = {tp.partition: found.offset for tp, found in ends.items()}
-    facts: Facts = {
-        "name": name,
-        "partitions": [
-            {
-                "partition": row.partition,
-                "leader": row.leader,
-                "leader_epoch": row.leader_epoch,
-                "start": start.get(row.partition),
-                "end": end.get(row.partition),
-                "records": stored.get(row.partition, end[row.partition] - start[row.partition])
-                if row.partition in start and row.partition in end
-                else None,
-            }
-            for row in partitions
-        ],
-        "config": None
-        if config is None
-        else [
-            {
-                "key": key,
-                "value": entry.value,
-                "is_default": entry.is_default,
-                "source": entry.source,
-                "documentation": entry.documentation,
-            }
-            for key, entry in config
-        ],
-    }
-    return facts, refused
-
-
-def _facts_of_all(
-    admin: "Admin", names: Iterable[str]
-) -> "tuple[list[Facts], SegbrokerError | None]":
-    """The facts of each topic that can be looked at, and why the first other one cannot, or not at
-    all of it."""
-    from segbroker.client.errors import SegbrokerError, UnknownTopicOrPartition
-
-    found: list[Facts] = []
-    failed: SegbrokerError | None = None
-    for name in names:
-        try:
-            facts, refused = facts_of(admin, name)
-            found.append(facts)
-            failed = failed or refused
-        except UnknownTopicOrPartition:
-            continue  # deleted a moment ago
-        except SegbrokerError as exc:
-            failed = failed or exc
-    return found, failed
-
-
 def _is_idle(facts: Facts, row: Mapping[str, Any]) -> bool:
     """Whether a setting is one of Kafka's that segbroker lists for tools that ask, and not set."""
     return bool(row["is_default"] and row["key"] in INERT and durability_of(facts))
-
-
-def count_records(facts: Facts) -> int:
-    """Records that are stored; of a broker that does not say, offsets between start and end."""
-    return sum(row["records"] or 0 for row in facts["partitions"])
-
-
-def durability_of(facts: Facts) -> str:
-    """The class, or "" of a broker that does not know such a thing."""
-    values = (row["value"] for row in facts["config"] if row["key"] == "durability")
-    return next(values, None) or ""
 
 
 def echo_table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Set[int]) -> None:

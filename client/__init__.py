@@ -30,7 +30,7 @@ What is where, from the inside out; a module imports only what stands above it:
     share_session share_lane share_lanes share_membership
     share_reading
     handout                                              records, without a coroutine for each
-    asking                                               the admin's
+    asking lists                                         the admin's
     administration group_administration share_offsets partition_statistics cleaning
     acl_administration quota_administration user_administration broker_administration
     group_settings

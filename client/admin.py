@@ -9,7 +9,7 @@ and TimedOut or BrokerUnreachable after `api_timeout_ms`.
 """
 
 import atexit
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from random import Random
 from types import TracebackType
@@ -167,6 +167,13 @@ class Admin:
         """
         return self._driver.call(administration.describe_topic(self._engine, name))
 
+    def describe_topics(
+        self, names: Iterable[str], *, keys: Collection[str] | None = None
+    ) -> dict[str, TopicDescription]:
+        """As `describe_topic`, many by one question; with `keys` only these settings, without what
+        they mean.  One that cannot be described is raised."""
+        return self._driver.call(administration.describe_topics(self._engine, names, keys=keys))
+
     def partitions(self, name: str) -> tuple[PartitionDescription, ...]:
         """The partitions of a topic and their leaders; DESCRIBE on it is enough.  Raises
         UnknownTopicOrPartition, TopicAuthorizationFailed."""
@@ -177,9 +184,14 @@ class Admin:
         return self._driver.call(administration.delete_records(self._engine, offsets))
 
     def offsets(
-        self, topic: str, at: str | int | datetime = "end", *, only_served: bool = False
+        self,
+        topic: str | Iterable[str],
+        at: str | int | datetime = "end",
+        *,
+        only_served: bool = False,
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """Of each partition the "start", the "end", or the first record at a time (ms, datetime).
+        """Of each partition the "start", the "end", or the first record at a time (ms, datetime);
+        of one topic, or of many by one question.
 
         A time later than every record gives offset -1.  A partition that is not served, for its
         disk failed, is left out with `only_served`.  Else raises LeaderNotAvailable, StorageFailed,
@@ -193,7 +205,7 @@ class Admin:
         """How far the partitions of a compacted topic are cleaned; segbroker's own question."""
         return self._driver.call(cleanings(self._engine, topic))
 
-    def stored_records(self, topic: str) -> dict[TopicPartition, int]:
+    def stored_records(self, topic: str | Iterable[str]) -> dict[TopicPartition, int]:
         """How many records each partition holds, markers of transactions among them; a question of
         segbroker's own: nothing of another broker."""
         return self._driver.call(stored_records(self._engine, topic))

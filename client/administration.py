@@ -3,7 +3,7 @@
 Requests that change something go to the controller.  What is asked again, and what is not: asking.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -48,6 +48,7 @@ from .errors import (
     UnknownTopicOrPartition,
     check_code,
 )
+from .lists import as_names, in_pieces
 from .lookups import END_TIME, START_TIME, look_up, topics_known
 from .records import ByPartition, OffsetAndTimestamp, TopicPartition, as_partition
 from .starting import to_ms
@@ -235,28 +236,64 @@ def list_topics(engine: Engine, *, internal: bool) -> Call[list[str]]:
 
 
 def describe_topic(engine: Engine, name: str) -> Call[TopicDescription]:
-    def check(reply: DescribeConfigsResponse) -> None:
-        for resource in reply.results:
-            check_code(resource.error_code, f"config of topic {name!r}", resource.error_message)
+    described = yield from describe_topics(engine, [name])
+    return described[name]
 
-    topic = yield from _topic_metadata(engine, name)
-    request = describing(TOPIC_RESOURCE, name)
+
+def describe_topics(
+    engine: Engine, names: Iterable[str], *, keys: Collection[str] | None = None
+) -> Call[dict[str, TopicDescription]]:
+    """All of these, or what is wrong with the first that cannot be described; a question for every
+    ASKED_MAX of them.  With `keys` only these settings, without what they mean."""
+    described: dict[str, TopicDescription] = {}
+    for some in in_pieces(names):
+        topics = yield from _topics_metadata(engine, some)
+        configs = yield from _topics_config(engine, some, keys)
+        described |= {
+            name: TopicDescription(name, _partitions_of(topic), configs.get(name, {}))
+            for name, topic in topics.items()
+        }
+    return described
+
+
+def _topics_config(
+    engine: Engine, names: Iterable[str], keys: Collection[str] | None
+) -> Call[dict[str, dict[str, ConfigEntry]]]:
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsRequestResource(
+                resource_type=TOPIC_RESOURCE,
+                resource_name=name,
+                configuration_keys=None if keys is None else list(keys),
+            )
+            for name in names
+        ],
+        include_synonyms=False,
+        include_documentation=keys is None,
+    )
+
+    def check(reply: DescribeConfigsResponse) -> None:
+        for row in reply.results:
+            check_code(row.error_code, f"config of topic {row.resource_name!r}", row.error_message)
+
     reply = yield from look(engine, request, DescribeConfigsResponse, check)
-    config: dict[str, ConfigEntry] = {}
-    for resource in reply.results:
-        for entry in resource.configs:
-            config[entry.name] = ConfigEntry(
+    return {
+        row.resource_name: {
+            entry.name: ConfigEntry(
                 entry.value,
                 entry.config_source != SOURCE_TOPIC,
                 entry.documentation,
                 SOURCES.get(entry.config_source, str(entry.config_source)),
             )
-    return TopicDescription(name, _partitions_of(topic), config)
+            for entry in row.configs
+        }
+        for row in reply.results
+    }
 
 
 def partitions(engine: Engine, name: str) -> Call[tuple[PartitionDescription, ...]]:
-    topic = yield from _topic_metadata(engine, name)
-    return _partitions_of(topic)
+    topics = yield from _topics_metadata(engine, [name])
+    return _partitions_of(topics[name])
 
 
 def _partitions_of(topic: MetadataResponseTopic) -> tuple[PartitionDescription, ...]:
@@ -268,16 +305,20 @@ def _partitions_of(topic: MetadataResponseTopic) -> tuple[PartitionDescription, 
     )
 
 
-def _topic_metadata(engine: Engine, name: str) -> Call[MetadataResponseTopic]:
+def _topics_metadata(
+    engine: Engine, names: Collection[str]
+) -> Call[dict[str, MetadataResponseTopic]]:
     request = MetadataRequest(
-        topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False
+        topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
     )
 
     def check(reply: MetadataResponse) -> None:
-        check_code(reply.topics[0].error_code, f"topic {name!r}")
+        for row in reply.topics:
+            check_code(row.error_code, f"topic {row.name!r}")
 
     reply = yield from look(engine, request, MetadataResponse, check)
-    return reply.topics[0]
+    found = {row.name: row for row in reply.topics}
+    return {name: found[name] for name in names}
 
 
 def delete_records(engine: Engine, offsets: ByPartition[int]) -> Call[dict[TopicPartition, int]]:
@@ -323,9 +364,9 @@ def delete_records(engine: Engine, offsets: ByPartition[int]) -> Call[dict[Topic
 
 
 def offsets(
-    engine: Engine, topic: str, at: str | int | datetime, *, only_served: bool
+    engine: Engine, topics: str | Iterable[str], at: str | int | datetime, *, only_served: bool
 ) -> Call[dict[TopicPartition, OffsetAndTimestamp]]:
-    """Of every partition of a topic: the start, the end, or the first record at a time (ms).
+    """Of every partition of topics: the start, the end, or the first record at a time (ms).
 
     A time later than every record gives offset -1.  `only_served`: what is not served is left out,
     else it is raised.
@@ -341,17 +382,24 @@ def offsets(
             time = at
         case _:
             raise ValueError(f"at={at!r} is not 'start', 'end', a time in ms or a datetime")
-    (view,) = yield from topics_known(engine, [topic])
-    wanted = {TopicPartition(topic, number): time for number in range(view.partition_count)}
-    unserved: dict[TopicPartition, BrokerError] = {}
-    found = yield from look_up(engine, wanted, isolation_level=0, unserved=unserved)
-    if unserved and not only_served:
-        raise next(iter(unserved.values()))
-    return {
-        tp: OffsetAndTimestamp(found[tp].offset, found[tp].timestamp_ms)
-        for tp in wanted
-        if tp in found
-    }
+    told: dict[TopicPartition, OffsetAndTimestamp] = {}
+    for some in in_pieces(as_names(topics)):
+        views = yield from topics_known(engine, some)
+        wanted = {
+            TopicPartition(view.name, number): time
+            for view in views
+            for number in range(view.partition_count)
+        }
+        unserved: dict[TopicPartition, BrokerError] = {}
+        found = yield from look_up(engine, wanted, isolation_level=0, unserved=unserved)
+        if unserved and not only_served:
+            raise next(iter(unserved.values()))
+        told |= {
+            tp: OffsetAndTimestamp(found[tp].offset, found[tp].timestamp_ms)
+            for tp in wanted
+            if tp in found
+        }
+    return told
 
 
 def describe_cluster(engine: Engine) -> Call[ClusterDescription]:

@@ -26,14 +26,14 @@ class Cleaning:
 
 def cleanings(engine: Engine, topic: str) -> Call[dict[TopicPartition, Cleaning]]:
     """By partition; opens them.  Raises what a request raises."""
-    rows = yield from statistics(engine, topic)
+    rows = yield from statistics(engine, [topic])
     return {
-        TopicPartition(topic, row["partition"]): Cleaning(
+        tp: Cleaning(
             row["clean_offset"],
             row["cleaned_ms"] if row["cleaned_ms"] >= 0 else None,
             row["dirty_bytes"],
             row["dirty_ratio"],
         )
-        for row in rows
+        for tp, row in rows.items()
         if "clean_offset" in row
     }

@@ -30,8 +30,8 @@ so inventing client ids gains nothing.  NAME_SIZE_MAX characters of a client id 
 `core.quotas` is None while there is no quota: one attribute test.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, TypeAlias
 
 import trio
 
@@ -40,6 +40,9 @@ from segbroker.segments.metadata.quotas import NAME_SIZE_MAX, SECTION, SET, Enti
 
 from ..peers.peer import Peer
 from .quota_rules import CONSUME, MUTATIONS, PRODUCE, REQUESTS, TIME, Found, find
+
+Changes: TypeAlias = Mapping[Entity, Mapping[str, float]]
+"""What entities have afterwards; nothing: they have no quota."""
 
 BURST_S: Final = 1.0
 DEBT_S: Final = 30.0
@@ -248,27 +251,29 @@ class Quotas:
         """Go by what the storage has now; everybody begins with a full bucket."""
         self._go_by(quotas_of(self._manager.section(SECTION)))
 
-    def set(
-        self, entity: Entity, values: Mapping[str, float], done: Callable[[OSError | None], None]
-    ) -> None:
-        """Give an entity these quotas, and no others; `done` when that is durable and in force, or
-        is not.  For whoever holds `changing`."""
+    def store(self, changes: Changes) -> None:
+        """Have entities have these quotas, and no others: durable when this returns, by one sync.
+        For a lane, and whoever holds `changing`: then `go_by`.
 
-        def written(error: OSError | None) -> None:
-            if error is not None:
-                self.reload()
-            else:  # of thousands one is another, and readers of `rows` go on with what they have
-                rows = self.rows.copy()
-                if values:
-                    rows[entity] = dict(values)
-                else:
-                    rows.pop(entity, None)
-                self._go_by(rows)
-            done(error)
-
-        self._manager.record_soon(
-            written, SET, entity=[list(part) for part in entity], values=dict(values)
+        Raises StorageError: nobody knows, then `reload`.
+        """
+        self._manager.record_all_now(
+            SET,
+            [
+                {"entity": [list(part) for part in entity], "values": dict(values)}
+                for entity, values in changes.items()
+            ],
         )
+
+    def go_by(self, changes: Changes) -> None:
+        """Have what was stored in force.  Readers of `rows` go on with what they have."""
+        rows = self.rows.copy()
+        for entity, values in changes.items():
+            if values:
+                rows[entity] = dict(values)
+            else:
+                rows.pop(entity, None)
+        self._go_by(rows)
 
     def _go_by(self, rows: dict[Entity, dict[str, float]]) -> None:
         self.rows = rows

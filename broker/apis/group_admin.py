@@ -14,6 +14,8 @@ exists, not by what is asked.
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+import trio
+
 from segbroker.protocol.consumer_protocol import subscribed_topics
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import (
@@ -43,6 +45,8 @@ from ..recording import recorded
 from ..refused import Refused
 from .metadata import NOT_ASKED
 
+TOGETHER_MAX: Final = 100
+"""Groups of one request that are being deleted at a time."""
 _CONSUMER: Final = "consumer"
 _CLASSIC: Final = "classic"
 _SHARE: Final = "share"
@@ -146,19 +150,30 @@ async def describe_groups(core: Core, call: Call[DescribeGroupsRequest]) -> Desc
 
 
 async def delete_groups(core: Core, call: Call[DeleteGroupsRequest]) -> DeleteGroupsResponse:
-    """Delete groups without members, and their offsets."""
-    rows = []
+    """Delete groups without members and their offsets; TOGETHER_MAX at a time share syncs."""
+    rows = [DeleteGroupsResponseGroup(group_id=name) for name in call.request.groups_names]
+    by_name: dict[str, list[DeleteGroupsResponseGroup]] = {}
     pace = Pace()
-    for name in call.request.groups_names:
+    for row in rows:
         await pace.step()
-        try:
-            code = await _deleted(core, name)
-        except Refused as exc:  # the broker has ended meanwhile
-            code = exc.code
-        if not code:
-            core.groups.lines.tell("group_deleted", name, group=name)
-        rows.append(DeleteGroupsResponseGroup(group_id=name, error_code=code))
+        by_name.setdefault(row.group_id, []).append(row)
+    names = list(by_name)
+    for begin in range(0, len(names), TOGETHER_MAX):
+        async with trio.open_nursery() as nursery:
+            for name in names[begin : begin + TOGETHER_MAX]:
+                nursery.start_soon(_delete, core, by_name[name])
     return DeleteGroupsResponse(results=rows)
+
+
+async def _delete(core: Core, rows: list[DeleteGroupsResponseGroup]) -> None:
+    """Delete the group of these rows; what is named again is not there any more."""
+    for row in rows:
+        try:
+            row.error_code = await _deleted(core, row.group_id)
+        except Refused as exc:  # the broker has ended meanwhile
+            row.error_code = exc.code
+        if not row.error_code:
+            core.groups.lines.tell("group_deleted", row.group_id, group=row.group_id)
 
 
 async def _deleted(core: Core, name: str) -> ErrorCode:

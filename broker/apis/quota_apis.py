@@ -13,13 +13,15 @@
 | asked for: a kind that there is not                            | 35 UNSUPPORTED_VERSION |
 | asked for: a match that does not go with its name, or its kind | 42 INVALID_REQUEST |
 
-A change is durable and in force when it is answered; what an entity had and is not named stays.  An
-address has one spelling; what an older version stored under another can be removed under that.
+A change is durable and in force when it is answered; what an entity had and is not named stays.
+The changes of a request are stored together, STORED_MAX by one sync: after a crash in between an
+entity has all that it was to have, or what it had.  An address has one spelling; what an older
+version stored under another can be removed under that.
 """
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from segbroker.protocol.errors import ErrorCode
@@ -51,14 +53,16 @@ from ..access.quota_rules import (
 from ..address import canonical_host, is_address
 from ..call import Call
 from ..core import Core
+from ..error_map import STORAGE_FAILURES
 from ..loop.pace import Pace
-from ..recording import recorded
 from ..refused import Refused
 
 _EXACT, _DEFAULT, _SPECIFIED = range(3)
 _KINDS: Final = frozenset({USER, CLIENT, ADDRESS})
 # Of what Kafka gives no fraction, the most that there is of it: a long, an int.
 _WHOLE: Final = {PRODUCE: 2.0**63, CONSUME: 2.0**63, CONNECTIONS: 2.0**31 - 1}
+STORED_MAX: Final = 1_000
+"""Entities that one sync is for."""
 _FRACTION_MAX: Final = 1e-6  # a whole number that went through sums of floats
 
 
@@ -128,7 +132,7 @@ def _matches(
 async def alter_client_quotas(
     core: Core, call: Call[AlterClientQuotasRequest]
 ) -> AlterClientQuotasResponse:
-    """Change the quotas of entities, one by one."""
+    """Change the quotas of entities: each alone is right or wrong, and all are stored together."""
     rows = []
     pace = Pace()
     counts: Counter[tuple[tuple[str, str | None], ...]] = Counter()
@@ -137,28 +141,58 @@ async def alter_client_quotas(
         await pace.step()
         counts[_named(asked)] += 1
         last[_named(asked)] = asked
-    for named, asked in last.items():
-        await pace.step()
-        row = AlterClientQuotasResponseEntry(
-            error_message=None,
-            entity=[
-                AlterClientQuotasResponseEntity(
-                    entity_type=one.entity_type, entity_name=one.entity_name
-                )
-                for one in asked.entity
-            ],
-        )
-        rows.append(row)
-        try:
-            if counts[named] > 1:
-                raise _invalid("an entity is changed once in a request")
-            async with core.all_quotas.changing:
-                entity, values = _change(core, asked)
-                if not call.request.validate_only:
-                    await _store(core, entity, values)
-        except Refused as exc:
-            row.error_code, row.error_message = exc.code, exc.message
+    async with core.all_quotas.changing:
+        after = dict(core.all_quotas.rows)
+        told: dict[Entity, list[AlterClientQuotasResponseEntry]] = {}
+        for named, asked in last.items():
+            await pace.step()
+            row = AlterClientQuotasResponseEntry(
+                error_message=None,
+                entity=[
+                    AlterClientQuotasResponseEntity(
+                        entity_type=one.entity_type, entity_name=one.entity_name
+                    )
+                    for one in asked.entity
+                ],
+            )
+            rows.append(row)
+            try:
+                if counts[named] > 1:
+                    raise _invalid("an entity is changed once in a request")
+                entity, values = _change(after, asked)
+            except Refused as exc:
+                row.error_code, row.error_message = exc.code, exc.message
+                continue
+            told.setdefault(entity, []).append(row)
+            if values:
+                after[entity] = values
+            else:
+                after.pop(entity, None)
+        if not call.request.validate_only:
+            await _store(core, after, told)
     return AlterClientQuotasResponse(entries=rows)
+
+
+async def _store(
+    core: Core,
+    after: Mapping[Entity, Mapping[str, float]],
+    told: Mapping[Entity, list[AlterClientQuotasResponseEntry]],
+) -> None:
+    """Have these entities have what they have afterwards, STORED_MAX by one sync."""
+    entities = list(told)
+    for begin in range(0, len(entities), STORED_MAX):
+        some = entities[begin : begin + STORED_MAX]
+        changes = {entity: after.get(entity, {}) for entity in some}
+        try:
+            await core.lanes.run(core.all_quotas.store, changes)
+        except STORAGE_FAILURES as exc:
+            core.all_quotas.reload()
+            for entity in some:
+                for row in told[entity]:
+                    row.error_code, row.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(exc)
+        else:
+            core.all_quotas.go_by(changes)
+        core.quotas = core.all_quotas if core.all_quotas.is_active else None
 
 
 def _named(asked: AlterClientQuotasRequestEntry) -> tuple[tuple[str, str | None], ...]:
@@ -166,8 +200,10 @@ def _named(asked: AlterClientQuotasRequestEntry) -> tuple[tuple[str, str | None]
     return tuple((one.entity_type, one.entity_name) for one in asked.entity)
 
 
-def _change(core: Core, asked: AlterClientQuotasRequestEntry) -> tuple[Entity, dict[str, float]]:
-    """The entity, and what it has afterwards. Raises Refused."""
+def _change(
+    rows: Mapping[Entity, Mapping[str, float]], asked: AlterClientQuotasRequestEntry
+) -> tuple[Entity, dict[str, float]]:
+    """The entity, and what it has afterwards; `rows`: what there is before. Raises Refused."""
     parts = {one.entity_type: one.entity_name for one in asked.entity}
     if not parts or len(parts) < len(asked.entity) or not parts.keys() <= _KINDS:
         raise _invalid(f"{sorted(parts)} is no entity: user, client-id, both, or ip")
@@ -178,7 +214,6 @@ def _change(core: Core, asked: AlterClientQuotasRequestEntry) -> tuple[Entity, d
             raise _invalid(
                 f"a name of {len(name.encode())} bytes, allowed are 1 to {NAME_SIZE_MAX}"
             )
-    rows = core.all_quotas.rows
     is_known = entity_of(parts) in rows and all(op.remove for op in asked.ops)
     if (host := parts.get(ADDRESS)) is not None and not is_known:
         parts[ADDRESS] = _address(host)
@@ -218,13 +253,6 @@ def _address(text: str) -> str:
     if not is_address(host):
         raise _invalid(f"{text!r} is no address")
     return host
-
-
-async def _store(core: Core, entity: Entity, values: dict[str, float]) -> None:
-    failure = await recorded(lambda done: core.all_quotas.set(entity, values, done))
-    core.quotas = core.all_quotas if core.all_quotas.is_active else None
-    if failure is not None:
-        raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
 
 
 def _invalid(message: str) -> Refused:

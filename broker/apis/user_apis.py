@@ -17,6 +17,7 @@ Who is logged in stays so when its credentials go, until the session has to be r
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import structlog
@@ -58,6 +59,9 @@ from ..refused import Refused
 
 log = structlog.get_logger()
 
+STORED_MAX: Final = 1_000
+"""Users that one sync is for."""
+
 _ALTERED_TWICE: Final = "A user credential cannot be altered twice in the same request"
 _DESCRIBED_TWICE: Final = (
     "Cannot describe SCRAM credentials for the same user twice in a single request: "
@@ -71,6 +75,17 @@ class _Change(NamedTuple):
 
     deletions: list[int]
     upsertions: list[AlterUserScramCredentialsRequestUpsertion]
+
+
+class _Wanted(NamedTuple):
+    """The same, found possible."""
+
+    deleted: list[ScramMechanism]
+    upserted: dict[ScramMechanism, ScramCredential]
+
+    def is_there_after(self, known: Mapping[ScramMechanism, ScramCredential]) -> bool:
+        """Whether there is such a user then."""
+        return bool(self.upserted) or len(self.deleted) < len(known)
 
 
 async def describe_user_scram_credentials(
@@ -110,7 +125,7 @@ async def describe_user_scram_credentials(
 async def alter_user_scram_credentials(
     core: Core, call: Call[AlterUserScramCredentialsRequest]
 ) -> AlterUserScramCredentialsResponse:
-    """Set and delete credentials, user by user."""
+    """Set and delete credentials: each user is right or wrong alone, all are stored together."""
     request = call.request
     changes: dict[str, _Change] = {}
     pace = Pace()
@@ -121,54 +136,76 @@ async def alter_user_scram_credentials(
         await pace.step()
         changes.setdefault(upsertion.name, _Change([], [])).upsertions.append(upsertion)
     results = []
+    wanted: dict[str, _Wanted] = {}
+    told: dict[str, AlterUserScramCredentialsResponseUser] = {}
+    free = USERS_MAX - len(names_of(core.authentication.content))
     for name, change in changes.items():
         await pace.step()
         row = AlterUserScramCredentialsResponseUser(user=name, error_message=None)
         results.append(row)
         try:
-            if not name:
-                raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
-            mechanisms = [*change.deletions, *(one.mechanism for one in change.upsertions)]
-            if len(set(mechanisms)) < len(mechanisms):
-                raise Refused(ErrorCode.DUPLICATE_RESOURCE, _ALTERED_TWICE)
-            deleted = [_mechanism(number) for number in change.deletions]
-            upserted = {_mechanism(one.mechanism): _credential(one) for one in change.upsertions}
-            _check(core, name, deleted, is_set=bool(upserted))
-            await core.lanes.run(_store, core, name, deleted, upserted)
+            known = credentials_of(core.authentication.content, name)
+            wanted[name] = one = _wanted(known, name, change, has_room=free > 0)
         except Refused as exc:
             row.error_code, row.error_message = exc.code, exc.message
+        else:
+            told[name] = row
+            free += bool(known) - one.is_there_after(known)
+    names = list(wanted)
+    for begin in range(0, len(names), STORED_MAX):
+        some = names[begin : begin + STORED_MAX]
+        try:
+            await core.lanes.run(_store, core, {name: wanted[name] for name in some})
         except STORAGE_FAILURES as exc:
-            row.error_code, row.error_message = wire_error(exc)
+            for name in some:
+                told[name].error_code, told[name].error_message = wire_error(exc)
     return AlterUserScramCredentialsResponse(results=results)
 
 
-def _check(core: Core, name: str, deleted: list[ScramMechanism], *, is_set: bool) -> None:
-    content = core.authentication.content
-    known = credentials_of(content, name)
-    if any(mechanism not in known for mechanism in deleted):
+def _wanted(
+    known: Mapping[ScramMechanism, ScramCredential], name: str, change: _Change, *, has_room: bool
+) -> _Wanted:
+    """What is asked for a user that has what is `known`.  Raises Refused."""
+    if not name:
+        raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    mechanisms = [*change.deletions, *(one.mechanism for one in change.upsertions)]
+    if len(set(mechanisms)) < len(mechanisms):
+        raise Refused(ErrorCode.DUPLICATE_RESOURCE, _ALTERED_TWICE)
+    wanted = _Wanted(
+        [_mechanism(number) for number in change.deletions],
+        {_mechanism(one.mechanism): _credential(one) for one in change.upsertions},
+    )
+    if any(mechanism not in known for mechanism in wanted.deleted):
         raise Refused(ErrorCode.RESOURCE_NOT_FOUND, _NOT_DELETED)
-    if is_set and not known:
+    if wanted.upserted and not known:
         try:
             check_user_name(name)
         except ValueError as exc:
             raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, str(exc)) from exc
-        if len(names_of(content)) >= USERS_MAX:
+        if not has_room:
             raise Refused(ErrorCode.POLICY_VIOLATION, f"there are {USERS_MAX} users already")
+    return wanted
 
 
-def _store(
-    core: Core,
-    name: str,
-    deleted: list[ScramMechanism],
-    upserted: dict[ScramMechanism, ScramCredential],
-) -> None:
+def _store(core: Core, wanted: Mapping[str, _Wanted]) -> None:
     manager = core.topics.manager
+    upserted = {name: one.upserted for name, one in wanted.items() if one.upserted}
+    deleted = {name: one.deleted for name, one in wanted.items() if one.deleted}
     # In this order: a crash in between leaves a credential too many, not a user without any.
     if upserted:
-        manager.record_now(USER_SET, name=name, rows=rows_of(upserted))
+        manager.record_all_now(
+            USER_SET, [{"name": name, "rows": rows_of(rows)} for name, rows in upserted.items()]
+        )
     if deleted:
-        manager.record_now(USER_UNSET, name=name, mechanisms=[int(one) for one in deleted])
-    log.info("user_altered", user=name, set=len(upserted), deleted=len(deleted))
+        manager.record_all_now(
+            USER_UNSET,
+            [
+                {"name": name, "mechanisms": [int(one) for one in mechanisms]}
+                for name, mechanisms in deleted.items()
+            ],
+        )
+    for name, one in wanted.items():
+        log.info("user_altered", user=name, set=len(one.upserted), deleted=len(one.deleted))
 
 
 def _mechanism(number: int) -> ScramMechanism:

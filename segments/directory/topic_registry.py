@@ -91,7 +91,8 @@ class TopicRegistry:
         """Write one event, durably; the caller holds admin_lock.  Raises OSError."""
         self._publish(self._metadata.record(kind, **fields))
 
-    def _record_all(self, kind: str, several: Iterable[Mapping[str, object]]) -> None:
+    def record_all(self, kind: str, several: Iterable[Mapping[str, object]]) -> None:
+        """As `record`, an event for each of several, with one sync."""
         self._publish(self._metadata.record_all(kind, several))
 
     def check_new_topic(self, name: str, partitions: int) -> None:
@@ -129,7 +130,7 @@ class TopicRegistry:
                     outcomes[place] = _not_created(new.name, exc)
             try:
                 self._sync_folders(made.values())
-                self._record_all("topic_created", map(encode_topic, made.values()))
+                self.record_all("topic_created", map(encode_topic, made.values()))
             except OSError as exc:
                 outcomes |= {place: _not_created(meta.name, exc) for place, meta in made.items()}
             else:
@@ -181,7 +182,7 @@ class TopicRegistry:
                     outcomes[name] = exc
             rows = [{"name": meta.name, "id": meta.topic_id.bytes} for meta in going]
             try:
-                self._record_all("topic_deleted", rows)
+                self.record_all("topic_deleted", rows)
             except OSError as exc:
                 for meta in going:
                     outcomes[meta.name] = StorageError(

@@ -15,7 +15,7 @@ stays what it was first: a salt that changes would give away that its user does 
 Every function here is pure: what it was given stays as it is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 from segbroker.protocol.scram import ScramCredential, ScramMechanism
@@ -63,28 +63,30 @@ def rows_of(credentials: Credentials) -> list[list[object]]:
     ]
 
 
-def user_set(content: Content | None, fields: Fields) -> Content:
-    """After user_set."""
+def users_set(content: Content | None, run: Iterable[Fields]) -> Content:
+    """After user_set, any number of it."""
     content = content or {}
     users = dict(content.get("users", {}))
-    # Keys of a map that is packed are text.
-    rows = {str(mechanism): row for mechanism, *row in fields["rows"]}
-    users[fields["name"]] = {**users.get(fields["name"], {}), **rows}
+    for fields in run:
+        # Keys of a map that is packed are text.
+        rows = {str(mechanism): row for mechanism, *row in fields["rows"]}
+        users[fields["name"]] = {**users.get(fields["name"], {}), **rows}
     return {**content, "users": users}
 
 
-def user_unset(content: Content | None, fields: Fields) -> Content:
-    """After user_unset."""
+def users_unset(content: Content | None, run: Iterable[Fields]) -> Content:
+    """After user_unset, any number of it."""
     content = content or {}
     users = dict(content.get("users", {}))
-    gone = fields["mechanisms"]
-    left = {
-        mechanism: row
-        for mechanism, row in users.pop(fields["name"], {}).items()
-        if gone is not None and int(mechanism) not in gone
-    }
-    if left:
-        users[fields["name"]] = left
+    for fields in run:
+        gone = fields["mechanisms"]
+        left = {
+            mechanism: row
+            for mechanism, row in users.pop(fields["name"], {}).items()
+            if gone is not None and int(mechanism) not in gone
+        }
+        if left:
+            users[fields["name"]] = left
     return {**content, "users": users}
 
 

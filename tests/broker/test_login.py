@@ -1,6 +1,6 @@
 """Logins: who gets in, what a stranger may ask, and what is not given away."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
@@ -464,13 +464,13 @@ async def test_a_credential_is_replaced_by_another_without_a_moment_without_any(
         assert await delete(admin, "alice", 1) == 0
         kinds: list[str] = []
         manager = broker.core.topics.manager
-        record = manager.record_now
+        record = manager.record_all_now
 
-        def spied(kind: str, **fields: object) -> None:
+        def spied(kind: str, several: Iterable[Mapping[str, object]]) -> None:
             kinds.append(kind)
-            record(kind, **fields)
+            record(kind, several)
 
-        monkeypatch.setattr(manager, "record_now", spied)
+        monkeypatch.setattr(manager, "record_all_now", spied)
         request = AlterUserScramCredentialsRequest(
             deletions=[AlterUserScramCredentialsRequestDeletion(name="alice", mechanism=2)],
             upsertions=[

@@ -157,6 +157,10 @@ def test_who_may_not_read_the_settings_of_a_topic_sees_the_rest_and_trims_what_h
         segbroker("produce", "flights", *at, stdin=b"a\nb\nc\n")
         may = ("acl", "add", "--principal", "User:ANONYMOUS", "--topic", "flights", *at)
         assert segbroker(*may, "--operation", "delete").returncode == 0
+        segbroker("topic", "create", "trains", "--partitions", "1", *at)
+        may = ("acl", "add", "--principal", "User:ANONYMOUS", "--topic", "trains", *at)
+        assert segbroker(*may, "--operation", "describe").returncode == 0
+        assert segbroker(*may, "--operation", "describe_configs").returncode == 0
     with running(tmp_path / "data", *flags) as daemon:
         at = ("-b", daemon.address)
         trimmed = segbroker("topic", "trim", "flights", "--before", "1", "--yes", *at)
@@ -168,7 +172,11 @@ def test_who_may_not_read_the_settings_of_a_topic_sees_the_rest_and_trims_what_h
     for seen in (listed, described, facts):
         assert seen.returncode == ExitCode.REFUSED
         assert seen.stderr.splitlines()[0] == refusal
-    assert listed.stdout.split() == [*b"topic partitions records durability flights 1 2 ?".split()]
+    assert [line.split() for line in listed.stdout.splitlines()] == [
+        b"topic partitions records durability".split(),
+        b"flights 1 2 ?".split(),
+        b"trains 1 0 fsync".split(),
+    ]
     assert described.stdout.splitlines() == [
         b"topic flights: 1 partition, 2 records",
         b"",

@@ -559,6 +559,13 @@ def test_topics_are_made_described_changed_and_deleted(daemon: Daemon, topic: st
         assert admin.offsets(topic)[TopicPartition(topic, 0)].offset == 10
         assert admin.offsets(topic, "start")[TopicPartition(topic, 0)].offset == 0
         assert admin.delete_records({(topic, 0): 4}) == {TopicPartition(topic, 0): 4}
+        assert admin.describe_topics([topic]) == {topic: admin.describe_topic(topic)}
+        (one,) = admin.describe_topics([topic], keys=["segment.ms"]).values()
+        assert {key: (entry.value, entry.documentation) for key, entry in one.config.items()} == {
+            "segment.ms": ("60000", None)
+        }
+        with pytest.raises(UnknownTopicOrPartition, match="never-made"):
+            admin.describe_topics([topic, "never-made"])
         assert admin.offsets(topic, "start")[TopicPartition(topic, 0)].offset == 4
         admin.delete_topic(topic)
         assert topic not in admin.list_topics()

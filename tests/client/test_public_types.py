@@ -188,6 +188,7 @@ async def works_asynchronously() -> None:
 def administers(admin: Admin) -> None:
     assert_type(admin.describe_topic("t"), TopicDescription)
     assert_type(admin.describe_topic("t").config["k"], ConfigEntry)
+    assert_type(admin.describe_topics(["t"], keys=["k"]), dict[str, TopicDescription])
     assert_type(admin.describe_cluster(), ClusterDescription)
     assert_type(admin.describe_broker(0), dict[str, BrokerSetting])
     assert_type(admin.broker_status(), dict[str, Any])

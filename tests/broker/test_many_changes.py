@@ -1,0 +1,171 @@
+"""Requests that change hundreds of things: each is right or wrong alone, one sync is for many.
+
+The number of syncs counts, not the time: on a disk that takes 5 ms for each, a thousand one after
+the other would hold a client for longer than many wait.
+"""
+
+from random import Random
+from typing import Any
+
+from segbroker.broker.server import Broker
+from segbroker.protocol import messages_groups, messages_quotas, messages_security
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.vendor import VendorKey
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.metadata.control import Event, apply, apply_all
+from segbroker.segments.metadata.metadata import Metadata
+
+from ..support.wire_client import WireClient, connect
+from ..support.wire_groups import WireMember
+from .conftest import serving
+
+COUNT = 300
+SYNCS_MAX = 30
+
+
+async def syncs(client: WireClient) -> int:
+    info: Any = await client.ask_vendor(VendorKey.SERVER_INFO, {})
+    return int(info["wal"]["syncs"])
+
+
+def entry(name: str, rate: float | None) -> messages_quotas.AlterClientQuotasRequestEntry:
+    return messages_quotas.AlterClientQuotasRequestEntry(
+        entity=[
+            messages_quotas.AlterClientQuotasRequestEntity(entity_type="user", entity_name=name)
+        ],
+        ops=[
+            messages_quotas.AlterClientQuotasRequestOp(
+                key="producer_byte_rate", value=rate or 0.0, remove=rate is None
+            )
+        ],
+    )
+
+
+async def alter_quotas(
+    client: WireClient, *entries: messages_quotas.AlterClientQuotasRequestEntry
+) -> list[int]:
+    request = messages_quotas.AlterClientQuotasRequest(entries=list(entries), validate_only=False)
+    reply = await client.ask(request, messages_quotas.AlterClientQuotasResponse, 1)
+    return [row.error_code for row in reply.entries]
+
+
+def rates(broker: Broker) -> dict[str | None, float]:
+    return {
+        entity[0][1]: values["producer_byte_rate"]
+        for entity, values in broker.core.all_quotas.rows.items()
+    }
+
+
+async def test_quotas_of_many_entities_are_stored_by_one_sync() -> None:
+    storage = MemoryStorage()
+    names = [f"u{number}" for number in range(COUNT)]
+    async with serving(storage=storage) as broker, connect(broker.address) as client:
+        before = await syncs(client)
+        codes = await alter_quotas(
+            client, *(entry(name, -1 if name == "u7" else 5) for name in names)
+        )
+        assert codes == [ErrorCode.INVALID_REQUEST if name == "u7" else 0 for name in names]
+        assert await alter_quotas(client, entry("u0", None), entry("u1", 9)) == [0, 0]
+        assert await syncs(client) - before < SYNCS_MAX
+        expected = dict.fromkeys(names, 5.0) | {"u1": 9.0}
+        del expected["u7"], expected["u0"]
+        assert rates(broker) == expected
+    async with serving(storage=storage) as broker:
+        assert rates(broker) == expected
+
+
+async def test_one_address_in_two_spellings_is_one_entity_changed_one_after_the_other() -> None:
+    def of(host: str, key: str) -> messages_quotas.AlterClientQuotasRequestEntry:
+        return messages_quotas.AlterClientQuotasRequestEntry(
+            entity=[
+                messages_quotas.AlterClientQuotasRequestEntity(entity_type="ip", entity_name=host)
+            ],
+            ops=[messages_quotas.AlterClientQuotasRequestOp(key=key, value=3.0, remove=False)],
+        )
+
+    async with serving() as broker, connect(broker.address) as client:
+        first, second = "10.0.0.1", "::ffff:10.0.0.1"
+        key = "connection_creation_rate"
+        assert await alter_quotas(client, of(first, key), of(second, key)) == [0, 0]
+        assert broker.core.all_quotas.rows == {(("ip", first),): {key: 3.0}}
+
+
+async def test_many_users_are_stored_by_a_few_syncs() -> None:
+    names = [f"u{number}" for number in range(COUNT)]
+    async with serving() as broker, connect(broker.address) as client:
+        before = await syncs(client)
+        request = messages_security.AlterUserScramCredentialsRequest(
+            deletions=[],
+            upsertions=[
+                messages_security.AlterUserScramCredentialsRequestUpsertion(
+                    name=name,
+                    mechanism=1,
+                    iterations=1 if name == "u7" else 4096,
+                    salt=b"s",
+                    salted_password=b"p" * 32,
+                )
+                for name in names
+            ],
+        )
+        reply = await client.ask(request, messages_security.AlterUserScramCredentialsResponse, 0)
+        wrong = ErrorCode.UNACCEPTABLE_CREDENTIAL
+        assert [row.error_code for row in reply.results] == [
+            wrong if name == "u7" else 0 for name in names
+        ]
+        request = messages_security.AlterUserScramCredentialsRequest(
+            deletions=[
+                messages_security.AlterUserScramCredentialsRequestDeletion(name=name, mechanism=1)
+                for name in names
+            ],
+            upsertions=[],
+        )
+        assert len(broker.core.authentication.content["users"]) == COUNT - 1
+        reply = await client.ask(request, messages_security.AlterUserScramCredentialsResponse, 0)
+        gone = ErrorCode.RESOURCE_NOT_FOUND
+        assert [row.error_code for row in reply.results] == [
+            gone if name == "u7" else 0 for name in names
+        ]
+        assert await syncs(client) - before < SYNCS_MAX
+        assert not broker.core.authentication.content["users"]
+
+
+async def test_groups_that_are_deleted_together_share_their_syncs() -> None:
+    names = [f"g{number}" for number in range(COUNT)]
+    async with serving(group_kept_empty_ms=3_600_000) as broker, connect(broker.address) as client:
+        await client.create("t")
+        for name in names:
+            assert await WireMember(client, group=name).commit("t", 5) == 0
+        before = await syncs(client)
+        request = messages_groups.DeleteGroupsRequest(groups_names=[*names, "never", names[0]])
+        reply = await client.ask(request, messages_groups.DeleteGroupsResponse, 2)
+        gone = ErrorCode.GROUP_ID_NOT_FOUND
+        assert [row.group_id for row in reply.results] == [*names, "never", names[0]]
+        assert [row.error_code for row in reply.results] == [*[0] * COUNT, gone, gone]
+        assert await syncs(client) - before < SYNCS_MAX
+        assert not broker.core.groups.names()
+
+
+def test_a_run_of_changes_is_what_they_are_one_by_one() -> None:
+    random = Random(7)
+    for _ in range(50):
+        events = [_event(random, seq) for seq in range(1, 30)]
+        state = Metadata("cluster")
+        for event in events:
+            state = apply(state, event)
+        together = apply_all(Metadata("cluster"), events)
+        assert together.sections == state.sections
+        assert together.encode() == state.encode()
+
+
+def _event(random: Random, seq: int) -> Event:
+    name = random.choice("abcde")
+    match random.randrange(3):
+        case 0:
+            values = {"request_rate": random.random()} if random.random() < 0.7 else {}
+            return Event(seq, "quotas_set", {"entity": [["user", name]], "values": values})
+        case 1:
+            rows = [[random.choice((1, 2)), 4096, b"salt", b"stored", b"server"]]
+            return Event(seq, "user_set", {"name": name, "rows": rows})
+        case _:
+            gone = random.choice(([1], [2], [1, 2], None))
+            return Event(seq, "user_unset", {"name": name, "mechanisms": gone})
