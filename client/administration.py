@@ -48,7 +48,7 @@ from .errors import (
     UnknownTopicOrPartition,
     check_code,
 )
-from .lists import as_names, in_pieces
+from .lists import ASKED_MAX, as_names, in_pieces
 from .lookups import END_TIME, START_TIME, look_up, topics_known
 from .records import ByPartition, OffsetAndTimestamp, TopicPartition, as_partition
 from .starting import to_ms
@@ -384,22 +384,35 @@ def offsets(
             raise ValueError(f"at={at!r} is not 'start', 'end', a time in ms or a datetime")
     told: dict[TopicPartition, OffsetAndTimestamp] = {}
     for some in in_pieces(as_names(topics)):
-        views = yield from topics_known(engine, some)
-        wanted = {
-            TopicPartition(view.name, number): time
-            for view in views
-            for number in range(view.partition_count)
-        }
-        unserved: dict[TopicPartition, BrokerError] = {}
-        found = yield from look_up(engine, wanted, isolation_level=0, unserved=unserved)
-        if unserved and not only_served:
-            raise next(iter(unserved.values()))
-        told |= {
-            tp: OffsetAndTimestamp(found[tp].offset, found[tp].timestamp_ms)
-            for tp in wanted
-            if tp in found
-        }
+        in_view = engine.cluster.topics
+        added = [name for name in some if name not in in_view]
+        try:
+            told |= yield from _offsets_at(engine, some, time, only_served=only_served)
+        finally:  # it may ask about more than a client keeps in view
+            if len(in_view) > ASKED_MAX:
+                known = [name for name in added if name in in_view and in_view[name].is_settled]
+                engine.cluster.forget(known)
     return told
+
+
+def _offsets_at(
+    engine: Engine, topics: Collection[str], time: int, *, only_served: bool
+) -> Call[dict[TopicPartition, OffsetAndTimestamp]]:
+    views = yield from topics_known(engine, topics)
+    wanted = {
+        TopicPartition(view.name, number): time
+        for view in views
+        for number in range(view.partition_count)
+    }
+    unserved: dict[TopicPartition, BrokerError] = {}
+    found = yield from look_up(engine, wanted, isolation_level=0, unserved=unserved)
+    if unserved and not only_served:
+        raise next(iter(unserved.values()))
+    return {
+        tp: OffsetAndTimestamp(found[tp].offset, found[tp].timestamp_ms)
+        for tp in wanted
+        if tp in found
+    }
 
 
 def describe_cluster(engine: Engine) -> Call[ClusterDescription]:

@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
-from segbroker.client import Admin, Producer
+import pytest
+
+from segbroker.client import Admin, Producer, cluster
 
 from ..support.daemon import Daemon, running
 from ..support.scrape import scrape
@@ -40,3 +42,16 @@ def test_a_long_list_asks_about_many_topics_at_a_time(tmp_path: Path) -> None:
     assert [fact["name"] for fact in json.loads(text)] == names
     assert json.loads(text)[-1] == alone
     assert max(table_requests, json_requests) < COUNT / 4
+
+
+def test_an_admin_asks_about_more_topics_than_a_client_keeps_in_view(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "TOPICS_COUNT_MAX", COUNT * 2)
+    names = [f"t{number:03}" for number in range(COUNT * 3)]
+    with running(tmp_path / "data") as daemon, Admin(daemon.address) as admin:
+        for name in names:
+            admin.create_topic(name, partitions=1)
+        assert [tp.topic for tp in admin.offsets(names, "end")] == names
+        for name in names:
+            assert len(admin.offsets(name)) == 1
