@@ -108,8 +108,8 @@ async def prove(core: Core, peer: Peer, message: bytes) -> bytes:
         assert session.user is not None, "done by somebody"
         peer.principal = Principal(USER, session.user)
         peer.authenticated = True
-        if lasts_ms := _lifetime_ms(core, session):
-            session.ends_at = trio.current_time() + lasts_ms / 1000
+        lasts_ms = _lifetime_ms(core, session)
+        session.ends_at = trio.current_time() + lasts_ms / 1000 if lasts_ms else None
         log.debug(
             "authenticated",
             principal=str(peer.principal),

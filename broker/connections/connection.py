@@ -267,6 +267,11 @@ class Connection:
         return self._reads if self._seat is None else self._reads + self._seat.reads
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for something to come: no request of it is being handled."""
+        return self._parked
+
+    @property
     def is_settled(self) -> bool:
         """Whether it is through with handshake and login, and has made a request."""
         return self.greeted and self.peer.is_admitted

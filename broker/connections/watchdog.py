@@ -5,8 +5,8 @@
 | handshake_timed_out  | no whole request, or no login where one is asked for, within       |
 |                      | handshake_timeout_ms of the accept                                 |
 | send_timed_out       | replies wait and the peer took none of them for send_timeout_ms    |
-| idle_timed_out       | nothing came, went or waits for an answer for idle_timeout_ms,     |
-|                      | unless that is -1                                                  |
+| idle_timed_out       | nothing came, went, is handled or waits for an answer for          |
+|                      | idle_timeout_ms, unless that is -1                                 |
 
 One task looks at all connections once per tick, instead of one timer per connection.  A look is two
 comparisons, and these limits need to be exact only to a quarter.
@@ -57,5 +57,5 @@ def look(config: BrokerConfig, connection: Connection, now: float) -> None:
     elif outbox.unsent:
         if still_ms >= config.send_timeout_ms:
             connection.close_because("send_timed_out", limit_ms=config.send_timeout_ms)
-    elif 0 < config.idle_timeout_ms <= still_ms and not len(outbox):
+    elif 0 < config.idle_timeout_ms <= still_ms and connection.is_waiting and not len(outbox):
         connection.close_because("idle_timed_out", limit_ms=config.idle_timeout_ms)

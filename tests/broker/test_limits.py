@@ -10,9 +10,17 @@ import trio
 import trio.testing
 
 from segbroker.broker.access import closing_lines
+from segbroker.broker.call import Call
+from segbroker.broker.configuration.config import BrokerConfig
 from segbroker.broker.configuration.logs import NAME_TOLD_MAX
+from segbroker.broker.connections import watchdog
+from segbroker.broker.connections.connection import Connection
+from segbroker.broker.core import Core
 from segbroker.broker.groups.classic_members import METADATA_MAX
 from segbroker.broker.loop.pace import Pace
+from segbroker.broker.requests import SLOW_ANSWERS
+from segbroker.protocol.api_keys import ApiKey
+from segbroker.protocol.messages_admin import DescribeLogDirsRequest, DescribeLogDirsResponse
 from segbroker.protocol.messages_core import (
     FetchResponse,
     MetadataRequest,
@@ -115,6 +123,34 @@ async def test_an_idle_connection_is_closed_but_not_one_that_waits(events: Event
         with trio.fail_after(60):
             assert await idle.is_closed()
             await waiting.receive(FetchResponse, 12)
+        assert len(events.named("idle_timed_out")) == 1
+
+
+async def test_a_connection_is_not_idle_while_its_request_is_handled(
+    monkeypatch: pytest.MonkeyPatch, events: Events
+) -> None:
+    looks = trio.Event()
+    seen = 0
+
+    async def slow(core: Core, call: Call[DescribeLogDirsRequest]) -> DescribeLogDirsResponse:
+        await looks.wait()
+        return DescribeLogDirsResponse(results=[])
+
+    def look(config: BrokerConfig, connection: Connection, now: float) -> None:
+        nonlocal seen
+        watchdog_look(config, connection, now)
+        seen += connection.greeted
+        if seen == 20:  # every 10 ms
+            looks.set()
+
+    watchdog_look = watchdog.look
+    monkeypatch.setattr(watchdog, "look", look)
+    monkeypatch.setitem(SLOW_ANSWERS, ApiKey.DESCRIBE_LOG_DIRS, slow)
+    async with serving(idle_timeout_ms=40) as broker, connect(broker.address) as client:
+        with trio.fail_after(60):
+            request = DescribeLogDirsRequest(topics=None)
+            assert (await client.ask(request, DescribeLogDirsResponse, 1)).results == []
+            assert await client.is_closed()
         assert len(events.named("idle_timed_out")) == 1
 
 

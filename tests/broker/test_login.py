@@ -43,6 +43,7 @@ from segbroker.segments.metadata.credentials import Content, Credentials, creden
 
 from ..support.wire_client import Closed, WireClient, connect
 from .conftest import Events, serving
+from .test_broker_settings import alter
 
 SHA_256 = ScramMechanism.SHA_256
 LISTENERS = "SASL_PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.1:0"
@@ -329,6 +330,20 @@ async def test_a_session_is_renewed_by_the_same_user_or_ends(
         assert reply.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert not await is_served(renewed)
     assert len(events.named("session_expired")) == 1
+
+
+async def test_a_session_that_is_renewed_after_the_limit_is_gone_lasts(
+    mock_clock: MockClock,
+) -> None:
+    async with (
+        guarded(connections_max_reauth_ms=600) as broker,
+        connect(broker.address) as client,
+    ):
+        await log_in(client)
+        await alter(client, "1", connections_max_reauth_ms="0")
+        assert (await log_in(client)).session_lifetime_ms == 0  # do not come again
+        mock_clock.jump(60)
+        assert await is_served(client)
 
 
 async def test_a_session_does_not_change_hands() -> None:

@@ -1,6 +1,7 @@
 """TLS: what it protects, who the other side is, and what a hostile one can cost."""
 
 import os
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -132,6 +133,32 @@ async def test_requests_that_come_in_one_record_are_all_answered(authority: Auth
             assert got == wanted
 
 
+async def test_a_goodbye_that_comes_with_a_request_ends_the_connection(
+    authority: Authority,
+) -> None:
+    """The client keeps its side of TCP open: after its close_notify nothing makes the socket
+    readable once more."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = trusting(authority).wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    async with protected(authority) as broker, await trio.open_tcp_stream(*broker.address) as tcp:
+        while True:
+            try:
+                client.do_handshake()
+            except ssl.SSLWantReadError:
+                await tcp.send_all(outgoing.read())
+                incoming.write(await tcp.receive_some())
+            else:
+                break
+        _, frame = WireClient(tcp).encode(MetadataRequest(topics=[]), 5)
+        client.write(frame)
+        with pytest.raises(ssl.SSLWantReadError):
+            client.unwrap()
+        await tcp.send_all(outgoing.read())
+        with trio.fail_after(60):
+            while (received := await tcp.receive_some()) != b"":
+                incoming.write(received)
+
+
 async def test_a_client_that_does_not_trust_the_authority_is_not_talked_to(
     authority: Authority, tmp_path: Path, events: Events
 ) -> None:
@@ -254,6 +281,27 @@ async def test_a_new_certificate_is_shown_to_new_connections_and_old_ones_live_o
             after = await certificate_of(broker, context)
     assert before != after
     assert len(events.named("certificate_reloaded")) == 1
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_session_is_resumed_only_in_tls_1_2_and_not_after_a_reload(
+    authority: Authority, version: ssl.TLSVersion
+) -> None:
+    context = trusting(authority)
+    context.maximum_version = version
+
+    def begin(broker: Broker, session: ssl.SSLSession | None = None) -> ssl.SSLSocket:
+        tcp = socket.create_connection(broker.address, timeout=60)
+        return context.wrap_socket(tcp, server_hostname="127.0.0.1", session=session)
+
+    async with protected(authority) as broker:
+        run = trio.to_thread.run_sync
+        with await run(begin, broker) as first:
+            with await run(begin, broker, first.session) as second:
+                assert second.session_reused is (version is ssl.TLSVersion.TLSv1_2)
+            await broker.reload_certificate()
+            with await run(begin, broker, first.session) as third:
+                assert not third.session_reused
 
 
 async def test_files_that_change_are_noticed(authority: Authority) -> None:
