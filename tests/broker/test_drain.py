@@ -8,6 +8,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from segbroker.broker.apis import group_admin
 from segbroker.broker.configuration.config import BrokerConfig
 from segbroker.broker.core import wall_ms
 from segbroker.broker.server import Broker
@@ -199,8 +200,11 @@ async def test_what_comes_with_the_end_throws_no_member_out_of_its_group() -> No
             assert [(await member.beat()).error_code for member in (one, two)] == [0, 0]
 
 
-async def test_groups_that_are_deleted_when_the_broker_ends_keep_what_was_not_deleted_yet() -> None:
+async def test_groups_that_are_deleted_when_the_broker_ends_keep_what_was_not_deleted_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Nobody knows any more that somebody is in the second one."""
+    monkeypatch.setattr(group_admin, "TOGETHER_MAX", 1)
     disk = GatedStorage()
     async with broker_on(disk, 2) as (broker, (client, admin)):
         await client.create("t")
