@@ -84,8 +84,8 @@ LOG_BUGS: tuple[Bug, ...] = (
         "a_topic_is_known_before_it_has_directories",
         "topic_registry",
         "                self._sync_folders(made.values())\n"
-        '                self._record_all("topic_created", map(encode_topic, made.values()))\n',
-        '                self._record_all("topic_created", map(encode_topic, made.values()))\n'
+        '                self.record_all("topic_created", map(encode_topic, made.values()))\n',
+        '                self.record_all("topic_created", map(encode_topic, made.values()))\n'
         "                self._sync_folders(made.values())\n",
         "topics_in_a_row",
     ),
@@ -99,10 +99,10 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_files_of_a_topic_go_before_its_deletion_is_known",
         "topic_registry",
-        '                self._record_all("topic_deleted", rows)\n',
+        '                self.record_all("topic_deleted", rows)\n',
         "                remove_tree(self._storage, self._topic_folder(name))\n"
         "                self._storage.mkdir(self._topic_folder(name))\n"
-        '                self._record_all("topic_deleted", rows)\n',
+        '                self.record_all("topic_deleted", rows)\n',
         "a_topic_is_deleted_with_unsynced_records",
     ),
     Bug(
