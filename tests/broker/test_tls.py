@@ -157,6 +157,7 @@ async def test_a_goodbye_that_comes_with_a_request_ends_the_connection(
         with trio.fail_after(60):
             while (received := await tcp.receive_some()) != b"":
                 incoming.write(received)
+        assert client.read(4), "it was answered before"
 
 
 async def test_a_client_that_does_not_trust_the_authority_is_not_talked_to(
