@@ -200,7 +200,7 @@ class DiskManager:
         """
         make_dirs(self.storage, self.root)
         try:
-            self._lock_file = self.storage.lock(f"{self.root}/LOCK")
+            self._lock_file = self.storage.lock(self._lock_path)
         except BlockingIOError as exc:
             raise DataDirectoryLocked(self.root) from exc
         try:
@@ -429,6 +429,17 @@ class DiskManager:
     def why_unsettled(self) -> str | None:
         """Why changes of the metadata are refused at present; None: they are not."""
         return self._metadata.why_unsettled
+
+    @property
+    def _lock_path(self) -> str:
+        return f"{self.root}/LOCK"
+
+    def check_writable(self) -> None:
+        """Ask the file system whether it takes writes, by an open that changes nothing.  Blocking.
+
+        Raises OSError: with EROFS or EIO it takes none.
+        """
+        self.storage.open(self._lock_path).close()
 
     @property
     def is_metadata_full(self) -> bool:

@@ -3,12 +3,21 @@ later is not hidden by a reader who waits for that marker, and what was aborted 
 
 import pytest
 
+from segbroker.broker.partitions.isolation import until_lost_marker
 from segbroker.client.reply_walk import walk
-from segbroker.protocol.record_batch import iter_batches, read_header
+from segbroker.protocol.markers import Outcome
+from segbroker.protocol.record_batch import (
+    GapReason,
+    gap_batches,
+    iter_batches,
+    patch_batch,
+    read_header,
+)
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.disk.storage import read_file
+from segbroker.segments.log.transaction_index import TransactionIndex
 
-from ..segments.tools import flip, lose_wal
+from ..segments.tools import batch_of, flip, lose_wal
 from ..support.wire_client import WireClient, connect
 from ..support.wire_transactions import VERSIONS, Tx, read
 from .conftest import serving
@@ -26,6 +35,13 @@ def place_of(disk: MemoryStorage, offset: int) -> int:
     raise AssertionError(offset)
 
 
+def numbered(offset: int) -> bytes:
+    """A batch of one record there."""
+    batch = batch_of(b"v")
+    patch_batch(batch, offset, 0)
+    return bytes(batch)
+
+
 async def seen(client: WireClient, offset: int) -> list[int]:
     """Offsets of the records that a client shows which reads committed records from there."""
     found = []
@@ -35,6 +51,24 @@ async def seen(client: WireClient, offset: int) -> list[int]:
             if batch is not None:
                 found.append(header.base_offset)
     return found
+
+
+def test_a_reply_ends_with_the_first_gap_that_a_range_ends_in() -> None:
+    """| 0 | 1 gap, of nobody's marker | 2 | 3 gap, of a marker | 4 |   aborted: [(7, 2, 3)]"""
+    index = TransactionIndex()
+    index.began(7, 2)
+    index.ended(7, Outcome.ABORT, 3)
+    batches = [
+        numbered(0),
+        *gap_batches(1, 2, GapReason.CORRUPTION, 1, 0),
+        numbered(2),
+        *gap_batches(3, 4, GapReason.CORRUPTION, 1, 0),
+        numbered(4),
+    ]
+    for fetch_offset, end in ((0, 4), (2, 4), (3, 4), (4, 5)):
+        records = memoryview(b"".join(batches[fetch_offset:]))
+        sent = until_lost_marker(index.ranges(), fetch_offset, records)
+        assert sent == b"".join(batches[fetch_offset:end])
 
 
 @VERSIONS

@@ -337,7 +337,8 @@ class SmallDisk(MemoryStorage):
     def __init__(self) -> None:
         super().__init__()
         self.free = 64 << 20
-        self.is_read_only = False
+        self.refuses = 0
+        """The errno of every open for writing; 0: none is refused."""
         self.tells = threading.Event()
         self.tells.set()
 
@@ -346,8 +347,8 @@ class SmallDisk(MemoryStorage):
         return Space(128 << 20, self.free)
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
-        if self.is_read_only and not read_only:
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        if self.refuses and not read_only:
+            raise OSError(self.refuses, os.strerror(self.refuses), path)
         return super().open(path, create=create, read_only=read_only)
 
 
@@ -398,14 +399,37 @@ async def test_a_broker_whose_volume_became_read_only_is_not_ready_until_it_is_w
     ):
         await client.create("t", segment_bytes="512", max_message_bytes="512")
         assert (await client.produce("t", bytes(300))).error_code == ErrorCode.NONE
-        disk.is_read_only = True
+        disk.refuses = errno.EROFS
         for _ in range(10):  # until a segment is to be made
             if (await client.produce("t", bytes(300))).error_code != ErrorCode.NONE:
                 break
         answer = await exchange(broker, get(b"/health/ready", LAST))
         assert answer.startswith(b"HTTP/1.1 503"), answer
         assert b"the volume takes no writes: Read-only file system\n" in answer
-        disk.is_read_only = False
+        disk.refuses = 0
+        await until_ready(broker)
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EIO])
+async def test_a_broker_whose_volume_takes_no_writes_is_not_ready_though_nobody_writes(
+    number: int,
+) -> None:
+    disk = SmallDisk()
+    async with serving(storage=disk, metrics_listen=PAGE) as broker:
+        await until_ready(broker)
+        disk.refuses = number
+        answer = await exchange(broker, get(b"/health/ready", LAST))
+        assert answer.startswith(b"HTTP/1.1 503"), answer
+        why = f"the volume takes no writes: {os.strerror(number)}\n"
+        assert answer.endswith(b"\r\n\r\n" + why.encode())
+        disk.refuses = 0
+        await until_ready(broker)
+
+
+async def test_a_broker_whose_lock_file_was_removed_is_ready() -> None:
+    disk = SmallDisk()
+    async with serving(storage=disk, metrics_listen=PAGE) as broker:
+        disk.unlink("/data/LOCK")
         await until_ready(broker)
 
 

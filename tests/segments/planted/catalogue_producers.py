@@ -1,10 +1,14 @@
-"""Bugs in what a partition knows of producers whose epochs begin behind a gap."""
+"""Bugs in what a partition knows of producers whose epochs begin behind a gap, and of transactions
+whose marker was lost in one."""
 
 from typing import Final
 
 from .planting import Bug
 
 BORDERS: Final = "tests.segments.test_producer_borders:test_"
+LOST_MARKERS: Final = (
+    "tests.broker.test_lost_markers:test_a_reply_ends_with_the_first_gap_that_a_range_ends_in"
+)
 
 PRODUCER_BUGS: Final = (
     Bug(
@@ -90,5 +94,26 @@ PRODUCER_BUGS: Final = (
         "            table.lose_tail()\n            is_all_known = False\n",
         "            table.lose_tail()\n",
         BORDERS + "nothing_in_front_of_an_epoch_is_taken_behind_a_segment_that_cannot_be_read",
+    ),
+    Bug(
+        "a_reply_goes_on_behind_the_gap_of_a_lost_marker",
+        "broker.partitions.isolation",
+        "            return records[:size]\n",
+        "            return records\n",
+        LOST_MARKERS,
+    ),
+    Bug(
+        "a_reply_ends_with_any_gap_but_that_of_a_lost_marker",
+        "broker.partitions.isolation",
+        "        if gap_reason(header) is not None and ranges.ends_in(\n",
+        "        if gap_reason(header) is not None and not ranges.ends_in(\n",
+        LOST_MARKERS,
+    ),
+    Bug(
+        "a_marker_at_the_offset_asked_for_is_taken_for_one_before_it",
+        "transaction_index",
+        "        place = bisect_left(self.lasts, begin, 0, self.rows_count)\n        return",
+        "        place = bisect_left(self.lasts, begin + 1, 0, self.rows_count)\n        return",
+        LOST_MARKERS,
     ),
 )

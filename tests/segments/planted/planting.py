@@ -1,7 +1,8 @@
 """A bug in a process of its own: the source of one module is changed before it is compiled.
 
-Nothing of segments/ may be imported in the process that forks, so that every child compiles what
-it imports.  The exit code of the child says what came of it (`Outcome`).
+Nothing of segments/ or broker/ may be imported in the process that forks, so that every child
+compiles what it imports.  The exit code of the child says what came of it (`Outcome`).
+A bug may also be of a module of broker/, which is named from there: `broker.partitions.isolation`.
 """
 
 import importlib
@@ -22,16 +23,19 @@ from typing import NamedTuple
 
 import pytest
 
-SEGMENTS = Path(__file__).parents[3] / "segments"
+PACKAGE = Path(__file__).parents[3]
+SEGMENTS = PACKAGE / "segments"
 SAID_BYTES_MAX = 300
 STUCK = 40
 """Who has not ended after so many times its processor time, by the clock, waits for ever."""
 IDLE_S = 20.0
 """... and so does who has used nothing of it for so long."""
+_PLANTED = ("segbroker.segments", "segbroker.broker")
 
 
 class Bug(NamedTuple):
-    """A planted bug: `old` becomes `new` in `module` of segments/; the scenario that finds it."""
+    """A planted bug: `old` becomes `new` in `module`; the scenario that finds it, or the test as
+    `module:function`, with its parameter as `module:function[memory]`."""
 
     name: str
     module: str
@@ -61,6 +65,8 @@ def source_of(bug: Bug) -> str:
 @cache
 def path_of(module: str) -> Path:
     """Of a module of segments/ by its name, or as `wal.files` where there are two of it."""
+    if module.startswith("broker."):
+        return PACKAGE / (module.replace(".", "/") + ".py")
     (path,) = SEGMENTS.rglob(module.replace(".", "/") + ".py")
     return path
 
@@ -84,8 +90,8 @@ class _Loader(SourceFileLoader):
 class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self, bug: Bug) -> None:
         self._bug = bug
-        parts = path_of(bug.module).relative_to(SEGMENTS).with_suffix("").parts
-        self._name = ".".join(("segbroker.segments", *parts))
+        parts = path_of(bug.module).relative_to(PACKAGE).with_suffix("").parts
+        self._name = ".".join(("segbroker", *parts))
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -100,12 +106,12 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 def plant(bug: Bug) -> None:
     """Have this process import the changed module."""
-    assert not any(name.startswith("segbroker.segments") for name in sys.modules), "too late"
+    assert not any(name.startswith(_PLANTED) for name in sys.modules), "too late"
     sys.meta_path.insert(0, _Finder(bug))
 
 
 def _look(bug: Bug, told: int, plan: Mapping[str, int]) -> Outcome:
-    """In the child: run the scenario that has to find it; `module:function` calls that."""
+    """In the child: run the scenario, or call the test, that has to find it."""
     plant(bug)
     explorer = importlib.import_module("tests.segments.crash.explorer")
     scenarios = importlib.import_module("tests.segments.crash.scenarios").SCENARIOS
@@ -113,7 +119,9 @@ def _look(bug: Bug, told: int, plan: Mapping[str, int]) -> Outcome:
         try:
             if ":" in bug.found_by:
                 module, _, function = bug.found_by.partition(":")
-                getattr(importlib.import_module(module), function)()
+                function, _, parameter = function.removesuffix("]").partition("[")
+                parameters = (parameter,) if parameter else ()
+                getattr(importlib.import_module(module), function)(*parameters)
             else:
                 scenarios[bug.found_by](explorer.Plan(**plan))
         except (AssertionError, pytest.fail.Exception) as exc:  # Found is one of the first

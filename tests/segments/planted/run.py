@@ -1,7 +1,7 @@
 """python -m tests.segments.planted.run [--quick] [NAME ...]: plant bugs, one by one.
 
 --quick: look at no more disks than the quick tier of the crash images does (crash/quick.py).
-Exit code 1 when one is not found.  Nothing of segments/ is imported here.
+Exit code 1 when one is not found.  Nothing of segments/ or broker/ is imported here.
 """
 
 import argparse
