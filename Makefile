@@ -8,7 +8,7 @@ ROOMS = protocol segments broker client cli testing spark pyspark_segbroker
 RECIPE = setup.cfg setup.py pyproject.toml $(wildcard protocol/native/*)
 
 # Some environments forbid caches of compiled modules.  Then each worker would compile all tests, and
-# each of some hundred daemons all of the broker: they are kept in the venv instead.
+# each command that they start all that it imports: the caches are kept in the venv instead.
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(abspath $(VENV))/pycache
 

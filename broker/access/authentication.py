@@ -65,6 +65,8 @@ class Authentication:
         self._config = config
         self._lanes = lanes
         self._checks = trio.CapacityLimiter(CHECKS_MAX)
+        # Who changes users holds it from the look at what there is to the end of the sync.
+        self.changing = trio.Lock()
         # The users that were counted, and what they have.
         self._counted: Mapping[str, Any] = {}
         self._habits: dict[ScramMechanism, Counter[tuple[int, int]]] = {

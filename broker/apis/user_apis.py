@@ -135,6 +135,16 @@ async def alter_user_scram_credentials(
     for upsertion in request.upsertions:
         await pace.step()
         changes.setdefault(upsertion.name, _Change([], [])).upsertions.append(upsertion)
+    async with core.authentication.changing:
+        results = await _alter(core, changes)
+    return AlterUserScramCredentialsResponse(results=results)
+
+
+async def _alter(
+    core: Core, changes: Mapping[str, _Change]
+) -> list[AlterUserScramCredentialsResponseUser]:
+    """For whoever holds `changing`: room for a user is room when it is stored."""
+    pace = Pace()
     results = []
     wanted: dict[str, _Wanted] = {}
     told: dict[str, AlterUserScramCredentialsResponseUser] = {}
@@ -159,7 +169,7 @@ async def alter_user_scram_credentials(
         except STORAGE_FAILURES as exc:
             for name in some:
                 told[name].error_code, told[name].error_message = wire_error(exc)
-    return AlterUserScramCredentialsResponse(results=results)
+    return results
 
 
 def _wanted(

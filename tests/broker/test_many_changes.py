@@ -7,6 +7,10 @@ the other would hold a client for longer than many wait.
 from random import Random
 from typing import Any
 
+import pytest
+import trio
+
+from segbroker.broker.apis import user_apis
 from segbroker.broker.server import Broker
 from segbroker.protocol import messages_groups, messages_quotas, messages_security
 from segbroker.protocol.errors import ErrorCode
@@ -127,6 +131,37 @@ async def test_many_users_are_stored_by_a_few_syncs() -> None:
         ]
         assert await syncs(client) - before < SYNCS_MAX
         assert not broker.core.authentication.content["users"]
+
+
+async def test_requests_side_by_side_make_no_more_users_than_there_may_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(user_apis, "USERS_MAX", 3)
+    codes: list[int] = []
+
+    async def add(client: WireClient, *names: str) -> None:
+        request = messages_security.AlterUserScramCredentialsRequest(
+            deletions=[],
+            upsertions=[
+                messages_security.AlterUserScramCredentialsRequestUpsertion(
+                    name=name, mechanism=1, iterations=4096, salt=b"s", salted_password=b"p" * 32
+                )
+                for name in names
+            ],
+        )
+        reply = await client.ask(request, messages_security.AlterUserScramCredentialsResponse, 0)
+        codes.extend(row.error_code for row in reply.results)
+
+    async with (
+        serving() as broker,
+        connect(broker.address) as one,
+        connect(broker.address) as other,
+    ):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(add, one, "a", "b")
+            nursery.start_soon(add, other, "c", "d")
+        assert len(broker.core.authentication.content["users"]) == 3
+        assert sorted(codes) == [0, 0, 0, ErrorCode.POLICY_VIOLATION]
 
 
 async def test_groups_that_are_deleted_together_share_their_syncs() -> None:
