@@ -21,6 +21,7 @@ from .access.listener_limits import ListenerLimits
 from .access.quotas import Quotas
 from .configuration.config import BrokerConfig
 from .configuration.descriptors import Descriptors
+from .configuration.file_system import FileSystem
 from .configuration.settings import BrokerSettings
 from .groups.group_settings import GroupSettings
 from .groups.groups import Groups
@@ -88,6 +89,8 @@ class Core:
     config: BrokerConfig
     settings: BrokerSettings
     descriptors: Descriptors
+    # Where the data is; None: unknown, or no file system.
+    file_system: FileSystem | None
     group_settings: GroupSettings
     topics: Topics
     producer_ids: ProducerIds

@@ -48,6 +48,7 @@ from .chores import clean, keep_house, reopen, scrub, tell_sums, watch_certifica
 from .configuration.config import BrokerConfig, join_address
 from .configuration.connection_overrides import parse_overrides
 from .configuration.descriptors import divide
+from .configuration.file_system import file_system_of
 from .configuration.locked_out import locked_out
 from .configuration.settings import BrokerSettings
 from .connections.connection import Connection, Shelf, reset_on_close
@@ -290,6 +291,7 @@ class Broker:
                 config=config,
                 settings=settings,
                 descriptors=divide(self._descriptors_max, config),
+                file_system=file_system_of(config.data) if self._manager is None else None,
                 group_settings=group_settings,
                 topics=topics,
                 producer_ids=producer_ids,
@@ -383,9 +385,13 @@ class Broker:
             address=join_address(*core.bound),
             listeners=[str(listener) for listener in self._listeners],
             data=self.config.data,
+            file_system=None if core.file_system is None else core.file_system.kind,
             topics=len(core.topics.all),
             native_kernel=KERNEL_IS_NATIVE,
         )
+        if core.file_system is not None and core.file_system.weakness is not None:
+            kind, mount_point, effect = core.file_system
+            log.warning("durability_weak", kind=kind, mount_point=mount_point, effect=effect)
         if not KERNEL_IS_NATIVE:
             log.warning("kernel_missing", effect="the pure-Python twin serves; it is slower")
         if core.descriptors.are_few:

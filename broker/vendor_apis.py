@@ -70,6 +70,7 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
         "broker_id": config.broker_id,
         "address": join_address(*core.advertised(peer)),
         "uptime_ms": int(core.uptime_s * 1000),
+        "file_system": None if core.file_system is None else core.file_system._asdict(),
         "topics": len(core.topics.all),
         "partitions": sum(meta.partitions for meta in core.topics.all.values()),
         "partitions_open": len(core.topics.served),

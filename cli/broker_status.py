@@ -58,6 +58,9 @@ def concerns(info: Info) -> Iterator[str]:
 def _numbers(info: Info) -> Iterator[tuple[str, str]]:
     counters, storage, wal = info["counters"], info["storage"], info["wal"]
     scrub, cleaner = info["scrub"], info["cleaner"]
+    if ground := info.get("file_system"):
+        weakness = f": {ground['weakness']}" if ground["weakness"] else ""
+        yield "file system", f"{ground['kind']} at {ground['mount_point']}{weakness}"
     yield (
         "connections",
         f"{info['connections']:,} open, {counters['connections']:,} since the start,"

@@ -2,10 +2,15 @@
 
 The promises are those of docs/storage.md.  What is lost is worded "at most", and said with what
 consumers see in its place.  A class that is not here is printed by its name alone, never with a
-promise that is made up.
+promise that is made up.  Where the broker's data is on a file system that keeps less than a disk,
+that is said beside the promise.
 """
 
-from typing import NamedTuple
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from segbroker.client import Admin
 
 
 class Promise(NamedTuple):
@@ -46,8 +51,20 @@ PROMISES: dict[str, Promise] = {
 }
 
 
-def promise_lines(durability: str) -> list[str]:
-    """What the durability class means, in words."""
+def weakness_of(admin: "Admin") -> str:
+    """How what is acknowledged may be lost all the same where the broker has its data; empty: no
+    way that is known, or the broker does not say."""
+    from segbroker.client.errors import ClusterAuthorizationFailed, UnsupportedByBroker
+
+    with suppress(ClusterAuthorizationFailed, UnsupportedByBroker):
+        ground = admin.broker_status().get("file_system") or {}
+        if ground.get("weakness"):
+            return f"{ground['kind']} at {ground['mount_point']}: {ground['weakness']}"
+    return ""
+
+
+def promise_lines(durability: str, weakness: str = "") -> list[str]:
+    """What the durability class means, in words; weakness: of where the broker has its data."""
     promise = PROMISES.get(durability)
     if promise is None:
         return [f"durability: {durability or 'this broker does not say'}"]
@@ -57,6 +74,8 @@ def promise_lines(durability: str) -> list[str]:
         f"  lost when the broker is killed   {promise.process_death}",
         f"  lost when the power is cut       {promise.power_cut}",
     ]
+    if weakness and durability != "ephemeral":
+        lines.append(f"  but the data is on               {weakness}")
     if promise.instead:
         lines += [
             f"  consumers then see               {promise.instead}",

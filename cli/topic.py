@@ -26,7 +26,7 @@ from .command import (
     bootstrap_option,
     note,
 )
-from .durability import promise_lines
+from .durability import promise_lines, weakness_of
 from .exit_codes import ExitCode
 from .failures import BROKER_SETTINGS_HINT, GROUP_SETTINGS_HINT, Failure, topic_setting_hint
 from .properties import security
@@ -215,16 +215,20 @@ def describe(name: str, verbose: bool, as_json: bool, bootstrap: str) -> None:
         )
         cleanings = admin.cleanings(name) if compacts else {}
         unserved = failure_of(admin, unserved_in([facts]))
+        weakness = "" if as_json else weakness_of(admin)
     if as_json:
         click.echo(json.dumps(facts, indent=2))
     else:
-        _echo_description(name, facts, cleaning_lines(cleanings.values()), verbose=verbose)
+        more = cleaning_lines(cleanings.values())
+        _echo_description(name, facts, weakness, more, verbose=verbose)
     for failure in (refused, unserved):  # the rest is said all the same
         if failure is not None:
             raise failure
 
 
-def _echo_description(name: str, facts: Facts, cleanings: Iterable[str], *, verbose: bool) -> None:
+def _echo_description(
+    name: str, facts: Facts, weakness: str, cleanings: Iterable[str], *, verbose: bool
+) -> None:
     click.echo(f"topic {name}: {plural(len(facts['partitions']), 'partition')}, ", nl=False)
     unknown = len(unserved_in([facts]))
     more = f", and those of {plural(unknown, 'partition')} that cannot be read" if unknown else ""
@@ -232,7 +236,8 @@ def _echo_description(name: str, facts: Facts, cleanings: Iterable[str], *, verb
     click.echo()
     if facts["config"] is not None:
         in_force = {row["key"]: row["value"] or "" for row in facts["config"]}
-        lines = [*promise_lines(durability_of(facts)), *retention_lines(in_force)]
+        promised = promise_lines(durability_of(facts), weakness)
+        lines = [*promised, *retention_lines(in_force)]
         for line in (*lines, *cleanings):
             click.echo(line)
         click.echo()

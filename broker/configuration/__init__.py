@@ -16,6 +16,7 @@ A module imports only what stands above it:
     unknown_keys            what somebody may have meant
     config                  all of them: read, checked, with their sources
     descriptors             how few file descriptors are divided
+    file_system             what a sync is worth where the data is
     kafka_settings          Kafka's settings that change nothing here
     log_sink                where its lines go, or nowhere
     logs                    the log
