@@ -35,7 +35,7 @@ from ..errors import (
     LogClosed,
     StorageError,
 )
-from ..log.caches import FileCache, IndexCache, OpenLogs
+from ..log.caches import Caches, FileCache, IndexCache, OpenLogs
 from ..metadata.committed import SECTION, Content
 from ..metadata.metadata import SETTLED, Ceiling, Metadata, TopicMeta
 from ..metadata.metadata_log import Done, MetadataLog
@@ -48,7 +48,7 @@ from ..report import RecoveryReport
 from ..settings.topic_config import Durability, TopicConfig
 from ..wal.journal import Wal, WalConfig
 from .age_clock import AgeClock, ClockFile
-from .opened_partitions import Caches, OpenedPartitions, Threads
+from .opened_partitions import OpenedPartitions, Threads
 from .relief import Relief
 from .reserve import Reserve
 from .starting import Starting

@@ -22,7 +22,7 @@ from ..background import Flushers, Housekeeper
 from ..disk.memory import MemoryStorage
 from ..disk.storage import Storage
 from ..errors import PartitionMissing, StorageError, UnknownTopic
-from ..log.caches import FileCache, IndexCache, OpenLogs
+from ..log.caches import Caches
 from ..log.partition_log import PartitionLog
 from ..log.sealing import close_log
 from ..metadata.ceilings import PartitionCeiling
@@ -33,7 +33,7 @@ from ..partition.evicting import EvictedBytes
 from ..partition.failing import CallSoon
 from ..partition.handler import PRODUCER_EXPIRATION_MS, DiskHandler
 from ..recovery.lost_tail import begin_at
-from ..recovery.opening import open_log
+from ..recovery.opening import Evidence, open_log
 from ..replay.putting_back import PuttingBack
 from ..replay.resuming import Found, Resuming
 from ..report import LogReport, RecoveryReport
@@ -46,14 +46,6 @@ log = structlog.get_logger()
 
 EAGER_MAX: Final = 250
 """Partitions recovered together at start."""
-
-
-class Caches(NamedTuple):
-    """What all partitions of a data directory share, each with a limit."""
-
-    files: FileCache
-    indexes: IndexCache
-    open_logs: OpenLogs
 
 
 class Threads(NamedTuple):
@@ -313,15 +305,17 @@ class OpenedPartitions:
                 storage,
                 paths,
                 self._config_of(meta),
-                *self._caches,
+                self._caches,
+                Evidence(
+                    leader_epoch=self._known().leader_epoch(meta, partition),
+                    first_epoch=meta.epoch,
+                    durable_end=self._putting_back.end_of(meta, partition),
+                    settled_end=self._resuming.settled_end(meta, partition),
+                    durable=self._putting_back.take_synced(meta, partition),
+                    acks_unsynced=self._resuming.is_unresolved(meta, partition),
+                ),
                 now_ms=now_ms,
-                leader_epoch=self._known().leader_epoch(meta, partition),
-                first_epoch=meta.epoch,
                 create=False,
-                durable_end=self._putting_back.end_of(meta, partition),
-                durable=self._putting_back.take_synced(meta, partition),
-                settled_end=self._resuming.settled_end(meta, partition),
-                acks_unsynced=self._resuming.is_unresolved(meta, partition),
                 report=LogReport(self._report, meta.name, partition),
             )
             self._putting_back.opened(meta, partition)

@@ -48,7 +48,7 @@ from ..errors import (
     PartitionReadOnly,
     StorageError,
 )
-from ..log.caches import FileCache, IndexCache, OpenLogs
+from ..log.caches import Caches, FileCache, IndexCache, OpenLogs
 from ..log.deleting import compact_manifest, evict, unlink_doomed
 from ..log.lookup import offset_for_timestamp
 from ..log.partition_log import PartitionLog
@@ -108,9 +108,7 @@ class SegmentedLog:
                 storage,
                 LogPaths(path, name),
                 config or TopicConfig(),
-                FileCache(64),
-                IndexCache(16 << 20),
-                OpenLogs(),
+                Caches(FileCache(64), IndexCache(16 << 20), OpenLogs()),
                 now_ms=now_ms,
                 report=(report := LogReport()),
             )

@@ -22,7 +22,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection
 from itertools import islice
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from ..disk.relieving import NoDescriptor
 from ..disk.storage import StorageFile
@@ -344,3 +344,11 @@ class IndexCache:
         if index is not None:
             _count_down(self._counts, key[0])
             self._bytes -= index.memory_size
+
+
+class Caches(NamedTuple):
+    """What all logs of a data directory share, each with a limit."""
+
+    files: FileCache
+    indexes: IndexCache
+    open_logs: OpenLogs

@@ -20,6 +20,7 @@ manifest says is known without it.  Its files become durable with the first sync
 """
 
 from collections.abc import Collection
+from typing import Final, NamedTuple
 
 from segbroker.protocol.record_batch import GapReason
 
@@ -27,8 +28,7 @@ from ..decisions import Decision, stamp_of
 from ..disk.storage import Storage, make_dirs, read_file, write_all
 from ..errors import PartitionForeign, PartitionMissing
 from ..files.manifest import start_row
-from ..log.caches import FileCache, IndexCache, OpenLogs
-from ..log.columns import SealedSegments
+from ..log.caches import Caches
 from ..log.partition_log import PartitionLog
 from ..log.sealed import SealedFiles
 from ..log.sealing import seal
@@ -40,39 +40,48 @@ from .corruption import check_opening
 from .known import Known, is_of_a_deleted_topic, write_known
 from .producer_replay import replay_producers
 from .repairing import carry_out
-from .survey import Circumstances, Step, survey
+from .survey import Circumstances, Step, Survey, survey
+
+
+class Evidence(NamedTuple):
+    """What others know of a log before it is opened.  By default nothing, and nobody had it open in
+    this process."""
+
+    leader_epoch: int = 0
+    """The least that the log begins with."""
+    first_epoch: int = 0
+    """The first of its topic."""
+    durable_end: int = -1
+    """END frames vouch for the offsets below it."""
+    settled_end: int = -1
+    """The metadata vouches for the offsets below it; who opens a log that ends before it writes the
+    gap (lost_tail.py), unless that is refused here."""
+    durable: Collection[int] = ()
+    """Segments of which this process has just synced everything, and then the directory."""
+    acks_unsynced: bool = False
+    """What nobody vouches for may have been acknowledged before its sync, whatever the class is
+    now: it is a lost tail where it is missing."""
+    writes_again: bool = True
+    """False where this process opened the log before and no sync of it failed."""
+
+
+NOTHING_KNOWN: Final = Evidence()
 
 
 def open_log(
     storage: Storage,
     paths: LogPaths,
     config: TopicConfig,
-    files: FileCache,
-    indexes: IndexCache,
-    open_logs: OpenLogs,
+    caches: Caches,
+    evidence: Evidence = NOTHING_KNOWN,
     *,
     now_ms: int,
-    leader_epoch: int = 0,
-    first_epoch: int = 0,
     create: bool = True,
-    durable_end: int = -1,
-    durable: Collection[int] = (),
-    settled_end: int = -1,
-    writes_again: bool = True,
-    acks_unsynced: bool = False,
     report: LogReport | None = None,
 ) -> PartitionLog:
     """Open the log in `paths`, recovering what a crash left; an empty one when there is none.
 
-    leader_epoch: the least that the log begins with.  first_epoch: the first of its
-    topic.  `create`: make the directory if missing.
-    durable_end: END frames vouch for the offsets below it.  report: what is done is added to it.
-    settled_end: the metadata vouches for the offsets below it; who opens a log that ends before it
-    writes the gap (lost_tail.py), unless that is refused here.
-    durable: segments of which this process has just synced everything, and then the directory.
-    acks_unsynced: what nobody vouches for may have been acknowledged before its sync, whatever the
-    class is now: it is a lost tail where it is missing.
-    writes_again: False where this process opened the log before and no sync of it failed.
+    create: make the directory if missing.  report: what is done is added to it.
     Raises PartitionMissing when the directory is not there and may not be made, PartitionForeign,
     PartitionRefused, OSError.
     """
@@ -81,127 +90,190 @@ def open_log(
         if not create:
             raise PartitionMissing(paths.folder)
         make_dirs(storage, paths.folder)
-    loses_tails = acks_unsynced or config.durability is not Durability.FSYNC
+    loses_tails = evidence.acks_unsynced or config.durability is not Durability.FSYNC
     above = GapReason.LOST_TAIL if loses_tails else GapReason.CORRUPTION
-    around = Circumstances(now_ms, leader_epoch, durable_end, above)
+    around = Circumstances(now_ms, evidence.leader_epoch, evidence.durable_end, above)
     found = survey(storage, paths, around)
-    if found.manifest_lost and is_of_a_deleted_topic(storage, paths, first_epoch):
+    if found.manifest_lost and is_of_a_deleted_topic(storage, paths, evidence.first_epoch):
         raise PartitionForeign(paths.folder)
-    damage = "" if found.damaged is None else _told(paths, found.damaged)
-    if not damage and found.end_offset < settled_end:
-        lost = f"offsets lost: [{found.end_offset}, {settled_end})"
-        damage = f"{paths.folder} ends before what it was synced up to, {lost}"
     name = (report.topic or paths.prefix, max(report.partition, 0))
+    damage = _damage_in(paths, found, evidence.settled_end)
     damage = check_opening(storage, paths, config.on_corruption, damage, name)
-    known, is_clean = found.known, found.is_clean
-    steps = found.steps
-    if writes_again and known.size and known.deletes and not found.is_empty:
+    known, steps = found.known, found.steps
+    if evidence.writes_again and known.size and known.deletes and not found.is_empty:
         # Nothing says that the process before has synced it, and what it speaks of as gone goes.
         _write_again(storage, paths.manifest, known.size)
-    if not is_clean:
+    if not found.is_clean:
         steps = carry_out(storage, paths, found, report)
     if found.manifest_lost:
         report.add("manifest_rebuilt", paths.manifest)
-    unsealed: list[ActiveSegment] = []
+    opening = _Opening(storage, paths, config, evidence, found, steps, now_ms)
     try:
-        unsealed += [
-            _activate(storage, paths, config, step, now_ms) for step in steps[: found.last + 1]
-        ]
-        if not unsealed:
-            unsealed = [_new_segment(storage, paths, config, known.sealed, leader_epoch, now_ms)]
-        epochs = _epochs(known, unsealed, leader_epoch)
-        # An epoch that begins here is durable before a batch carries it.
-        is_told = epochs == known.epochs and paths.owner in (0, known.owner)
-        is_new = found.is_empty and (is_told or not known.size)
-        is_kept = is_told and known.size > 0
-        manifest_size = known.size
-        if not is_kept:
-            start = start_row(
-                found.log_start_offset,
-                known.sealed.first_number,
-                known.sealed.base_offsets[0] if len(known.sealed) else unsealed[0].base_offset,
-                found.floor,
-            )
-            manifest_size = write_known(
-                storage,
-                paths,
-                known.sealed,
-                epochs,
-                start,
-                now_ms,
-                known.cleaned,
-                known.checkpoint if is_clean else None,
-                is_new=is_new,
-            )
-        if not is_new and not is_clean:
-            _make_durable(unsealed, steps, durable, writes_again=writes_again)
-        has_names = is_kept and (is_clean or (durable and steps and found.keeps_names))
-        if not is_new and not has_names:
-            storage.fsync_dir(paths.folder)
-        for segment in unsealed:
-            segment.synced_size = segment.size
-            segment.name_is_durable = not is_new
-        opened = PartitionLog(
-            storage,
-            paths,
-            config,
-            SealedFiles(storage, paths, files, indexes, config.index_interval_bytes, epochs),
-            sealed=known.sealed,
-            unsealed=unsealed,
-            log_start_offset=found.log_start_offset,
-            epochs=epochs,
-            manifest_size=manifest_size,
-            manifest_is_durable=not is_new,
-            open_logs=open_logs,
-            made=unsealed[-1].number
-            if is_new
-            else max([unsealed[-1].number, *(step.number for step in steps)]),
-            floor=found.floor,
-            cleaned=known.cleaned,
-        )
+        opening.activate()
+        opening.write_manifest()
+        opening.make_durable()
+        opened = opening.assemble(caches)
         opened.damage = damage
-        if is_clean:
-            opened.checkpointed = opened.log_end_offset
         replay_producers(opened)
         opened.producers.loaded()
-        if len(unsealed) > 1:
+        if len(opening.unsealed) > 1:
             seal(opened)
     except BaseException:
         # Tried again every second while a disk is full: nothing may stay open.
-        for segment in unsealed:
-            if segment.file is not None:
-                segment.file.close()
-                segment.file = None
-        files.drop(paths.folder)
+        opening.close()
+        caches.files.drop(paths.folder)
         raise
     if opened.active.file is not None:
-        open_logs.add(opened)
+        caches.open_logs.add(opened)
     return opened
 
 
-def _make_durable(
-    unsealed: list[ActiveSegment],
-    steps: list[Step],
-    durable: Collection[int],
-    *,
-    writes_again: bool,
-) -> None:
-    """What is kept is durable before anybody is served from it.
+class _Opening:
+    """A log whose files are what they are to be, on its way to be served.  Raises OSError."""
 
-    It is written again first: where a sync of the process before failed, the page cache may have
-    what the disk has not, and a sync of pages that count as clean would prove nothing.
-    """
-    for place, segment in enumerate(unsealed):
-        if segment.number in durable and steps[place].decision is Decision.KEEP:
-            continue
-        if segment.size and writes_again:
-            write_all(segment.opened(), steps[place].data[: segment.size], 0)
-        if segment.size or steps:
-            segment.opened().fdatasync()
+    def __init__(
+        self,
+        storage: Storage,
+        paths: LogPaths,
+        config: TopicConfig,
+        evidence: Evidence,
+        found: Survey,
+        steps: list[Step],
+        now_ms: int,
+    ) -> None:
+        """steps: those of `found`, as they are since they were carried out."""
+        self._storage = storage
+        self._paths = paths
+        self._config = config
+        self._evidence = evidence
+        self._found = found
+        self._steps = steps
+        self._now_ms = now_ms
+        self.unsealed: list[ActiveSegment] = []
+        """Those behind the manifest's end; the last is appended to."""
+        self._epochs: list[tuple[int, int]] = []
+        self._manifest_size = 0
+        self._is_new = False
+        """Nothing is in it that has to be kept: it becomes durable with its first sync."""
+        self._is_kept = False
+        """The manifest is as it was."""
+
+    def activate(self) -> None:
+        """The files behind the manifest's end as segments; a new one where there is none."""
+        for step in self._steps[: self._found.last + 1]:
+            one = _activate(self._storage, self._paths, self._config, step, self._now_ms)
+            self.unsealed.append(one)
+        if not self.unsealed:
+            self.unsealed.append(self._new_segment())
+
+    def write_manifest(self) -> None:
+        """Anew, unless it says all of it already.  An epoch that begins here is durable before a
+        batch carries it."""
+        found, known, unsealed = self._found, self._found.known, self.unsealed
+        self._epochs = _epochs(known, unsealed, self._evidence.leader_epoch)
+        is_told = self._epochs == known.epochs and self._paths.owner in (0, known.owner)
+        self._is_new = found.is_empty and (is_told or not known.size)
+        self._is_kept = is_told and known.size > 0
+        if self._is_kept:
+            self._manifest_size = known.size
+            return
+        start = start_row(
+            found.log_start_offset,
+            known.sealed.first_number,
+            known.sealed.base_offsets[0] if len(known.sealed) else unsealed[0].base_offset,
+            found.floor,
+        )
+        self._manifest_size = write_known(
+            self._storage,
+            self._paths,
+            known.sealed,
+            self._epochs,
+            start,
+            self._now_ms,
+            known.cleaned,
+            known.checkpoint if found.is_clean else None,
+            is_new=self._is_new,
+        )
+
+    def make_durable(self) -> None:
+        """What is kept is durable before anybody is served from it."""
+        if not self._is_new:
+            found, evidence = self._found, self._evidence
+            if not found.is_clean:
+                self._write_and_sync()
+            was_synced = found.is_clean or (evidence.durable and self._steps and found.keeps_names)
+            if not (self._is_kept and was_synced):
+                self._storage.fsync_dir(self._paths.folder)
+        for segment in self.unsealed:
+            segment.synced_size = segment.size
+            segment.name_is_durable = not self._is_new
+
+    def assemble(self, caches: Caches) -> PartitionLog:
+        """The log, without what it knows of its producers."""
+        found, known, unsealed = self._found, self._found.known, self.unsealed
+        interval = self._config.index_interval_bytes
+        made = unsealed[-1].number
+        if not self._is_new:
+            made = max([made, *(step.number for step in self._steps)])
+        opened = PartitionLog(
+            self._storage,
+            self._paths,
+            self._config,
+            SealedFiles(
+                self._storage, self._paths, caches.files, caches.indexes, interval, self._epochs
+            ),
+            sealed=known.sealed,
+            unsealed=unsealed,
+            log_start_offset=found.log_start_offset,
+            epochs=self._epochs,
+            manifest_size=self._manifest_size,
+            manifest_is_durable=not self._is_new,
+            open_logs=caches.open_logs,
+            made=made,
+            floor=found.floor,
+            cleaned=known.cleaned,
+        )
+        if found.is_clean:
+            opened.checkpointed = opened.log_end_offset
+        return opened
+
+    def close(self) -> None:
+        """Give back the files: it is not served."""
+        for segment in self.unsealed:
+            if segment.file is not None:
+                segment.file.close()
+                segment.file = None
+
+    def _write_and_sync(self) -> None:
+        """It is written again first: where a sync of the process before failed, the page cache may
+        have what the disk has not, and a sync of pages that count as clean would prove nothing."""
+        for place, segment in enumerate(self.unsealed):
+            is_durable = segment.number in self._evidence.durable
+            if is_durable and self._steps[place].decision is Decision.KEEP:
+                continue
+            if segment.size and self._evidence.writes_again:
+                write_all(segment.opened(), self._steps[place].data[: segment.size], 0)
+            if segment.size or self._steps:
+                segment.opened().fdatasync()
+
+    def _new_segment(self) -> ActiveSegment:
+        sealed = self._found.known.sealed
+        path = self._paths.log(sealed.next_number)
+        return ActiveSegment(
+            sealed.next_number,
+            sealed.end_offset,
+            self._storage,
+            path,
+            file=self._storage.open(path, create=True),
+            interval=self._config.index_interval_bytes,
+            created_ms=self._now_ms,
+            leader_epoch=self._evidence.leader_epoch,
+            name_is_durable=True,
+        )
 
 
 def _write_again(storage: Storage, path: str, size: int) -> None:
-    """As `_make_durable`, of the first bytes of a file that changes by new bytes at its end."""
+    """Write what is there once more and sync it; of a file that only grows, its first bytes."""
     content = read_file(storage, path)[:size]
     file = storage.open(path)
     try:
@@ -209,6 +281,16 @@ def _write_again(storage: Storage, path: str, size: int) -> None:
         file.fdatasync()
     finally:
         file.close()
+
+
+def _damage_in(paths: LogPaths, found: Survey, settled_end: int) -> str:
+    """What is wrong with a log that no power cut explains, as a sentence; empty: nothing."""
+    if found.damaged is not None:
+        return _told(paths, found.damaged)
+    if found.end_offset < settled_end:
+        lost = f"offsets lost: [{found.end_offset}, {settled_end})"
+        return f"{paths.folder} ends before what it was synced up to, {lost}"
+    return ""
 
 
 def _told(paths: LogPaths, step: Step) -> str:
@@ -248,27 +330,6 @@ def _activate(
             stamp_of(header),
         )
     return segment
-
-
-def _new_segment(
-    storage: Storage,
-    paths: LogPaths,
-    config: TopicConfig,
-    sealed: SealedSegments,
-    leader_epoch: int,
-    now_ms: int,
-) -> ActiveSegment:
-    return ActiveSegment(
-        sealed.next_number,
-        sealed.end_offset,
-        storage,
-        paths.log(sealed.next_number),
-        file=storage.open(paths.log(sealed.next_number), create=True),
-        interval=config.index_interval_bytes,
-        created_ms=now_ms,
-        leader_epoch=leader_epoch,
-        name_is_durable=True,
-    )
 
 
 def _epochs(

@@ -16,9 +16,10 @@ from ..decisions import scan
 from ..disk.storage import read_file, replace_file
 from ..errors import CorruptSegment
 from ..files.manifest import RowKind, encode_manifest
+from ..log.caches import Caches
 from ..log.partition_log import PartitionLog
 from ..log.sealing import close_log
-from .opening import open_log
+from .opening import Evidence, open_log
 
 
 def truncate_log(log: PartitionLog, offset: int, *, now_ms: int) -> PartitionLog:
@@ -63,16 +64,13 @@ def truncate_log(log: PartitionLog, offset: int, *, now_ms: int) -> PartitionLog
         file.fdatasync()
     finally:
         file.close()
-    caches = log.files
     reopened = open_log(
         storage,
         paths,
         log.config,
-        caches.files,
-        caches.indexes,
-        log.open_logs,
+        Caches(log.files.files, log.files.indexes, log.open_logs),
+        Evidence(writes_again=log.sync_failed),
         now_ms=now_ms,
-        writes_again=log.sync_failed,
     )
     reopened.on_damage = log.on_damage
     return reopened

@@ -19,12 +19,20 @@ Key: TypeAlias = tuple[str, str, str, str, int]
 
 EQUIVALENT: Final[dict[Key, str]] = {
     **WAL,
-    ("opening", "_make_durable", "segment.size and writes_again", "(segment.size)", 0): (
-        "cost: the same bytes are written once more"
-    ),
-    ("opening", "_make_durable", "segment.size or steps", "(segment.size)", 0): (
-        "second line: a file that was cut to nothing was synced by who cut it"
-    ),
+    (
+        "opening",
+        "_Opening._write_and_sync",
+        "segment.size and self._evidence.writes_again",
+        "(segment.size)",
+        0,
+    ): "cost: the same bytes are written once more",
+    (
+        "opening",
+        "_Opening._write_and_sync",
+        "segment.size or self._steps",
+        "(segment.size)",
+        0,
+    ): "second line: a file that was cut to nothing was synced by who cut it",
     ("resuming", "_chunks", "start + ROWS_MAX", "(start + ROWS_MAX + 1)", 0): (
         "cost: a row in two events says the same twice"
     ),

@@ -39,22 +39,23 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "what_recovery_keeps_is_not_synced",
         "opening",
-        "        if segment.size or steps:\n            segment.opened().fdatasync()\n",
+        "            if segment.size or self._steps:\n"
+        "                segment.opened().fdatasync()\n",
         "",
         "killed_and_only_ticked",
     ),
     Bug(
         "what_recovery_keeps_is_not_written_again",
         "opening",
-        "            write_all(segment.opened(), steps[place].data[: segment.size], 0)\n",
-        "            pass\n",
+        "                write_all(segment.opened(), self._steps[place].data[: segment.size], 0)\n",
+        "                pass\n",
         "the_sync_of_a_tick_fails_and_another_process",
     ),
     Bug(
         "names_that_recovery_keeps_are_not_synced",
         "opening",
-        "            storage.fsync_dir(paths.folder)\n        for segment in unsealed:\n",
-        "            pass\n        for segment in unsealed:\n",
+        "                self._storage.fsync_dir(self._paths.folder)\n",
+        "                pass\n",
         "rolls_of_class_disk",
     ),
     Bug(
@@ -148,7 +149,7 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "what_was_disk_is_judged_as_fsync",
         "opening",
-        "    loses_tails = acks_unsynced or config.durability is not Durability.FSYNC\n",
+        "    loses_tails = evidence.acks_unsynced or config.durability is not Durability.FSYNC\n",
         "    loses_tails = config.durability is not Durability.FSYNC\n",
         "a_topic_becomes_safer_with_records_that_are_not_synced",
     ),
@@ -190,8 +191,8 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_log_start_is_synced_behind_what_it_deletes",
         "opening",
-        "    if writes_again and known.size and known.deletes",
-        "    if is_clean and writes_again and known.size and known.deletes",
+        "    if evidence.writes_again and known.size and known.deletes",
+        "    if found.is_clean and evidence.writes_again and known.size and known.deletes",
         "the_sync_of_a_deletion_of_segments_fails_and_another_process",
     ),
     Bug(
