@@ -156,7 +156,7 @@ async def describe_log_dirs(
     with suppress(OSError):  # then it is as unknown as where there is no disk
         space = await core.lanes.run(core.topics.manager.storage.space, root)
         if space is not None:
-            directory.total_bytes, directory.usable_bytes = space
+            directory.total_bytes, directory.usable_bytes = space.total, space.usable
     return DescribeLogDirsResponse(results=[directory])
 
 

@@ -97,6 +97,9 @@ FAMILIES: Final[dict[str, Family]] = {
     ),
     "segbroker_volume_size_bytes": Family("gauge", "Size of the volume of the data directory."),
     "segbroker_volume_free_bytes": Family("gauge", "Room on it for the broker."),
+    "segbroker_volume_free_files": Family(
+        "gauge", "Files that can still be made on it (inodes); none: no limit."
+    ),
     "segbroker_evicted_bytes_total": Family(
         "counter",
         "Bytes of segments that retention took out: by age (ttl), for a cap of bytes or records "

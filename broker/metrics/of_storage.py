@@ -33,8 +33,10 @@ async def add_directory(numbers: Numbers, core: Core, pace: Pace) -> None:
     with suppress(OSError):  # then it is as unknown as where there is no disk
         space = await core.lanes.run(manager.storage.space, manager.root)
         if space is not None:
-            numbers.add("segbroker_volume_size_bytes", space[0])
-            numbers.add("segbroker_volume_free_bytes", space[1])
+            numbers.add("segbroker_volume_size_bytes", space.total)
+            numbers.add("segbroker_volume_free_bytes", space.usable)
+            if space.files is not None:
+                numbers.add("segbroker_volume_free_files", space.files)
     for reason, size in manager.partitions.evicted.by_reason.items():
         word = "deleted" if reason is None else reason.name.lower()
         numbers.add("segbroker_evicted_bytes_total", size, word)

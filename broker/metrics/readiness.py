@@ -5,14 +5,14 @@
 | the broker ends | its end |
 | the write-ahead log cannot be written | a file of it can be |
 | the metadata cannot be written | they are settled |
-| the volume has less room than ROOM_MIN | there is more |
+| the volume has less room than ROOM_MIN, or for fewer files than FILES_MIN | there is more |
 | the volume lets no file be opened for writing: it is read-only, or was shut down | it does |
 | a partition met a volume without room, or one that is read-only | none is read-only for that |
 
 All looks at the volume are needed.  A partition that met a full disk is tried again a second later
 and is writable until the next batch finds no room, so partitions alone would say ready in between;
 and none has met anything where nobody writes.  Room says nothing of a file system that became
-read-only, nor does an open of one that has no inodes or quota left.  A partition that failed for
+read-only, and none of them of a quota that is used up.  A partition that failed for
 another reason (a bad block, on.corruption) is its own trouble: the others can be written.
 """
 
@@ -27,6 +27,9 @@ from ..loop.pace import Pace
 ENDING: Final = "the broker is ending"
 ROOM_MIN: Final = 1 << 20
 """Bytes; a volume with less is full: a segment of the default size does not fit."""
+FILES_MIN: Final = 16
+"""With fewer inodes it is full, too: a segment is a file, with an index, and so is what takes the
+place of another."""
 _OF_THE_VOLUME: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 _TAKES_NO_WRITES: Final = frozenset({errno.EROFS, errno.EIO})
 """What an open for writing says of the volume; else it is of the file, or of our descriptors."""
@@ -46,6 +49,8 @@ async def why_not_ready(core: Core) -> list[str]:
         space = await core.lanes.run(manager.storage.space, manager.root)
         if space is not None and space.usable < ROOM_MIN:
             why.append(f"the volume is full: {space.usable:,} bytes are free")
+        if space is not None and space.files is not None and space.files < FILES_MIN:
+            why.append(f"the volume is full: {space.files:,} more files can be made (inodes)")
     met: set[int] = set()
     try:
         await core.lanes.run(manager.check_writable)

@@ -20,7 +20,6 @@ taken when the call exists but the kernel or the file system refuses it.
 import errno
 import fcntl
 import os
-import shutil
 from collections.abc import Callable
 
 from .storage import Advice, Buffer, Space
@@ -209,8 +208,10 @@ class PosixStorage:
         return os.urandom(count)
 
     def space(self, path: str) -> Space | None:
-        found = shutil.disk_usage(path)
-        return Space(found.total, found.free)
+        found = os.statvfs(path)
+        size = found.f_frsize
+        files = found.f_favail if found.f_files else None
+        return Space(found.f_blocks * size, found.f_bavail * size, files)
 
     def boot_id(self) -> str:
         try:

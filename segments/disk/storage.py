@@ -49,6 +49,8 @@ class Space(NamedTuple):
 
     total: int
     usable: int
+    files: int | None = None
+    """How many files may still be made (inodes); None: they have no limit of their own."""
 
 
 class StorageFile(Protocol):

@@ -337,6 +337,7 @@ class SmallDisk(MemoryStorage):
     def __init__(self) -> None:
         super().__init__()
         self.free = 64 << 20
+        self.files: int | None = None
         self.refuses = 0
         """The errno of every open for writing; 0: none is refused."""
         self.tells = threading.Event()
@@ -344,7 +345,7 @@ class SmallDisk(MemoryStorage):
 
     def space(self, path: str) -> Space:
         assert self.tells.wait(60), "the test never opened the gate"
-        return Space(128 << 20, self.free)
+        return Space(128 << 20, self.free, self.files)
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
         if self.refuses and not read_only:
@@ -362,6 +363,16 @@ async def test_a_broker_whose_volume_is_full_is_not_ready_until_there_is_room() 
         assert answer.endswith(b"\r\n\r\nthe volume is full: 4,096 bytes are free\n")
         assert b"\nsegbroker_ready 0.0\n" in await exchange(broker, get(b"/metrics", LAST))
         disk.free = 64 << 20
+        await until_ready(broker)
+        disk.files = 15
+        answer = await exchange(broker, get(b"/health/ready", LAST))
+        assert answer.startswith(b"HTTP/1.1 503"), answer
+        told = b"\r\n\r\nthe volume is full: 15 more files can be made (inodes)\n"
+        assert answer.endswith(told)
+        assert b"\nsegbroker_volume_free_files 15.0\n" in await exchange(
+            broker, get(b"/metrics", LAST)
+        )
+        disk.files = 16
         await until_ready(broker)
 
 

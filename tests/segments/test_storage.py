@@ -73,6 +73,19 @@ def test_a_volume_has_room_and_memory_says_nothing_of_it(tmp_path: Path) -> None
     assert MemoryStorage().space("/disk") is None
 
 
+@pytest.mark.parametrize(("most", "left", "said"), [(1_000, 7, 7), (0, 0, None)])
+def test_a_volume_may_have_room_for_few_files(
+    most: int, left: int, said: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.statvfs(tmp_path)
+    fields = list(real)
+    fields[5], fields[7] = most, left  # f_files, f_favail
+    monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result(fields))
+    space = PosixStorage().space(str(tmp_path))
+    assert space is not None
+    assert space == (real.f_blocks * real.f_frsize, real.f_bavail * real.f_frsize, said)
+
+
 def test_what_was_written_is_read(disk: tuple[Storage, str]) -> None:
     storage, root = disk
     file = storage.open(f"{root}/a", create=True)
