@@ -72,7 +72,7 @@ BATCH_FAULTS: Final[dict[BatchFault, ErrorCode]] = {
     BatchFault.INVALID_PRODUCER: ErrorCode.INVALID_RECORD,
     BatchFault.INVALID_RECORD: ErrorCode.INVALID_RECORD,
     BatchFault.WRONG_MAX_TIMESTAMP: ErrorCode.INVALID_TIMESTAMP,
-    BatchFault.INVALID_COMPRESSION: ErrorCode.CORRUPT_MESSAGE,
+    BatchFault.INVALID_COMPRESSION: ErrorCode.INVALID_RECORD,
     BatchFault.TOO_LARGE: ErrorCode.MESSAGE_TOO_LARGE,
 }
 

@@ -49,10 +49,10 @@ class DecompressedTooLarge(DecompressionError):
     """More comes out than the caller allows."""
 
 
-def _compress_lz4(data: Buffer) -> cramjam.Buffer:
+def _compress_lz4(data: Buffer, level: int | None = None) -> cramjam.Buffer:
     # Java's reader refuses frames whose blocks depend on each other, which is what
     # cramjam.lz4.compress makes, and loses the whole batch.
-    compressor = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
+    compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     compressor.compress(bytes(data))
     return compressor.finish()
 
@@ -70,11 +70,17 @@ _DECOMPRESS_INTO: dict[Codec, Callable[..., int]] = {
 }
 
 
-def compress(codec: Codec, data: Buffer) -> bytes:
-    """`data` compressed at the codec's usual level."""
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
+    """`data` compressed.
+
+    level: gzip 1 to 9, lz4 1 to 12, zstd -131072 to 22; None: the codec's usual one, which is all
+    that snappy has.
+    """
     if codec == Codec.NONE:
         return bytes(data)
-    return bytes(_COMPRESS[codec](data))
+    if level is None or codec == Codec.SNAPPY:
+        return bytes(_COMPRESS[codec](data))
+    return bytes(_COMPRESS[codec](data, level=level))
 
 
 def decompress(codec: Codec, data: Buffer, size_max: int) -> bytes | memoryview:

@@ -396,6 +396,29 @@ def first_at_or_after(
     return None
 
 
+def recompress(
+    buf: Buffer, codec: Codec, level: int | None = None, *, size_max: int = RECORDS_SIZE_MAX
+) -> bytearray:
+    """The batch that `buf` holds exactly, checked, with its records compressed by another codec.
+
+    All else stays but length and CRC.  `size_max` bounds the decompressed records in bytes.  level:
+    see compress.  Raises InvalidBatch: also where the records are not what their codec says.
+    """
+    fault = kernel.backend.check(buf, CheckMode.HEADER)
+    if fault != BatchFault.NONE:
+        raise invalid(buf, BatchFault(fault))
+    header = read_header(buf)
+    data, position = _records_of(buf, header, size_max)
+    out = bytearray(HEADER_SIZE)
+    out += compress(codec, memoryview(data)[position:], level)
+    changed = header._replace(
+        batch_length=len(out) - LENGTH_END, attributes=header.attributes & ~CODEC_BITS | codec
+    )
+    HEADER.pack_into(out, 0, *changed)
+    write_crc(out)
+    return out
+
+
 def keep_records(batch: RecordBatch, keep: bytes) -> bytes:
     """The batch with those records whose byte in `keep` is 1; one at least.
 

@@ -152,11 +152,38 @@ class TopicKeys:
     )
     compression_type: str = key(
         "producer",
-        "compression.type of topics that do not set it. Whatever it says, batches are stored as "
-        "the producer compressed them.",
+        "compression.type of topics that do not set it: how batches are stored, as their producer "
+        "compressed them, or compressed anew by this codec.",
         choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         kafka="compression.type",
         topic="compression.type",
+        dynamic=True,
+    )
+    compression_gzip_level: int = key(
+        -1,
+        "compression.gzip.level of topics that do not set it: 1 to 9, or -1.",
+        least=-1,
+        most=9,
+        kafka="compression.gzip.level",
+        topic="compression.gzip.level",
+        dynamic=True,
+    )
+    compression_lz4_level: int = key(
+        9,
+        "compression.lz4.level of topics that do not set it.",
+        least=1,
+        most=17,
+        kafka="compression.lz4.level",
+        topic="compression.lz4.level",
+        dynamic=True,
+    )
+    compression_zstd_level: int = key(
+        3,
+        "compression.zstd.level of topics that do not set it.",
+        least=-131_072,
+        most=22,
+        kafka="compression.zstd.level",
+        topic="compression.zstd.level",
         dynamic=True,
     )
     on_corruption: str = key(

@@ -2,7 +2,8 @@
 
     loop ----- await lanes.run(f) ------> one of `lanes` threads ------> back on the loop
 
-A lane is for opening a partition, cold reads, time lookups, topic administration and housekeeping.
+A lane is for opening a partition, cold reads, time lookups, topic administration and housekeeping;
+half of them, at most, for what needs the processor for long (`compute`): the disk has the others.
 Appends are microseconds in the page cache and stay on the loop; syncs have their own threads in
 segments/.
 
@@ -23,10 +24,11 @@ Ts = TypeVarTuple("Ts")
 class Lanes:
     """A fixed number of threads for blocking work."""
 
-    __slots__ = ("_limiter",)
+    __slots__ = ("_computing", "_limiter")
 
     def __init__(self, threads: int) -> None:
         self._limiter = trio.CapacityLimiter(threads)
+        self._computing = trio.CapacityLimiter(max(1, threads // 2))
 
     @property
     def busy(self) -> int:
@@ -36,3 +38,8 @@ class Lanes:
     async def run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
         """`function(*args)` in a thread; its exceptions come out here."""
         return await trio.to_thread.run_sync(function, *args, limiter=self._limiter)
+
+    async def compute(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        """As `run`, of what needs the processor for long, and gives up the interpreter for it."""
+        async with self._computing:
+            return await self.run(function, *args)

@@ -35,7 +35,7 @@ from ..refused import Refused
 
 _ACKS: Final = (-1, 1, 0)
 # zstd came with this version; older clients could not read what they are asked to store.
-_ZSTD_SINCE: Final = 7
+ZSTD_SINCE: Final = 7
 # Version 2 of transactions (KIP-890): every transaction has an epoch, numbered from 0.
 _EPOCH_EACH_SINCE: Final = 12
 # Clients of this version know a code for "this transaction can only be aborted".
@@ -57,17 +57,28 @@ def append_batch(
     *,
     transactional_id: str | None = None,
     unadded: ErrorCode = ErrorCode.NONE,
+    is_anew: bool = False,
 ) -> tuple[Partition, AppendResult]:
     """Append one batch of a produce request.
 
-    unadded: why partitions that its transaction did not have were not added to it.
+    unadded: why partitions that its transaction did not have were not added to it.  is_anew: the
+    broker has compressed it as the topic wants it (recompressing.py); who sent it did not.
 
     Raises:
         Refused, InvalidBatch, StorageError, OSError: it was not appended.
     """
     try:
         return _append(
-            core, api_version, acks, name, index, records, now_ms, transactional_id, unadded
+            core,
+            api_version,
+            acks,
+            name,
+            index,
+            records,
+            now_ms,
+            transactional_id,
+            unadded,
+            is_anew,
         )
     except Refused as exc:
         if exc.code in _PASSING:
@@ -93,6 +104,7 @@ def _append(
     now_ms: int,
     transactional_id: str | None,
     unadded: ErrorCode,
+    is_anew: bool,
 ) -> tuple[Partition, AppendResult]:
     if acks not in _ACKS:
         raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {acks} is not 0, 1 or -1")
@@ -115,7 +127,7 @@ def _append(
         raise Refused(ErrorCode.INVALID_RECORD, "no record batch")
     batch = check_batch(records)
     if batch.attributes or transactional_id is not None:
-        _check_attributes(batch, partition, api_version)
+        _check_attributes(batch, partition, api_version, is_anew=is_anew)
         if batch.is_transactional or transactional_id is not None:
             _check_transaction(core, batch, partition, api_version, transactional_id, unadded)
     if core.refusals.lowest:
@@ -163,11 +175,13 @@ def _check_transaction(
         raise OutOfOrderSequence(batch.producer_id, batch.base_sequence, 0)
 
 
-def _check_attributes(batch: BatchHeader, partition: Partition, api_version: int) -> None:
-    if batch.codec is Codec.ZSTD and api_version < _ZSTD_SINCE:
+def _check_attributes(
+    batch: BatchHeader, partition: Partition, api_version: int, *, is_anew: bool
+) -> None:
+    if batch.codec is Codec.ZSTD and api_version < ZSTD_SINCE and not is_anew:
         raise Refused(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"zstd needs Produce {_ZSTD_SINCE}, this is {api_version}",
+            f"zstd needs Produce {ZSTD_SINCE}, this is {api_version}",
         )
     create_time = partition.handler.config.message_timestamp_type is TimestampType.CREATE_TIME
     if batch.is_log_append_time and create_time:

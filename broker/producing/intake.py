@@ -368,6 +368,8 @@ class Intake:
                 or columns[_IS_TRACKED * stride + row]
                 or not partition.handler.takes_runs
             ):
+                if partition.handler.config.recompression is not None:
+                    break  # which takes a lane
                 if row > first and clock() >= over:
                     break
                 self._append()  # what came before it is appended before it

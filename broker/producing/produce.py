@@ -12,7 +12,8 @@ Invariant: a waiting row is settled exactly once, by its partition; if that come
 it is counted but no longer answered.
 """
 
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 import trio
@@ -40,7 +41,9 @@ from ..peers.replies import Buffer
 from ..refused import Refused
 from .appending import append_batch
 from .implicit_adds import add_partitions, lacks_partitions
+from .recompressing import recompress_all, wants_recompression
 
+_NONE: Final[Mapping[int, InvalidBatch | None]] = MappingProxyType({})
 _BY_ID: Final = topic_ids.PRODUCE_SINCE
 ROWS_AT_ONCE: Final = 1_000
 """Partitions of a request that are appended to before others have their turn."""
@@ -178,7 +181,11 @@ def produce(
         return produce_paced(core, peer, header, request)
     served = core.topics.served
     closed = [key for key in _keys(request) if key not in served and core.topics.exists(*key)]
-    if closed or lacks_partitions(core, header, request):
+    if (
+        closed
+        or lacks_partitions(core, header, request)
+        or wants_recompression(core, peer, header, request)
+    ):
         return _open_and_append(core, peer, header, request, closed)
     for _ in _append_all(core, peer, header, request):
         pass
@@ -192,11 +199,12 @@ async def produce_paced(
     if header.api_version >= _BY_ID:
         await topic_ids.name_topics_paced(core.topics, request.topic_data)
     await _open_all(core, peer, _keys(request))
+    anew = await recompress_all(core, peer, header, request)
     unadded = ErrorCode.NONE
     if lacks_partitions(core, header, request):
         unadded = await add_partitions(core, peer, request)
     pace = Pace()
-    for _ in _append_all(core, peer, header, request, unadded, is_paced=True):
+    for _ in _append_all(core, peer, header, request, unadded, anew, is_paced=True):
         core.turn.end()
         await pace.step()
 
@@ -209,12 +217,13 @@ async def _open_and_append(
     closed: list[tuple[str, int]],
 ) -> None:
     await _open_all(core, peer, closed)
+    anew = await recompress_all(core, peer, header, request)
     unadded = ErrorCode.NONE
     if lacks_partitions(core, header, request):
         unadded = await add_partitions(core, peer, request)
     if header.api_version >= _BY_ID:  # meanwhile a name may have become that of another topic
         topic_ids.name_topics(core.topics, request.topic_data)
-    for _ in _append_all(core, peer, header, request, unadded):
+    for _ in _append_all(core, peer, header, request, unadded, anew):
         pass
 
 
@@ -235,12 +244,14 @@ def _append_all(
     header: RequestHeader,
     request: ProduceRequest,
     unadded: ErrorCode = ErrorCode.NONE,
+    anew: Mapping[int, InvalidBatch | None] = _NONE,
     *,
     is_paced: bool = False,
 ) -> Iterator[None]:
     """Append everything; yields after each row, where a caller may let others run: `is_paced`.
 
-    unadded: why partitions could not be made part of the transaction.
+    unadded: why partitions could not be made part of the transaction.  anew: by the ids of their
+    rows which batches are compressed as their topics want them, or why one could not be.
     """
     peer.produces = True
     core.counters.produce_requests += 1
@@ -260,6 +271,8 @@ def _append_all(
                     raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic {topic.topic_id}")
                 if core.authorizer is not None:
                     check_write(core.authorizer, peer, topic.name, request.transactional_id)
+                if (why := anew.get(id(asked))) is not None:
+                    raise why
                 partition, result = append_batch(
                     core,
                     header.api_version,
@@ -270,6 +283,7 @@ def _append_all(
                     now,
                     transactional_id=request.transactional_id,
                     unadded=unadded,
+                    is_anew=id(asked) in anew,
                 )
             except (InvalidBatch, *STORAGE_FAILURES) as exc:
                 _refuse(row, *wire_error(exc))

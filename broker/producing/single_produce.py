@@ -40,6 +40,7 @@ from ..peers.replies import Buffer
 from ..refused import Refused
 from .appending import append_batch
 from .produce import AcksZeroRefused
+from .recompressing import config_to_recompress, recompressed
 
 BEHIND_MAX: Final = 512
 """Requests that are looked at for what has to be opened."""
@@ -194,9 +195,11 @@ def produce_single(
     core: Core, peer: Peer, header: RequestHeader, request: SingleProduce
 ) -> Awaitable[None] | None:
     """Append what the request brought; as `produce.produce`, which says the rest."""
-    _, _, name, index, _ = request
+    _, _, name, index, records = request
     if core.topics.served_partition(name, index) is None and core.topics.exists(name, index):
         return _open_and_append(core, peer, header, request)
+    if config_to_recompress(core, peer, header, name, records) is not None:
+        return _recompress_and_append(core, peer, header, request)
     append_single(core, peer, header, request)
     return None
 
@@ -208,7 +211,22 @@ async def _open_and_append(
         # Where it cannot be opened the row says so: it exists and has a storage error.
         keys = [(request.topic, request.partition), *_behind(core, peer)]
         await core.topics.open_all(keys, lambda name: may_write(core, peer, name))
-    append_single(core, peer, header, request)
+    await _recompress_and_append(core, peer, header, request)
+
+
+async def _recompress_and_append(
+    core: Core, peer: Peer, header: RequestHeader, request: SingleProduce
+) -> None:
+    broken, is_anew = None, False
+    config = config_to_recompress(core, peer, header, request.topic, request.records)
+    if config is not None:
+        try:
+            records = await recompressed(core, config, request.records)
+        except InvalidBatch as exc:
+            broken = exc
+        else:
+            request, is_anew = request._replace(records=records), True
+    append_single(core, peer, header, request, broken, is_anew=is_anew)
 
 
 def _behind(core: Core, peer: Peer) -> Iterator[tuple[str, int]]:
@@ -228,8 +246,19 @@ def _behind(core: Core, peer: Peer) -> Iterator[tuple[str, int]]:
                 yield key
 
 
-def append_single(core: Core, peer: Peer, header: RequestHeader, request: SingleProduce) -> None:
-    """Append what the request brought to a partition that is served, or does not exist."""
+def append_single(
+    core: Core,
+    peer: Peer,
+    header: RequestHeader,
+    request: SingleProduce,
+    broken: InvalidBatch | None = None,
+    *,
+    is_anew: bool = False,
+) -> None:
+    """Append what the request brought to a partition that is served, or does not exist.
+
+    broken: why its batch could not be compressed as the topic wants it.  is_anew: it is.
+    """
     acks, timeout_ms, name, index, records = request
     peer.produces = True
     core.counters.produce_requests += 1
@@ -239,8 +268,10 @@ def append_single(core: Core, peer: Peer, header: RequestHeader, request: Single
     try:
         if core.authorizer is not None:
             check_write(core.authorizer, peer, name)
+        if broken is not None:
+            raise broken
         partition, result = append_batch(
-            core, header.api_version, acks, name, index, records, core.now_ms()
+            core, header.api_version, acks, name, index, records, core.now_ms(), is_anew=is_anew
         )
     except (InvalidBatch, *STORAGE_FAILURES) as exc:
         slot.refuse(*wire_error(exc))

@@ -175,7 +175,7 @@ class DiskHandler(MendingPartition):
     def _look_at(self, config: TopicConfig) -> None:
         self._is_choosy = is_choosy(config)
         stamps = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-        self._is_plain = not (self._is_choosy or stamps)
+        self._is_plain = not (self._is_choosy or stamps or config.recompression)
         """Whether nothing is asked of each batch, or done to it."""
 
     # Writing

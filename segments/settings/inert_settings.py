@@ -30,16 +30,6 @@ class Inert(NamedTuple):
     """Why it has no effect."""
 
 
-def _level(low: int, high: int, default: int) -> Check:
-    inner = whole(low, high)
-
-    def check(name: str, text: str) -> None:
-        if text != str(default):
-            inner(name, text)
-
-    return check
-
-
 def _replicas(name: str, text: str) -> None:
     """partition:broker, with commas between, or * for all."""
     for one in filter(None, text.split(",")):
@@ -59,7 +49,6 @@ def _truth(name: str, text: str) -> None:
         raise InvalidConfig(name, text, "is neither true nor false")
 
 
-_AS_SENT: Final = "batches are stored as the producer compressed them"
 _SYNCED: Final = (
     "class fsync syncs every batch before it is acknowledged; the other classes refuse values that"
     " ask for more syncs than they make"
@@ -68,9 +57,6 @@ _REPLICAS: Final = "there is one replica"
 _TIERS: Final = "there is one tier"
 
 INERT: Final[dict[str, Inert]] = {
-    "compression.gzip.level": Inert("int", "-1", _level(1, 9, -1), _AS_SENT),
-    "compression.lz4.level": Inert("int", "9", whole(1, 17), _AS_SENT),
-    "compression.zstd.level": Inert("int", "3", whole(-131_072, 22), _AS_SENT),
     "file.delete.delay.ms": Inert(
         "long", "60000", whole(0), "files are deleted when their last reader has closed them"
     ),

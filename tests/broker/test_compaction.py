@@ -104,7 +104,7 @@ async def test_what_cannot_be_opened_is_no_record_of_a_compacted_topic() -> None
     records[17:21] = crc_of(records)
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t", **COMPACT)
-        assert (await put(client, bytes(records))).error_code == ErrorCode.CORRUPT_MESSAGE
+        assert (await put(client, bytes(records))).error_code == ErrorCode.INVALID_RECORD
         await client.create("u")
         reply = await client.ask(produce_request("u", bytes(records)), ProduceResponse, 9)
         assert reply.responses[0].partition_responses[0].error_code == 0

@@ -398,7 +398,7 @@ def _unopenable() -> bytes:
     [
         (
             {"cleanup_policy": "compact"},
-            [0, ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD, 0],
+            [0, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_RECORD, 0],
         ),
         ({"message_timestamp_type": "LogAppendTime"}, [0, 0, 0, 0]),
     ],

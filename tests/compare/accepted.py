@@ -146,6 +146,26 @@ ACCEPTED: Final = (
     ),
     Accepted(
         ApiKey.PRODUCE,
+        r"responses\.partition_responses\.error_code",
+        "Kafka's own code fails; INVALID_RECORD is the error for it, and no client sends it again",
+        label=r"\w+ by broken .*",
+        theirs=-1,
+        ours=87,
+    ),
+    Accepted(
+        ApiKey.PRODUCE,
+        r"responses\.partition_responses\.(error_code|base_offset)",
+        "what nothing asks for the records of is not opened (decision 0002)",
+        label="gzip by broken GZIP",
+    ),
+    Accepted(
+        ApiKey.FETCH,
+        r"responses\.partitions\.records\.batch.*\.batch_length",
+        "the same codec by another library",
+        label="snappy|zstd",
+    ),
+    Accepted(
+        ApiKey.PRODUCE,
         r"responses\.partition_responses\.(error_code|base_offset)",
         "the bit is the broker's to set: with it, all records would show one time",
         label="broker's timestamp type|good after all",

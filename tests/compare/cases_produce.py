@@ -117,6 +117,20 @@ async def what_the_topic_wants(stage: Stage) -> None:
 
 
 @case(ApiKey.PRODUCE, since=3)
+async def topics_that_want_a_codec(stage: Stage) -> None:
+    for wanted in ("uncompressed", "gzip", "zstd"):
+        topic = await stage.topic(f"-{wanted}", compression_type=wanted)
+        for codec in Codec:
+            await produce(stage, f"{wanted} by {codec.name}", topic, batch(codec=codec))
+        for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4):
+            broken = forged(batch(1)[:61] + b"no compression", attributes=codec)
+            await produce(stage, f"{wanted} by broken {codec.name}", topic, broken)
+    small = await stage.topic("-small", compression_type="uncompressed", max_message_bytes="1000")
+    alike = encode_batch([bytes(2_000)], timestamps_ms=NOW_MS, codec=Codec.GZIP)
+    await produce(stage, "too large without compression", small, alike)
+
+
+@case(ApiKey.PRODUCE, since=3)
 async def idempotent_producers(stage: Stage) -> None:
     topic = await stage.topic()
     answer = await stage.quietly(

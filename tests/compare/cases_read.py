@@ -43,6 +43,18 @@ async def reading_at_every_kind_of_offset(stage: Stage) -> None:
 
 
 @case(ApiKey.FETCH)
+async def reading_what_a_topic_compressed_anew(stage: Stage) -> None:
+    for wanted in ("uncompressed", "snappy", "zstd"):
+        topic = await stage.topic(f"-{wanted}", compression_type=wanted)
+        for codec in (Codec.NONE, Codec.GZIP):
+            await stage.produce(topic, batch(codec=codec))
+        await fetch(stage, wanted, topic, 0)
+    topic = await stage.topic()
+    await stage.produce(topic, batch(codec=Codec.ZSTD))
+    await fetch(stage, "zstd by its producer", topic, 0)
+
+
+@case(ApiKey.FETCH)
 async def reading_as_a_follower(stage: Stage) -> None:
     topic = await filled(stage)
     for replica in (-2, 0, 1, 5):

@@ -28,6 +28,21 @@ def kcat(daemon: Daemon, *words: str, stdin: bytes = b"") -> bytes:
     return run.stdout
 
 
+@pytest.mark.parametrize("wanted", ["uncompressed", *CODECS[1:]])
+def test_what_a_topic_compresses_anew_kcat_reads(
+    daemon: Daemon, topic: Callable[[], str], wanted: str
+) -> None:
+    name = topic()
+    with Admin(daemon.address) as admin:
+        admin.create_topic(name, partitions=1, config={"compression.type": wanted})
+    lines = b"".join(b"key%d:line %d\n" % (n, n) for n in range(500))
+    for codec in CODECS:
+        produce = ["-P", "-t", name, "-p", "0", "-K", ":", "-X", "enable.idempotence=true"]
+        kcat(daemon, *produce, "-z", codec, stdin=lines)
+    seen = kcat(daemon, "-C", "-t", name, "-p", "0", "-o", "beginning", "-e", "-q", "-K", ":")
+    assert seen == lines * len(CODECS)
+
+
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("idempotent", ["false", "true"])
 def test_what_kcat_produces_kcat_consumes(

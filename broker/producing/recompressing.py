@@ -1,0 +1,95 @@
+"""Compressing anew what a topic wants otherwise (compression.type), before it is appended.
+
+    batch as the topic wants it, or the topic takes all     -> as it is
+    acks, version, partition, authorization, room           -> the append says so, nothing is done
+    else: opened and compressed in a lane                   -> the new batch is appended
+
+Compressing 1 MiB takes from a few milliseconds to seconds, by codec and level, so it is done in a
+lane; the connection waits for it and reads nothing further, which keeps its batches in order.
+
+Bounds: half of the lanes compress at once, so what reads a disk has the others; a batch holds at
+most OPENED_SIZE_MAX when it is opened, or max.message.bytes where it stays uncompressed.  What is
+larger is refused as too large, which makes producers split it.
+
+As in Kafka a batch of the right codec stays as it is, whatever its level.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from segbroker.protocol.batch_layout import CODEC_BITS, HEADER_SIZE
+from segbroker.protocol.compression import Codec
+from segbroker.protocol.headers import RequestHeader
+from segbroker.protocol.messages_core import ProduceRequest, ProduceRequestPartition
+from segbroker.protocol.record_batch import InvalidBatch, read_header, recompress
+from segbroker.segments.settings.topic_config import TopicConfig
+
+from ..core import Core
+from ..guards.authorized import may_write
+from ..peers.peer import Peer
+from .appending import ZSTD_SINCE
+
+OPENED_SIZE_MAX: Final = 16 << 20
+"""Bytes of the records of a batch, opened."""
+
+
+def config_to_recompress(
+    core: Core, peer: Peer, header: RequestHeader, name: str, records: object
+) -> TopicConfig | None:
+    """The settings of the topic, where it wants this batch otherwise and might take it; else
+    None."""
+    meta = core.topics.all.get(name)
+    target = None if meta is None else meta.config.recompression
+    if target is None or not isinstance(records, memoryview) or len(records) < HEADER_SIZE:
+        return None
+    codec = read_header(records).attributes & CODEC_BITS
+    is_refused = codec > max(Codec) or (codec == Codec.ZSTD and header.api_version < ZSTD_SINCE)
+    if codec == target.codec or is_refused or not may_write(core, peer, name):
+        return None
+    assert meta is not None, "it has a target"
+    return meta.config
+
+
+async def recompressed(core: Core, config: TopicConfig, records: memoryview) -> memoryview:
+    """The batch as the topic wants it.  Raises InvalidBatch."""
+    target = config.recompression
+    assert target is not None, "asked for"
+    opened_max = config.max_message_bytes if target.codec == Codec.NONE else OPENED_SIZE_MAX
+
+    def work() -> bytearray:
+        return recompress(records, target.codec, target.level, size_max=opened_max)
+
+    return memoryview(await core.lanes.compute(work))
+
+
+def _wanting(
+    core: Core, peer: Peer, header: RequestHeader, request: ProduceRequest
+) -> Iterator[tuple[ProduceRequestPartition, TopicConfig]]:
+    for topic in request.topic_data:
+        for asked in topic.partition_data:
+            config = config_to_recompress(core, peer, header, topic.name, asked.records)
+            if config is not None:
+                yield asked, config
+
+
+def wants_recompression(
+    core: Core, peer: Peer, header: RequestHeader, request: ProduceRequest
+) -> bool:
+    """Whether a topic of the request wants what was sent to it otherwise."""
+    return any(True for _ in _wanting(core, peer, header, request))
+
+
+async def recompress_all(
+    core: Core, peer: Peer, header: RequestHeader, request: ProduceRequest
+) -> dict[int, InvalidBatch | None]:
+    """Put batches into the request as their topics want them; by the id of their rows which: None,
+    or why it could not be."""
+    anew: dict[int, InvalidBatch | None] = {}
+    for asked, config in _wanting(core, peer, header, request):
+        assert isinstance(asked.records, memoryview), "looked at"
+        try:
+            asked.records = await recompressed(core, config, asked.records)
+            anew[id(asked)] = None
+        except InvalidBatch as exc:
+            anew[id(asked)] = exc
+    return anew
