@@ -4,6 +4,7 @@ import gzip
 
 import pytest
 
+from segbroker.protocol.batch_header import write_crc
 from segbroker.protocol.compression import Codec, compress
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import (
@@ -23,8 +24,8 @@ from segbroker.protocol.record_batch import (
     iter_batches,
     read_header,
     recompress,
-    write_crc,
 )
+from segbroker.protocol.schema import records_view
 
 from ..support.wire_client import WireClient, connect, produce_request
 from .conftest import serving
@@ -70,7 +71,7 @@ async def stored(client: WireClient, topic: str = "t", offset: int = 0) -> list[
     """The batches of partition 0 as they lie there."""
     row = await client.fetch(topic, offset)
     assert row.error_code == 0
-    return list(iter_batches(row.records))
+    return list(iter_batches(records_view(row.records)))
 
 
 async def send(client: WireClient, records: bytes, *, version: int = 9) -> ProduceResponsePartition:
