@@ -31,7 +31,7 @@ def _reduce(record: Any) -> Any:  # noqa: ANN401 - as of a named tuple
 def quick(record: _Class) -> _Class:
     """The same named tuple by the kernel; once in a process."""
     found: list[Any] = [None]
-    if lib.sb_record_type(id(found), tuple.__basicsize__):
+    if lib.sb_record_type(id(found)):
         raise ImportError("the kernel could not make its type")
     made: Any = found[0]
     fields: tuple[str, ...] = getattr(record, "_fields", ())

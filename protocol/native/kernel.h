@@ -65,4 +65,4 @@ int32_t sb_reply(const int32_t *fds, const int32_t *firsts, const int32_t *count
 int sb_handout_type(intptr_t out);
 
 /* rows.c: the record of a consumer's loop.  Specified by client/records.py. */
-int sb_record_type(intptr_t out, int32_t tuple_items_at);
+int sb_record_type(intptr_t out);

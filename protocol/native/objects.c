@@ -255,7 +255,7 @@ static PyObject *new_row(PyTypeObject *type, PyObject *const *fields, Py_ssize_t
     PyObject *row = NULL;
     if (whole && type == sb_record_class && count == SB_RECORD_FIELDS) {
         if ((row = sb_new_record(fields))) return row;
-    } else if (whole && (row = PyType_GenericAlloc(type, count))) {
+    } else if (whole && (row = sb_new_tuple(type, count))) {
         PyObject_GC_UnTrack(row);
         for (Py_ssize_t f = 0; f < count; f++) PyTuple_SetItem(row, f, fields[f]);
         return row;

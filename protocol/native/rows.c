@@ -28,14 +28,31 @@
 enum { DONE, FAILED };
 
 PyTypeObject *sb_record_class;
-static Py_ssize_t fields_at;
+static Py_ssize_t fields_at; /* 0: not yet asked */
+
+/* Whether it is known where the items of a tuple lie; to be asked before a tuple is made. */
+static int know_tuples(void) {
+    if (!fields_at) {
+        PyObject *size = PyObject_GetAttrString((PyObject *)&PyTuple_Type, "__basicsize__");
+        const Py_ssize_t found = size ? PyLong_AsSsize_t(size) : -1;
+        Py_DecRef(size); /* takes NULL */
+        if (found > 0) fields_at = found;
+    }
+    return fields_at > 0;
+}
 
 static PyObject **fields_of(PyObject *record) { return (PyObject **)((char *)record + fields_at); }
 
 /* Newer tuples remember their hash in front of the items; -1: not yet. */
-static void forget_hash(PyObject *record) {
+static void forget_hash(PyObject *tuple) {
     const size_t head = sizeof(PyVarObject);
-    memset((char *)record + head, 0xff, (size_t)fields_at - head);
+    memset((char *)tuple + head, 0xff, (size_t)fields_at - head);
+}
+
+PyObject *sb_new_tuple(PyTypeObject *type, Py_ssize_t count) {
+    PyObject *tuple = know_tuples() ? PyType_GenericAlloc(type, count) : NULL;
+    if (tuple) forget_hash(tuple);
+    return tuple;
 }
 
 PyObject *sb_new_record(PyObject *const *fields) {
@@ -54,9 +71,8 @@ static PyObject *record_new(PyTypeObject *type, PyObject *args, PyObject *named)
     if (!PyArg_ParseTupleAndKeywords(args, named, "OOOOOOO:Record", names, &own[0], &own[1],
                                      &own[2], &own[3], &own[4], &own[5], &own[6]))
         return NULL;
-    PyObject *record = PyType_GenericAlloc(type, SB_RECORD_FIELDS);
+    PyObject *record = sb_new_tuple(type, SB_RECORD_FIELDS);
     if (!record) return NULL;
-    forget_hash(record);
     for (int f = 0; f < SB_RECORD_FIELDS; f++) {
         Py_IncRef(own[f]);
         fields_of(record)[f] = own[f];
@@ -102,12 +118,11 @@ static PyType_Spec record_spec = {
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, record_slots};
 
 /* Record, a subclass of tuple without methods of its own, into the first place of a list. */
-int sb_record_type(intptr_t out, int32_t tuple_items_at) {
+int sb_record_type(intptr_t out) {
     PyGILState_STATE state = PyGILState_Ensure();
-    fields_at = tuple_items_at;
+    PyObject *bases = know_tuples() ? PyTuple_Pack(1, (PyObject *)&PyTuple_Type) : NULL;
     for (int f = 0; f < SB_RECORD_FIELDS; f++)
         record_members[f].offset = fields_at + f * (Py_ssize_t)sizeof(PyObject *);
-    PyObject *bases = PyTuple_Pack(1, (PyObject *)&PyTuple_Type);
     PyObject *type = bases ? PyType_FromSpecWithBases(&record_spec, bases) : NULL;
     Py_DecRef(bases); /* takes NULL */
     if (type) {

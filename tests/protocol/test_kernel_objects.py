@@ -39,6 +39,7 @@ def work_decode() -> None:
 
 VALUES: list[bytes | None] = [b"v" * 300, None] * 50
 SECTIONS = [b"\0"] * 100
+IMMORTAL = 1 << 30
 
 
 def work_encode() -> None:
@@ -79,11 +80,13 @@ def growth(work: Callable[[], None]) -> int:
 @pytest.mark.parametrize("work", [work_decode, work_encode, work_refuse])
 def test_shared_objects_keep_their_reference_counts(work: Callable[[], None]) -> None:
     work()
-    value = VALUES[0]
-    before = [sys.getrefcount(thing) for thing in (None, (), Record, value)]
+    # From Python 3.12 on None and () are immortal: their counts mean nothing, and a kernel that an
+    # older Python has built changes them, which the interpreter allows for.
+    things = [thing for thing in (None, (), Record, VALUES[0]) if sys.getrefcount(thing) < IMMORTAL]
+    before = [sys.getrefcount(thing) for thing in things]
     for _ in range(1000):
         work()
-    after = [sys.getrefcount(thing) for thing in (None, (), Record, value)]
+    after = [sys.getrefcount(thing) for thing in things]
     for first, last in zip(before, after, strict=True):
         assert abs(last - first) < 100, (before, after)
 
