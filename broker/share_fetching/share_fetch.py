@@ -187,7 +187,7 @@ class _ShareFetching:
         request = self._request
         try:
             await self._acknowledging.go_on()
-            if request.share_session_epoch != FINAL_EPOCH and not request.is_renew_ack:
+            if self._asks_for_records:
                 self._session.waiters[self] = None
                 try:
                     await self._collect()
@@ -203,6 +203,17 @@ class _ShareFetching:
             answer = _refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed; its log says why")
         self._answer(answer)
         self._core.turn.end()
+
+    @property
+    def _asks_for_records(self) -> bool:
+        """Whether there may be any for it: else it is answered without waiting, as by Kafka."""
+        request = self._request
+        return (
+            request.share_session_epoch != FINAL_EPOCH
+            and request.max_records > 0
+            and request.max_bytes > 0
+            and bool(self._session.places)
+        )
 
     # Waiting
 
@@ -232,7 +243,7 @@ class _ShareFetching:
 
     async def _look(self, *, is_late: bool) -> None:
         """Acquire what there is, if that is enough; is_late: whatever it is."""
-        if self._request.max_records <= 0 or self._owes() or self._is_gone:
+        if self._owes() or self._is_gone:
             return
         planned = await self._plan()
         try:

@@ -88,6 +88,17 @@ async def test_records_are_handed_out_once_and_are_done_with_when_accepted() -> 
         assert [g.value for g in await one.fetch()] == [b"later"]
 
 
+@pytest.mark.parametrize("asked", [{"max_records": 0}, {"max_bytes": 0}, {"forgotten": [0]}])
+async def test_what_asks_for_no_records_is_answered_at_once(asked: dict[str, Any]) -> None:
+    # It tells of what became of records, or of partitions that are forgotten.
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        one = await sharing(client)
+        await one.fetch(0)
+        with trio.fail_after(WAIT / 2_000):
+            assert await one.fetch(wait_ms=WAIT, **asked) == []
+
+
 async def test_two_members_share_a_partition() -> None:
     async with (
         serving() as broker,

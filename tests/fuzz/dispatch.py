@@ -34,7 +34,13 @@ CASES: Final[list[tuple[ApiKey | VendorKey, int]]] = [
 ]
 # They are answered when something happens, or after a time that the request names.
 WAIT: Final = frozenset(
-    {ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT}
+    {
+        ApiKey.FETCH,
+        ApiKey.SHARE_FETCH,
+        ApiKey.JOIN_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    }
 )
 UNFORESEEN: Final = frozenset(
     {
