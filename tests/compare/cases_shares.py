@@ -11,7 +11,7 @@ from segbroker.protocol.api_keys import ApiKey
 from .cases import case
 from .cases_groups import IDS_SINCE, PROTOCOLS, joining, synced
 from .cases_produce import batch
-from .stage import SETTLE_TIMEOUT_S, Stage
+from .stage import ANSWER_TIMEOUT_S, SETTLE_TIMEOUT_S, Stage
 
 GROUP: Final = 32
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
@@ -430,6 +430,21 @@ async def share_sessions(stage: Stage) -> None:
     await mine.fetch("forgotten", forgotten_topics_data=gone, **nothing)
     await mine.fetch("ends with more", share_session_epoch=-1, max_wait_ms=0)
     await mine.fetch("after its end", **nothing)
+
+
+@case(ApiKey.SHARE_FETCH)
+async def no_records_are_asked_for(stage: Stage) -> None:
+    """Then nobody waits for any: the wait that is allowed is longer than an answer may take."""
+    topic = await filled(stage)
+    await joined(stage, topic)
+    mine = await reader(stage, topic)
+    await mine.took()
+    patient: dict[str, Any] = {"topics": [], "max_wait_ms": round(ANSWER_TIMEOUT_S * 2_000)}
+    await mine.fetch("no record", max_records=0, **patient)
+    await mine.fetch("no byte", max_bytes=0, **patient)
+    gone = [{"topic_id": await stage.topic_id(topic), "partitions": [0]}]
+    await mine.fetch("forgotten", forgotten_topics_data=gone, **patient)
+    await mine.fetch("of nowhere", **patient)
 
 
 @case(ApiKey.SHARE_FETCH)
