@@ -58,7 +58,7 @@ _CRC = struct.Struct(">I")
 
 
 class InvalidBatch(Exception):
-    """A batch breaks a rule; `fault` says which, `fault.error_code` what the wire calls it."""
+    """A batch breaks a rule; `fault` says which."""
 
     def __init__(self, fault: BatchFault, message: str) -> None:
         super().__init__(message)

@@ -12,8 +12,6 @@ from array import array
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from .errors import ErrorCode
-
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = HEADER.size
 assert HEADER_SIZE == 61
@@ -64,21 +62,6 @@ class BatchFault(IntEnum):
     """The records do not decompress (decoding only)."""
     TOO_LARGE = 12
     """The records decompress to more than the caller allows (decoding only)."""
-
-    @property
-    def error_code(self) -> ErrorCode:
-        """What Kafka answers to a producer of such a batch."""
-        return _ERROR_CODES.get(self, ErrorCode.INVALID_RECORD)
-
-
-_ERROR_CODES = {
-    BatchFault.NONE: ErrorCode.NONE,
-    BatchFault.TRUNCATED: ErrorCode.CORRUPT_MESSAGE,
-    BatchFault.CORRUPT: ErrorCode.CORRUPT_MESSAGE,
-    BatchFault.UNSUPPORTED_MAGIC: ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-    BatchFault.UNSUPPORTED_CODEC: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-    BatchFault.TOO_LARGE: ErrorCode.MESSAGE_TOO_LARGE,
-}
 
 
 class CheckMode(IntEnum):

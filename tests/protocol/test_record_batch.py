@@ -177,25 +177,6 @@ def test_a_broker_refuses_from_a_producer(fault: BatchFault, batch: bytes) -> No
     assert fault_of(batch) == fault
 
 
-def test_every_fault_has_the_code_that_kafka_answers() -> None:
-    codes = {fault.name: int(fault.error_code) for fault in BatchFault}
-    assert codes == {
-        "NONE": 0,
-        "TRUNCATED": 2,
-        "CORRUPT": 2,
-        "UNSUPPORTED_MAGIC": 43,
-        "MORE_THAN_ONE_BATCH": 87,
-        "UNSUPPORTED_CODEC": 76,
-        "CONTROL_BATCH": 87,
-        "INVALID_COUNT": 87,
-        "INVALID_PRODUCER": 87,
-        "INVALID_RECORD": 87,
-        "WRONG_MAX_TIMESTAMP": 87,
-        "INVALID_COMPRESSION": 87,
-        "TOO_LARGE": 10,
-    }
-
-
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
