@@ -7,6 +7,9 @@
 #include <string.h>
 
 enum { SB_HEADER_SIZE = 61, SB_LENGTH_END = 12, SB_CRC_POSITION = 17, SB_ATTRIBUTES_POSITION = 21 };
+enum { SB_CODEC_BITS = 7 };
+
+static inline int16_t sb_get16(const uint8_t *p) { return (int16_t)(p[0] << 8 | p[1]); }
 
 static inline uint32_t sb_get32(const uint8_t *p) {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
@@ -14,6 +17,31 @@ static inline uint32_t sb_get32(const uint8_t *p) {
 
 static inline uint64_t sb_get64(const uint8_t *p) {
     return (uint64_t)sb_get32(p) << 32 | sb_get32(p + 4);
+}
+
+/* What the checksum of a batch covers, up to the records; and the length. */
+struct sb_header {
+    int32_t batch_length;
+    int16_t attributes;
+    int32_t last_offset_delta;
+    int64_t base_timestamp, max_timestamp, producer_id;
+    int16_t producer_epoch;
+    int32_t base_sequence, count;
+};
+
+/* Of at least SB_HEADER_SIZE bytes. */
+static inline struct sb_header sb_get_header(const uint8_t *batch) {
+    return (struct sb_header){
+        .batch_length = (int32_t)sb_get32(batch + 8),
+        .attributes = sb_get16(batch + SB_ATTRIBUTES_POSITION),
+        .last_offset_delta = (int32_t)sb_get32(batch + 23),
+        .base_timestamp = (int64_t)sb_get64(batch + 27),
+        .max_timestamp = (int64_t)sb_get64(batch + 35),
+        .producer_id = (int64_t)sb_get64(batch + 43),
+        .producer_epoch = sb_get16(batch + 51),
+        .base_sequence = (int32_t)sb_get32(batch + 53),
+        .count = (int32_t)sb_get32(batch + 57),
+    };
 }
 
 static inline uint8_t *sb_put(uint8_t *p, uint64_t value, int size) {

@@ -35,7 +35,7 @@ enum flag {
     TIMESTAMPS_DIFFER = 32,
 };
 enum { MAGIC = 2, MAGIC_POSITION = 16, RECORD_SIZE_MIN = 7 };
-enum { CODEC_BITS = 7, CODEC_LAST = 4, LOG_APPEND_TIME = 8, TRANSACTIONAL = 16, CONTROL = 32 };
+enum { CODEC_LAST = 4, LOG_APPEND_TIME = 8, TRANSACTIONAL = 16, CONTROL = 32 };
 
 struct span {
     const uint8_t *start; /* NULL: null */
@@ -120,46 +120,39 @@ int sb_check(const uint8_t *batch, uint64_t size, int mode) {
     if (size <= MAGIC_POSITION) return TRUNCATED;
     if (batch[MAGIC_POSITION] != MAGIC) return UNSUPPORTED_MAGIC;
     if (size < SB_HEADER_SIZE) return TRUNCATED;
-    const int64_t batch_length = (int32_t)sb_get32(batch + 8);
-    const int attributes = (int16_t)(batch[21] << 8 | batch[22]);
-    const int32_t last_offset_delta = (int32_t)sb_get32(batch + 23);
-    const int64_t base_timestamp = (int64_t)sb_get64(batch + 27);
-    const int64_t max_timestamp = (int64_t)sb_get64(batch + 35);
-    const int64_t producer_id = (int64_t)sb_get64(batch + 43);
-    const int16_t producer_epoch = (int16_t)(batch[51] << 8 | batch[52]);
-    const int32_t base_sequence = (int32_t)sb_get32(batch + 53);
-    const int32_t count = (int32_t)sb_get32(batch + 57);
+    const struct sb_header header = sb_get_header(batch);
     const int64_t rest = (int64_t)size - SB_LENGTH_END;
 
-    if (batch_length < SB_HEADER_SIZE - SB_LENGTH_END) return CORRUPT;
-    if (batch_length > rest) return TRUNCATED;
-    if (batch_length < rest) return MORE_THAN_ONE_BATCH;
+    if (header.batch_length < SB_HEADER_SIZE - SB_LENGTH_END) return CORRUPT;
+    if (header.batch_length > rest) return TRUNCATED;
+    if (header.batch_length < rest) return MORE_THAN_ONE_BATCH;
     if (sb_crc32c(0, batch + SB_ATTRIBUTES_POSITION, size - SB_ATTRIBUTES_POSITION) !=
         sb_get32(batch + SB_CRC_POSITION))
         return CORRUPT;
-    if ((attributes & CODEC_BITS) > CODEC_LAST) return UNSUPPORTED_CODEC;
-    if (last_offset_delta < 0 || count < 0 || count > (int64_t)last_offset_delta + 1)
-        return INVALID_COUNT;
+    if ((header.attributes & SB_CODEC_BITS) > CODEC_LAST) return UNSUPPORTED_CODEC;
+    const int64_t offsets = (int64_t)header.last_offset_delta + 1;
+    if (offsets < 1 || header.count < 0 || header.count > offsets) return INVALID_COUNT;
     if (mode == PRODUCE) {
-        if (attributes & CONTROL) return CONTROL_BATCH;
-        if (count != (int64_t)last_offset_delta + 1) return INVALID_COUNT;
-        if (producer_id >= 0 && (producer_epoch < 0 || base_sequence < 0)) return INVALID_PRODUCER;
-        if (producer_id < 0 && attributes & TRANSACTIONAL) return INVALID_PRODUCER;
+        if (header.attributes & CONTROL) return CONTROL_BATCH;
+        if (header.count != offsets) return INVALID_COUNT;
+        if (header.producer_id >= 0 && (header.producer_epoch < 0 || header.base_sequence < 0))
+            return INVALID_PRODUCER;
+        if (header.producer_id < 0 && header.attributes & TRANSACTIONAL) return INVALID_PRODUCER;
     }
-    if (attributes & CODEC_BITS || mode == HEADER) return NONE;
+    if (header.attributes & SB_CODEC_BITS || mode == HEADER) return NONE;
 
     struct walk walk;
     struct record record;
     int64_t latest = INT64_MIN;
-    if (!walk_start(&walk, batch + SB_HEADER_SIZE, batch + size, count, last_offset_delta,
-                    base_timestamp))
+    if (!walk_start(&walk, batch + SB_HEADER_SIZE, batch + size, header.count,
+                    header.last_offset_delta, header.base_timestamp))
         return INVALID_RECORD;
-    for (int32_t i = 0; i < count; i++) {
+    for (int32_t i = 0; i < header.count; i++) {
         if (!walk_next(&walk, &record)) return INVALID_RECORD;
         if (walk.timestamp > latest) latest = walk.timestamp;
     }
     if (walk.p != walk.end) return INVALID_RECORD;
-    if (mode == PRODUCE && latest != max_timestamp && !(attributes & LOG_APPEND_TIME))
+    if (mode == PRODUCE && latest != header.max_timestamp && !(header.attributes & LOG_APPEND_TIME))
         return WRONG_MAX_TIMESTAMP;
     return NONE;
 }

@@ -20,7 +20,7 @@
 #include "rows.h"
 
 enum result { DONE, NO_MEMORY, TOO_LARGE, TIMESTAMPS_APART, NOT_BYTES };
-enum { KEYS = 1, HEADERS = 8, HOLES = 16, TIMESTAMPS_DIFFER = 32 };
+enum { TIMESTAMPS_DIFFER = 32 }; /* of enum flag in kernel.c */
 
 struct column {
     const uint8_t **starts; /* NULL in it: null */

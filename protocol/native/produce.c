@@ -30,21 +30,19 @@ enum column {
     COLUMNS,
 };
 enum { VERSION_FIRST = 3, FLEXIBLE = 9, VERSION_LAST = 12, ZSTD_SINCE = 7 };
-enum { CODEC_BITS = 7, ZSTD = 4, HEADER_SIZE_MIN = 10, CHECK_PRODUCE = 0 };
+enum { ZSTD = 4, HEADER_SIZE_MIN = 10, CHECK_PRODUCE = 0 };
 
 static inline int32_t get_i32(const uint8_t *p) { return (int32_t)sb_get32(p); }
-
-static inline int16_t get_i16(const uint8_t *p) { return (int16_t)(p[0] << 8 | p[1]); }
 
 /* One frame in [begin, end), without its size field; whether it is plain. */
 static int scan_frame(const uint8_t *data, int64_t begin, int64_t end, int64_t *row) {
     int64_t at = begin + HEADER_SIZE_MIN;
-    if (at > end || get_i16(data + begin) != 0) return 0;
-    const int version = get_i16(data + begin + 2);
+    if (at > end || sb_get16(data + begin) != 0) return 0;
+    const int version = sb_get16(data + begin + 2);
     if (version < VERSION_FIRST || version > VERSION_LAST) return 0;
     row[VERSION] = version;
     row[CORRELATION] = get_i32(data + begin + 4);
-    const int client_size = get_i16(data + begin + 8);
+    const int client_size = sb_get16(data + begin + 8);
     if (client_size < -1) return 0;
     row[CLIENT_BEGIN] = client_size < 0 ? -1 : at;
     if (client_size > 0) at += client_size;
@@ -54,9 +52,9 @@ static int scan_frame(const uint8_t *data, int64_t begin, int64_t end, int64_t *
     if (version < FLEXIBLE) {
         if (at + 14 > end) return 0;
         const uint8_t *p = data + at;
-        const int name_size = get_i16(p + 12);
-        if (get_i16(p) != -1 || get_i32(p + 8) != 1 || name_size < 0) return 0;
-        acks = get_i16(p + 2);
+        const int name_size = sb_get16(p + 12);
+        if (sb_get16(p) != -1 || get_i32(p + 8) != 1 || name_size < 0) return 0;
+        acks = sb_get16(p + 2);
         row[TIMEOUT] = get_i32(p + 4);
         row[NAME_BEGIN] = at + 14;
         at += 14 + name_size;
@@ -74,7 +72,7 @@ static int scan_frame(const uint8_t *data, int64_t begin, int64_t end, int64_t *
         const uint8_t *p = data + at + 1;
         const int name_size = p[8];
         if (p[0] || p[7] != 2 || name_size < 1 || name_size > 127) return 0;
-        acks = get_i16(p + 1);
+        acks = sb_get16(p + 1);
         row[TIMEOUT] = get_i32(p + 3);
         row[NAME_BEGIN] = at + 10;
         at += 10 + name_size - 1;
@@ -93,14 +91,14 @@ static int scan_frame(const uint8_t *data, int64_t begin, int64_t end, int64_t *
     if (acks != -1 && acks != 1) return 0;
     const uint8_t *batch = data + at;
     if (sb_check(batch, (uint64_t)size, CHECK_PRODUCE)) return 0;
-    const int attributes = (uint16_t)get_i16(batch + 21);
-    if (attributes & ~CODEC_BITS) return 0;
-    if (attributes == ZSTD && version < ZSTD_SINCE) return 0;
+    const struct sb_header header = sb_get_header(batch);
+    if (header.attributes & ~SB_CODEC_BITS) return 0;
+    if (header.attributes == ZSTD && version < ZSTD_SINCE) return 0;
     row[RECORDS_BEGIN] = at;
     row[RECORDS_SIZE] = size;
-    row[OFFSETS_COUNT] = (int64_t)get_i32(batch + 23) + 1;
-    row[MAX_TIMESTAMP] = (int64_t)sb_get64(batch + 35);
-    row[IS_TRACKED] = (int64_t)sb_get64(batch + 43) >= 0;
+    row[OFFSETS_COUNT] = (int64_t)header.last_offset_delta + 1;
+    row[MAX_TIMESTAMP] = header.max_timestamp;
+    row[IS_TRACKED] = header.producer_id >= 0;
     return 1;
 }
 
