@@ -139,6 +139,32 @@ ACCEPTED: Final = (
     Accepted(
         ApiKey.PRODUCE,
         r"responses\.partition_responses\.error_code",
+        "an old message set is one in every version of the request",
+        label="magic 1",
+        theirs=87,
+        ours=43,
+    ),
+    Accepted(
+        ApiKey.PRODUCE,
+        r"responses\.partition_responses\.(error_code|base_offset)",
+        "the broker writes the base offset, whatever it was",
+        label="base offset 99",
+    ),
+    Accepted(
+        ApiKey.PRODUCE,
+        r"responses\.partition_responses\.(error_code|base_offset|log_start_offset)",
+        "Kafka drops what begins behind the batch; here somebody counted wrong",
+        label="and a byte|and half a batch",
+    ),
+    Accepted(
+        ApiKey.PRODUCE,
+        r"responses\.partition_responses\.(error_code|base_offset|log_start_offset)",
+        "records go to readers as they came, so they are checked as readers would",
+        label="offset delta 1|a key of -2 bytes",
+    ),
+    Accepted(
+        ApiKey.PRODUCE,
+        r"responses\.partition_responses\.error_code",
         "Kafka's own code fails; UNSUPPORTED_COMPRESSION_TYPE is the error for it",
         label="unknown codec",
         theirs=-1,

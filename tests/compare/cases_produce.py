@@ -96,10 +96,26 @@ async def damaged_batches(stage: Stage) -> None:
     await produce(stage, "last offset too high", topic, forged(good, last_offset_delta=9))
     await produce(stage, "no records", topic, forged(good[:61], records_count=0))
     await produce(stage, "control batch", topic, forged(good, attributes=1 << 5))
+    await produce(stage, "magic 1", topic, forged(good, magic=1))
     await produce(stage, "magic 3", topic, forged(good, magic=3))
     await produce(stage, "unknown codec", topic, forged(good, attributes=7))
     await produce(stage, "broker's timestamp type", topic, forged(good, attributes=1 << 3))
     await produce(stage, "good after all", topic, good)
+
+
+@case(ApiKey.PRODUCE, since=3)
+async def batches_that_one_of_both_takes(stage: Stage) -> None:
+    one = batch(1)
+    # Of a record: length, attributes, timestamp delta, offset delta, length of the key.
+    cases = {
+        "base offset 99": forged(one, base_offset=99),
+        "and a byte": one + b"\0",
+        "and half a batch": one + one[:40],
+        "offset delta 1": forged(one[:64] + b"\2" + one[65:]),
+        "a key of -2 bytes": forged(encode_batch([b"v"], timestamps_ms=NOW_MS)[:65] + b"\3\2v\0"),
+    }
+    for number, (label, records) in enumerate(cases.items()):
+        await produce(stage, label, await stage.topic(f"-{number}"), records)
 
 
 @case(ApiKey.PRODUCE, since=3)

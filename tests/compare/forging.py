@@ -7,6 +7,7 @@ from segbroker.protocol.checksums import crc32c
 
 # name -> (position, format)
 _FIELDS: Final = {
+    "base_offset": (0, "q"),
     "magic": (16, "b"),
     "attributes": (21, "h"),
     "last_offset_delta": (23, "i"),
