@@ -83,12 +83,12 @@ static PyObject *handout_anext(PyObject *object) {
         Py_IncRef(items);
         PyObject *item = PyIter_Next(items);
         Py_DecRef(items);
-        if (item && self->taken) { /* that code took one, too: this one is dropped */
-            Py_DecRef(item);
+        if (!item && PyErr_Occurred()) return NULL;
+        if (self->taken) { /* that code took one, too: this one is dropped */
+            Py_DecRef(item); /* takes NULL */
         } else {
             self->taken = item;
         }
-        if (!self->taken && PyErr_Occurred()) return NULL;
     }
     if (self->taken) return myself(object);
     if (!self->refill) { /* cleared by the collector: nobody is to see it again */

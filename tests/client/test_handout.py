@@ -109,6 +109,26 @@ def test_an_item_that_was_not_awaited_is_not_lost() -> None:
     anyio.run(run)
 
 
+@pytest.mark.skipif(not kernel.KERNEL_IS_NATIVE, reason="about the C one")
+def test_an_item_that_the_code_of_the_items_takes_is_not_lost() -> None:
+    item = object()
+    before = sys.getrefcount(item)
+
+    def items(handout: Any) -> Iterator[object]:  # noqa: ANN401
+        handout.items = iter([item])
+        handout.__anext__()
+        yield from ()
+
+    async def run() -> None:
+        handout = Lists(handout_native, []).handout
+        handout.items = items(handout)
+        assert [got async for got in handout] == [item]
+
+    anyio.run(run)
+    gc.collect()
+    assert sys.getrefcount(item) == before
+
+
 @twins
 @loops
 def test_two_that_wait_at_once_get_two_items(twin: ModuleType, backend: str) -> None:
