@@ -154,6 +154,37 @@ def test_of_nonsense_with_the_right_checksum_the_two_readers_think_alike(
                 assert by_jar == by_us, current.hex()
 
 
+# Records without their length: attributes, timestamp delta, offset delta, key, value, headers.
+FIRST, SECOND = b"\0\0\0\1\2a\0", b"\0\0\2\1\2b\0"
+NONSENSE = {
+    "the same offset twice": [FIRST, FIRST],
+    "offsets that fall": [SECOND, FIRST],
+    "a time past 64 bits": [FIRST, b"\0" + b"\xfe" + b"\xff" * 8 + b"\1" + SECOND[2:]],
+    "an offset of 35 bits": [FIRST, b"\0\0\x82\x80\x80\x80\x10" + SECOND[3:]],
+    "a time of 70 bits": [FIRST, b"\0" + b"\x80" * 9 + b"\2" + SECOND[2:]],
+    "a byte behind the headers": [FIRST + b"\0", SECOND],
+    "no headers, not even none": [FIRST, SECOND[:-1]],
+    "more headers than there are": [FIRST, SECOND[:-1] + b"\4\2h\1"],
+    "an end in the key": [FIRST, b"\0\0\2"],
+    "no records": [],
+}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize("records", NONSENSE.values(), ids=NONSENSE)
+def test_neither_reader_hands_out_a_batch_that_breaks_a_rule(
+    jar_reader: JarReader, records: list[bytes], codec: Codec
+) -> None:
+    packed = compress(codec, b"".join(bytes([2 * len(record)]) + record for record in records))
+    log = repacked(batch(0, [b"a", b"b"]), codec, packed)
+    with ScriptedBroker(lambda _: fetched(log, high_watermark=2)).running() as broker:
+        task = Task(OffsetRange(TOPIC, 0, 0, 2), broker.address)
+        for read in (read_in_python, jar_reader.read):
+            with pytest.raises(SourceError):
+                read(options_of(broker), task)
+
+
 @pytest.mark.spark
 @pytest.mark.usefixtures("jar_reader")
 def test_what_all_queries_share_has_its_variables_before_the_first_of_them_runs(

@@ -63,6 +63,7 @@ final class Records {
         at = start;
         long baseUs = micros(batch.maxTimestamp());
         boolean isAppendTime = batch.isLogAppendTime();
+        int previous = -1;
         try {
             for (int left = batch.recordsCount(); left > 0; left--) {
                 int size = varint();
@@ -71,11 +72,12 @@ final class Records {
                     throw malformed(batch);
                 }
                 at++;
-                long timestampMs = batch.baseTimestamp() + varlong();
+                long timestampMs = Math.addExact(batch.baseTimestamp(), varlong());
                 int delta = varint();
-                if (delta < 0 || delta > batch.lastOffsetDelta()) {
+                if (delta <= previous || delta > batch.lastOffsetDelta()) {
                     throw malformed(batch);
                 }
+                previous = delta;
                 long offset = batch.baseOffset() + delta;
                 if (offset < from || offset >= to) {
                     at = recordEnd;
@@ -102,7 +104,7 @@ final class Records {
                 headerStarts[count] = headersCount;
                 at = recordEnd;
             }
-        } catch (ArrayIndexOutOfBoundsException exc) {
+        } catch (ArrayIndexOutOfBoundsException | ArithmeticException exc) {
             throw malformed(batch);
         }
         if (at != end) {
@@ -133,6 +135,9 @@ final class Records {
             skip(valueSize, -1, recordEnd, batch);
             headersCount++;
         }
+        if (at != recordEnd) {
+            throw malformed(batch);
+        }
     }
 
     private void skip(int size, int least, int recordEnd, BatchHeader batch) throws InvalidBatch {
@@ -155,11 +160,11 @@ final class Records {
         for (int shift = 7; shift < 35; shift += 7) {
             int part = data[at++];
             value |= (part & 0x7F) << shift;
-            if (part >= 0) {
+            if (part >= 0 && (shift < 28 || part < 1 << 4)) {
                 return value >>> 1 ^ -(value & 1);
             }
         }
-        throw new ArrayIndexOutOfBoundsException("a varint that does not end");
+        throw new ArrayIndexOutOfBoundsException("a varint of more than 32 bits");
     }
 
     private long varlong() {
@@ -171,11 +176,11 @@ final class Records {
         for (int shift = 7; shift < 70; shift += 7) {
             int part = data[at++];
             value |= (long) (part & 0x7F) << shift;
-            if (part >= 0) {
+            if (part >= 0 && (shift < 63 || part < 1 << 1)) {
                 return value >>> 1 ^ -(value & 1);
             }
         }
-        throw new ArrayIndexOutOfBoundsException("a varint that does not end");
+        throw new ArrayIndexOutOfBoundsException("a varint of more than 64 bits");
     }
 
     /** A producer may send any 64 bits as a time: the nearest one that can be shown. */
