@@ -399,15 +399,13 @@ def first_at_or_after(
 def recompress(
     buf: Buffer, codec: Codec, level: int | None = None, *, size_max: int = RECORDS_SIZE_MAX
 ) -> bytearray:
-    """The batch that `buf` holds exactly, checked, with its records compressed by another codec.
+    """The batch that `buf` holds exactly, with its records compressed by another codec.
 
-    All else stays but length and CRC.  `size_max` bounds the decompressed records in bytes.  level:
+    It is checked as one from a producer, while its records can be looked at (check_batch).  All
+    else stays but length and CRC.  `size_max` bounds the decompressed records in bytes.  level:
     see compress.  Raises InvalidBatch: also where the records are not what their codec says.
     """
-    fault = kernel.backend.check(buf, CheckMode.HEADER)
-    if fault != BatchFault.NONE:
-        raise invalid(buf, BatchFault(fault))
-    header = read_header(buf)
+    header = check_batch(buf)
     data, position = _records_of(buf, header, size_max)
     out = bytearray(HEADER_SIZE)
     out += compress(codec, memoryview(data)[position:], level)

@@ -199,6 +199,21 @@ async def test_what_cannot_be_opened_is_refused_and_the_connection_goes_on() -> 
         assert (await send(client, made(Codec.NONE))).base_offset == 0
 
 
+async def test_what_comes_uncompressed_is_checked_as_everywhere() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", compression_type="gzip")
+        nonsense = bytearray(made(Codec.NONE))
+        nonsense[HEADER_SIZE] ^= 2  # the length of the first record
+        write_crc(nonsense)
+        assert (await send(client, bytes(nonsense))).error_code == ErrorCode.INVALID_RECORD
+        ahead = bytearray(made(Codec.NONE))
+        ahead[35:43] = (1 << 40).to_bytes(8, "big")  # the greatest timestamp, as its producer says
+        write_crc(ahead)
+        assert (await send(client, bytes(ahead))).base_offset == 0
+        (batch,) = await stored(client)
+        assert read_header(batch).max_timestamp == 9
+
+
 async def test_what_is_too_large_without_compression_is_refused() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t", compression_type="uncompressed", max_message_bytes="2000")
