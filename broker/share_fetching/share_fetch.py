@@ -236,8 +236,7 @@ class _ShareFetching:
             return
         planned = await self._plan()
         try:
-            size = sum(one.plan.size_max for one in planned)
-            if not planned or (size < self._request.min_bytes and not is_late and not self._rows):
+            if not planned or not (is_late or self._rows or self._is_enough(planned)):
                 return
             pace = Pace()
             for one in planned:
@@ -251,6 +250,15 @@ class _ShareFetching:
             for one in planned:
                 one.release()
 
+    def _is_enough(self, planned: Sequence[_Planned]) -> bool:
+        """Whether it is what was asked for; or all that there is room for, the rest comes later."""
+        size = sum(one.plan.size_max for one in planned)
+        return self._is_cut_short or size >= min(self._request.min_bytes, self._bytes_max)
+
+    @property
+    def _bytes_max(self) -> int:
+        return min(self._request.max_bytes, self._core.config.fetch_bytes_max)
+
     def _owes(self) -> bool:
         """Whether its client, or its address, has had as much as it may for now."""
         core, peer = self._core, self._call.peer
@@ -262,7 +270,7 @@ class _ShareFetching:
     async def _plan(self) -> list[_Planned]:
         """Which partitions to read, as far as they fit."""
         core, request, session = self._core, self._request, self._session
-        room = min(request.max_bytes, core.config.fetch_bytes_max)
+        room = self._bytes_max
         if core.quotas is not None:
             room = min(room, core.quotas.fetch_limit(self._call.peer))
         rules = None if core.authorizer is None else core.authorizer.rules
@@ -413,7 +421,7 @@ class _ShareFetching:
         if self._is_gone or live.is_gone:
             return
         found = Fetched(buffer[:count], aborted)
-        limits = self._core.shares.limits(live.key.group_id)
+        limits, start = self._core.shares.limits(live.key.group_id), live.part.start
         acquired = live.part.acquire(
             self._session.member_id,
             found.batches(),
@@ -424,7 +432,7 @@ class _ShareFetching:
             batch_size=max(1, self._request.batch_size),
             is_strict=self._request.share_acquire_mode == _STRICT or self._core.shares.is_full,
         )
-        self._core.shares.looked_into(live)
+        self._core.shares.looked_into(live, start)
         if not acquired:
             if live.part.next_offset != one.offset:
                 live.skipped[self._session] = None  # nothing of it holds records: go on behind it

@@ -154,7 +154,7 @@ class ShareSessions:
                 ErrorCode.SHARE_SESSION_LIMIT_REACHED, f"there are {len(self)} share sessions"
             )
         session = ShareSession(group_id, member_id, self._end)
-        self._add(session, places)
+        self._add(session, places, instead_of=0 if before is None else len(before.places))
         if before is not None:
             before.give_way()
             self._forget(before)
@@ -195,13 +195,14 @@ class ShareSessions:
                 session.has_nothing(place)
                 self._places -= 1
 
-    def _add(self, session: ShareSession, places: Iterable[Place]) -> None:
+    def _add(self, session: ShareSession, places: Iterable[Place], *, instead_of: int = 0) -> None:
+        """instead_of: partitions of the session whose place this one takes."""
         new = dict.fromkeys(place for place in places if place not in session.places)
-        if self._places + len(new) > PARTITIONS_MAX:
+        total = self._places + len(new) - instead_of
+        if total > PARTITIONS_MAX:
             raise Refused(
                 ErrorCode.SHARE_SESSION_LIMIT_REACHED,
-                f"all share sessions would have {self._places + len(new)} partitions, "
-                f"limit {PARTITIONS_MAX}",
+                f"all share sessions would have {total} partitions, limit {PARTITIONS_MAX}",
             )
         session.places |= new
         session.ready |= new
