@@ -1,12 +1,19 @@
 """The batches of a read, as a share group sees them: which offsets hold records for a reader.
 
-Markers, gaps and batches without records hold none, and for readers of committed records those of
-aborted transactions.
+Markers and batches without records hold none, and for readers of committed records those of aborted
+transactions.  Of a gap (records were lost) the last offset is handed out, as if it held a record:
+one member gets the notice, and says that there is none.
 """
 
 from collections.abc import Iterator, Sequence
 
-from segbroker.protocol.record_batch import BatchHeader, iter_batches, read_header
+from segbroker.protocol.record_batch import (
+    BatchHeader,
+    GapReason,
+    gap_reason,
+    iter_batches,
+    read_header,
+)
 from segbroker.segments.log.transaction_index import AbortedRanges
 
 from .pieces import Acquired, Batch
@@ -22,7 +29,7 @@ class Fetched:
         self._records = records
         self._aborted = aborted
         self._looked_at: list[Batch] = []
-        # Where each of them ends in the records.
+        # Where each of them ends in the records; a gap's first part where that begins.
         self._stops: list[int] = []
 
     def batches(self) -> Iterator[Batch]:
@@ -30,11 +37,19 @@ class Fetched:
         stop = 0
         for batch in iter_batches(self._records):
             header = read_header(batch)
+            first, last = header.base_offset, header.next_offset - 1
+            has_records = self._has_records(header)
+            if gap_reason(header) not in (None, GapReason.DELETED):
+                if first < last:
+                    yield self._found(Batch(first, last - 1, has_records=False), stop)
+                first, has_records = last, True
             stop += len(batch)
-            found = Batch(header.base_offset, header.next_offset - 1, self._has_records(header))
-            self._looked_at.append(found)
-            self._stops.append(stop)
-            yield found
+            yield self._found(Batch(first, last, has_records), stop)
+
+    def _found(self, batch: Batch, stop: int) -> Batch:
+        self._looked_at.append(batch)
+        self._stops.append(stop)
+        return batch
 
     def with_records(self, acquired: Sequence[Acquired]) -> memoryview:
         """The batches from the first to the last of which something was acquired."""
