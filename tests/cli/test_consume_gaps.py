@@ -74,5 +74,5 @@ def test_a_member_of_a_share_group_hears_of_it_as_any_consumer(damaged: Daemon) 
         "Gap: damaged-0: offsets [10, 20) are lost: they were damaged on disk"
     ]
     with Admin(damaged.address) as admin:
-        stands = admin.share_offsets("prints")[TOPIC, 0]
+        (stands,) = admin.share_offsets("prints").values()
     assert (stands.offset, stands.lag) == (30, 0)
