@@ -51,6 +51,14 @@ class Fetched:
         self._stops.append(stop)
         return batch
 
+    @property
+    def record_size(self) -> int:
+        """Bytes for each offset, of the batches that were looked at."""
+        if not self._looked_at:
+            return 0
+        offsets = self._looked_at[-1].last - self._looked_at[0].first + 1
+        return -(-self._stops[-1] // offsets)
+
     def with_records(self, acquired: Sequence[Acquired]) -> memoryview:
         """The batches from the first to the last of which something was acquired."""
         if not acquired:

@@ -26,6 +26,8 @@ PARTITIONS_MAX: Final = 100_000
 FIRST_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 _EPOCH_MAX: Final = 2**31 - 1
+_RECORD_SIZE: Final = 1 << 10
+"""A guess, before anything was read."""
 
 
 class Place(NamedTuple):
@@ -62,6 +64,7 @@ class ShareSession:
         "member_id",
         "places",
         "ready",
+        "record_size",
         "saying",
         "waiters",
     )
@@ -80,6 +83,8 @@ class ShareSession:
         self.waiters: dict[ShareWaiter, None] = {}
         self.saying: dict[Saying, None] = {}
         self.is_open = True
+        # Bytes that a record took in what was read last.
+        self.record_size = _RECORD_SIZE
         self._ended = ended
         self._rules: object = None
         self._isolation = 0
