@@ -1,8 +1,7 @@
 """The batches of a read, as a share group sees them: which offsets hold records for a reader.
 
-Markers and batches without records hold none, and for readers of committed records those of aborted
-transactions.  Of a gap (records were lost) the last offset is handed out, as if it held a record:
-one member gets the notice, and says that there is none.
+Markers, gaps and batches without records hold none, and for readers of committed records those of
+aborted transactions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +28,7 @@ class Fetched:
         self._records = records
         self._aborted = aborted
         self._looked_at: list[Batch] = []
-        # Where each of them ends in the records; a gap's first part where that begins.
+        # Where each of them ends in the records.
         self._stops: list[int] = []
 
     def batches(self) -> Iterator[Batch]:
@@ -37,19 +36,13 @@ class Fetched:
         stop = 0
         for batch in iter_batches(self._records):
             header = read_header(batch)
-            first, last = header.base_offset, header.next_offset - 1
-            has_records = self._has_records(header)
-            if gap_reason(header) not in (None, GapReason.DELETED):
-                if first < last:
-                    yield self._found(Batch(first, last - 1, has_records=False), stop)
-                first, has_records = last, True
             stop += len(batch)
-            yield self._found(Batch(first, last, has_records), stop)
-
-    def _found(self, batch: Batch, stop: int) -> Batch:
-        self._looked_at.append(batch)
-        self._stops.append(stop)
-        return batch
+            is_gap = gap_reason(header) not in (None, GapReason.DELETED)
+            has_records = self._has_records(header)
+            found = Batch(header.base_offset, header.next_offset - 1, has_records, is_gap)
+            self._looked_at.append(found)
+            self._stops.append(stop)
+            yield found
 
     @property
     def record_size(self) -> int:
