@@ -86,8 +86,6 @@ class ShareLanes:
         self._settings = settings
         self._member_id = member_id
         self._random = random
-        # Locks have ended since somebody looked, of records that may wait to be handed out.
-        self.has_lost = False
         self._reader = reader
         self._troubles: dict[Key, Trouble] = {}
         self._unserved = Unserved(engine.network.absences.say)
@@ -104,11 +102,11 @@ class ShareLanes:
                 return True
         return False
 
-    def holds(self, key: Key, offset: int) -> bool:
+    def holds(self, key: Key, offset: int, now_ms: int) -> bool:
         """Whether a record is locked for this member, and nothing was said of it."""
         for lane in self.lanes.values():
             part = lane.acquired.get(key)
-            if part is not None and offset in part.held:
+            if part is not None and part.held.get(offset, now_ms) > now_ms:
                 return True
         return False
 
@@ -245,9 +243,7 @@ class ShareLanes:
     def _look_at_locks(self, lane: Lane, now_ms: int) -> None:
         for part in lane.acquired.values():
             if part.look_ms is not None and now_ms >= part.look_ms:
-                held_count = len(part.held)
                 self._reader.told(part.lapse(now_ms))
-                self.has_lost = self.has_lost or len(part.held) < held_count
                 if lane.is_asked or not self._reader.may_renew(now_ms):
                     lane.is_late = lane.is_asked
                     part.look_again(now_ms)
@@ -507,7 +503,6 @@ class ShareLanes:
             self._reader.fail(error)
 
     def _lose_part(self, part: Acquired, error: SegbrokerError) -> None:
-        self.has_lost = True
         self._reader.told(part.lost(error))
 
     def _lose(self, lane: Lane, error: SegbrokerError) -> None:

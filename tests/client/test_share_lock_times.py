@@ -1,7 +1,10 @@
 """What a share group's member says in time: before the lock of what it is about has ended."""
 
+import time
+
 import pytest
 
+from segbroker.client.clock import now_ms
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_share_groups import ShareFetchRequest
@@ -55,3 +58,20 @@ def test_what_the_broker_cannot_take_is_said_again_while_its_lock_lasts(
         first, _ = consumer.poll(timeout_ms=PATIENT_MS)
         consumer.accept(first)
         until(lambda: [said for _, said in script.acknowledged] == [{0: 1}] * 2)
+
+
+def test_a_record_whose_lock_ended_while_nothing_of_the_client_ran_is_not_handed_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As behind a job that keeps the event loop to itself, or a process that was stopped."""
+    lock_ms = 500
+    monkeypatch.setitem(ANSWER, "acquisition_lock_timeout_ms", lock_ms)
+    script = Script((batch(0, 3), [(0, 2, 1)]))
+    with working(script, max_hold_ms=0, on_failed=print) as consumer:
+        reading = consumer._reading
+        assert offsets(consumer.poll(1, timeout_ms=PATIENT_MS)) == [0]
+        with consumer._lock:
+            time.sleep(lock_ms / 1000)
+            reading.came_back(now_ms())
+            assert reading.take() is None
+            assert reading.take_many(2) == ()
