@@ -475,9 +475,7 @@ def test_a_place_taken_in_a_rebalance_that_cannot_be_recorded_is_told_to_nobody(
     assert disk.durable.members[0].member_id == again.member_id
 
 
-def test_a_leader_that_comes_back_with_another_protocol_is_told_that_its_place_is_not_recorded() -> (
-    None
-):
+def test_a_static_leader_with_another_protocol_hears_that_its_place_is_not_recorded() -> None:
     disk = Disk()
     one = Client(group(record=disk.record), "i1")
     one.join(0)
