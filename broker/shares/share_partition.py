@@ -109,6 +109,11 @@ class SharePartition:
                 at = last + 1
         return found
 
+    @property
+    def members(self) -> set[str]:
+        """Those who have records of which nothing is on its way."""
+        return {one.member for one in self._locked()}
+
     # Handing out
 
     def acquire(

@@ -285,6 +285,7 @@ class Shares:
                     live.part.failed(change)
                     self._not_written(live, unwritten)
                     live.is_start_unwritten |= is_start
+                    self._taking_back.not_written(live)
                 self._looked_at(live)
             done(error)
             self._end_turn()
