@@ -118,6 +118,8 @@ class Acquired:
         # Since when something is marked; when a lock is to be looked at next.
         self.marked_since_ms: int | None = None
         self.look_ms: int | None = None
+        # When a lock of what is marked has half of its time left.
+        self._say_by_ms: int | None = None
         self.lock_ms = 0
         # Renewed without the caller's asking: nobody wants to hear of it.
         self._unasked: set[int] = set()
@@ -157,7 +159,8 @@ class Acquired:
         """Say what became of a record; False where it is not this member's to say (any more)."""
         if offset in self.held:
             if kind is not Kind.RENEW:
-                del self.held[offset]
+                half_ms = self.held.pop(offset) - self.lock_ms // 2
+                self._say_by_ms = min(half_ms, self._say_by_ms or half_ms)
         elif kind is Kind.RENEW or offset not in self.marked:
             return False
         self.marked[offset] = kind
@@ -183,9 +186,26 @@ class Acquired:
         for offset in taken:
             del self.marked[offset]
         if not self.marked:
-            self.marked_since_ms = None
+            self.marked_since_ms = self._say_by_ms = None
         self.sent.update(taken)
         return taken
+
+    def due_ms(self, interval_ms: int) -> int | None:
+        """When what is marked is to be sent: after `interval_ms`, or before its locks end."""
+        if self.marked_since_ms is None:
+            return None
+        due_ms = self.marked_since_ms + interval_ms
+        return due_ms if self._say_by_ms is None else min(due_ms, self._say_by_ms)
+
+    def open_ms_max(self, now_ms: int) -> int | None:
+        """How long the broker may hold a question: nothing is renewed, and nothing said, meanwhile.
+
+        Until the first lock has half of its time left; behind that, an eighth of a lock.
+        """
+        if not self.held:
+            return None
+        left_ms = min(self.held.values()) - self.lock_ms // 2 - now_ms
+        return left_ms if left_ms > 0 else self.lock_ms // 8
 
     def due_renewals(self, now_ms: int) -> dict[int, Kind]:
         """What has less than half of its time left; it is on its way then."""
@@ -244,15 +264,17 @@ class Acquired:
                 self.marked.setdefault(offset, kind)
         self._unasked.difference_update(said)
         self._look_by(now_ms)
-        if self.marked and self.marked_since_ms is None:
-            self.marked_since_ms = now_ms
+        if self.marked:
+            self._say_by_ms = now_ms
+            if self.marked_since_ms is None:
+                self.marked_since_ms = now_ms
         return True
 
     def lost(self, error: SegbrokerError) -> list[FailedAcknowledgement]:
         """The session is over: nothing is this member's any more.  What was said and not sent."""
         said, self.marked = self.marked, {}
         self.held.clear()
-        self.marked_since_ms = self.look_ms = None
+        self.marked_since_ms = self.look_ms = self._say_by_ms = None
         return failed(self.tp, said, error)
 
 

@@ -11,7 +11,6 @@ The broker sends whole batches and says beside them which offsets are locked for
 Nothing is skipped on the word of a header alone, as in reply_walk.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -28,7 +27,7 @@ from segbroker.protocol.schema import records_view
 
 from .acknowledging import Kind, ShareRecord
 from .errors import CorruptBatch, PeerError
-from .records import Gap, LossReason, Record, TopicPartition
+from .records import Gap, Record, TopicPartition
 from .reply_walk import loss_of
 
 # What one answer may lock, in one partition: it is held offset by offset.
@@ -106,9 +105,10 @@ def _open_batch(
         return
     if header.is_control or not header.records_count:
         reason = loss_of(header)
-        if reason is not None:
-            mine = [o for o in counts if header.base_offset <= o <= header.last_offset]
-            opened.items += _gaps(tp, sorted(mine), reason)
+        if reason is not None and any(
+            header.base_offset <= offset <= header.last_offset for offset in counts
+        ):
+            opened.items.append(Gap(*tp, header.base_offset, header.next_offset, reason))
         return
     topic, partition = tp
     made = batch.records_as(Record, (topic, partition), start=0, stop=len(batch))
@@ -117,13 +117,3 @@ def _open_batch(
         for record in made
         if record.offset in counts
     ]
-
-
-def _gaps(tp: TopicPartition, offsets: Sequence[int], reason: LossReason) -> list[Gap]:
-    gaps: list[Gap] = []
-    for offset in offsets:
-        if gaps and gaps[-1].to_offset == offset:
-            gaps[-1] = gaps[-1]._replace(to_offset=offset + 1)
-        else:
-            gaps.append(Gap(*tp, offset, offset + 1, reason))
-    return gaps

@@ -82,6 +82,8 @@ class Lane:
         self.connection: Connection | None = None
         self.is_asked = False
         self.is_fetching = False
+        # Locks were to be renewed while a question was open: that comes behind its answer.
+        self.is_late = False
         self.retry_at_ms = 0
         self.wanted: dict[Key, TopicPartition] = {}
         self.acquired: dict[Key, Acquired] = {}

@@ -86,8 +86,6 @@ class ShareLanes:
         self._settings = settings
         self._member_id = member_id
         self._random = random
-        # Locks have ended since somebody looked, of records that may wait to be handed out.
-        self.has_lost = False
         self._reader = reader
         self._troubles: dict[Key, Trouble] = {}
         self._unserved = Unserved(engine.network.absences.say)
@@ -104,11 +102,11 @@ class ShareLanes:
                 return True
         return False
 
-    def holds(self, key: Key, offset: int) -> bool:
+    def holds(self, key: Key, offset: int, now_ms: int) -> bool:
         """Whether a record is locked for this member, and nothing was said of it."""
         for lane in self.lanes.values():
             part = lane.acquired.get(key)
-            if part is not None and offset in part.held:
+            if part is not None and part.held.get(offset, now_ms) > now_ms:
                 return True
         return False
 
@@ -148,8 +146,8 @@ class ShareLanes:
                 wakes.append(lane.retry_at_ms)
             wakes += [max(look_ms, lane.retry_at_ms) for look_ms in looks]
             for part in lane.acquired.values():
-                if part.marked_since_ms is not None:
-                    due_ms = part.marked_since_ms + self._settings.acknowledge_interval_ms
+                due_ms = part.due_ms(self._settings.acknowledge_interval_ms)
+                if due_ms is not None:
                     wakes.append(max(due_ms, lane.retry_at_ms))
         wakes += [one.until_ms for one in self._troubles.values() if one.until_ms > self._now_ms]
         # What is still due behind a step waits for a connection.
@@ -245,26 +243,22 @@ class ShareLanes:
     def _look_at_locks(self, lane: Lane, now_ms: int) -> None:
         for part in lane.acquired.values():
             if part.look_ms is not None and now_ms >= part.look_ms:
-                held_count = len(part.held)
                 self._reader.told(part.lapse(now_ms))
-                self.has_lost = self.has_lost or len(part.held) < held_count
-                if not self._reader.may_renew(now_ms):
+                if lane.is_asked or not self._reader.may_renew(now_ms):
+                    lane.is_late = lane.is_asked
                     part.look_again(now_ms)
-                elif lane.is_asked:  # renewals have to wait for the answer
-                    part.look_again(now_ms, in_ms=max(1, part.lock_ms // 8))
 
     def _question(self, lane: Lane, now_ms: int) -> Callable[[Lane, Node, int], None] | None:
         """What to ask next, if anything."""
         parts = lane.acquired.items()
+        interval_ms = self._settings.acknowledge_interval_ms
         is_due = any(
-            part.marked_since_ms is not None
-            and (
-                self._reader.is_hurried
-                or now_ms >= part.marked_since_ms + self._settings.acknowledge_interval_ms
-            )
-            for _, part in parts
+            due_ms is not None and (self._reader.is_hurried or now_ms >= due_ms)
+            for due_ms in (part.due_ms(interval_ms) for _, part in parts)
         )
-        if any(part.look_ms is not None and now_ms >= part.look_ms for _, part in parts):
+        if lane.is_late or any(
+            part.look_ms is not None and now_ms >= part.look_ms for _, part in parts
+        ):
             return self._renew
         if is_due and any(part.has_marked(renewals=True) for _, part in parts):
             return self._renew
@@ -285,8 +279,9 @@ class ShareLanes:
 
     def _renew(self, lane: Lane, node: Node, now_ms: int) -> None:
         said = lane.take_marked(renewals=True)
+        is_late, lane.is_late = lane.is_late and self._reader.may_renew(now_ms), False
         for key, part in lane.acquired.items():
-            if part.look_ms is not None and now_ms >= part.look_ms:
+            if part.look_ms is not None and (is_late or now_ms >= part.look_ms):
                 due = part.due_renewals(now_ms)
                 part.look_again(now_ms, in_ms=max(1, part.lock_ms // 8))
                 if due:
@@ -302,6 +297,8 @@ class ShareLanes:
             return
         if said:
             self._send_acknowledge(lane, node, said, now_ms, is_renewal=True)
+        elif (question := self._question(lane, now_ms)) is not None:
+            question(lane, node, now_ms)
 
     def _acknowledge(self, lane: Lane, node: Node, now_ms: int) -> None:
         self._send_acknowledge(lane, node, lane.take_marked(renewals=False), now_ms)
@@ -328,6 +325,8 @@ class ShareLanes:
     def _fetch(self, lane: Lane, node: Node, now_ms: int) -> None:
         wait_ms = self._reader.wait_ms(now_ms)
         assert wait_ms is not None, "somebody wants records"
+        opens = (part.open_ms_max(now_ms) for part in lane.acquired.values())
+        wait_ms = min([wait_ms, *(open_ms for open_ms in opens if open_ms is not None)])
         said = lane.take_marked(renewals=False) if lane.session.epoch else {}
         request = lane.session.fetch(lane.wanted, said, wait_ms=wait_ms)
         lane.connection = node.connection
@@ -504,7 +503,6 @@ class ShareLanes:
             self._reader.fail(error)
 
     def _lose_part(self, part: Acquired, error: SegbrokerError) -> None:
-        self.has_lost = True
         self._reader.told(part.lost(error))
 
     def _lose(self, lane: Lane, error: SegbrokerError) -> None:

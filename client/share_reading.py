@@ -190,11 +190,13 @@ class ShareReading:
         self._raise_told()
         if self._errors:
             raise self._errors.popleft()
-        self._drop_lapsed()
+        at_ms = now_ms()
+        while self._waiting and not self._is_ours(self._waiting[0], at_ms):
+            self._waiting.popleft()  # it comes again, perhaps to somebody else
         if not self._waiting:
             self._check_held()
             return None
-        self._seen_ms = now_ms()
+        self._seen_ms = at_ms
         item = self._waiting[0]
         if isinstance(item, Gap) and self.settings.on_gap == "raise":
             self._waiting.popleft()
@@ -205,20 +207,19 @@ class ShareReading:
         """What comes next, up to so many."""
         if self.take() is None:
             return ()
-        items = tuple(islice(self._waiting, count))
+        at_ms = now_ms()
+        items = takewhile(lambda item: self._is_ours(item, at_ms), islice(self._waiting, count))
         if self.settings.on_gap == "raise":
             # Raised by the next call, which has none.
-            items = tuple(takewhile(lambda item: not isinstance(item, Gap), items))
-        return items
+            items = takewhile(lambda item: not isinstance(item, Gap), items)
+        return tuple(items)
 
-    def _drop_lapsed(self) -> None:
-        """What waits and is somebody else's by now comes again, perhaps."""
-        if self.lanes.has_lost:
-            self.lanes.has_lost = False
-            holds = self.lanes.holds
-            self._waiting = deque(
-                item for item in self._waiting if isinstance(item, Gap) or holds(*_place(item))
-            )
+    def _is_ours(self, item: ShareRecord | Gap, at_ms: int) -> bool:
+        """Whether it may be handed out: a record only while it is locked for this member.
+
+        Nothing else of the client may have run since the lock ended.
+        """
+        return isinstance(item, Gap) or self.lanes.holds(*_place(item), at_ms)
 
     def _check_held(self) -> None:
         held = self.lanes.held_count

@@ -235,14 +235,14 @@ class ConsumerGroup:
         known = self.members.get(beat.member_id)
         if known is not None and known.instance_id == beat.instance_id:
             return known  # its answer was lost, or it begins again: its place is its own
+        if known is not None:  # it has a place, and would take another one beside it
+            raise Refused(ErrorCode.INVALID_REQUEST, f"{beat.member_id!r} is another instance")
         if beat.instance_id is not None and beat.instance_id in self.static:
             return self._take_over(self.members[self.static[beat.instance_id]], beat)
         if len(self.members) >= self.size_max:
             raise Refused(
                 ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has {self.size_max} members"
             )
-        if known is not None:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{beat.member_id!r} is another instance")
         member = ConsumerMember(beat.member_id, beat.instance_id)
         self.members[beat.member_id] = member
         if beat.instance_id is not None:

@@ -287,8 +287,10 @@ class Rounds:
             if decided and done is not None and member.on_joined is done:
                 member.on_joined = None
                 self._alive(now_ms, member)
-                joined = self._joined(member, skip_assignment=skip_assignment)
-                done(Joined(code, asked_as) if code else joined)
+                if code:
+                    done(Joined(code, asked_as))
+                else:
+                    done(self._joined(member, skip_assignment=skip_assignment))
             if self.state is State.PREPARING:
                 self._complete_if_all(now_ms)
 

@@ -3,6 +3,7 @@
 A module imports only what stands above it:
 
     acknowledging      the acknowledgements of a request
+    entering           which session a ShareFetch is of
     share_fetch        ShareFetch
     share_acknowledge  ShareAcknowledge
 """

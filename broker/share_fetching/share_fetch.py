@@ -12,7 +12,8 @@ Nothing is acquired for a connection or a session that has ended meanwhile.  Onl
 time reads from a partition for a group; the next one looks again after that.
 
 Limits: a reply has `fetch_bytes_max` bytes of records, but for a first batch that is larger; all
-replies together, and those to one address, are limited in reply_budget.py.
+replies together, and those to one address, are limited in reply_budget.py.  Not more is read than
+the records that are asked for may take, by what those of the session took last.
 """
 
 from collections.abc import Iterator, Sequence
@@ -53,14 +54,13 @@ from ..shares.fetched import Fetched
 from ..shares.live_partition import LivePartition
 from ..shares.reply_budget import ReplyBudget
 from ..shares.share_session import FINAL_EPOCH, FIRST_EPOCH, Place, ShareSession
-from .acknowledging import Acknowledging, Member, Outcome, member_of, said_in
+from .acknowledging import Acknowledging, Outcome, member_of, said_in
+from .entering import STRICT, enter
 
 log = structlog.get_logger()
 
-# share_acquire_mode: batches that begin within what is asked for; or not one record more.
-_WHOLE_BATCHES: Final = 0
-_STRICT: Final = 1
 _READ_LEAST: Final = 64
+_ROOM_LEAST: Final = 64 << 10
 _LOOKED_AT_TOGETHER: Final = 250
 """So many partitions are brought into memory together."""
 
@@ -69,8 +69,7 @@ def share_fetch(core: Core, call: Call[ShareFetchRequest], slot: LaterReply) -> 
     """Begin one; answered later."""
     try:
         member = member_of(core, call.request)
-        _check(call.request)
-        session = _enter(core, call, member)
+        session = enter(core, call, member)
     except Refused as exc:
         slot.answer(_refusal(exc.code, exc.message))
         return
@@ -88,51 +87,6 @@ def _refusal(code: ErrorCode, message: str | None) -> ShareFetchResponse:
         responses=[],
         node_endpoints=[],
     )
-
-
-def _check(request: ShareFetchRequest) -> None:
-    """Raise Refused for a request that contradicts itself."""
-    if request.share_session_epoch < FINAL_EPOCH:
-        problem = f"{request.share_session_epoch} is not an epoch of a share session"
-        raise Refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH, problem)
-    if request.share_session_epoch == FIRST_EPOCH and any(
-        one.acknowledgement_batches for topic in request.topics for one in topic.partitions
-    ):
-        raise Refused(ErrorCode.INVALID_REQUEST, "a new session has nothing to acknowledge")
-    if request.share_acquire_mode not in (_WHOLE_BATCHES, _STRICT):
-        problem = f"share_acquire_mode {request.share_acquire_mode} is not known"
-        raise Refused(ErrorCode.INVALID_REQUEST, problem)
-    if request.is_renew_ack:
-        wanted = (request.max_bytes, request.min_bytes, request.max_records, request.max_wait_ms)
-        if any(wanted):
-            problem = "a request that renews locks asks for no records: max_bytes, min_bytes,"
-            raise Refused(
-                ErrorCode.INVALID_REQUEST, f"{problem} max_records and max_wait_ms must be 0"
-            )
-
-
-def _places(request: ShareFetchRequest) -> list[Place]:
-    return [
-        Place(topic.topic_id, one.partition_index)
-        for topic in request.topics
-        for one in topic.partitions
-    ]
-
-
-def _enter(core: Core, call: Call[ShareFetchRequest], member: Member) -> ShareSession:
-    """The session of the request, with what it changes in it.  Raises Refused."""
-    request, sessions = call.request, core.shares.sessions
-    if request.share_session_epoch == FIRST_EPOCH:
-        return sessions.begin(call.peer, *member, _places(request))
-    session = sessions.find(*member, request.share_session_epoch)
-    if request.share_session_epoch != FINAL_EPOCH:
-        forgotten = [
-            Place(topic.topic_id, index)
-            for topic in request.forgotten_topics_data
-            for index in topic.partitions
-        ]
-        sessions.change(session, _places(request), forgotten)
-    return session
 
 
 class _Planned:
@@ -247,8 +201,7 @@ class _ShareFetching:
             return
         planned = await self._plan()
         try:
-            size = sum(one.plan.size_max for one in planned)
-            if not planned or (size < self._request.min_bytes and not is_late and not self._rows):
+            if not planned or not (is_late or self._rows or self._is_enough(planned)):
                 return
             pace = Pace()
             for one in planned:
@@ -262,6 +215,20 @@ class _ShareFetching:
             for one in planned:
                 one.release()
 
+    def _is_enough(self, planned: Sequence[_Planned]) -> bool:
+        """Whether it is what was asked for; or all that there is room for, the rest comes later."""
+        size = sum(one.plan.size_max for one in planned)
+        return self._is_cut_short or size >= min(self._request.min_bytes, self._bytes_max)
+
+    @property
+    def _bytes_wanted(self) -> int:
+        """What so many records may take, and as much again."""
+        return max(_ROOM_LEAST, 2 * self._records_left * self._session.record_size)
+
+    @property
+    def _bytes_max(self) -> int:
+        return min(self._request.max_bytes, self._core.config.fetch_bytes_max)
+
     def _owes(self) -> bool:
         """Whether its client, or its address, has had as much as it may for now."""
         core, peer = self._core, self._call.peer
@@ -273,7 +240,7 @@ class _ShareFetching:
     async def _plan(self) -> list[_Planned]:
         """Which partitions to read, as far as they fit."""
         core, request, session = self._core, self._request, self._session
-        room = min(request.max_bytes, core.config.fetch_bytes_max)
+        room = min(self._bytes_max, max(self._bytes_wanted, request.min_bytes))
         if core.quotas is not None:
             room = min(room, core.quotas.fetch_limit(self._call.peer))
         rules = None if core.authorizer is None else core.authorizer.rules
@@ -305,6 +272,8 @@ class _ShareFetching:
                     if one is not None:
                         planned.append(one)
                         room -= one.plan.size_max
+                    elif self._is_cut_short:
+                        return planned
         except BaseException:
             for one in planned:
                 one.release()
@@ -424,7 +393,7 @@ class _ShareFetching:
         if self._is_gone or live.is_gone:
             return
         found = Fetched(buffer[:count], aborted)
-        limits = self._core.shares.limits(live.key.group_id)
+        limits, start = self._core.shares.limits(live.key.group_id), live.part.start
         acquired = live.part.acquire(
             self._session.member_id,
             found.batches(),
@@ -433,9 +402,10 @@ class _ShareFetching:
             offset=one.offset,
             records_max=self._records_left,
             batch_size=max(1, self._request.batch_size),
-            is_strict=self._request.share_acquire_mode == _STRICT or self._core.shares.is_full,
+            is_strict=self._request.share_acquire_mode == STRICT or self._core.shares.is_full,
         )
-        self._core.shares.looked_into(live)
+        self._core.shares.looked_into(live, start)
+        self._session.record_size = found.record_size
         if not acquired:
             if live.part.next_offset != one.offset:
                 live.skipped[self._session] = None  # nothing of it holds records: go on behind it

@@ -6,7 +6,13 @@ aborted transactions.
 
 from collections.abc import Iterator, Sequence
 
-from segbroker.protocol.record_batch import BatchHeader, iter_batches, read_header
+from segbroker.protocol.record_batch import (
+    BatchHeader,
+    GapReason,
+    gap_reason,
+    iter_batches,
+    read_header,
+)
 from segbroker.segments.log.transaction_index import AbortedRanges
 
 from .pieces import Acquired, Batch
@@ -31,10 +37,20 @@ class Fetched:
         for batch in iter_batches(self._records):
             header = read_header(batch)
             stop += len(batch)
-            found = Batch(header.base_offset, header.next_offset - 1, self._has_records(header))
+            is_gap = gap_reason(header) not in (None, GapReason.DELETED)
+            has_records = self._has_records(header)
+            found = Batch(header.base_offset, header.next_offset - 1, has_records, is_gap)
             self._looked_at.append(found)
             self._stops.append(stop)
             yield found
+
+    @property
+    def record_size(self) -> int:
+        """Bytes for each offset, of the batches that were looked at."""
+        if not self._looked_at:
+            return 0
+        offsets = self._looked_at[-1].last - self._looked_at[0].first + 1
+        return -(-self._stops[-1] // offsets)
 
     def with_records(self, acquired: Sequence[Acquired]) -> memoryview:
         """The batches from the first to the last of which something was acquired."""

@@ -45,11 +45,13 @@ class Limits(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Offsets of what was read, both ends included; whether they hold records for a reader."""
+    """Offsets of what was read, both ends included; whether they hold records for a reader, or
+    records that were there are lost."""
 
     first: int
     last: int
     has_records: bool
+    is_gap: bool = False
 
 
 class Acquired(NamedTuple):

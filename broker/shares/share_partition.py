@@ -19,6 +19,9 @@ A record that nobody gets done would take with it all that are handed out beside
 of its deliveries on it comes with fewer and fewer of those that it first came with (its block), and
 the last time alone, as in Kafka.
 
+Of a gap (records were lost) the last offset that nobody has or is done with is handed out like a
+record: one member gets the notice of it, and says that there is none.
+
 Limits: `Limits.locks` offsets from start to end; the batch that passes it is the last.
 
 Pure: no clock, no I/O; times are those of one clock, in ms.  Invariants: the pieces cover
@@ -106,6 +109,11 @@ class SharePartition:
                 at = last + 1
         return found
 
+    @property
+    def members(self) -> set[str]:
+        """Those who have records of which nothing is on its way."""
+        return {one.member for one in self._locked()}
+
     # Handing out
 
     def acquire(
@@ -135,7 +143,7 @@ class SharePartition:
         apart: Block | None = None
         block = Block(0)
         at = max(offset, self.start)
-        for batch in batches:
+        for batch in self._with_notices(batches):
             if batch.last < at:
                 continue
             if batch.first > at:
@@ -175,6 +183,28 @@ class SharePartition:
                 break
         self._advance()
         return found
+
+    def _with_notices(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """The same, but of a gap the offset that stands for it as one with a record."""
+        for batch in batches:
+            notice = self._last_free(batch) if batch.is_gap else None
+            if notice is None:
+                yield batch
+                continue
+            if batch.first < notice:
+                yield Batch(batch.first, notice - 1, has_records=False)
+            yield Batch(notice, notice, has_records=True)
+            if notice < batch.last:
+                yield Batch(notice + 1, batch.last, has_records=False)
+
+    def _last_free(self, batch: Batch) -> int | None:
+        if batch.last >= self.end:
+            return batch.last
+        free = (p for p in reversed(self._pieces) if p.is_free and p.first <= batch.last)
+        piece = next(free, None)
+        if piece is None or piece.last < batch.first:
+            return None
+        return min(piece.last, batch.last)
 
     def _next_free(self, at: int, last: int, limits: Limits, most: int | None) -> Piece | None:
         """The first available piece of [at, last], cut to that and to `most`; new ones included."""

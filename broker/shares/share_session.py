@@ -26,6 +26,8 @@ PARTITIONS_MAX: Final = 100_000
 FIRST_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 _EPOCH_MAX: Final = 2**31 - 1
+_RECORD_SIZE: Final = 1 << 10
+"""A guess, before anything was read."""
 
 
 class Place(NamedTuple):
@@ -62,6 +64,7 @@ class ShareSession:
         "member_id",
         "places",
         "ready",
+        "record_size",
         "saying",
         "waiters",
     )
@@ -80,6 +83,8 @@ class ShareSession:
         self.waiters: dict[ShareWaiter, None] = {}
         self.saying: dict[Saying, None] = {}
         self.is_open = True
+        # Bytes that a record took in what was read last.
+        self.record_size = _RECORD_SIZE
         self._ended = ended
         self._rules: object = None
         self._isolation = 0
@@ -154,7 +159,7 @@ class ShareSessions:
                 ErrorCode.SHARE_SESSION_LIMIT_REACHED, f"there are {len(self)} share sessions"
             )
         session = ShareSession(group_id, member_id, self._end)
-        self._add(session, places)
+        self._add(session, places, instead_of=0 if before is None else len(before.places))
         if before is not None:
             before.give_way()
             self._forget(before)
@@ -195,13 +200,14 @@ class ShareSessions:
                 session.has_nothing(place)
                 self._places -= 1
 
-    def _add(self, session: ShareSession, places: Iterable[Place]) -> None:
+    def _add(self, session: ShareSession, places: Iterable[Place], *, instead_of: int = 0) -> None:
+        """instead_of: partitions of the session whose place this one takes."""
         new = dict.fromkeys(place for place in places if place not in session.places)
-        if self._places + len(new) > PARTITIONS_MAX:
+        total = self._places + len(new) - instead_of
+        if total > PARTITIONS_MAX:
             raise Refused(
                 ErrorCode.SHARE_SESSION_LIMIT_REACHED,
-                f"all share sessions would have {self._places + len(new)} partitions, "
-                f"limit {PARTITIONS_MAX}",
+                f"all share sessions would have {total} partitions, limit {PARTITIONS_MAX}",
             )
         session.places |= new
         session.ready |= new

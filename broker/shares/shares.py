@@ -285,6 +285,7 @@ class Shares:
                     live.part.failed(change)
                     self._not_written(live, unwritten)
                     live.is_start_unwritten |= is_start
+                    self._taking_back.not_written(live)
                 self._looked_at(live)
             done(error)
             self._end_turn()
@@ -362,8 +363,13 @@ class Shares:
         is_there = part.next_offset < live.partition.handler.high_watermark
         return is_there and part.has_room(self.limits(live.key.group_id))
 
-    def looked_into(self, live: LivePartition) -> None:
-        """Records of it were handed out, if there were any."""
+    def looked_into(self, live: LivePartition, start: int) -> None:
+        """Records of it were handed out, if there were any.
+
+        start: where it began before.  If that was no record (a marker), nobody will acknowledge it:
+        keep_house writes down that the group is done with it, or it would lag behind for good.
+        """
+        live.is_start_unwritten |= live.part.start > start
         self._count(live)
         self.set_alarm(live)
 
@@ -404,6 +410,7 @@ class Shares:
         if not self._visits:
             self._visits = list(self._live.values())
         visits, self._visits = self._visits[:VISITS_MAX], self._visits[VISITS_MAX:]
+        lacking: dict[str, list[tuple[LivePartition, list[Span]]]] = {}
         for live in visits:
             if self._topics.by_id(live.key.topic_id) is None:
                 self._drop(live)
@@ -411,9 +418,11 @@ class Shares:
             lacks = live.unwritten or live.is_start_unwritten
             if lacks and not live.writing and not live.is_gone:
                 spans, live.unwritten = live.part.standing(live.unwritten), []
-                self._taken_back(live.key.group_id, [(live, spans)])
+                lacking.setdefault(live.key.group_id, []).append((live, spans))
             else:
                 self._forget_if_idle(live)
+        for group_id, some in lacking.items():
+            self._taken_back(group_id, some)
 
 
 def _laid(before: Sequence[Span], spans: Sequence[Span], start: int) -> list[Span]:

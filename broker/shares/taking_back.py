@@ -3,6 +3,7 @@
     lock ended       the partition rang its alarm: each record whose lock is over
     session ended    each record that its member has, in every partition of the session
     session followed the member opened another session: the records stay its own
+    not written      an acknowledgement, and the session of its member has ended meanwhile
 
 Thousands of partitions are done in pieces, a piece in each turn of the loop; what a piece takes
 back is stored with one event per group.
@@ -88,6 +89,15 @@ class TakingBack:
         if session in self._held:
             self._ended[session] = None
             self._run_soon()
+
+    def not_written(self, live: LivePartition) -> None:
+        """An acknowledgement could not be stored: its records are its member's again.  If the
+        session ended while that was under way, they were not taken back with it: they are now."""
+        gone = live.part.members - {one.member_id for one in live.sessions}
+        limits = self._limits(live.key.group_id)
+        spans = [span for member_id in gone for span in live.part.release(member_id, limits)]
+        if spans and not live.is_gone:
+            self._taken(live.key.group_id, [(live, spans)])
 
     def _run_soon(self) -> None:
         if not self._is_running:

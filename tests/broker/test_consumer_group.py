@@ -361,6 +361,22 @@ def test_an_instance_that_is_there_is_not_given_to_another() -> None:
     )
 
 
+@pytest.mark.parametrize("instance", [None, "j"])
+def test_a_member_takes_no_place_of_an_instance_beside_its_own(instance: str | None) -> None:
+    shared = group()
+    one, two = Client(shared, "one", instance="i"), Client(shared, "two", instance=instance)
+    one.join()
+    two.join()
+    settle(one, two)
+    one.leave(epoch=LEAVE_FOR_A_WHILE)
+    other = Client(shared, "two", instance="i")
+    assert refusal(other.join) is ErrorCode.INVALID_REQUEST
+    has = {name: member.assigned for name, member in shared.members.items()}
+    assert shared.owners == {one: name for name, mine in has.items() for one in mine}
+    two.heartbeat()
+    assert len(two.reads) == 2, "it is what it was"
+
+
 def test_a_changed_subscription_and_changed_topics_are_a_new_epoch() -> None:
     one = Client(group(), "one")
     one.join()

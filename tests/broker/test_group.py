@@ -475,6 +475,21 @@ def test_a_place_taken_in_a_rebalance_that_cannot_be_recorded_is_told_to_nobody(
     assert disk.durable.members[0].member_id == again.member_id
 
 
+def test_a_static_leader_with_another_protocol_hears_that_its_place_is_not_recorded() -> None:
+    disk = Disk()
+    one = Client(group(record=disk.record), "i1")
+    one.join(0)
+    one.sync(0, {one.member_id: b"all"})
+    disk.settle(0)
+    again = Client(one.group, "i1")
+    again.join(10, {"sticky": b"t"})
+    disk.settle(11, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert again.joined == [Joined(ErrorCode.COORDINATOR_NOT_AVAILABLE, "")]
+    again.join(12, {"sticky": b"t"})
+    disk.settle(13)
+    assert (again.joined[-1].generation, again.joined[-1].protocol) == (2, "sticky")
+
+
 def test_a_rebalance_that_is_out_of_time_waits_for_a_place_that_is_being_recorded() -> None:
     disk = Disk()
     shared = group(record=disk.record)

@@ -15,7 +15,16 @@ from segbroker.segments.metadata.metadata_log import Done
 from segbroker.segments.wal.journal import Wal
 
 from ..support.wire_client import WireClient
-from ..support.wire_shares import ACCEPT, FINAL, RELEASE, Given, Said, Sharing, set_on_group
+from ..support.wire_shares import (
+    ACCEPT,
+    FINAL,
+    RELEASE,
+    VERSION,
+    Given,
+    Said,
+    Sharing,
+    set_on_group,
+)
 from ..support.wire_shares import topic_id as id_of
 from .test_group_restarts import broker_on, killed
 
@@ -193,3 +202,19 @@ async def test_a_record_whose_last_delivery_ended_is_not_given_again_though_that
         await wait_all_tasks_blocked(0.05)
         after = settled(broker, disk)
     assert await all_there_is(after, one) == [(n, 2) for n in range(1, COUNT)]
+
+
+async def test_what_was_said_in_vain_is_taken_back_where_its_session_has_ended_meanwhile(
+    full: Full,
+) -> None:
+    async with broker_on(MemoryStorage(), 2) as (broker, clients):
+        one, two = await begun(*clients)
+        assert len(await one.fetch(0)) == COUNT
+
+        async def say() -> None:
+            await one.client.send(one.saying({0: [(0, COUNT - 1, [ACCEPT])]}), VERSION)
+
+        await full.fails(say, one.client.stream.aclose, count=1)
+        given = await two.fetch(0, wait_ms=20_000)
+        assert [(each.offset, each.deliveries) for each in given] == [(n, 2) for n in range(COUNT)]
+        assert len(broker.core.shares.sessions) == 1

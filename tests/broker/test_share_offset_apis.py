@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from segbroker.broker.core import Core
+from segbroker.broker.shares.share_session import Place
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import (
     DeleteTopicsRequest,
@@ -33,6 +34,8 @@ from segbroker.segments.metadata.share_groups import ROWS_MAX, STATES, ShareRow,
 
 from ..support.share_members import JOIN, LEAVE, say
 from ..support.wire_client import WireClient, connect
+from ..support.wire_shares import ACCEPT, Sharing
+from ..support.wire_transactions import V2, Tx
 from .conftest import serving
 from .test_hostile_groups import commit_of
 
@@ -183,6 +186,29 @@ async def test_the_lag_is_what_the_group_is_not_done_with_also_after_a_restart()
         assert await stands(client, all_of("g")) == {("t", 0): (0, 3, 4)}
         await put(client, "g", {("t", 0): 3})
         assert await stands(client, all_of("g")) == {("t", 0): (0, 3, 7)}, "it begins anew"
+
+
+async def test_a_marker_behind_the_last_record_is_no_lag_when_the_members_are_gone() -> None:
+    async with (
+        serving(housekeeping_interval_ms=10) as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as other,
+    ):
+        await client.create("t")
+        await put(client, "g", {("t", 0): 0})
+        tx = Tx(client, "x", V2)
+        await tx.init()
+        assert not await tx.send("t", b"a")
+        one = Sharing(other, "g", id_of(broker.core, "t"))
+        assert [given.offset for given in await one.fetch(0)] == [0]
+        await one.say({0: [(0, 0, [ACCEPT])]})
+        assert not await tx.end(commit=True)
+        assert await one.fetch() == []
+        assert await stands(client, all_of("g")) == {("t", 0): (0, 2, 0)}
+        await other.stream.aclose()
+        while broker.core.shares.find("g", Place(one.topic, 0)) is not None:
+            await trio.lowlevel.checkpoint()
+        assert await stands(client, all_of("g")) == {("t", 0): (0, 2, 0)}
 
 
 async def test_what_a_group_cannot_be_put_to_is_said_partition_by_partition() -> None:

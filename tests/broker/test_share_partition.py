@@ -360,6 +360,24 @@ def test_what_a_cleaning_took_away_is_left_to_whom_it_was_given() -> None:
     assert (part.pieces(), part.start) == ([], 10)
 
 
+@pytest.mark.parametrize(
+    ("released", "last", "stands_for_it"),
+    [((), 9, None), ((3,), 9, 3), ((3, 5, 6), 9, 6), ((3,), 11, 11), ((), 11, 11)],
+)
+def test_of_a_gap_one_offset_is_handed_out_that_nobody_has_or_is_done_with(
+    released: Sequence[int], last: int, stands_for_it: int | None
+) -> None:
+    part = SharePartition(ShareState(0))
+    usual(part, "a", [Batch(0, 9, True)], offset=0, most=10)
+    said = [Acknowledgement(offset, offset, [RELEASE]) for offset in released]
+    part.done(part.acknowledge("a", said, LIMITS, 0))
+    gap = Batch(2, last, has_records=False, is_gap=True)
+    given = usual(part, "b", [gap], offset=part.next_offset, most=10)
+    found = [offset for one in given for offset in range(one.first, one.last + 1)]
+    assert found == ([] if stands_for_it is None else [stands_for_it])
+    assert part.next_offset == last + 1, "the rest of it is archived"
+
+
 def test_who_was_delivered_often_does_not_come_behind_others() -> None:
     part = SharePartition(ShareState(0))
     read = [Batch(0, 4, True), Batch(5, 9, True)]

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 from segbroker.broker.server import Broker
 from segbroker.broker.share_fetching import acknowledging
-from segbroker.broker.shares import taking_back
+from segbroker.broker.shares import share_session, taking_back
 from segbroker.protocol.acls import Operation, Permission, ResourceType
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.vendor import VendorKey
@@ -236,3 +236,28 @@ async def test_fetches_are_counted_while_they_wait_and_not_for_a_session_that_ha
             await Sharing(third, GROUP, one.topic).begin(0, wait_ms=WAIT_MS)
             await trio.testing.wait_all_tasks_blocked(0.01)
             assert await waiting() == 2
+
+
+async def test_a_session_that_takes_the_place_of_another_has_its_partitions_for_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(share_session, "PARTITIONS_MAX", 3)
+    async with begun(2) as (broker, one), connect(broker.address) as client:
+        assert await one.fetch(0, 1) == []
+        one.epoch = 0
+        assert await one.fetch(0, 1) == []
+        assert one.code() == ErrorCode.NONE, "two of three, not four"
+        other = Sharing(client, GROUP, one.topic)
+        assert await other.fetch(0, 1) == []
+        assert other.code() == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+
+
+@pytest.mark.parametrize("sizes", [(100, 5_000), (5_000,), (600, 600)])
+async def test_who_wants_more_than_there_is_room_for_is_answered_with_what_fits(
+    sizes: tuple[int, ...],
+) -> None:
+    async with begun(2) as (_, one):
+        for partition, size in enumerate(sizes):
+            await one.client.produce("t", b"a" * size, partition=partition)
+        given = await one.fetch(0, 1, min_bytes=1_000, max_bytes=900, wait_ms=WAIT_MS)
+        assert [(each.partition, each.offset) for each in given] == [(0, 0)]

@@ -2,8 +2,11 @@
 
 import json
 from collections.abc import Iterator
+from subprocess import CompletedProcess
 
 import pytest
+
+from segbroker.client import Admin
 
 from ..support.daemon import Daemon
 from ..support.damage import TOPIC, with_a_lost_batch
@@ -52,3 +55,24 @@ def test_print_in_json_is_a_line_among_the_records(damaged: Daemon) -> None:
 def test_skip_says_nothing(damaged: Daemon) -> None:
     seen = segbroker("consume", TOPIC, "-e", "--on-gap", "skip", "-b", damaged.address)
     assert (seen.returncode, seen.stdout, seen.stderr) == (0, BEFORE + BEHIND, b"")
+
+
+def share(daemon: Daemon, group: str, *words: str) -> CompletedProcess[bytes]:
+    """Work on all of it in a share group that begins at the start."""
+    with Admin(daemon.address) as admin:
+        admin.alter_share_offsets(group, {(TOPIC, 0): 0})
+    return segbroker("consume", "--share", group, TOPIC, "-n", "20", *words, "-b", daemon.address)
+
+
+def test_a_member_of_a_share_group_hears_of_it_as_any_consumer(damaged: Daemon) -> None:
+    seen = share(damaged, "raises")
+    assert (seen.returncode, seen.stdout) == (10, BEFORE)
+    assert "offsets [10, 20) are lost: they were damaged on disk" in seen.stderr.decode()
+    seen = share(damaged, "prints", "--on-gap", "print")
+    assert (seen.returncode, seen.stdout) == (0, BEFORE + BEHIND)
+    assert seen.stderr.decode().splitlines() == [
+        "Gap: damaged-0: offsets [10, 20) are lost: they were damaged on disk"
+    ]
+    with Admin(damaged.address) as admin:
+        (stands,) = admin.share_offsets("prints").values()
+    assert (stands.offset, stands.lag) == (30, 0)
