@@ -186,6 +186,12 @@ def _is_evicted(log: PartitionLog, row: Row) -> bool:
         return row.end_offset <= log.sealed.first_base_offset
 
 
+def _is_same(log: PartitionLog, row: Row) -> bool:
+    """Whether the log still has the segment, as it was."""
+    with log.state_lock:
+        return log.sealed.row(row.number) == row
+
+
 def _filter(
     log: PartitionLog, survivors: Survivors, row: Row, new: NewSegment
 ) -> Generator[int, None, None]:
@@ -205,7 +211,7 @@ def _runs(log: PartitionLog, row: Row) -> Iterator[memoryview]:
 
     Raises CorruptSegment, Interrupted, StorageError.
     """
-    if log.is_closed or log.is_superseded or log.sealed.row(row.number) != row:
+    if log.is_closed or log.is_superseded or not _is_same(log, row):
         raise Interrupted
     if not log.config.compacts:
         raise Interrupted  # its policy was changed meanwhile: nothing more goes
@@ -223,7 +229,7 @@ def _runs(log: PartitionLog, row: Row) -> Iterator[memoryview]:
             if file.pread(run, begin) != len(run) or (
                 index.first_wrong(first, last, run) is not None
             ):
-                if log.sealed.row(row.number) != row or not is_current():
+                if not _is_same(log, row) or not is_current():
                     raise Interrupted  # it was repaired, put back or deleted under this read
                 raise CorruptSegment(file.path, begin, "XXH3-64 of a block does not match")
             yield run

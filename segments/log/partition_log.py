@@ -29,7 +29,7 @@ synced here.
 
 import threading
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from segbroker.protocol.record_batch import BatchHeader, patch_batch, set_log_append_time
 
@@ -183,12 +183,25 @@ class PartitionLog:
 
     @property
     def records_count(self) -> int:
-        """Records that can be read; without a lock.
+        """Records that can be read.
 
-        Of a first segment with gaps and a log start inside it, at most so many.
+        Of a segment that lacks offsets, and has the log start inside, at most so many: all that it
+        has may lie behind the start.
         """
-        below = self.log_start_offset - self.first_base_offset
-        return max(0, self.stored_records - max(0, below))
+        start = self.log_start_offset
+        if start <= self.first_base_offset:
+            return self.stored_records
+        with self.state_lock:
+            count, sealed = self.stored_records, self.sealed
+            spans = chain(
+                ((sealed.end_of(place), sealed.records[place]) for place in range(len(sealed))),
+                ((one.next_offset, one.records) for one in (*self.rotating, self.active)),
+            )
+            for end_offset, records in spans:
+                count -= max(0, records - max(0, end_offset - start))
+                if end_offset >= start:
+                    break
+            return count
 
     @property
     def segments_count(self) -> int:

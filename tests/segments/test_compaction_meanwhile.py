@@ -13,6 +13,7 @@ from segbroker.protocol.record_batch import GapReason, read_header
 from segbroker.segments.compaction import compacting, swapping
 from segbroker.segments.compaction.compacting import RETRY_MS
 from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.files.manifest import Row
 from segbroker.segments.log.columns import SealedSegments
 from segbroker.segments.log.deleting import evict
 from segbroker.segments.log.sealing import seal
@@ -140,6 +141,42 @@ def test_timestamps_that_no_sane_client_sends_end_no_cleaning(
     assert log.handler.compacting.clean_offset == 3
     kept = [read_header(batch) for batch in log.batches()]
     assert [(h.base_offset, h.records_count) for h in kept] == [(0, 1), (2, 1)]
+
+
+def test_a_batch_that_cannot_be_opened_needs_no_room_for_the_keys_that_it_claims_to_have() -> None:
+    log = Compacted(MemoryStorage(), cleanup_policy="delete")
+    count = 2**31 - 1
+    rest = struct.pack(">hiqqqhii", 1, count - 1, 0, 0, -1, -1, -1, count) + b"no gzip"
+    head = struct.pack(">qiibI", 0, 9 + len(rest), 0, 2, crc32c(rest))
+    append(log.handler, memoryview(bytearray(head + rest)), log.now_ms)
+    log.manager.alter_topic("t", {**log.config.overrides, "cleanup.policy": "compact"})
+    log.send((b"a", b"1"))
+    log.send((b"a", b"2"))
+    log.clean()
+    assert log.handler.compacting.failures_count == 0
+    assert log.handler.compacting.clean_offset == count + 2
+    last = log.handler.compacting.last
+    assert last is not None
+    assert (last.keys, last.counts.unopened, last.is_whole) == (1, 1, True)
+    assert offsets_of(log, count) == [count + 1]
+
+
+def test_a_cleaning_looks_at_the_segments_of_a_log_only_while_nobody_takes_any_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = Compacted(MemoryStorage())
+    for _ in range(3):
+        log.send((b"k", b"v" * 200))
+        roll(log)
+    opened, row = log.handler._log, SealedSegments.row
+
+    def guarded(sealed: SealedSegments, number: int) -> Row | None:
+        assert opened.state_lock.locked() or opened.seal_lock.locked()
+        return row(sealed, number)
+
+    monkeypatch.setattr(SealedSegments, "row", guarded)
+    log.clean_sealed()
+    assert (log.handler.compacting.cleanings_count, log.handler.compacting.failures_count) == (1, 0)
 
 
 def test_an_exception_that_nobody_thought_of_ends_one_cleaning_and_is_tried_again(
