@@ -5,17 +5,22 @@ import struct
 from collections.abc import Iterator
 
 import pytest
+from structlog.testing import capture_logs
 
 from segbroker.protocol.batch_pure import write_varint
 from segbroker.protocol.checksums import crc32c
 from segbroker.protocol.markers import Outcome
 from segbroker.protocol.record_batch import GapReason, read_header
-from segbroker.segments.compaction import compacting, swapping
+from segbroker.segments.compaction import cleaning, compacting, swapping
 from segbroker.segments.compaction.compacting import RETRY_MS
+from segbroker.segments.compaction.survivors import Survivors
 from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.files.index import BlockIndex
 from segbroker.segments.files.manifest import Row
 from segbroker.segments.log.columns import SealedSegments
-from segbroker.segments.log.deleting import evict
+from segbroker.segments.log.deleting import evict, unlink_doomed
+from segbroker.segments.log.partition_log import PartitionLog
+from segbroker.segments.log.sealed import SealedFiles
 from segbroker.segments.log.sealing import seal
 from segbroker.segments.log.transaction_index import Aborted
 from segbroker.segments.settings.topic_config import TopicConfig
@@ -289,6 +294,73 @@ def test_retention_takes_the_beginning_of_a_log_that_is_being_cleaned(
     assert log.handler.compacting.cleanings_count == 1
     assert log.handler.compacting.clean_offset == kept + 1
     assert offsets_of(log, log.handler.log_start_offset) == [kept]
+
+
+def test_retention_takes_all_of_a_log_that_is_about_to_be_cleaned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = Compacted(MemoryStorage(), cleanup_policy="compact,delete")
+    for _ in range(3):
+        log.send((b"k", b"v" * 200))
+        roll(log)
+    survivors = cleaning._survivors
+
+    def evicted_first(
+        opened: PartitionLog, limits: cleaning.Limits, keys: int, end: int
+    ) -> Survivors:
+        evict(opened, 3, GapReason.TTL)
+        return survivors(opened, limits, keys, end)
+
+    monkeypatch.setattr(cleaning, "_survivors", evicted_first)
+    log.clean_sealed()
+    assert log.handler.log_start_offset == 3
+    assert log.handler.compacting.failures_count == 0, "no buffer was too small"
+    assert log.handler.compacting.clean_offset == 3
+
+
+def test_a_segment_that_retention_takes_before_a_cleaning_has_opened_it_is_not_damaged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = Compacted(MemoryStorage(), cleanup_policy="compact,delete")
+    for _ in range(3):
+        log.send((b"k", b"v" * 200))
+        roll(log)
+    opened, index_of = log.handler._log, SealedFiles.index
+
+    def taken_first(files: SealedFiles, number: int, base: int, size: int, tag: int) -> BlockIndex:
+        if opened.sealed.first_number <= number:
+            evict(opened, 1, GapReason.TTL)
+            unlink_doomed(opened)
+        return index_of(files, number, base, size, tag)
+
+    with monkeypatch.context() as patched, capture_logs() as told:
+        patched.setattr(SealedFiles, "index", taken_first)
+        log.clean_sealed()
+    assert log.handler.log_start_offset == 1
+    assert log.handler.compacting.failures_count == 0
+    assert [entry["event"] for entry in told] == ["cleaning_interrupted"]
+    log.clean_sealed()
+    assert log.handler.compacting.clean_offset == 3
+    assert offsets_of(log, 1) == [2]
+
+
+def test_a_topic_that_is_deleted_while_it_is_cleaned_is_no_failure() -> None:
+    log = Compacted(MemoryStorage())
+    for _ in range(3):
+        log.send((b"k", b"v" * 200))
+        roll(log)
+    steps, compacting = steps_of(log), log.handler.compacting
+    for _ in range(6):  # everything was read, and nothing written yet
+        next(steps)
+    with capture_logs() as told:
+        log.manager.delete_topic("t")
+        log.manager.housekeeping(log.now_ms)
+        for _ in steps:
+            pass
+    assert compacting.failures_count == 0
+    assert [entry["event"] for entry in told if "cleaning" in entry["event"]] == [
+        "cleaning_interrupted"
+    ]
 
 
 @pytest.mark.parametrize("reads", [1, 6, 7])
