@@ -271,7 +271,9 @@ def _read_unsealed(
         checkpoint = known.checkpoint
         if checkpoint.number == first:
             content = _read(storage, paths.log(first))
-            if len(content) == checkpoint.size and not storage.exists(paths.log(first + 1)):
+            is_there = len(content) > 0 or storage.exists(paths.log(first))
+            is_last = not storage.exists(paths.log(first + 1))
+            if len(content) == checkpoint.size and is_there and is_last:
                 return [(first, content)], [], [], [], []
     names = storage.listdir(paths.folder)
     present = sorted(number for name in names if (number := paths.segment_number(name)) is not None)
