@@ -394,7 +394,9 @@ class PartitionLog:
             return False
         with self.append_lock:
             segment = self.active
-            if not segment.size or now_ms - segment.first_ms < self.config.roll_ms:
+            if self.is_closed or not segment.size:
+                return False
+            if now_ms - segment.first_ms < self.config.roll_ms:
                 return False
             self.roll(now_ms)
             return True
