@@ -84,6 +84,7 @@ class PartitionLog:
         "segments_since_snapshot",
         "state_lock",
         "storage",
+        "stuck",
         "sync_failed",
         "sync_lock",
     )
@@ -125,6 +126,8 @@ class PartitionLog:
         """How far it has been cleaned; replaced under seal_lock."""
         self.doomed: list[int] = []
         """Numbers of segments that are out of the log and whose files are still to be unlinked."""
+        self.stuck: list[int] = []
+        """Those that could not be, when it was tried."""
         self.recovery_point = self.active.next_offset
         self.epochs = epochs
         self.producers = ProducerTable()

@@ -1,6 +1,7 @@
 """A look-up goes on while retention, or a request to delete records, takes the front of the log:
 it answers by the log as it is then, and nobody hears that an offset he never named is gone."""
 
+import errno
 import threading
 from collections.abc import Callable
 from typing import cast
@@ -111,3 +112,32 @@ def test_what_goes_while_it_is_accounted_for_was_not_deleted_on_purpose() -> Non
     opened.__class__ = Watched
     reasons = {missing.reason for missing in handler.account(0, 10).missing}
     assert GapReason.DELETED not in reasons
+
+
+class StuckStorage(MemoryStorage):
+    """One file of it cannot be unlinked."""
+
+    stuck = ""
+
+    def unlink(self, path: str) -> None:
+        if path == self.stuck:
+            raise OSError(errno.EPERM, "Operation not permitted", path)
+        super().unlink(path)
+
+
+@pytest.mark.parametrize("then", ["closed", "the next ones go"])
+def test_a_file_that_cannot_be_unlinked_keeps_no_other_one_and_is_tried_again(then: str) -> None:
+    disk = StuckStorage()
+    manager, handler = partition_on(disk, 10, retention_ms=7 * DAY)
+    disk.stuck = f"{FIRST}.log"
+    before = {name for name in disk.listdir(FOLDER) if name.endswith(".log")}
+    handler.delete_records_before(6)
+    left = {name for name in disk.listdir(FOLDER) if name.endswith(".log")}
+    assert len(before - left) >= 2
+    assert disk.stuck.rpartition("/")[2] in left
+    disk.stuck = ""
+    if then == "closed":
+        manager.close()
+    else:
+        handler.delete_records_before(8)
+    assert not disk.exists(f"{FIRST}.log")
