@@ -15,6 +15,7 @@ from segbroker.segments.compaction import cleaning, compacting, swapping
 from segbroker.segments.compaction.compacting import RETRY_MS
 from segbroker.segments.compaction.survivors import Survivors
 from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.errors import CorruptSegment, SegmentReplaced
 from segbroker.segments.files.index import BlockIndex
 from segbroker.segments.files.manifest import Row
 from segbroker.segments.log.columns import SealedSegments
@@ -382,3 +383,81 @@ def test_a_cleaning_stops_when_the_topic_is_no_longer_compacted(reads: int) -> N
     assert not [
         name for name in log.disk.listdir(log.handler._log.paths.folder) if "cleaned" in name
     ]
+
+
+def cold(log: Compacted) -> None:
+    """Nobody has read the log for long: no index of it is in memory, and no file is open."""
+    log.handler._log.files.indexes.drop(log.handler._log.paths.folder)
+    log.handler._log.files.files.drop(log.handler._log.paths.folder)
+
+
+def test_a_read_that_was_planned_before_a_marker_went_gets_nothing_of_the_cleaned_segment() -> None:
+    # Its reader has the list of aborted transactions of then, and would find no end of that one.
+    log = Compacted(MemoryStorage(), delete_retention_ms=0)
+    log.send((b"stays", bytes(240)))
+    base = log.send((b"a", b"1"), producer=(7, 0, 0), transactional=True)
+    log.end(Outcome.ABORT, (7, 0), [base])
+    roll(log)
+    committed = log.send((b"b", bytes(240)), producer=(7, 0, 1), transactional=True)
+    log.end(Outcome.COMMIT, (7, 0), [])
+    roll(log)
+    log.clean_sealed()
+    cold(log)
+    ranges = log.handler.transactions.ranges()
+    plan = log.handler.plan_read(base, 1 << 20)
+    assert plan is not None
+    log.now_ms += 1
+    log.send((b"c", b"1"))
+    roll(log)
+    log.clean_sealed()
+    assert not has_marker(log, base + 1)
+    assert [row.last_offset for row in ranges.between(base, committed)] == [base + 1]
+    with pytest.raises(SegmentReplaced):
+        plan.read(memoryview(bytearray(plan.size_max)))
+    plan.release()
+
+
+def test_an_offset_by_time_is_found_in_the_segment_that_is_there_when_it_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = Compacted(MemoryStorage(), segment_bytes=1 << 17)
+    for number in range(40):
+        log.send((b"once%d" % number, bytes(1_000)), (b"k", bytes(1_000)))
+        log.now_ms += 1
+        if number == 19:
+            roll(log)
+    at_ms, wanted = log.now_ms - 10, 60
+    roll(log)
+    cold(log)
+    index_of = SealedFiles.index
+
+    def cleaned_first(
+        files: SealedFiles, number: int, base: int, size: int, tag: int
+    ) -> BlockIndex:
+        monkeypatch.setattr(SealedFiles, "index", index_of)
+        log.clean_sealed()
+        return index_of(files, number, base, size, tag)
+
+    assert log.handler.offset_for_timestamp(at_ms) == (wanted, at_ms)
+    cold(log)
+    monkeypatch.setattr(SealedFiles, "index", cleaned_first)
+    assert log.handler.offset_for_timestamp(at_ms) == (wanted, at_ms)
+    assert len(log.handler._log.sealed) == 1, "it was cleaned"
+
+
+def test_a_read_that_was_planned_before_a_topic_was_made_again_gets_nothing_of_the_new_one() -> (
+    None
+):
+    log = Compacted(MemoryStorage())
+    log.send((b"old", b"1" * 200))
+    roll(log)
+    cold(log)
+    plan = log.handler.plan_read(0, 1 << 20)
+    assert plan is not None
+    log.manager.delete_topic("t")
+    log.manager.create_topic("t", 1, log.config)
+    log.send((b"new", b"2" * 150))
+    roll(log)
+    with pytest.raises(CorruptSegment):
+        plan.read(memoryview(bytearray(plan.size_max)))
+    plan.release()
