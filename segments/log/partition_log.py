@@ -514,7 +514,9 @@ class PartitionLog:
                         closing.append(segment.file)
                         segment.file = None
             self.open_logs.discard(self)
-            self.ready.close()
-            for file in closing:
-                file.close()
-            self.files.close()
+            try:
+                self.ready.close()
+                for file in closing:
+                    file.close()
+            finally:  # who comes next under these names must not find them
+                self.files.close()
