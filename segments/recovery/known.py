@@ -115,8 +115,7 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
     present = set() if size else _present(storage, paths)
     is_merged = False
     if not size:
-        is_cleaned = swap is not None or bool(sorted_rows.points)
-        valid = _before_merged(storage, paths, rows, present, is_cleaned=is_cleaned)
+        valid = _before_merged(storage, paths, rows, present)
         is_merged = valid < len(rows)
         rows = rows[:valid]
     base_offset = log_start_offset
@@ -153,26 +152,23 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
     )
 
 
-def _before_merged(
-    storage: Storage, paths: LogPaths, rows: list[Row], present: set[int], *, is_cleaned: bool
-) -> int:
+def _before_merged(storage: Storage, paths: LogPaths, rows: list[Row], present: set[int]) -> int:
     """How many of the rows in front of a damaged one say what is there.
 
     The row of a cleaning that made one segment of several may be among those that are lost: then
     some of these are of segments that are not there any more, and their offsets in a file behind
-    them.  Looked at where a row has no file, or where a cleaning is spoken of.
+    them.  Costs nothing where every row has its file, as behind a row that a crash tore.
     """
-    first = next((row.number for row in rows if is_cleaned or row.number not in present), None)
+    first = next((row.number for row in rows if row.number not in present), None)
     if first is None:
         return len(rows)
     places = {row.base_offset: place for place, row in enumerate(rows)}
-    own = {row.number: row.base_offset for row in rows}
     heads = {number: head_of(storage, paths.log(number))[1] for number in present if number > first}
     return min(
         (
             places[base]
             for number, base in heads.items()
-            if base in places and base != own.get(number)
+            if base in places and rows[places[base]].number < number
         ),
         default=len(rows),
     )

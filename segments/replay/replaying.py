@@ -121,11 +121,12 @@ def stands_in_another(
 ) -> bool:
     """Whether a segment without a file has its offsets in a file behind it: a cleaning made one
     of several, and what it took does not come back."""
-    present = _present(storage, paths)
-    if number in present:
+    path = paths.log(number)
+    if storage.exists(path) and _has_content(storage, path):
         return False
     batches = list(_batches(frames))
-    for following in sorted(one for one in present if one > number):
+    numbers = map(paths.segment_number, storage.listdir(paths.folder))
+    for following in sorted(one for one in numbers if one is not None and one > number):
         _, base_offset = head_of(storage, paths.log(following))
         if 0 <= base_offset <= batches[0].base_offset:
             return _has_all(read_file(storage, paths.log(following)), batches)
