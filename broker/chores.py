@@ -58,14 +58,18 @@ def _told(event: str) -> Iterator[None]:
         log.exception(event)
 
 
+def _monotonic_ms(core: Core) -> int | None:
+    """The clock that a jump of the wall clock is noticed by: the machine's own may jump, one that
+    somebody sets on purpose is believed."""
+    return int(trio.current_time() * 1000) if core.now_ms is wall_ms else None
+
+
 async def keep_house(core: Core) -> None:
     """Roll by age, delete what is too old, close what is idle, forget what expired, for ever."""
-    # A clock that somebody sets on purpose is believed; the machine's own may jump.
-    is_real = core.now_ms is wall_ms
     while True:
         await _pause(lambda: core.config.housekeeping_interval_ms)
         tell_sums(core, trio.current_time())  # first: a disk that fails must not silence them
-        monotonic_ms = int(trio.current_time() * 1000) if is_real else None
+        monotonic_ms = _monotonic_ms(core)
         # Offsets and transactional ids are as precious as records: one clock for all, and one
         # reading of it, the one that was looked at.  Where it was not, nothing goes by age.
         now_ms, age_ms = core.now_ms(), None
@@ -117,7 +121,7 @@ async def clean(core: Core) -> None:
             await trio.sleep(CLEAN_STEP_S if cleaner.is_running else CLEAN_LOOK_S)
             with _told("cleaner_failed"):
                 if core.config.cleaner_enable:
-                    await core.lanes.run(cleaner.step, core.now_ms())
+                    await core.lanes.run(cleaner.step, core.now_ms(), _monotonic_ms(core))
                 elif cleaner.is_running:
                     await core.lanes.run(cleaner.abandon)
     finally:

@@ -30,6 +30,7 @@ from ..errors import CorruptSegment
 from ..files.manifest import Row
 from ..log.partition_log import PartitionLog
 from ..log.producer_snapshot import save_producers
+from ..log.sealed import SealedFiles
 from .dirtiness import Dirt, dirt_of
 from .offset_map import OffsetMap
 from .survivors import Counts, Survivors
@@ -71,12 +72,16 @@ class Interrupted(Exception):
 
 def dirt(log: PartitionLog, limits: Limits) -> Dirt:
     """What could be cleaned now."""
+    with log.state_lock:
+        return _dirt(log, limits)
+
+
+def _dirt(log: PartitionLog, limits: Limits) -> Dirt:
     lag_ms = log.config.min_compaction_lag_ms
     too_young_ms = None
     if lag_ms:
         too_young_ms = -1 if limits.age_ms is None else limits.age_ms - lag_ms + 1
-    with log.state_lock:
-        return dirt_of(log.sealed, log.cleaned.end_offset, limits.offset, too_young_ms)
+    return dirt_of(log.sealed, log.cleaned.end_offset, limits.offset, too_young_ms)
 
 
 def clean(log: PartitionLog, limits: Limits) -> Generator[int, None, Cleaned]:
@@ -84,8 +89,8 @@ def clean(log: PartitionLog, limits: Limits) -> Generator[int, None, Cleaned]:
 
     Raises CorruptSegment, Interrupted, StorageError, OSError.
     """
-    found = dirt(log, limits)
     with log.state_lock:
+        found = _dirt(log, limits)
         rows = [row for row in log.sealed.rows() if row.base_offset < found.end]
     dirty = [row for row in rows if row.end_offset > found.begin]
     survivors = _survivors(log, limits, sum(row.records for row in dirty), found.end)
@@ -167,6 +172,7 @@ def _learn(
 ) -> Generator[int, None, None]:
     for row in dirty:
         if _is_evicted(log, row):
+            survivors.until = row.end_offset  # there is nothing to be learnt any more
             continue
         for run in _runs(log, row):
             for batch in iter_batches(run):
@@ -184,6 +190,12 @@ def _is_evicted(log: PartitionLog, row: Row) -> bool:
     """Whether retention, or somebody's request, took a segment meanwhile."""
     with log.state_lock:
         return row.end_offset <= log.sealed.first_base_offset
+
+
+def _is_same(log: PartitionLog, row: Row) -> bool:
+    """Whether the log still has the segment, as it was."""
+    with log.state_lock:
+        return log.sealed.row(row.number) == row
 
 
 def _filter(
@@ -205,12 +217,21 @@ def _runs(log: PartitionLog, row: Row) -> Iterator[memoryview]:
 
     Raises CorruptSegment, Interrupted, StorageError.
     """
-    if log.is_closed or log.is_superseded or log.sealed.row(row.number) != row:
+    if log.is_closed or log.is_superseded or not _is_same(log, row):
         raise Interrupted
     if not log.config.compacts:
         raise Interrupted  # its policy was changed meanwhile: nothing more goes
-    files = log.files
-    is_current = files.is_current()
+    is_current = log.files.is_current()
+    try:
+        yield from _verified(log.files, row)
+    except CorruptSegment:
+        if not _is_same(log, row) or not is_current():
+            raise Interrupted from None  # repaired, put back or deleted under this read
+        raise
+
+
+def _verified(files: SealedFiles, row: Row) -> Iterator[memoryview]:
+    """The same of a segment that has to be there."""
     index = files.index(row.number, row.base_offset, row.size, row.tag)
     file = files.pin(row.number)
     try:
@@ -223,8 +244,6 @@ def _runs(log: PartitionLog, row: Row) -> Iterator[memoryview]:
             if file.pread(run, begin) != len(run) or (
                 index.first_wrong(first, last, run) is not None
             ):
-                if log.sealed.row(row.number) != row or not is_current():
-                    raise Interrupted  # it was repaired, put back or deleted under this read
                 raise CorruptSegment(file.path, begin, "XXH3-64 of a block does not match")
             yield run
             first = last

@@ -128,6 +128,9 @@ class Compacting:
             self._owner.mend(exc)
             return
         except (OSError, StorageError) as exc:
+            if opened.is_closed:  # its topic was deleted, and the directory with it
+                log.info("cleaning_interrupted", **where)
+                return
             self._failed(now_ms)
             log.warning("cleaning_failed", **where, error=str(exc))
             self._pass_on(opened)

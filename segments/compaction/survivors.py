@@ -123,10 +123,10 @@ class Survivors:
         """The next batch of the dirty part; False: there is no room for it, `until` lies before."""
         header = read_header(batch)
         if not header.is_control and header.records_count and not self._is_aborted(header):
-            if not self._keys.has_room(header.records_count):
-                return False
-            opened = _opened(batch)
+            opened = _opened(batch)  # first: what cannot be opened may claim any number of records
             if opened is not None:
+                if not self._keys.has_room(header.records_count):
+                    return False
                 self._keys.put_all(opened.keys(), opened.offsets())
         self.until = header.next_offset
         return True

@@ -62,7 +62,7 @@ class AgeClock:
             self._believed_ms = wall_ms
         if self._believed_at is None:
             self._believed_at = monotonic_ms
-        ahead = wall_ms - (self._believed_ms + monotonic_ms - self._believed_at)
+        ahead = self._ahead(wall_ms, monotonic_ms)
         if ahead > JUMP_MS and not self._is_over(monotonic_ms, ahead):
             return None
         if self._held_since is not None:
@@ -70,6 +70,22 @@ class AgeClock:
             self._held_since = None
         self._believed_ms, self._believed_at = wall_ms, monotonic_ms
         return wall_ms
+
+    def believes(self, wall_ms: int, monotonic_ms: int | None = None) -> bool:
+        """Whether `now` would give these as the time; nothing is noted.  From any thread.
+
+        For who looks at the clock between two calls of `now`, or before the first: it may have
+        jumped since.
+        """
+        if self.is_held:
+            return False
+        return monotonic_ms is None or self._ahead(wall_ms, monotonic_ms) <= JUMP_MS
+
+    def _ahead(self, wall_ms: int, monotonic_ms: int) -> int:
+        """How far the wall clock is ahead of what is expected (ms)."""
+        believed_ms = wall_ms if self._believed_ms is None else self._believed_ms
+        believed_at = monotonic_ms if self._believed_at is None else self._believed_at
+        return wall_ms - (believed_ms + monotonic_ms - believed_at)
 
     def _is_over(self, monotonic_ms: int, ahead: int) -> bool:
         if self._held_since is None:

@@ -91,17 +91,22 @@ class Cleaner:
             self._running = None
             steps.close()
 
-    def step(self, now_ms: int) -> int:
-        """Clean what the rate allows; the bytes read.  Blocking; for lanes."""
+    def step(self, now_ms: int, monotonic_ms: int | None = None) -> int:
+        """Clean what the rate allows; the bytes read.  Blocking; for lanes.
+
+        monotonic_ms: a clock that nobody sets, by which a jump of `now_ms` is noticed before
+        housekeeping has looked at it; None: `now_ms` is believed.
+        """
+        age_ms = self._age_ms(now_ms, monotonic_ms)
         elapsed = min(max(now_ms - self._now_ms, 0), ELAPSED_MAX_MS) if self._now_ms >= 0 else 0
         self._now_ms = now_ms
-        if self._running is None and not self._begin(now_ms):
+        if self._running is None and not self._begin(now_ms, age_ms):
             self._allowance = 0
             return 0
         self._allowance += self._rate * elapsed // 1_000
         done = 0
         while self._allowance > 0 and not self._stopped and self._running is not None:
-            count = self._next(now_ms)
+            count = self._next(now_ms, age_ms)
             self._allowance -= count
             done += count
         self.statistics.bytes_read += done
@@ -109,11 +114,15 @@ class Cleaner:
 
     def clean_now(self, handler: DiskHandler, now_ms: int) -> None:
         """One whole cleaning of a partition, whatever its dirt: for tools and tests."""
-        self._begin_one(handler, now_ms)
+        age_ms = self._age_ms(now_ms, None)
+        self._begin_one(handler, now_ms, age_ms)
         while self._running is not None:
-            self._next(now_ms)
+            self._next(now_ms, age_ms)
 
-    def _next(self, now_ms: int) -> int:
+    def _age_ms(self, now_ms: int, monotonic_ms: int | None) -> int | None:
+        return now_ms if self._manager.believes(now_ms, monotonic_ms) else None
+
+    def _next(self, now_ms: int, age_ms: int | None) -> int:
         assert self._running is not None, "begun by the caller"
         running = self._running
         count = next(running.steps, None)
@@ -121,16 +130,15 @@ class Cleaner:
             return count
         self._running = None
         if self._account(running, now_ms):
-            self._begin(now_ms, again=True)
+            self._begin(now_ms, age_ms, again=True)
         return 0
 
-    def _begin(self, now_ms: int, *, again: bool = False) -> bool:
+    def _begin(self, now_ms: int, age_ms: int | None, *, again: bool = False) -> bool:
         """Choose the next partition; whether there is one."""
         looked = self._looked_ms
         if not again and looked is not None and 0 <= now_ms - looked < self._backoff_ms:
             return False
         self._looked_ms = now_ms
-        age_ms = now_ms if self._manager.believes_clock else None
         dirtiest: DiskHandler | None = None
         ratio = -1.0
         for handler in list(self._manager.handlers.values()):
@@ -140,12 +148,11 @@ class Cleaner:
                     dirtiest, ratio = handler, found.ratio
         if dirtiest is None:
             return False
-        self._begin_one(dirtiest, now_ms)
+        self._begin_one(dirtiest, now_ms, age_ms)
         return True
 
-    def _begin_one(self, handler: DiskHandler, now_ms: int) -> None:
+    def _begin_one(self, handler: DiskHandler, now_ms: int, age_ms: int | None) -> None:
         compacting = handler.compacting
-        age_ms = now_ms if self._manager.believes_clock else None
         steps = compacting.clean(now_ms, age_ms, self._buffer_bytes)
         self._running = _Running(compacting, steps, compacting.cleanings_count)
 

@@ -560,6 +560,11 @@ class DiskManager:
         """Whether something may be forgotten by its age: the wall clock has not jumped ahead."""
         return self._keeper.believes_clock
 
+    def believes(self, now_ms: int, monotonic_ms: int | None = None) -> bool:
+        """Whether ages may be measured by this reading of the clocks (see `Upkeep.step`), which
+        housekeeping need not have looked at yet.  From any thread."""
+        return self._keeper.believes(now_ms, monotonic_ms)
+
     def keep_house_now(self, now_ms: int) -> None:
         """A whole round of housekeeping, ages included, and what it has others do: for tests."""
         self.partitions.now_ms = now_ms

@@ -171,7 +171,10 @@ class OpenedPartitions:
             handlers = [self.handlers.pop(key) for key in keys if key in self.handlers]
             self._rolls_unprepared_before += sum(one.rolls_unprepared for one in handlers)
         for handler in handlers:
-            handler.close(checkpoint=False)
+            try:
+                handler.close(checkpoint=False)
+            except StorageError as exc:  # nothing of it is kept, and its files go all the same
+                log.warning("deleted_topic_not_closed", topic=meta.name, error=str(exc))
         self._wal.forget(meta.topic_id.bytes, meta.partitions)
 
     @property

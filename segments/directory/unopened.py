@@ -8,8 +8,8 @@
 An unopened partition does not change, so it is looked at once, and again when that time has come or
 its settings were altered.  A broker with ten thousand idle partitions reads their manifests
 once, PEEKS_MAX per call; what is due is opened, OPENS_MAX per call, and then treated like the rest.
-What cannot be opened is tried again AGAIN_MS later; what could not be looked at for want of a
-descriptor is looked at in the next round.
+What cannot be opened is tried again AGAIN_MS later, and what cannot be read is opened then; what
+could not be looked at for want of a descriptor is looked at in the next round.
 
 A first batch that is old enough opens its partition even if others in its segment are not: then
 it is open, and looked at in memory from then on.
@@ -84,6 +84,10 @@ class Unopened:
                     due = self._peek(partition_paths(self._root, meta.name, partition), meta.config)
                 except NoDescriptor:
                     break  # it is looked at in another round; told once a minute for all of them
+                except OSError as exc:
+                    log.warning("retention_not_looked_at", topic=meta.name, error=str(exc))
+                    self.not_opened(meta, partition, age_ms)
+                    continue
                 self._due[key] = (meta.config, due)
             if due == 0 or (age_ms is not None and due <= age_ms):
                 self._due[key] = (meta.config, NEVER)  # opened once
@@ -91,22 +95,18 @@ class Unopened:
         return wanted
 
     def not_opened(self, meta: TopicMeta, partition: int, age_ms: int | None) -> None:
-        """It could not be opened, for want of room perhaps: tried again later."""
+        """It could not be opened, for want of room perhaps, or read: it is opened later."""
         due = 1 if age_ms is None else age_ms + AGAIN_MS
         self._due[meta.topic_id, partition] = (meta.config, due)
 
     def _peek(self, paths: LogPaths, config: TopicConfig) -> int:
-        """Raises NoDescriptor."""
-        try:
-            known = read_known(self._storage, paths)
-            if known is None:  # nobody ever opened it; or it was never synced, and the power went
-                return 0 if self._storage.listdir(paths.folder) else NEVER
+        """Raises OSError: NoDescriptor, or it cannot be read."""
+        known = read_known(self._storage, paths)
+        if known is not None:
             return due_ms(self._storage, paths, config, known)
-        except NoDescriptor:
-            raise
-        except OSError as exc:
-            log.warning("retention_not_looked_at", path=paths.folder, error=str(exc))
-            return NEVER
+        # Nobody ever opened it; or it was never synced, and the power went; or it is missing.
+        is_there = self._storage.exists(paths.folder)
+        return 0 if is_there and self._storage.listdir(paths.folder) else NEVER
 
 
 def log_size(storage: Storage, paths: LogPaths) -> int:

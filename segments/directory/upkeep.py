@@ -112,6 +112,11 @@ class Upkeep:
         """Whether the wall clock was believed when ages were last looked at."""
         return not self._age_clock.is_held
 
+    def believes(self, now_ms: int, monotonic_ms: int | None) -> bool:
+        """Whether ages may be measured by this reading of the clocks (see `step`).  From any
+        thread."""
+        return self._age_clock.believes(now_ms, monotonic_ms)
+
     def step(self, now_ms: int, monotonic_ms: int | None = None) -> None:
         """Do what is due.  Blocking: in a lane.
 

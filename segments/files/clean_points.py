@@ -11,14 +11,14 @@ that reached its offset: kept here per offset, and not in the batches as Kafka d
 are written anew for it (decision 0152).
 
 Kept in the manifest as CLEANED rows; where they are lost everything is dirty again, so a tombstone
-stays longer.  Points that are close together become one, with the later time: at most POINTS_MAX.
+stays longer.  Points that are close together become one, with the later time: at most POINTS_MAX,
+so the stay is longer by a few hundredths, however often the log is cleaned.
 
 Invariants: offsets and times rise; immutable, replaced as a whole.
 """
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 from .manifest import Row, RowKind
@@ -75,8 +75,13 @@ class CleanPoints:
         old = [point for point in points if point.cleaned_ms + retention_ms <= now_ms]
         points = [*old[-1:], *points[len(old) :]]
         while len(points) > POINTS_MAX:
-            pauses = [later.cleaned_ms - earlier.cleaned_ms for earlier, later in pairwise(points)]
-            del points[pauses.index(min(pauses))]  # its offsets count from the later time
+            # The offsets of the one that goes count from the next: where these two and the one
+            # before lie closest.  Never the first: what is due next would be put off each time.
+            spans = [
+                late.cleaned_ms - early.cleaned_ms
+                for early, late in zip(points, points[2:], strict=False)
+            ]
+            del points[spans.index(min(spans)) + 1]
         return CleanPoints(points)
 
     def cut(self, end_offset: int) -> "CleanPoints":

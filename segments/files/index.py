@@ -126,6 +126,12 @@ class BlockIndex:
         """About what it costs to keep, in bytes."""
         return 400 + 380 * len(self.blocks)
 
+    def is_of(self, base_offset: int, log_size: int, tag: int) -> bool:
+        """Whether it is that of a segment with these; tag 0: nobody knows."""
+        return (
+            self.base_offset == base_offset and self.log_size == log_size and tag in (0, self.tag)
+        )
+
     def block_at(self, offset: int) -> int:
         """Ordinal of the block that would hold the absolute `offset`."""
         return bisect_right(self.offsets, offset - self.base_offset) - 1

@@ -44,7 +44,8 @@ def account(log: PartitionLog, begin: int, end: int) -> Account:
     """
     end = min(end, log.log_end_offset)
     found: list[Missing] = []
-    floor, start = log.floor, log.log_start_offset
+    with log.state_lock:  # what is evicted moves both
+        floor, start = log.floor, log.log_start_offset
     if begin < floor.offset and begin < end:
         found.append(Missing(begin, min(floor.offset, end), GapReason(floor.reason)))
     if floor.offset < start and begin < start and floor.offset < end:

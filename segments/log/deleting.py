@@ -99,16 +99,17 @@ def evict_due(log: PartitionLog, age_ms: int | None, high_watermark: int) -> Evi
 def unlink_doomed(log: PartitionLog, limit: int | None = None) -> int:
     """Unlink the files of at most `limit` doomed segments; how many are left.
 
-    A file that cannot be unlinked is left to the next opening.  Raises nothing.
+    What cannot be unlinked is tried again with the next ones, and by the close.  Raises nothing.
     """
     with log.seal_lock:
         if log.is_closed:
             return 0  # its topic may be gone, and another of that name have files called so
-        if log.is_superseded or not log.doomed:
+        if log.is_superseded or not (log.doomed or log.stuck):
             return 0
         numbers, log.doomed = log.doomed[:limit], log.doomed[len(log.doomed[:limit]) :]
+        again, log.stuck = log.stuck, []
         try:
-            _unlink(log, numbers)
+            _unlink(log, [*again, *numbers])
         except OSError as exc:
             logger.warning("evicted_segments_not_removed", path=log.paths.folder, error=str(exc))
         return len(log.doomed)
@@ -181,10 +182,18 @@ def _save_producers(log: PartitionLog) -> None:
 
 
 def _unlink(log: PartitionLog, numbers: list[int]) -> None:
+    """Raises OSError: some are left, in `stuck`, or may come back; the others are gone."""
+    failure: OSError | None = None
     for number in numbers:
-        for path in (log.paths.log(number), log.paths.index(number)):
-            if log.storage.exists(path):
-                log.storage.unlink(path)
+        try:
+            for path in (log.paths.log(number), log.paths.index(number)):
+                if log.storage.exists(path):
+                    log.storage.unlink(path)
+        except OSError as exc:
+            failure = failure or exc
+            log.stuck.append(number)
         # A read that was planned before may have opened it since: an open file keeps its space.
         log.files.drop(range(number, number + 1))
     log.storage.fsync_dir(log.paths.folder)
+    if failure is not None:
+        raise failure

@@ -29,7 +29,7 @@ synced here.
 
 import threading
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from segbroker.protocol.record_batch import BatchHeader, patch_batch, set_log_append_time
 
@@ -84,6 +84,7 @@ class PartitionLog:
         "segments_since_snapshot",
         "state_lock",
         "storage",
+        "stuck",
         "sync_failed",
         "sync_lock",
     )
@@ -125,6 +126,8 @@ class PartitionLog:
         """How far it has been cleaned; replaced under seal_lock."""
         self.doomed: list[int] = []
         """Numbers of segments that are out of the log and whose files are still to be unlinked."""
+        self.stuck: list[int] = []
+        """Those that could not be, when it was tried."""
         self.recovery_point = self.active.next_offset
         self.epochs = epochs
         self.producers = ProducerTable()
@@ -183,12 +186,25 @@ class PartitionLog:
 
     @property
     def records_count(self) -> int:
-        """Records that can be read; without a lock.
+        """Records that can be read.
 
-        Of a first segment with gaps and a log start inside it, at most so many.
+        Of a segment that lacks offsets, and has the log start inside, at most so many: all that it
+        has may lie behind the start.
         """
-        below = self.log_start_offset - self.first_base_offset
-        return max(0, self.stored_records - max(0, below))
+        start = self.log_start_offset
+        if start <= self.first_base_offset:
+            return self.stored_records
+        with self.state_lock:
+            count, sealed = self.stored_records, self.sealed
+            spans = chain(
+                ((sealed.end_of(place), sealed.records[place]) for place in range(len(sealed))),
+                ((one.next_offset, one.records) for one in (*self.rotating, self.active)),
+            )
+            for end_offset, records in spans:
+                count -= max(0, records - max(0, end_offset - start))
+                if end_offset >= start:
+                    break
+            return count
 
     @property
     def segments_count(self) -> int:
@@ -381,7 +397,9 @@ class PartitionLog:
             return False
         with self.append_lock:
             segment = self.active
-            if not segment.size or now_ms - segment.first_ms < self.config.roll_ms:
+            if self.is_closed or not segment.size:
+                return False
+            if now_ms - segment.first_ms < self.config.roll_ms:
                 return False
             self.roll(now_ms)
             return True
@@ -496,7 +514,9 @@ class PartitionLog:
                         closing.append(segment.file)
                         segment.file = None
             self.open_logs.discard(self)
-            self.ready.close()
-            for file in closing:
-                file.close()
-            self.files.close()
+            try:
+                self.ready.close()
+                for file in closing:
+                    file.close()
+            finally:  # who comes next under these names must not find them
+                self.files.close()

@@ -30,14 +30,15 @@ def plan_read(log: PartitionLog, offset: int, max_bytes: int, up_to: int) -> Rea
 
     No I/O.  Raises OffsetOutOfRange.
     """
-    if not log.log_start_offset <= offset <= log.active.next_offset:
-        raise OffsetOutOfRange(offset, log.log_start_offset, log.active.next_offset)
-    if offset >= up_to:
-        return None
     pieces: list[Piece] = []
     pinned: list[ActiveSegment] = []
     room = max(1, max_bytes)
     with log.state_lock:
+        # Under the lock: the front of the log may go at any moment.
+        if not log.log_start_offset <= offset <= log.active.next_offset:
+            raise OffsetOutOfRange(offset, log.log_start_offset, log.active.next_offset)
+        if offset >= up_to:
+            return None
         if log.is_closed:
             raise StorageError(f"{log.paths.folder} is closed")
         while offset < up_to and room > 0 and len(pieces) < PIECES_MAX:

@@ -83,9 +83,13 @@ class SealedFiles:
         return self.indexes.get((self.paths.folder, number))
 
     def index(self, number: int, base_offset: int, size: int, tag: int) -> BlockIndex:
-        """The index of segment `number`.  Raises CorruptSegment, OSError."""
+        """The index of segment `number`.  Raises CorruptSegment, OSError.
+
+        base_offset, size, tag: as the caller knows the segment.  It may have been cleaned since, or
+        be one of a later topic of the same name: then what is under its name is another one.
+        """
         index = self.index_nowait(number)
-        if index is not None:
+        if index is not None and index.is_of(base_offset, size, tag):
             return index
         is_current = self.is_current()
         try:

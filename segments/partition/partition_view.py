@@ -85,7 +85,7 @@ class PartitionView:
 
     @property
     def records_count(self) -> int:
-        """Records that can be read, at most (partition_log.py); no lock."""
+        """Records that can be read, at most (partition_log.py)."""
         return self._log.records_count
 
     @property

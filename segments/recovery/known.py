@@ -2,7 +2,9 @@
 
     manifest whole          its segments are not touched at start
     rows damaged            those in front of the first wrong row are used, the rest is scanned;
-                            where the first files are gone, a later row has said so: not damage
+                            where the first files are gone, a later row has said so: not damage;
+                            so it is where a file has the offsets of several: a cleaning merged
+                            them, and all from the first of them on is scanned
     missing, empty          None: everything is scanned
     wrong header            None as well, and told
     of another owner        the same: swapped, or copied in
@@ -38,7 +40,7 @@ from ..files.manifest import (
 )
 from ..log.columns import SealedSegments
 from ..names import LogPaths
-from .unfinished import Swap, SwapState, state_of
+from .unfinished import Swap, SwapState, head_of, state_of
 
 log = structlog.get_logger()
 
@@ -108,6 +110,14 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
     first = start.number if start is not None else (rows[0].number if rows else 0)
     log_start_offset = start.base_offset if start is not None else 0
     rows = [row for row in rows if row.number >= first]
+    # Rows behind a damaged one would be unreachable for ever: the file is written anew.
+    size = manifest.size if is_whole and manifest.size == len(data) else 0
+    present = set() if size else _present(storage, paths)
+    is_merged = False
+    if not size:
+        valid = _before_merged(storage, paths, rows, present)
+        is_merged = valid < len(rows)
+        rows = rows[:valid]
     base_offset = log_start_offset
     if rows:
         base_offset = rows[0].base_offset
@@ -115,13 +125,10 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
         base_offset = start.max_timestamp
     sealed = SealedSegments(first, base_offset)
     sealed.fill(rows)
-    # Rows behind a damaged one would be unreachable for ever: the file is written anew.
-    size = manifest.size if is_whole and manifest.size == len(data) else 0
     floor = floor_of(start)
     if not size:
-        present = _present(storage, paths)
         gone = next((place for place, row in enumerate(rows) if row.number in present), len(rows))
-        if start is None or (present and min(present) > sealed.next_number):
+        if start is None or (not is_merged and present and min(present) > sealed.next_number):
             return None  # too little of it is left to say where the log begins
         if gone:
             sealed.drop_front(gone)
@@ -142,6 +149,28 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
         pending,
         sorted_rows.swaps_behind,
         manifest.owner,
+    )
+
+
+def _before_merged(storage: Storage, paths: LogPaths, rows: list[Row], present: set[int]) -> int:
+    """How many of the rows in front of a damaged one say what is there.
+
+    The row of a cleaning that made one segment of several may be among those that are lost: then
+    some of these are of segments that are not there any more, and their offsets in a file behind
+    them.  Costs nothing where every row has its file, as behind a row that a crash tore.
+    """
+    first = next((row.number for row in rows if row.number not in present), None)
+    if first is None:
+        return len(rows)
+    places = {row.base_offset: place for place, row in enumerate(rows)}
+    heads = {number: head_of(storage, paths.log(number))[1] for number in present if number > first}
+    return min(
+        (
+            places[base]
+            for number, base in heads.items()
+            if base in places and rows[places[base]].number < number
+        ),
+        default=len(rows),
     )
 
 

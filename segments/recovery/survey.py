@@ -271,7 +271,9 @@ def _read_unsealed(
         checkpoint = known.checkpoint
         if checkpoint.number == first:
             content = _read(storage, paths.log(first))
-            if len(content) == checkpoint.size and not storage.exists(paths.log(first + 1)):
+            is_there = len(content) > 0 or storage.exists(paths.log(first))
+            is_last = not storage.exists(paths.log(first + 1))
+            if len(content) == checkpoint.size and is_there and is_last:
                 return [(first, content)], [], [], [], []
     names = storage.listdir(paths.folder)
     present = sorted(number for name in names if (number := paths.segment_number(name)) is not None)
@@ -306,10 +308,10 @@ def _read_unsealed(
         contents += [(missing, memoryview(b"")) for missing in range(following, number)]
         contents.append((number, data))
         following = number + 1
-    if known is None:
-        superseded = _superseded(contents)
+    if known is None or not known.size:
+        superseded = _superseded(contents, None if known is None else known.sealed.end_offset)
         contents = [(number, data) for number, data in contents if number not in superseded]
-        deleted = sorted(superseded)
+        deleted = sorted({*deleted, *superseded}.intersection(present))
     return contents, deleted, strangers, leftovers, names
 
 
@@ -322,9 +324,11 @@ def _end_of(contents: list[tuple[int, memoryview]], known: Known | None) -> int 
     return None if known is None else known.sealed.end_offset
 
 
-def _superseded(contents: list[tuple[int, memoryview]]) -> set[int]:
-    """Segments for which a later one stands: whole, from where the first of them begins to behind
-    the last of them, and to where the segment behind it begins."""
+def _superseded(contents: list[tuple[int, memoryview]], begin: int | None) -> set[int]:
+    """Segments for which a later one stands: whole, from where the first of them begins, or the
+    one before them ends, to behind the last of them, and to where the segment behind it begins.
+
+    begin: where the first of all has to begin; None: nobody knows."""
     gone: set[int] = set()
     bases = [base_offset_of(data) for _, data in contents]
     for place in range(len(contents) - 1, 0, -1):
@@ -336,8 +340,15 @@ def _superseded(contents: list[tuple[int, memoryview]]) -> set[int]:
         while earlier >= 0 and _begins_behind(bases[earlier], base_offset):
             earlier -= 1
         first = next((one for one in range(earlier + 1, place) if bases[one] is not None), place)
-        if first == place or bases[first] != base_offset:
+        if first == place:
             continue
+        if bases[first] != base_offset:
+            # The first of them may be gone already.
+            before = (
+                scan(contents[earlier][1], bases[earlier]).next_offset if earlier >= 0 else begin
+            )
+            if before != base_offset:
+                continue
         whole = scan(data, base_offset)
         ends = [
             scan(contents[one][1], bases[one]).next_offset

@@ -47,7 +47,7 @@ class Swap(NamedTuple):
 def state_of(storage: Storage, paths: LogPaths, swap: Swap) -> SwapState:
     """Where the swap stands; nothing is changed.  Raises OSError."""
     number, last = swap.row.number, swap.replaced[-1]
-    size, base_offset = _head(storage, paths.log(number))
+    size, base_offset = head_of(storage, paths.log(number))
     differs = (last.size, last.base_offset) != (swap.row.size, swap.row.base_offset)
     fits = (size, base_offset) == (swap.row.size, swap.row.base_offset)
     if fits and (differs or is_segment(storage, paths.log(number), swap.row)):
@@ -74,7 +74,7 @@ def is_segment(storage: Storage, path: str, row: Row) -> bool:
     return segment_tag(sums) == row.tag
 
 
-def _head(storage: Storage, path: str) -> tuple[int, int]:
+def head_of(storage: Storage, path: str) -> tuple[int, int]:
     """(size, base offset of the first batch) of a file; (-1, -1) without one."""
     try:
         file = storage.open(path, read_only=True)

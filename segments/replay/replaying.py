@@ -44,6 +44,7 @@ from ..disk.storage import Storage, make_dirs, read_file, replace_file, write_al
 from ..errors import PartitionForeign
 from ..names import LogPaths
 from ..recovery.known import disagrees, is_of_a_deleted_topic, read_known
+from ..recovery.unfinished import head_of
 from ..report import LogReport
 from ..wal.frames import Frame, FrameType
 from .restoring import lasting_row, restore
@@ -96,11 +97,11 @@ def put_back(
     if known is not None and disagrees(storage, paths, known):
         known = None  # of another log
     first = 0 if known is None else known.sealed.next_number
-    if known is None:
+    if known is None or not known.size:
         for number in [*by_segment]:
             if stands_in_another(storage, paths, number, by_segment[number]):
                 del by_segment[number]
-        if by_segment:
+        if by_segment and known is None:
             _put_front_back(storage, paths, *min(by_segment.items()), report)
     synced: set[int] = set()
     for number, found in sorted(by_segment.items()):
@@ -118,13 +119,18 @@ def put_back(
 def stands_in_another(
     storage: Storage, paths: LogPaths, number: int, frames: Sequence[Frame]
 ) -> bool:
-    """Whether a segment without a file has its offsets in the file behind it: a cleaning made one
+    """Whether a segment without a file has its offsets in a file behind it: a cleaning made one
     of several, and what it took does not come back."""
-    present = _present(storage, paths)
-    following = min((one for one in present if one > number), default=number)
-    if number in present or following == number:
+    path = paths.log(number)
+    if storage.exists(path) and _has_content(storage, path):
         return False
-    return _has_all(read_file(storage, paths.log(following)), list(_batches(frames)))
+    batches = list(_batches(frames))
+    numbers = map(paths.segment_number, storage.listdir(paths.folder))
+    for following in sorted(one for one in numbers if one is not None and one > number):
+        _, base_offset = head_of(storage, paths.log(following))
+        if 0 <= base_offset <= batches[0].base_offset:
+            return _has_all(read_file(storage, paths.log(following)), batches)
+    return False
 
 
 def _present(storage: Storage, paths: LogPaths) -> set[int]:

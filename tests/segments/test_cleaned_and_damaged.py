@@ -3,16 +3,25 @@ write-ahead log still has it: not even where the cleaning was ended before it sa
 Put where it once stood, it would make another segment of it, of which nothing is believed.
 
 | a a b c | a a ... |  ->  | gap, b c | a a ... |   the clean point stays at 0, and the first rots
+
+Nor when the manifest is damaged, or gone, that says which segments became one: the file that has
+the offsets of several stands for them.
 """
 
 import pytest
 
 from segbroker.segments.disk.memory import MemoryStorage
-from segbroker.segments.disk.storage import read_file
+from segbroker.segments.disk.storage import read_file, replace_file
 from segbroker.segments.errors import CorruptSegment
+from segbroker.segments.files.manifest import ROW_SIZE
+from segbroker.segments.names import partition_paths
+from segbroker.segments.recovery.known import read_known
 
 from .compacted import Compacted
-from .tools import flip
+from .tools import flip, lose_wal
+
+PATHS = partition_paths("/data", "t", 0)
+Said = tuple[int, bytes | None, bytes | None]
 
 LOG_0 = "/data/topics/t/partition_0/t_partition_0_segment_0.log"
 
@@ -48,3 +57,84 @@ def test_what_a_cleaning_took_does_not_come_back(policy: str, then: str) -> None
     log.handler.check_segment(CorruptSegment(LOG_0, 0, "what the scrub found"))
     assert [record.offset for record in log.records()] == [2, *range(4, 12)], "b was whole"
     assert not [row for row in log.manager.report.rows if row.what == "replayed"]
+
+
+def merged(in_front: int, back: int, *, has_wal: bool) -> tuple[Compacted, list[Said]]:
+    """A log of which a cleaning has made several segments one, twice, and what it says; killed.
+
+    in_front: segments that it left alone.  back: so many of those that were unlinked are there.
+    """
+    log = Compacted(MemoryStorage())
+    for number in range(in_front):
+        log.send((b"once%d" % number, bytes(400)))
+    for number in range(9):
+        once = [(b"x%d" % number, b"")] if number in (0, 3, 5) else []
+        log.send((b"k%d" % (number % 2), bytes(150)), *once)
+        log.seal()
+    names = [name for name in log.disk.listdir(PATHS.folder) if name.endswith(".log")]
+    files = {name: read_file(log.disk, f"{PATHS.folder}/{name}") for name in names}
+    log.clean_sealed()
+    log.send((b"new", bytes(150)))
+    said = what_it_says(log)
+    log.disk = log.disk.after_kill()
+    if not has_wal:
+        lose_wal(log.disk)
+    gone = [name for name in names if not log.disk.exists(f"{PATHS.folder}/{name}")]
+    assert len(gone) > 4
+    for name in gone[len(gone) - back :]:
+        replace_file(log.disk, f"{PATHS.folder}/{name}", files[name])
+    return log, said
+
+
+def what_it_says(log: Compacted) -> list[Said]:
+    return [(record.offset, record.key, record.value) for record in log.records()]
+
+
+def check_whole(log: Compacted, said: list[Said]) -> None:
+    """Nothing is lost, and nothing has come back."""
+    log.open()
+    assert what_it_says(log) == said
+    assert log.handler.log_start_offset == 0
+    told = {row.what for row in log.manager.report.rows}
+    assert not told & {"gap", "quarantined", "repaired"}
+    log.check()
+    log.clean()
+    log.check()
+
+
+@pytest.mark.parametrize("has_wal", [True, False])
+@pytest.mark.parametrize("back", [0, 1])
+@pytest.mark.parametrize("row", [2, 3, 4], ids=["second swap", "first swap", "a segment"])
+@pytest.mark.parametrize("in_front", [0, 1])
+def test_a_damaged_row_of_a_manifest_takes_nothing_of_what_became_one_segment(
+    in_front: int, row: int, back: int, has_wal: bool
+) -> None:
+    log, said = merged(in_front, back, has_wal=has_wal)
+    end = len(read_file(log.disk, PATHS.manifest))
+    flip(log.disk, PATHS.manifest, end - row * ROW_SIZE + 30)
+    check_whole(log, said)
+
+
+@pytest.mark.parametrize("has_wal", [True, False])
+@pytest.mark.parametrize("back", [1, 2])
+@pytest.mark.parametrize("in_front", [0, 1])
+def test_a_manifest_that_is_lost_while_segments_are_unlinked_takes_nothing_either(
+    in_front: int, back: int, has_wal: bool
+) -> None:
+    log, said = merged(in_front, back, has_wal=has_wal)
+    log.disk.unlink(PATHS.manifest)
+    check_whole(log, said)
+
+
+def test_segments_that_came_back_leave_the_rows_of_a_torn_manifest_believed() -> None:
+    # Else all behind the cleaned one would be read, and written again, at the start.
+    log, said = merged(1, 2, has_wal=True)
+    whole = read_known(log.disk, PATHS)
+    assert whole is not None
+    content = read_file(log.disk, PATHS.manifest)
+    replace_file(log.disk, PATHS.manifest, content + bytes(ROW_SIZE // 2))
+    torn = read_known(log.disk, PATHS)
+    assert torn is not None
+    assert (torn.size, whole.size) == (0, len(content))
+    assert torn.sealed.rows() == whole.sealed.rows()
+    check_whole(log, said)

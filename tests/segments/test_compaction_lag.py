@@ -103,3 +103,28 @@ def test_a_closed_partition_without_a_lag_is_left_alone() -> None:
     log.manager.close()
     log.open()
     assert not Unopened(disk, "/data").step(log.manager.topics, lambda *_: False, NOW + 9_999 * DAY)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_tombstone_stays_when_the_cleaner_sees_a_jump_of_the_clock_before_anybody_else(
+    restarted: bool,
+) -> None:
+    log = Compacted(MemoryStorage(), delete_retention_ms=DAY)
+    log.manager.housekeeping(NOW, 0)
+    log.send((b"k", b"1"))
+    tombstone = log.send((b"k", None))
+    log.clean()
+    log.send((b"l", b"1"))
+    log.seal()
+    log.manager.housekeeping(NOW + 1_000, 1_000)
+    if restarted:
+        log.manager.close()
+        log.open()
+        assert log.handler.log_end_offset == tombstone + 2
+    for second in range(2, 5):  # by a clock that nobody set 1 s has gone by
+        log.cleaner.step(NOW + 400 * DAY + second * 1_000, second * 1_000)
+    assert log.handler.compacting.clean_offset == tombstone + 2
+    assert log.handler.compacting.cleaned_ms > NOW + DAY
+    assert tombstone in [record.offset for record in log.records()]
+    log.manager.housekeeping(NOW + 400 * DAY + 5_000, 5_000)
+    assert not log.manager.believes_clock

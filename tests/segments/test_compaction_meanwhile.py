@@ -5,16 +5,23 @@ import struct
 from collections.abc import Iterator
 
 import pytest
+from structlog.testing import capture_logs
 
 from segbroker.protocol.batch_pure import write_varint
 from segbroker.protocol.checksums import crc32c
 from segbroker.protocol.markers import Outcome
 from segbroker.protocol.record_batch import GapReason, read_header
-from segbroker.segments.compaction import compacting, swapping
+from segbroker.segments.compaction import cleaning, compacting, swapping
 from segbroker.segments.compaction.compacting import RETRY_MS
+from segbroker.segments.compaction.survivors import Survivors
 from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.errors import CorruptSegment, SegmentReplaced
+from segbroker.segments.files.index import BlockIndex
+from segbroker.segments.files.manifest import Row
 from segbroker.segments.log.columns import SealedSegments
-from segbroker.segments.log.deleting import evict
+from segbroker.segments.log.deleting import evict, unlink_doomed
+from segbroker.segments.log.partition_log import PartitionLog
+from segbroker.segments.log.sealed import SealedFiles
 from segbroker.segments.log.sealing import seal
 from segbroker.segments.log.transaction_index import Aborted
 from segbroker.segments.settings.topic_config import TopicConfig
@@ -142,6 +149,42 @@ def test_timestamps_that_no_sane_client_sends_end_no_cleaning(
     assert [(h.base_offset, h.records_count) for h in kept] == [(0, 1), (2, 1)]
 
 
+def test_a_batch_that_cannot_be_opened_needs_no_room_for_the_keys_that_it_claims_to_have() -> None:
+    log = Compacted(MemoryStorage(), cleanup_policy="delete")
+    count = 2**31 - 1
+    rest = struct.pack(">hiqqqhii", 1, count - 1, 0, 0, -1, -1, -1, count) + b"no gzip"
+    head = struct.pack(">qiibI", 0, 9 + len(rest), 0, 2, crc32c(rest))
+    append(log.handler, memoryview(bytearray(head + rest)), log.now_ms)
+    log.manager.alter_topic("t", {**log.config.overrides, "cleanup.policy": "compact"})
+    log.send((b"a", b"1"))
+    log.send((b"a", b"2"))
+    log.clean()
+    assert log.handler.compacting.failures_count == 0
+    assert log.handler.compacting.clean_offset == count + 2
+    last = log.handler.compacting.last
+    assert last is not None
+    assert (last.keys, last.counts.unopened, last.is_whole) == (1, 1, True)
+    assert offsets_of(log, count) == [count + 1]
+
+
+def test_a_cleaning_looks_at_the_segments_of_a_log_only_while_nobody_takes_any_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = Compacted(MemoryStorage())
+    for _ in range(3):
+        log.send((b"k", b"v" * 200))
+        roll(log)
+    opened, row = log.handler._log, SealedSegments.row
+
+    def guarded(sealed: SealedSegments, number: int) -> Row | None:
+        assert opened.state_lock.locked() or opened.seal_lock.locked()
+        return row(sealed, number)
+
+    monkeypatch.setattr(SealedSegments, "row", guarded)
+    log.clean_sealed()
+    assert (log.handler.compacting.cleanings_count, log.handler.compacting.failures_count) == (1, 0)
+
+
 def test_an_exception_that_nobody_thought_of_ends_one_cleaning_and_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -254,6 +297,73 @@ def test_retention_takes_the_beginning_of_a_log_that_is_being_cleaned(
     assert offsets_of(log, log.handler.log_start_offset) == [kept]
 
 
+def test_retention_takes_all_of_a_log_that_is_about_to_be_cleaned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = Compacted(MemoryStorage(), cleanup_policy="compact,delete")
+    for _ in range(3):
+        log.send((b"k", b"v" * 200))
+        roll(log)
+    survivors = cleaning._survivors
+
+    def evicted_first(
+        opened: PartitionLog, limits: cleaning.Limits, keys: int, end: int
+    ) -> Survivors:
+        evict(opened, 3, GapReason.TTL)
+        return survivors(opened, limits, keys, end)
+
+    monkeypatch.setattr(cleaning, "_survivors", evicted_first)
+    log.clean_sealed()
+    assert log.handler.log_start_offset == 3
+    assert log.handler.compacting.failures_count == 0, "no buffer was too small"
+    assert log.handler.compacting.clean_offset == 3
+
+
+def test_a_segment_that_retention_takes_before_a_cleaning_has_opened_it_is_not_damaged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = Compacted(MemoryStorage(), cleanup_policy="compact,delete")
+    for _ in range(3):
+        log.send((b"k", b"v" * 200))
+        roll(log)
+    opened, index_of = log.handler._log, SealedFiles.index
+
+    def taken_first(files: SealedFiles, number: int, base: int, size: int, tag: int) -> BlockIndex:
+        if opened.sealed.first_number <= number:
+            evict(opened, 1, GapReason.TTL)
+            unlink_doomed(opened)
+        return index_of(files, number, base, size, tag)
+
+    with monkeypatch.context() as patched, capture_logs() as told:
+        patched.setattr(SealedFiles, "index", taken_first)
+        log.clean_sealed()
+    assert log.handler.log_start_offset == 1
+    assert log.handler.compacting.failures_count == 0
+    assert [entry["event"] for entry in told] == ["cleaning_interrupted"]
+    log.clean_sealed()
+    assert log.handler.compacting.clean_offset == 3
+    assert offsets_of(log, 1) == [2]
+
+
+def test_a_topic_that_is_deleted_while_it_is_cleaned_is_no_failure() -> None:
+    log = Compacted(MemoryStorage())
+    for _ in range(3):
+        log.send((b"k", b"v" * 200))
+        roll(log)
+    steps, compacting = steps_of(log), log.handler.compacting
+    for _ in range(6):  # everything was read, and nothing written yet
+        next(steps)
+    with capture_logs() as told:
+        log.manager.delete_topic("t")
+        log.manager.housekeeping(log.now_ms)
+        for _ in steps:
+            pass
+    assert compacting.failures_count == 0
+    assert [entry["event"] for entry in told if "cleaning" in entry["event"]] == [
+        "cleaning_interrupted"
+    ]
+
+
 @pytest.mark.parametrize("reads", [1, 6, 7])
 def test_a_cleaning_stops_when_the_topic_is_no_longer_compacted(reads: int) -> None:
     log = Compacted(MemoryStorage())
@@ -273,3 +383,81 @@ def test_a_cleaning_stops_when_the_topic_is_no_longer_compacted(reads: int) -> N
     assert not [
         name for name in log.disk.listdir(log.handler._log.paths.folder) if "cleaned" in name
     ]
+
+
+def cold(log: Compacted) -> None:
+    """Nobody has read the log for long: no index of it is in memory, and no file is open."""
+    log.handler._log.files.indexes.drop(log.handler._log.paths.folder)
+    log.handler._log.files.files.drop(log.handler._log.paths.folder)
+
+
+def test_a_read_that_was_planned_before_a_marker_went_gets_nothing_of_the_cleaned_segment() -> None:
+    # Its reader has the list of aborted transactions of then, and would find no end of that one.
+    log = Compacted(MemoryStorage(), delete_retention_ms=0)
+    log.send((b"stays", bytes(240)))
+    base = log.send((b"a", b"1"), producer=(7, 0, 0), transactional=True)
+    log.end(Outcome.ABORT, (7, 0), [base])
+    roll(log)
+    committed = log.send((b"b", bytes(240)), producer=(7, 0, 1), transactional=True)
+    log.end(Outcome.COMMIT, (7, 0), [])
+    roll(log)
+    log.clean_sealed()
+    cold(log)
+    ranges = log.handler.transactions.ranges()
+    plan = log.handler.plan_read(base, 1 << 20)
+    assert plan is not None
+    log.now_ms += 1
+    log.send((b"c", b"1"))
+    roll(log)
+    log.clean_sealed()
+    assert not has_marker(log, base + 1)
+    assert [row.last_offset for row in ranges.between(base, committed)] == [base + 1]
+    with pytest.raises(SegmentReplaced):
+        plan.read(memoryview(bytearray(plan.size_max)))
+    plan.release()
+
+
+def test_an_offset_by_time_is_found_in_the_segment_that_is_there_when_it_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = Compacted(MemoryStorage(), segment_bytes=1 << 17)
+    for number in range(40):
+        log.send((b"once%d" % number, bytes(1_000)), (b"k", bytes(1_000)))
+        log.now_ms += 1
+        if number == 19:
+            roll(log)
+    at_ms, wanted = log.now_ms - 10, 60
+    roll(log)
+    cold(log)
+    index_of = SealedFiles.index
+
+    def cleaned_first(
+        files: SealedFiles, number: int, base: int, size: int, tag: int
+    ) -> BlockIndex:
+        monkeypatch.setattr(SealedFiles, "index", index_of)
+        log.clean_sealed()
+        return index_of(files, number, base, size, tag)
+
+    assert log.handler.offset_for_timestamp(at_ms) == (wanted, at_ms)
+    cold(log)
+    monkeypatch.setattr(SealedFiles, "index", cleaned_first)
+    assert log.handler.offset_for_timestamp(at_ms) == (wanted, at_ms)
+    assert len(log.handler._log.sealed) == 1, "it was cleaned"
+
+
+def test_a_read_that_was_planned_before_a_topic_was_made_again_gets_nothing_of_the_new_one() -> (
+    None
+):
+    log = Compacted(MemoryStorage())
+    log.send((b"old", b"1" * 200))
+    roll(log)
+    cold(log)
+    plan = log.handler.plan_read(0, 1 << 20)
+    assert plan is not None
+    log.manager.delete_topic("t")
+    log.manager.create_topic("t", 1, log.config)
+    log.send((b"new", b"2" * 150))
+    roll(log)
+    with pytest.raises(CorruptSegment):
+        plan.read(memoryview(bytearray(plan.size_max)))
+    plan.release()

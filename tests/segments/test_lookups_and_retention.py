@@ -1,11 +1,18 @@
 """A look-up goes on while retention, or a request to delete records, takes the front of the log:
 it answers by the log as it is then, and nobody hears that an offset he never named is gone."""
 
+import errno
+import threading
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 
+from segbroker.protocol.record_batch import GapReason
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.errors import OffsetOutOfRange
+from segbroker.segments.log.deleting import evict
+from segbroker.segments.log.partition_log import PartitionLog
 
 from .test_retention import DAY, NOW, partition_on
 
@@ -57,3 +64,80 @@ def test_an_offset_by_time_while_the_segment_that_has_it_goes(
     assert found is not None
     assert handler.log_start_offset > 1
     assert found[0] in (1, handler.log_start_offset)
+
+
+class LateLock:
+    """A lock that somebody waits for, while something else happens first."""
+
+    def __init__(self, log: PartitionLog, meanwhile: Callable[[], object]) -> None:
+        self._log = log
+        self._lock = log.state_lock
+        self._meanwhile = meanwhile
+
+    def __enter__(self) -> None:
+        self._log.state_lock = self._lock
+        self._meanwhile()
+        self._lock.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self._lock.release()
+
+
+def test_a_read_at_an_offset_that_goes_meanwhile_is_told_so_and_gets_no_later_record() -> None:
+    _, handler = partition_on(MemoryStorage(), 10, retention_ms=7 * DAY)
+    opened = handler._log
+    late = LateLock(opened, lambda: evict(opened, 3, GapReason.TTL))
+    opened.state_lock = cast("threading.Lock", late)  # it is there for one `with`
+    with pytest.raises(OffsetOutOfRange) as told:
+        handler.plan_read(1, 1 << 20)
+    assert handler.log_start_offset > 1
+    assert told.value.start == handler.log_start_offset
+
+
+def test_what_goes_while_it_is_accounted_for_was_not_deleted_on_purpose() -> None:
+    _, handler = partition_on(MemoryStorage(), 10, retention_ms=7 * DAY)
+    opened = handler._log
+
+    class Watched(PartitionLog):
+        """Evicts when somebody asks where it begins and does not hold the lock."""
+
+        __slots__ = ()
+
+        def __getattribute__(self, name: str) -> object:
+            if name == "log_start_offset" and not opened.state_lock.locked():
+                opened.__class__ = PartitionLog
+                evict(opened, 3, GapReason.TTL)
+            return object.__getattribute__(self, name)
+
+    opened.__class__ = Watched
+    reasons = {missing.reason for missing in handler.account(0, 10).missing}
+    assert GapReason.DELETED not in reasons
+
+
+class StuckStorage(MemoryStorage):
+    """One file of it cannot be unlinked."""
+
+    stuck = ""
+
+    def unlink(self, path: str) -> None:
+        if path == self.stuck:
+            raise OSError(errno.EPERM, "Operation not permitted", path)
+        super().unlink(path)
+
+
+@pytest.mark.parametrize("then", ["closed", "the next ones go"])
+def test_a_file_that_cannot_be_unlinked_keeps_no_other_one_and_is_tried_again(then: str) -> None:
+    disk = StuckStorage()
+    manager, handler = partition_on(disk, 10, retention_ms=7 * DAY)
+    disk.stuck = f"{FIRST}.log"
+    before = {name for name in disk.listdir(FOLDER) if name.endswith(".log")}
+    handler.delete_records_before(6)
+    left = {name for name in disk.listdir(FOLDER) if name.endswith(".log")}
+    assert len(before - left) >= 2
+    assert disk.stuck.rpartition("/")[2] in left
+    disk.stuck = ""
+    if then == "closed":
+        manager.close()
+    else:
+        handler.delete_records_before(8)
+    assert not disk.exists(f"{FIRST}.log")

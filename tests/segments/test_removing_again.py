@@ -5,8 +5,9 @@ import errno
 import pytest
 
 from segbroker.segments.directory.manager import DiskManager
-from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.disk.storage import remove_tree
+from segbroker.segments.errors import StorageError
 
 from .tools import SMALL, append, batch_of
 
@@ -69,3 +70,43 @@ def test_what_somebody_else_has_removed_is_not_tried_again() -> None:
         remove_tree(disk, f"/data/topics/{grave}")
         manager.housekeeping(60_000)
         assert not manager._registry._not_removed
+
+
+class Unclosable(MemoryStorage):
+    """A close tells of an error, as that of a file on a network may; the file is closed."""
+
+    fails = False
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        plain = super().open(path, create=create, read_only=read_only)
+        file = _Unclosable(path, plain._inode, self)
+        file.owner = self
+        return file
+
+
+class _Unclosable(MemoryFile):
+    owner: Unclosable
+
+    def close(self) -> None:
+        super().close()
+        if self.owner.fails and self.path.endswith(".log") and "/topics/" in self.path:
+            raise OSError(errno.EIO, "Input/output error", self.path)
+
+
+def test_a_file_of_a_deleted_topic_that_cannot_be_closed_keeps_nothing_from_going() -> None:
+    disk = Unclosable()
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    for name in ("one", "two"):
+        manager.create_topic(name, 1, SMALL)
+        for _ in range(3):
+            append(manager.get_handler(name, 0), batch_of(bytes(300)))
+    assert len(manager.files) == 4, "of the segments that are full"
+    disk.fails = True
+    outcomes = manager.delete_topics(["one", "two"])
+    disk.fails = False
+    assert not [one for one in outcomes if isinstance(one, StorageError)], "they are gone"
+    assert not manager.topics
+    assert not manager.handlers
+    assert not len(manager.files), "they would be taken for those of the next topic of the name"
+    assert not disk.listdir("/data/topics")

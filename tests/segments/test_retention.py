@@ -10,6 +10,7 @@ from segbroker.segments.directory.age_clock import HOLD_MS, JUMP_MS, AgeClock, C
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.directory.unopened import OPENS_MAX, PEEKS_MAX, Unopened
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.disk.storage import remove_tree
 from segbroker.segments.errors import DiskFull, PartitionFull
 from segbroker.segments.metadata.ceilings import Done
 from segbroker.segments.partition.handler import DiskHandler
@@ -293,6 +294,44 @@ def test_what_could_not_be_opened_is_tried_again_a_minute_later() -> None:
         for second in range(60, 65):
             manager.housekeeping(NOW + DAY + 1_000 * second)
     assert state(manager.handlers["t", 0]) == (7, 7, GapReason.TTL)
+
+
+class Faulty(MemoryStorage):
+    """The manifest of a partition cannot be read for a while."""
+
+    fails = False
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if self.fails and path.endswith(".manifest"):
+            raise OSError(errno.EIO, "Input/output error", path)
+        return super().open(path, create=create, read_only=read_only)
+
+
+def test_what_could_not_be_read_once_is_tried_again_a_minute_later() -> None:
+    disk = Faulty()
+    closed_topic(disk, 1)
+    manager = manager_on(disk)
+    disk.fails = True
+    with capture_logs() as told:
+        for second in range(10):
+            manager.housekeeping(NOW + DAY + 1_000 * second)
+        assert [one["event"] for one in told].count("retention_not_looked_at") == 1
+        disk.fails = False
+        for second in range(60, 75):
+            manager.housekeeping(NOW + DAY + 1_000 * second)
+    assert state(manager.handlers["t", 0]) == (7, 7, GapReason.TTL)
+
+
+def test_what_is_missing_is_not_looked_for_again_and_again() -> None:
+    disk = MemoryStorage()
+    closed_topic(disk, 1)
+    manager = manager_on(disk)
+    remove_tree(disk, "/data/topics/t/partition_0")
+    with capture_logs() as told:
+        for second in range(200):
+            manager.housekeeping(NOW + DAY + 1_000 * second)
+    assert not [one for one in told if one["log_level"] != "info"]
+    assert not manager.handlers
 
 
 def test_unopened_partitions_are_looked_at_a_few_at_a_time_and_once() -> None:

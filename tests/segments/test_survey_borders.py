@@ -100,3 +100,22 @@ def test_a_file_of_the_right_size_and_place_with_other_records_is_not_what_was_c
             assert [(begin, end) for begin, end, _ in gaps_of(log)] == [(0, 1)]
     (kept,) = disk.listdir("/log/quarantine")
     assert read_file(disk, f"/log/quarantine/{kept}") == foreign
+
+
+def test_an_empty_last_segment_whose_file_a_copy_left_out_is_made_again() -> None:
+    disk = disk_with(3)
+    with open_log(disk) as log:
+        opened = log._log
+        with opened.append_lock:
+            opened.roll(0)
+    last = PATHS.log(opened.active.number)
+    assert read_file(disk, last) == b""
+    disk.unlink(last)
+    disk.fsync_dir("/log")
+    for _ in range(2):
+        with open_log(disk) as log:
+            assert log.append([b"more"], now_ms=0) == log.log_end_offset - 1
+        disk = disk.after_power_cut()
+    with open_log(disk) as log:
+        assert values_of(log) == [*(record(number) for number in range(3)), b"more", b"more"]
+        assert gaps_of(log) == []

@@ -62,9 +62,13 @@ EQUIVALENT: Final[dict[Key, str]] = {
     ("swapping", "_put", "storage.fsync_dir(paths.folder)", "pass", 0): (
         "model: what is unlinked later is in the same directory"
     ),
-    ("deleting", "unlink_doomed", "log.is_superseded or not log.doomed", "(not log.doomed)", 0): (
-        "second line: the log that was opened instead does not have these segments either"
-    ),
+    (
+        "deleting",
+        "unlink_doomed",
+        "log.is_superseded or not (log.doomed or log.stuck)",
+        "(not (log.doomed or log.stuck))",
+        0,
+    ): ("second line: the log that was opened instead does not have these segments either"),
     (
         "deleting",
         "_begin_at",

@@ -19,7 +19,9 @@ from segbroker.protocol.record_batch import check_batch, encode_batch, read_head
 from segbroker.segments.directory.cleaner import Cleaner
 from segbroker.segments.directory.manager import DiskManager, NewTopic, TopicMeta
 from segbroker.segments.disk.memory import _Directory
+from segbroker.segments.disk.storage import read_file
 from segbroker.segments.errors import StorageError
+from segbroker.segments.files.manifest import HEADER_SIZE, ROW_SIZE, decode_manifest
 from segbroker.segments.metadata.committed import COMMITTED, FORGOTTEN, CommitRow
 from segbroker.segments.metadata.consumer_groups import CONSUMER_GROUP
 from segbroker.segments.metadata.control import Event, apply, decode_event
@@ -599,20 +601,34 @@ class Driver:
         for name in self.disk.listdir(paths.folder):
             if paths.segment_number(name) is None:
                 continue
-            directory, _ = self.disk._parent(f"{paths.folder}/{name}")
-            inode = directory.names[name]
-            assert not isinstance(inode, _Directory), "a file"
-            place = inode.content.find(whole)
+            place = read_file(self.disk, f"{paths.folder}/{name}").find(whole)
             if place >= 0:
-                inode.content[place + len(whole) - 3] ^= 1
-                inode.synced = bytes(inode.content)
-                self.disk.pending.pop(inode, None)
-                self.disk.versions[inode] = self.disk.versions.get(inode, 0) + 1
+                self._spoil(f"{paths.folder}/{name}", place + len(whole) - 3)
         model.damaged.append((base_offset, sent.next_offset))
         life = self.model.topics[topic][0]
         assert life is not None
         model.may_be_refused = any(c.get("on.corruption") == "refuse" for c in life.configs)
         self.model.changed()
+
+    def damage_row(self, topic: str, partition: int, number: int) -> None:
+        """A byte of the newest row of segment `number` is another, in the manifest of a log that
+        nobody has open: it takes nothing."""
+        assert self.manager is None, "closed or killed"
+        path = partition_paths(ROOT, topic, partition).manifest
+        manifest = decode_manifest(read_file(self.disk, path))
+        assert manifest is not None, "it is whole so far"
+        places = [place for place, row in enumerate(manifest.rows) if row.number == number]
+        self._spoil(path, HEADER_SIZE + places[-1] * ROW_SIZE + 20)
+
+    def _spoil(self, path: str, position: int) -> None:
+        """A byte of a file is another, on the disk."""
+        directory, name = self.disk._parent(path)
+        inode = directory.names[name]
+        assert not isinstance(inode, _Directory), "a file"
+        inode.content[position] ^= 1
+        inode.synced = bytes(inode.content)
+        self.disk.pending.pop(inode, None)
+        self.disk.versions[inode] = self.disk.versions.get(inode, 0) + 1
 
     def park(self) -> None:
         """Close the descriptors of everything that is not in use."""

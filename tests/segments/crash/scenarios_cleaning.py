@@ -64,6 +64,24 @@ def segments_become_one(driver: Driver) -> None:
     put(driver, "a")
 
 
+@scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
+def the_row_of_segments_that_became_one_is_damaged(driver: Driver) -> None:
+    put(driver, "b")
+    put(driver, "a")
+    seal(driver)
+    put(driver, "a")
+    seal(driver)
+    put(driver, "c", "d")
+    seal(driver)
+    driver.clean("t", may_go=[1])
+    number, other = driver.handler("t").sealed_numbers()
+    assert (number, other) == (1, 2), "it stands for the first two"
+    driver.kill()
+    driver.damage_row("t", 0, number)
+    driver.open()
+    put(driver, "b")
+
+
 @scenario(durability="disk", cleanup_policy=COMPACT, segment_ms="50000")
 def segments_of_class_disk_become_one(driver: Driver) -> None:
     driver.put("t", (b"a", bytes(360)))

@@ -52,6 +52,13 @@ CLEANING_BUGS = (
         "two_batches_in_two_segments_become_one",
     ),
     Bug(
+        "rows_in_front_of_a_damaged_one_are_believed",
+        "known",
+        "        is_merged = valid < len(rows)\n        rows = rows[:valid]\n",
+        "",
+        "the_row_of_segments_that_became_one_is_damaged",
+    ),
+    Bug(
         "the_last_record_of_a_key_goes",
         "survivors",
         "            key is not None and last <= offset\n",
