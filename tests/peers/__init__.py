@@ -6,6 +6,7 @@
 | kafka-python | its integration tests, in its sdist | one pytest against one fresh daemon |
 | franz-go | the tests of `pkg/kgo`, in its Go module | one process against one fresh daemon |
 | kafka-go | the tests of its package, in its Go module | one process against one fresh daemon |
+| confluent-kafka-go | its integration tests, in its Go module | two processes, one fresh daemon |
 | sarama | its functional tests, in its Go module | one process, a daemon behind five proxies |
 | rskafka | its integration tests, in its crate | a process a file, against one fresh daemon |
 | samsa | its integration tests, in its crate | the same |

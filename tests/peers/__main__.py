@@ -6,6 +6,7 @@ every listed test passed.
     python -m tests.peers kafka-python test_group
     python -m tests.peers franz-go TxnEtl
     python -m tests.peers kafka-go TestReader
+    python -m tests.peers confluent-kafka-go TestConsumerPoll
     python -m tests.peers sarama TestFuncTxn
     python -m tests.peers rskafka produce_rskafka
     python -m tests.peers samsa offset
@@ -26,6 +27,7 @@ import tempfile
 from pathlib import Path
 
 from . import (
+    confluent_kafka_go,
     franz_go,
     goka,
     kafka,
@@ -49,6 +51,7 @@ SUITES = (
     "kafka-python",
     "franz-go",
     "kafka-go",
+    "confluent-kafka-go",
     "sarama",
     "rskafka",
     "samsa",
@@ -115,6 +118,8 @@ def play(
         return franz_go.play(place, tests, is_quick=is_quick)
     if suite == "kafka-go":
         return kafka_go.play(place, tests)
+    if suite == "confluent-kafka-go":
+        return confluent_kafka_go.play(place, tests)
     if suite == "sarama":
         return sarama.play(place, tests)
     if suite == "rskafka":

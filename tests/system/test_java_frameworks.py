@@ -85,6 +85,25 @@ FRAMEWORKS: Final = (
         "ParallelApp",
         (("io.confluent.parallelconsumer", "parallel-consumer-core", "0.5.3.2"),),
     ),
+    Framework(
+        "spring-cloud-stream-5.0.4",
+        "SpringCloudStreamApp",
+        (("org.springframework.cloud", "spring-cloud-stream-binder-kafka", "5.0.4"),),
+    ),
+    Framework(
+        "smallrye-kafka-4.34.0",
+        "SmallRyeApp",
+        (
+            ("io.smallrye.reactive", "smallrye-reactive-messaging-kafka", "4.34.0"),
+            ("io.smallrye.config", "smallrye-config", "3.16.0"),
+            ("org.jboss.weld.se", "weld-se-core", "5.1.3.Final"),
+            (
+                "org.eclipse.microprofile.reactive-streams-operators",
+                "microprofile-reactive-streams-operators-api",
+                "3.0.1",
+            ),
+        ),
+    ),
 )
 
 
