@@ -12,6 +12,7 @@ on standard error.
 
 import json
 from collections.abc import Callable
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -165,6 +166,20 @@ def list_(
     echo_table(HEAD, [_row(rule) for rule in rules], set())
 
 
+def _checked_hosts(
+    ctx: click.Context, param: click.Parameter, hosts: tuple[str, ...]
+) -> tuple[str, ...]:
+    """A rule for a name or a network would be stored, as by Kafka, and never apply."""
+    for host in hosts:
+        try:
+            if host != "*":
+                ip_address(host)
+        except ValueError:
+            problem = f"{host!r} is no address; a rule is for single ones, or for all: '*'"
+            raise click.BadParameter(problem) from None
+    return hosts
+
+
 @acl.command()
 @click.option(
     "--principal", "principals", metavar="User:NAME", multiple=True, required=True,
@@ -178,7 +193,7 @@ def list_(
 )  # fmt: skip
 @resource_options
 @click.option(
-    "--host", "hosts", metavar="ADDRESS", multiple=True, default=("*",),
+    "--host", "hosts", metavar="ADDRESS", multiple=True, default=("*",), callback=_checked_hosts,
     help="From where: an address as the broker sees it. Repeatable; all by default.",
 )  # fmt: skip
 @click.option("--deny", is_flag=True, help="Forbid it: wins over everything that allows.")

@@ -14,6 +14,7 @@ from .command import Command
 from .dump_report import Report
 from .exit_codes import ExitCode
 
+SUFFIXES = (".log", ".index", ".manifest", ".producers", ".msgpack")
 SEGMENT = re.compile(r"(.*_segment_)(\d+)\.log")
 
 
@@ -50,6 +51,8 @@ def read_file(path: Path, *, with_records: bool) -> Report:
     Raises:
         click.UsageError: it is none of ours.
     """
+    if path.suffix not in SUFFIXES:  # before it is read: it may be an image of a whole disk
+        raise click.UsageError(f"{path.name} is none of {', '.join(f'*{one}' for one in SUFFIXES)}")
     content = path.read_bytes()
     match path.suffix:
         case ".log":
@@ -74,13 +77,10 @@ def read_file(path: Path, *, with_records: bool) -> Report:
             from .state_dump import dump_producers
 
             return dump_producers(content)
-        case ".msgpack":
+        case _:
             from .state_dump import dump_metadata
 
             return dump_metadata(content, str(path))
-    raise click.UsageError(
-        f"{path.name} is none of *.log, *.index, *.manifest, *.producers, *.msgpack"
-    )
 
 
 def has_later_segment(path: Path) -> bool:

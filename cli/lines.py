@@ -1,8 +1,10 @@
 """Standard input as lines: binary safe, handed on as they arrive, in constant memory.
 
-A line ends with \\n and is handed on without it; bytes after the last \\n are a line too.  What one
-read brought is one list, so that a fast producer pays per read and not per line, and a line typed
-at a terminal is there at once.
+A line ends with \\n and is handed on without it; bytes after the last \\n are a line too, if the
+input ends there.  If the reading is stopped there, they may be the first half of one, and are none.
+
+What one read brought is one list, so that a fast producer pays per read and not per line, and a
+line typed at a terminal is there at once.
 
 A line longer than LINE_SIZE_MAX is refused as soon as that many bytes are held: no broker would
 take it, and a file without newlines must not fill the memory.
@@ -21,14 +23,19 @@ class LineTooLong(ValueError):
     """A line that no broker would take; it comes behind those that were handed on."""
 
 
-def read_lines(read: Callable[[int], bytes]) -> Iterator[list[bytes]]:
+class LineUnfinished(ValueError):
+    """The reading was stopped within a line; it comes behind those that were handed on."""
+
+
+def read_lines(read: Callable[[int], bytes | None]) -> Iterator[list[bytes]]:
     """Lists of whole lines, none of them empty.
 
     Args:
-        read: reads at most so many bytes, returns what there is, b"" at the end (`os.read`).
+        read: reads at most so many bytes, returns what there is, b"" at the end (`os.read`); None
+            when it was stopped.
 
     Raises:
-        LineTooLong: after the lines before it were handed on.
+        LineTooLong, LineUnfinished: after the lines before it were handed on.
     """
     held: list[bytes] = []
     held_size = 0
@@ -45,5 +52,7 @@ def read_lines(read: Callable[[int], bytes]) -> Iterator[list[bytes]]:
         lines.insert(0, b"".join(held))
         held, held_size = [last], len(last)
         yield lines
+    if held_size and data is None:
+        raise LineUnfinished(f"the first {held_size:,} bytes of a line were read and not sent")
     if held_size:
         yield [b"".join(held)]

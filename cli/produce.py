@@ -37,7 +37,7 @@ from .escapes import unescape
 from .exit_codes import ExitCode
 from .failures import Failure, explain
 from .line_ranges import LineRanges
-from .lines import READ_SIZE, LineTooLong, read_lines
+from .lines import READ_SIZE, LineTooLong, LineUnfinished, read_lines
 from .progress import Update, counter
 from .properties import security
 from .stop_signal import StopSignal
@@ -348,14 +348,16 @@ def told_when_given_up(settlement: Settlement) -> Iterator[None]:
         raise
 
 
-def read_until(stop: StopSignal, size: int) -> bytes:
-    """What standard input has; b"" at its end, and after a signal."""
+def read_until(stop: StopSignal, size: int) -> bytes | None:
+    """What standard input has; b"" at its end, None after a signal."""
     select.select([STDIN, stop.descriptor], [], [])
-    return b"" if stop.received is not None else os.read(STDIN, size)
+    return None if stop.received is not None else os.read(STDIN, size)
 
 
-def whole_lines(read: Callable[[int], bytes], settlement: Settlement) -> Iterator[list[bytes]]:
-    """Lines until the end, or until one that is too long for any broker."""
+def whole_lines(
+    read: Callable[[int], bytes | None], settlement: Settlement
+) -> Iterator[list[bytes]]:
+    """Lines until the end, or until one that is too long for any broker or was cut by a signal."""
     count = 0
     try:
         for lines in read_lines(read):
@@ -364,6 +366,8 @@ def whole_lines(read: Callable[[int], bytes], settlement: Settlement) -> Iterato
     except LineTooLong as exc:
         settlement.settle_all()
         settlement.fail(count + 1, 1, exc)
+    except LineUnfinished as exc:
+        note(str(exc))
 
 
 def in_pieces(chunks: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
@@ -397,7 +401,7 @@ def send_piece(
 
 
 def send_lines(
-    read: Callable[[int], bytes],
+    read: Callable[[int], bytes | None],
     send: "partial[Deliveries]",
     split: Callable[[bytes], Parsed] | None,
     settlement: Settlement,
@@ -406,7 +410,7 @@ def send_lines(
     """Send every line, until the input ends or the broker takes no more.
 
     Args:
-        read: at most so many bytes of the input; b"" at its end.
+        read: at most so many bytes of the input; b"" at its end, None to stop before.
         send: send_many of the producer, with all but the records.
         split: a line to its key and value; None: the whole line is the value.
     """

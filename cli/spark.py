@@ -74,11 +74,6 @@ def pace_options(function: AnyCallable) -> AnyCallable:
     """How a pipeline runs."""
     for option in (
         click.option(
-            "--max-offsets",
-            type=click.IntRange(1),
-            help="Maximum number of offsets in a batch; default: no limit.",
-        ),
-        click.option(
             "--every",
             metavar="INTERVAL",
             help="Keep running, with a batch per interval, such as '10 seconds'.",
@@ -91,6 +86,11 @@ def pace_options(function: AnyCallable) -> AnyCallable:
     return function
 
 
+max_offsets_option = click.option(
+    "--max-offsets",
+    type=click.IntRange(1),
+    help="Maximum number of offsets in a batch; default: no limit.",
+)
 start_option = click.option(
     "--start",
     type=click.Choice(["earliest", "latest"]),
@@ -128,6 +128,7 @@ def spark() -> None:
     "  [default: binary for parquet, text for the others]",
 )
 @start_option
+@max_offsets_option
 @pace_options
 @session_options
 @bootstrap_option
@@ -210,6 +211,7 @@ def import_(path: str, topic: str, bootstrap: str, **options: Any) -> None:  # n
     "--values", metavar="COLUMNS", help="The value as a struct `data`: 'carrier STRING, n INT'."
 )
 @start_option
+@max_offsets_option
 @pace_options
 @session_options
 @bootstrap_option
@@ -382,7 +384,7 @@ def _broker(bootstrap: str, options: dict[str, Any]) -> "Broker":
 def _pace(options: dict[str, Any]) -> "Pace":
     from segbroker.spark.pipelines import Pace
 
-    return Pace(every=options["every"], offsets_max=options["max_offsets"])
+    return Pace(every=options["every"], offsets_max=options.get("max_offsets"))
 
 
 def _tell(progress: "Progress") -> None:

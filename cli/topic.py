@@ -24,6 +24,7 @@ from .command import (
     AnyCallable,
     Group,
     bootstrap_option,
+    is_text,
     note,
 )
 from .durability import promise_lines, weakness_of
@@ -79,6 +80,8 @@ def _settings(
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise click.BadParameter(f"{text!r} is not KEY=VALUE")
+        if not is_text(text):
+            raise click.BadParameter(f"{text!r} is not text in UTF-8")
         settings[key] = _without_unit(key, value)
     return settings
 

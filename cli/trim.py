@@ -9,6 +9,7 @@
 Nothing comes back: it asks first, unless --yes; --dry-run says what would go.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -63,6 +64,8 @@ def trim(
       segbroker topic trim flights --before 1000 -p 0
       segbroker topic trim flights --before end --yes
     """
+    from segbroker.client import SegbrokerError
+
     where = _position(position)
     if not yes and not dry_run:
         require_terminal("--yes")
@@ -71,22 +74,53 @@ def trim(
         unserved = failure_of(admin, [(name, number) for number in missing])
         if unserved is not None and not cuts:
             raise unserved
-        records = sum(cut.before - cut.start for cut in cuts.values())
-        rows = [
-            (str(tp.partition), f"{cut.before:,}", f"{cut.before - cut.start:,}")
-            for tp, cut in sorted(cuts.items())
-        ]
-        echo_table(("partition", "start", "deleted"), rows, {0, 1, 2})
-        what = f"{plural(records, 'record')} of {name}"
+        planned = sum(cut.before - cut.start for cut in cuts.values())
+        what = f"{plural(planned, 'record')} of {name}"
+        if dry_run or not yes:
+            _show(cuts)
         if dry_run:
             note(f"would delete {what}")
         else:
             if not yes:
                 ask("delete", what)
-            admin.delete_records({tp: cut.before for tp, cut in cuts.items()})
+            try:
+                admin.delete_records({tp: cut.before for tp, cut in cuts.items()})
+            except SegbrokerError:
+                _tell_what_is_gone(admin, name, cuts)
+                raise
+            if yes:
+                _show(cuts)
             note(f"deleted {what}")
     if unserved is not None:
         raise unserved  # what can be trimmed is
+
+
+def _show(cuts: "Mapping[TopicPartition, Cut]") -> None:
+    rows = [
+        (str(tp.partition), f"{cut.before:,}", f"{cut.before - cut.start:,}")
+        for tp, cut in sorted(cuts.items())
+    ]
+    echo_table(("partition", "start", "deleted"), rows, {0, 1, 2})
+
+
+def _tell_what_is_gone(admin: "Admin", name: str, cuts: "Mapping[TopicPartition, Cut]") -> None:
+    """Behind a failure: other partitions may have been trimmed, and nothing brings that back."""
+    from segbroker.client import SegbrokerError
+
+    try:
+        starts = admin.offsets(name, "start", only_served=True)
+    except SegbrokerError:
+        note(f"what is gone shows: segbroker topic describe {name}")
+        return
+    gone = {
+        tp: Cut(cut.start, starts[tp].offset)
+        for tp, cut in cuts.items()
+        if tp in starts and starts[tp].offset > cut.start
+    }
+    if gone:
+        _show(gone)
+    records = sum(cut.before - cut.start for cut in gone.values())
+    note(f"deleted {plural(records, 'record')} of {name}, then it failed")
 
 
 def _position(text: str) -> str | int | datetime:

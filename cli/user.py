@@ -20,7 +20,7 @@ import click
 from segbroker.protocol.scram import ITERATIONS_DEFAULT, ITERATIONS_MAX, ITERATIONS_MIN
 
 from .asking import ask, require_terminal, yes_option
-from .command import Group, bootstrap_option, note
+from .command import Group, bootstrap_option, is_text, note
 from .exit_codes import ExitCode
 from .failures import Failure
 from .properties import SECRET_BYTES_MAX, read_secret
@@ -86,13 +86,15 @@ def _password(name: str, from_stdin: bool, variable: str | None, file: Path | No
     elif file is not None:
         found = read_secret(file, "--password-file")
     elif from_stdin:
-        found = sys.stdin.readline(SECRET_BYTES_MAX).rstrip("\r\n")
+        found = os.fsdecode(sys.stdin.buffer.readline(SECRET_BYTES_MAX)).rstrip("\r\n")
     else:
         require_terminal("--password-stdin")
         found = click.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True)
     if not found:
         raise Failure("the password is empty", ExitCode.USAGE)
     assert isinstance(found, str)
+    if not is_text(found):
+        raise Failure("the password is not text in UTF-8", ExitCode.USAGE)
     return found
 
 

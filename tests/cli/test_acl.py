@@ -161,13 +161,17 @@ def test_who_may_not_read_the_settings_of_a_topic_sees_the_rest_and_trims_what_h
         may = ("acl", "add", "--principal", "User:ANONYMOUS", "--topic", "trains", *at)
         assert segbroker(*may, "--operation", "describe").returncode == 0
         assert segbroker(*may, "--operation", "describe_configs").returncode == 0
+        segbroker("produce", "trains", *at, stdin=b"a\n")
     with running(tmp_path / "data", *flags) as daemon:
         at = ("-b", daemon.address)
+        refused = segbroker("topic", "trim", "trains", "--before", "end", "--yes", *at)
         trimmed = segbroker("topic", "trim", "flights", "--before", "1", "--yes", *at)
         listed = segbroker("topic", "list", "--long", *at)
         described = segbroker("topic", "describe", "flights", *at)
         facts = segbroker("topic", "describe", "flights", "--json", *at)
     assert (trimmed.returncode, trimmed.stderr) == (0, b"deleted 1 record of flights\n")
+    assert (refused.returncode, refused.stdout) == (ExitCode.REFUSED, b""), "nothing is deleted"
+    assert refused.stderr.startswith(b"deleted 0 records of trains, then it failed\nError: ")
     refusal = b"Error: config of topic 'flights': Not allowed on this topic"
     for seen in (listed, described, facts):
         assert seen.returncode == ExitCode.REFUSED
@@ -175,7 +179,7 @@ def test_who_may_not_read_the_settings_of_a_topic_sees_the_rest_and_trims_what_h
     assert [line.split() for line in listed.stdout.splitlines()] == [
         b"topic partitions records durability".split(),
         b"flights 1 2 ?".split(),
-        b"trains 1 0 fsync".split(),
+        b"trains 1 1 fsync".split(),
     ]
     assert described.stdout.splitlines() == [
         b"topic flights: 1 partition, 2 records",

@@ -87,6 +87,9 @@ def test_the_version_and_the_help_import_neither_client_nor_broker() -> None:
         assert run.stderr.splitlines()[-1] == b"[]", words
 
 
+DENIED = ("acl", "add", "--principal", "User:a", "--operation", "all", "--topic", "t", "--deny")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -122,6 +125,10 @@ def test_the_version_and_the_help_import_neither_client_nor_broker() -> None:
         (["consume", "t\udcff", "-e"], "'t\\udcff' is not text in UTF-8"),
         (["consume", "t", "-g", "\udcff"], "'\\udcff' is not text in UTF-8"),
         (["produce", "t", "-H", "\udcff=1"], "'\\udcff' is not text in UTF-8"),
+        (["topic", "alter", "t", "-c", "a=\udcff"], "'a=\\udcff' is not text in UTF-8"),
+        (["spark", "import", "in", "--topic", "t", "--max-offsets", "2"], "No such option"),
+        ([*DENIED, "--host", "10.0.0.0/8"], "'10.0.0.0/8' is no address"),
+        ([*DENIED, "--host", "::1", "--host", "app.lan"], "'app.lan' is no address"),
     ],
 )
 def test_a_wrong_command_line_says_what_is_wrong_and_ends_with_2(

@@ -262,6 +262,10 @@ def test_a_file_that_is_none_of_ours_is_refused(tmp_path: Path) -> None:
     assert run.returncode == 2
     assert "notes.txt is none of *.log" in run.stderr.decode()
     assert segbroker("dump", str(tmp_path / "missing.log")).returncode == 2
+    with (tmp_path / "disk.img").open("wb") as image:
+        image.truncate(1 << 40)  # more than fits into any memory: it is not read
+    image_run = segbroker("dump", str(tmp_path / "disk.img"))
+    assert (image_run.returncode, "is none of" in image_run.stderr.decode()) == (2, True)
 
 
 def dumped(*words: str) -> tuple[int, str]:

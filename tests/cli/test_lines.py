@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from segbroker.cli import lines
-from segbroker.cli.lines import LineTooLong, read_lines
+from segbroker.cli.lines import LineTooLong, LineUnfinished, read_lines
 
 
 def reads(pieces: Iterable[bytes]) -> Callable[[int], bytes]:
@@ -21,6 +21,19 @@ def test_lines_are_the_same_however_the_reads_cut_them() -> None:
         pieces = [piece for piece in (INPUT[:cut], INPUT[cut:]) if piece]
         found = [line for batch in read_lines(reads(pieces)) for line in batch]
         assert found == [b"one", b"", b"thr\x00\xffee\r", b"last"]
+
+
+def test_half_a_line_is_none_where_the_reading_was_stopped() -> None:
+    pieces = iter([b"one\nha", b"lf", None])
+    found = read_lines(lambda size: next(pieces))
+    assert next(found) == [b"one"]
+    with pytest.raises(LineUnfinished, match="the first 4 bytes of a line"):
+        next(found)
+
+
+def test_a_reading_that_was_stopped_between_two_lines_ends() -> None:
+    pieces = iter([b"one\n", None])
+    assert list(read_lines(lambda size: next(pieces))) == [[b"one"]]
 
 
 def test_a_line_is_handed_on_before_the_next_is_read() -> None:

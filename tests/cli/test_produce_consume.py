@@ -285,6 +285,22 @@ def test_ctrl_c_ends_a_producer_after_what_it_has_read(
     assert (writer.returncode, said) == (130, b"")
 
 
+def test_ctrl_c_within_a_line_sends_the_lines_before_it_and_says_so(
+    daemon: Daemon, run: Run, topic: str
+) -> None:
+    fill(daemon, topic, 0)
+    writer = start(daemon, "produce", topic, "--linger", "60000")
+    assert writer.stdin is not None
+    writer.stdin.write(b'{"whole": 1}\n{"who')
+    writer.stdin.flush()
+    wait_until_read(writer)
+    writer.send_signal(signal.SIGINT)
+    _, said = writer.communicate(timeout=TIMEOUT_S)
+    assert writer.returncode == 130
+    assert said == b"the first 5 bytes of a line were read and not sent\n"
+    assert run("consume", topic, "-e").stdout == b'{"whole": 1}\n'
+
+
 def test_ctrl_c_before_a_broker_has_answered_ends_a_producer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -331,7 +347,7 @@ def land(main):
 
 with StopSignal() as stop:
     threading.Thread(target=land, args=(threading.get_native_id(),)).start()
-    assert read_until(stop, 100) == b""
+    assert read_until(stop, 100) is None
     print(stop.exit_code)
 """
 

@@ -30,7 +30,7 @@ class Shell:
         }
         self.environment |= {"XDG_CONFIG_HOME": str(home), "PW": PASSWORD}
 
-    def __call__(self, *words: str, stdin: str = "", code: int = 0) -> str:
+    def __call__(self, *words: str, stdin: str | bytes = "", code: int = 0) -> str:
         """stdout and stderr of a command that ends with `code`."""
         run = CliRunner().invoke(segbroker, words, input=stdin, env=self.environment)
         assert run.exit_code == code, run.output + repr(run.exception)
@@ -293,6 +293,22 @@ def test_users_of_a_directory_are_changed_only_while_nobody_serves_it(
         said = shell("user", *words, "--data-dir", str(mistyped), code=2)
         assert f"{mistyped} is not a data directory" in said
     assert not mistyped.exists()
+
+
+def test_a_password_that_is_not_text_is_refused_without_a_letter_of_it(
+    shell: Shell, tmp_path: Path
+) -> None:
+    add = ["user", "add", "carol", "--data-dir", str(tmp_path / "data")]
+    stored = tmp_path / "password"
+    stored.write_bytes(b"pa\xe9ss\n")
+    refusals = [
+        shell(*add, "--password-stdin", stdin=b"pa\xe9ss\n", code=2),
+        shell(*add, "--password-file", str(stored), code=2),
+    ]
+    shell.environment["ODD"] = "pa\udce9ss"
+    refusals.append(shell(*add, "--password-env", "ODD", code=2))
+    assert ["is not text" in said for said in refusals] == [True] * 3
+    assert not any("Traceback" in said or "e9" in said for said in refusals)
 
 
 def test_what_would_be_asked_is_an_error_where_nobody_is(shell: Shell, tmp_path: Path) -> None:
