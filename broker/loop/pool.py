@@ -11,9 +11,9 @@ a reply that the socket took at once gives its buffer to the next reply, still w
 
 At the limit stuck buffers are taken back, longest stuck first.  Their replies are read again when
 their peers read on, so a slow reader costs itself, not the others.  When none is stuck, a fetch
-waits in line, until one comes back or gets stuck.  Before that, above half of the budget, replies should shrink to what `allowance`
-says.  If no buffer is lent, one of any size is: otherwise a batch above the budget could never be
-read.
+waits in line until a buffer comes back or gets stuck.  Before that, above half of the budget,
+replies should shrink to what `allowance` says.  If no buffer is lent, one of any size is: otherwise
+a batch above the budget could never be read.
 """
 
 from collections.abc import Callable
