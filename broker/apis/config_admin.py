@@ -15,6 +15,8 @@ left as it is, and refused twice.
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
+import trio
+
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import (
     AlterConfigsRequest,
@@ -232,7 +234,8 @@ async def _alter_broker(core: Core, asked: Altered, *, validate_only: bool) -> N
     for one in asked.configs:
         one.name = settings.own_names.get(one.name, one.name)  # what is kept has one spelling
     await _alter_set(settings, asked, validate_only=validate_only)
-    await core.topics.choose_defaults()
+    with trio.CancelScope(shield=True):  # what is set holds, whoever waits to be told so
+        await core.topics.choose_defaults()
 
 
 async def _alter_set(

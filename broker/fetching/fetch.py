@@ -243,6 +243,8 @@ class FetchSlot:
         if plan is None:
             return 0
         size = plan.size_max
+        if plan.is_cut:  # whole batches fill no limit to the last byte
+            size = max(size, self._reply.partition_bytes_max(target))
         plan.release()
         return size
 

@@ -11,9 +11,9 @@ a reply that the socket took at once gives its buffer to the next reply, still w
 
 At the limit stuck buffers are taken back, longest stuck first.  Their replies are read again when
 their peers read on, so a slow reader costs itself, not the others.  When none is stuck, a fetch
-waits in line.  Before that, above half of the budget, replies should shrink to what `allowance`
-says.  If no buffer is lent, one of any size is: otherwise a batch above the budget could never be
-read.
+waits in line until a buffer comes back or gets stuck.  Before that, above half of the budget,
+replies should shrink to what `allowance` says.  If no buffer is lent, one of any size is: otherwise
+a batch above the budget could never be read.
 """
 
 from collections.abc import Callable
@@ -40,6 +40,7 @@ class Lease:
         """The peer does not read. `give_back()` is called once if the memory is needed: it has to
         release the lease before it returns."""
         self._pool._stuck.setdefault(self, give_back)
+        self._pool._serve_line()  # who came before it was stuck has taken none back
 
     def release(self) -> None:
         """Give the buffer back; views of it must not be used any more. Twice is once."""
@@ -88,11 +89,9 @@ class BufferPool:
 
     def lease(self, size: int) -> Lease | None:
         """A buffer of at least `size` bytes, or None at the limit: then `wait` for one."""
-        size_class = _size_class(size)
-        while self._stuck and not self._fits(size):
-            self._reclaim()
-        if not self._fits(size):
+        if not self._has_room(size):
             return None
+        size_class = _size_class(size)
         self.lent_bytes += size_class
         if free := self._free.get(size_class):
             self._idle_bytes -= size_class
@@ -102,6 +101,12 @@ class BufferPool:
     def wait(self, size: int, ready: Callable[[], None], *, host: str) -> None:
         """Have `ready()` called once when a lease of `size` bytes may succeed; for an address."""
         self._line.put(host, (size, ready))
+
+    def _has_room(self, size: int) -> bool:
+        """Whether a buffer of this size may be lent, once stuck ones were taken back for it."""
+        while self._stuck and not self._fits(size):
+            self._reclaim()
+        return self._fits(size)
 
     def _reclaim(self) -> None:
         """Take back what has been stuck for the longest time."""
@@ -125,7 +130,7 @@ class BufferPool:
             return
         self._serving = True
         try:
-            while self._line and self._fits(self._line.first()[0]):
+            while self._line and self._has_room(self._line.first()[0]):
                 self._line.take()[1]()
         finally:
             self._serving = False

@@ -89,23 +89,14 @@ def append_batch(
         raise
 
 
-def _note_refusal(core: Core, name: str, index: int, records: object) -> None:
-    if isinstance(records, memoryview) and len(records) >= HEADER_SIZE:
-        core.refusals.note(name, index, read_header(records))
+def partition_to_append(
+    core: Core, api_version: int, acks: int, name: str, index: int
+) -> Partition:
+    """Where such a request may append to, whatever it brings.
 
-
-def _append(
-    core: Core,
-    api_version: int,
-    acks: int,
-    name: str,
-    index: int,
-    records: object,
-    now_ms: int,
-    transactional_id: str | None,
-    unadded: ErrorCode,
-    is_anew: bool,
-) -> tuple[Partition, AppendResult]:
+    Raises:
+        Refused: nowhere, or not now.
+    """
     if acks not in _ACKS:
         raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {acks} is not 0, 1 or -1")
     if api_version < _RECORD_BATCHES_SINCE:
@@ -123,6 +114,27 @@ def _append(
             f"{ingest.unsynced_bytes} bytes wait for the disk, limit {ingest.bound}: "
             f"not appended, try again in {ingest.throttle_time_ms} ms",
         )
+    return partition
+
+
+def _note_refusal(core: Core, name: str, index: int, records: object) -> None:
+    if isinstance(records, memoryview) and len(records) >= HEADER_SIZE:
+        core.refusals.note(name, index, read_header(records))
+
+
+def _append(
+    core: Core,
+    api_version: int,
+    acks: int,
+    name: str,
+    index: int,
+    records: object,
+    now_ms: int,
+    transactional_id: str | None,
+    unadded: ErrorCode,
+    is_anew: bool,
+) -> tuple[Partition, AppendResult]:
+    partition = partition_to_append(core, api_version, acks, name, index)
     if not isinstance(records, memoryview) or not records:
         raise Refused(ErrorCode.INVALID_RECORD, "no record batch")
     batch = check_batch(records)

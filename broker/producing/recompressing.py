@@ -15,6 +15,7 @@ As in Kafka a batch of the right codec stays as it is, whatever its level.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from segbroker.protocol.batch_layout import CODEC_BITS, HEADER_SIZE
@@ -27,27 +28,30 @@ from segbroker.segments.settings.topic_config import TopicConfig
 from ..core import Core
 from ..guards.authorized import may_write
 from ..peers.peer import Peer
-from .appending import ZSTD_SINCE
+from ..refused import Refused
+from .appending import ZSTD_SINCE, partition_to_append
 
 OPENED_SIZE_MAX: Final = 16 << 20
 """Bytes of the records of a batch, opened."""
 
 
 def config_to_recompress(
-    core: Core, peer: Peer, header: RequestHeader, name: str, records: object
+    core: Core, peer: Peer, api_version: int, acks: int, name: str, index: int, records: object
 ) -> TopicConfig | None:
     """The settings of the topic, where it wants this batch otherwise and might take it; else
     None."""
-    meta = core.topics.all.get(name)
-    target = None if meta is None else meta.config.recompression
-    if target is None or not isinstance(records, memoryview) or len(records) < HEADER_SIZE:
+    partition = core.topics.served_partition(name, index)
+    if partition is None or (target := partition.handler.config.recompression) is None:
+        return None
+    if not isinstance(records, memoryview) or len(records) < HEADER_SIZE:
         return None
     codec = read_header(records).attributes & CODEC_BITS
-    is_refused = codec > max(Codec) or (codec == Codec.ZSTD and header.api_version < ZSTD_SINCE)
+    is_refused = codec > max(Codec) or (codec == Codec.ZSTD and api_version < ZSTD_SINCE)
     if codec == target.codec or is_refused or not may_write(core, peer, name):
         return None
-    assert meta is not None, "it has a target"
-    return meta.config
+    with suppress(Refused):
+        return partition_to_append(core, api_version, acks, name, index).handler.config
+    return None
 
 
 async def recompressed(core: Core, config: TopicConfig, records: memoryview) -> memoryview:
@@ -67,7 +71,15 @@ def _wanting(
 ) -> Iterator[tuple[ProduceRequestPartition, TopicConfig]]:
     for topic in request.topic_data:
         for asked in topic.partition_data:
-            config = config_to_recompress(core, peer, header, topic.name, asked.records)
+            config = config_to_recompress(
+                core,
+                peer,
+                header.api_version,
+                request.acks,
+                topic.name,
+                asked.index,
+                asked.records,
+            )
             if config is not None:
                 yield asked, config
 

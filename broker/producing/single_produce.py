@@ -195,10 +195,11 @@ def produce_single(
     core: Core, peer: Peer, header: RequestHeader, request: SingleProduce
 ) -> Awaitable[None] | None:
     """Append what the request brought; as `produce.produce`, which says the rest."""
-    _, _, name, index, records = request
+    acks, _, name, index, records = request
     if core.topics.served_partition(name, index) is None and core.topics.exists(name, index):
         return _open_and_append(core, peer, header, request)
-    if config_to_recompress(core, peer, header, name, records) is not None:
+    version = header.api_version
+    if config_to_recompress(core, peer, version, acks, name, index, records) is not None:
         return _recompress_and_append(core, peer, header, request)
     append_single(core, peer, header, request)
     return None
@@ -218,10 +219,11 @@ async def _recompress_and_append(
     core: Core, peer: Peer, header: RequestHeader, request: SingleProduce
 ) -> None:
     broken, is_anew = None, False
-    config = config_to_recompress(core, peer, header, request.topic, request.records)
+    acks, _, name, index, sent = request
+    config = config_to_recompress(core, peer, header.api_version, acks, name, index, sent)
     if config is not None:
         try:
-            records = await recompressed(core, config, request.records)
+            records = await recompressed(core, config, sent)
         except InvalidBatch as exc:
             broken = exc
         else:

@@ -217,8 +217,10 @@ class _ShareFetching:
 
     def _is_enough(self, planned: Sequence[_Planned]) -> bool:
         """Whether it is what was asked for; or all that there is room for, the rest comes later."""
+        if self._is_cut_short or any(one.plan.is_cut for one in planned):
+            return True
         size = sum(one.plan.size_max for one in planned)
-        return self._is_cut_short or size >= min(self._request.min_bytes, self._bytes_max)
+        return size >= min(self._request.min_bytes, self._bytes_max)
 
     @property
     def _bytes_wanted(self) -> int:

@@ -55,11 +55,11 @@ def plan_read(log: PartitionLog, offset: int, max_bytes: int, up_to: int) -> Rea
     if not pieces:
         return None
     if not pinned:
-        return ReadPlan(pieces, _nothing, log.on_damage)
+        return ReadPlan(pieces, _nothing, log.on_damage, is_cut=offset < up_to)
     log.recently_used = True
     if log.active.file is None:
         log.open_logs.add(log)  # the read will open it
-    return ReadPlan(pieces, lambda: log.unpin(pinned), log.on_damage)
+    return ReadPlan(pieces, lambda: log.unpin(pinned), log.on_damage, is_cut=offset < up_to)
 
 
 def _nothing() -> None:
@@ -69,7 +69,7 @@ def _nothing() -> None:
 def _plan_sealed(
     log: PartitionLog, pieces: list[Piece], offset: int, room: int, up_to: int
 ) -> int | None:
-    """Add a piece of a sealed segment; the offset to go on at, None to stop."""
+    """Add a piece of a sealed segment; the offset to go on at, None to stop in front of more."""
     sealed = log.sealed
     place = sealed.find(offset)
     if pieces:
@@ -91,6 +91,8 @@ def _plan_sealed(
         up_to=up_to,
     )
     pieces.append(piece)
+    if up_to <= end_offset and not piece.is_cut:
+        return up_to
     return end_offset if piece.is_whole and piece.size_max <= room else None
 
 
@@ -102,7 +104,7 @@ def _plan_active(
     room: int,
     up_to: int,
 ) -> int | None:
-    """Add a piece of a segment that is not sealed; where to go on, None to stop."""
+    """Add a piece of a segment that is not sealed; as `_plan_sealed`."""
     for segment in (*log.rotating, log.active):
         if offset < segment.next_offset:
             break
@@ -123,6 +125,8 @@ def _plan_active(
     piece = ActivePiece(segment, first, last)
     pieces.append(piece)
     pinned.append(segment)
+    if last == limit and up_to <= segment.next_offset:
+        return up_to
     whole = last == len(segment.offsets) and segment is not log.active
     return segment.next_offset if whole and piece.size_max <= room else None
 

@@ -131,6 +131,7 @@ class SealedPiece:
         "_tag",
         "_up_to",
         "end_offset",
+        "is_cut",
         "size_max",
     )
 
@@ -148,6 +149,7 @@ class SealedPiece:
         max_bytes: int,
         up_to: int,
     ) -> None:
+        """`is_cut`: the segment has more below `up_to` than there is room for."""
         self._files = files
         self._number = number
         self._base_offset = base_offset
@@ -159,6 +161,7 @@ class SealedPiece:
         self._up_to = up_to
         self._index = files.index_nowait(number)
         self._first = self._last = 0
+        self.is_cut = False
         if self._index is None:
             self.size_max = min(size, max(max_bytes, block_size_max))
         else:
@@ -173,11 +176,11 @@ class SealedPiece:
         """Decide which blocks to read; their bytes.  The first always, others while they fit."""
         first = max(0, index.block_at(self._offset))
         begin = index.blocks[first].position
-        last = max(first + 1, bisect_right(index.ends, begin + size_max))
+        limit = len(index.blocks)
         if self._up_to < self.end_offset:
             limit = bisect_left(index.offsets, self._up_to - self._base_offset)
-            last = max(first + 1, min(last, limit))
-        self._first, self._last = first, last
+        last = max(first + 1, min(bisect_right(index.ends, begin + size_max), limit))
+        self._first, self._last, self.is_cut = first, last, last < limit
         return index.ends[last - 1] - begin
 
     def read_nowait(self, buffer: memoryview) -> int | None:
@@ -251,15 +254,20 @@ class SealedPiece:
 class ReadPlan:
     """Bytes to be read: `size_max` is how large the buffer has to be."""
 
-    __slots__ = ("_mend", "_pieces", "_release", "size_max")
+    __slots__ = ("_mend", "_pieces", "_release", "is_cut", "size_max")
 
     def __init__(
         self,
         pieces: list[Piece],
         release: Callable[[], None],
         mend: Callable[[CorruptSegment], bool] | None = None,
+        *,
+        is_cut: bool = False,
     ) -> None:
-        """mend: repairs a damaged segment, in the thread that read it; whether it is whole now."""
+        """mend: repairs a damaged segment, in the thread that read it; whether it is whole now.
+        is_cut: there is more to read behind it, for which there was no room, or which is not known
+        yet."""
+        self.is_cut = is_cut
         self._pieces = pieces
         self._mend = mend
         self._release: Callable[[], None] | None = release

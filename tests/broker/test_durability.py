@@ -1,6 +1,7 @@
 """Acknowledged means durable: replies, readers and backpressure follow the high watermark."""
 
 import errno
+import socket
 from typing import cast
 
 import pytest
@@ -244,6 +245,32 @@ async def test_a_cold_read_holds_up_neither_writes_nor_other_readers() -> None:
             _, reply = await cold.receive(FetchResponse, 12)
             await cold.receive(ProduceResponse, 9)
         assert values(reply.responses[0].partitions[0])[0] == b"cold"
+        assert broker.core.pool.lent_bytes == 0
+
+
+async def test_a_slow_reader_of_cold_data_gives_way_to_who_waits_for_its_buffer() -> None:
+    disk = GatedStorage()
+    value = b"x" * 1_000_000
+    async with serving(storage=disk, fetch_buffer_bytes_max=1 << 20) as broker:
+        # What a reader does not take is not taken by its socket either.
+        broker.listeners[0].sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 << 10)
+        async with connect(broker.address) as slow, connect(broker.address) as client:
+            slow.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+            await client.create("t")
+            await client.produce("t", value)
+            disk.cached = False
+            disk.reads.clear()
+            await slow.send(fetch_request("t", 0), 12)
+            while not broker.core.counters.lane_reads:
+                await trio.lowlevel.checkpoint()
+            await client.send(fetch_request("t", 0), 12)
+            while not broker.core.pool._line:
+                await trio.lowlevel.checkpoint()
+            disk.reads.set()
+            with trio.fail_after(60):
+                for reader in (client, slow):
+                    _, reply = await reader.receive(FetchResponse, 12)
+                    assert values(reply.responses[0].partitions[0]) == [value]
         assert broker.core.pool.lent_bytes == 0
 
 

@@ -10,6 +10,7 @@ from segbroker.protocol.messages_core import (
     FetchRequestTopic,
     FetchResponse,
 )
+from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.wire_client import batch, connect, fetch_request, values
 from .conftest import serving
@@ -96,6 +97,35 @@ async def test_min_bytes_may_come_from_several_partitions() -> None:
             _, reply = await a.receive(FetchResponse, 12)
         rows = {row.partition_index: values(row) for row in reply.responses[0].partitions}
         assert rows == {0: [b"v"], 1: [], 2: [b"v", b"v"]}
+
+
+@pytest.mark.parametrize("of", ["the partition", "the reply"])
+async def test_what_whole_batches_leave_of_a_limit_is_not_waited_for(of: str) -> None:
+    size, limit = len(batch(bytes(300))), 1_000
+    assert limit % size
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        for _ in range(1 + limit // size):
+            await client.produce("t", bytes(300))
+        limits = {"partition_max_bytes" if of == "the partition" else "max_bytes": limit}
+        request = fetch_request("t", 0, wait_ms=600_000, min_bytes=limit, **limits)
+        with trio.fail_after(60):
+            reply = await client.ask(request, FetchResponse, 12)
+        assert values(reply.responses[0].partitions[0]) == [bytes(300)] * (limit // size)
+
+
+async def test_what_lies_in_further_segments_is_not_waited_for() -> None:
+    """The index of a sealed segment is not loaded before it is read for the first time."""
+    storage, value = MemoryStorage(), bytes(1_500)
+    async with serving(storage=storage) as broker, connect(broker.address) as client:
+        await client.create("t", segment_bytes=str(1 << 14), max_message_bytes=str(1 << 13))
+        for _ in range(30):
+            await client.produce("t", value)
+    async with serving(storage=storage) as broker, connect(broker.address) as client:
+        request = fetch_request("t", 0, wait_ms=600_000, min_bytes=20 * len(value))
+        with trio.fail_after(60):
+            reply = await client.ask(request, FetchResponse, 12)
+        assert values(reply.responses[0].partitions[0])[0] == value
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,25 @@ def test_one_that_takes_its_buffer_leaves_the_next_in_line() -> None:
     assert served == ["first"]
 
 
+def test_who_gets_stuck_gives_way_to_those_who_are_in_line_already() -> None:
+    pool = BufferPool(2 * MIB)
+    held = [pool.lease(MIB), pool.lease(MIB)]
+    served: list[str] = []
+    for name in ("first", "second", "third"):
+
+        def ready(name: str = name) -> None:
+            assert pool.lease(MIB) is not None
+            served.append(name)
+
+        assert pool.lease(MIB) is None
+        pool.wait(MIB, ready, host="")
+    for lease, expected in zip(held, (["first"], ["first", "second"]), strict=True):
+        assert lease is not None
+        lease.stuck(lease.release)
+        assert served == expected
+    assert pool.taken_back == 2
+
+
 def test_a_line_that_is_served_at_once_is_no_deep_recursion() -> None:
     pool = BufferPool(MIB)
     held = pool.lease(MIB)

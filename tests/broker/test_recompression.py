@@ -3,7 +3,9 @@
 import gzip
 
 import pytest
+import trio
 
+from segbroker.broker.loop.ingest import SLACK_BYTES
 from segbroker.protocol.batch_header import write_crc
 from segbroker.protocol.compression import Codec, compress
 from segbroker.protocol.errors import ErrorCode
@@ -27,6 +29,7 @@ from segbroker.protocol.record_batch import (
 )
 from segbroker.protocol.schema import records_view
 
+from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect, produce_request
 from .conftest import serving
 from .test_broker_settings import alter_all
@@ -197,6 +200,49 @@ async def test_what_cannot_be_opened_is_refused_and_the_connection_goes_on() -> 
         large = encode_batch([bytes(17 << 20)], timestamps_ms=0, codec=Codec.ZSTD)
         assert (await send(client, large)).error_code == ErrorCode.MESSAGE_TOO_LARGE
         assert (await send(client, made(Codec.NONE))).base_offset == 0
+
+
+@pytest.mark.parametrize("is_general", [False, True], ids=["one batch", "two topics"])
+@pytest.mark.parametrize(
+    ("version", "acks", "partition", "code"),
+    [
+        (2, -1, 0, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        (9, 2, 0, ErrorCode.INVALID_REQUIRED_ACKS),
+        (9, -1, 7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+async def test_what_may_not_be_appended_anyway_is_not_opened(
+    version: int, acks: int, partition: int, code: ErrorCode, is_general: bool
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", compression_type="gzip")
+        records = damaged(Codec.LZ4, b"no compression at all")
+        request = produce_request("t", records, acks=acks, partition=partition)
+        if is_general:
+            request.topic_data += produce_request("u", records).topic_data
+        reply = await client.ask(request, ProduceResponse, version)
+        assert reply.responses[0].partition_responses[0].error_code == code
+
+
+async def test_nothing_is_opened_while_the_disk_is_too_far_behind() -> None:
+    disk, limit = GatedStorage(), 1 << 16
+    async with (
+        serving(storage=disk, ingest_bytes_max=limit) as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as other,
+    ):
+        await client.create("t", compression_type="gzip")
+        await client.create("plain", max_message_bytes=str(2 << 20))
+        for topic in ("t", "plain"):
+            await client.fetch(topic, 0)  # opening syncs too
+        disk.syncs.clear()
+        large = encode_batch([bytes(2 * limit + SLACK_BYTES)], timestamps_ms=0)
+        await other.send(produce_request("plain", large), 9)
+        while not broker.core.ingest.throttle_time_ms:
+            await trio.lowlevel.checkpoint()
+        row = await send(client, damaged(Codec.ZSTD, b"none"))
+        assert row.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        disk.syncs.set()
 
 
 async def test_what_comes_uncompressed_is_checked_as_everywhere() -> None:

@@ -1,6 +1,7 @@
 """How much a share fetch reads: what the records that are asked for may take."""
 
 import pytest
+import trio
 
 from segbroker.segments.partition.handler import DiskHandler, ReadPlan
 
@@ -59,3 +60,20 @@ async def test_who_asks_for_large_records_has_as_many_as_there_is_room_for(
         assert first, "they are larger than was to be expected"
         again = await fetched(one, 20)
         assert again == list(range(len(first), len(first) + 20))
+
+
+@pytest.mark.parametrize("most", ["to be wanted", "to be sent"])
+async def test_what_whole_batches_leave_of_a_limit_is_not_waited_for(most: str) -> None:
+    size, limit = 30 * KIB, 200_000
+    assert limit % size
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        for _ in range(1 + limit // size):
+            await client.produce("t", b"a" * size)
+        one = await sharing(client)
+        max_bytes = limit if most == "to be sent" else MIB
+        with trio.fail_after(60):
+            given = await one.fetch(
+                0, min_bytes=limit, max_bytes=max_bytes, max_records=5, wait_ms=600_000
+            )
+        assert offsets(given)[:5] == list(range(5))

@@ -1,17 +1,24 @@
 """Settings of the broker that hold for every topic which has none of its own, seen by clients."""
 
+import socket
+import struct
+
+import trio
+
 from segbroker.protocol import messages_admin as messages
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ProduceResponse
 from segbroker.protocol.record_batch import encode_batch
 from segbroker.segments.disk.memory import MemoryStorage
 
-from ..support.wire_client import WireClient, connect, produce_request
+from ..support.wire_client import WireClient, connect, fetch_request, produce_request
 from .conftest import serving
 from .test_broker_settings import (
+    BROKER,
     DEFAULT,
     DYNAMIC_BROKER,
     DYNAMIC_DEFAULT,
+    SET_KEY,
     STATIC,
     alter,
     describe,
@@ -20,6 +27,8 @@ from .test_broker_settings import (
 NOW_MS = 1_700_000_000_000
 TOPIC = 2
 OVERRIDE = 1
+RESET = struct.pack("ii", 1, 0)
+"""Linger so, and a connection that is closed is reset."""
 
 Layers = list[tuple[str, str | None, int]]
 
@@ -129,3 +138,38 @@ async def test_defaults_that_contradict_each_other_change_nothing() -> None:
         assert code == ErrorCode.INVALID_REQUEST
         assert "exceeds segment.bytes=4096" in str(message)
         assert (await layers(client, "t", "max.message.bytes"))[0][1] == "4096"
+
+
+async def test_what_was_set_holds_for_topics_though_its_client_was_lost_meanwhile() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        topics = broker.core.topics
+        async with topics._administration:
+            async with connect(broker.address) as lost:
+                await lost.send(fetch_request("t", 0, wait_ms=600_000), 12)
+                change = messages.IncrementalAlterConfigsRequest(
+                    resources=[
+                        messages.IncrementalAlterConfigsRequestResource(
+                            resource_type=BROKER,
+                            resource_name="1",
+                            configs=[
+                                messages.IncrementalAlterConfigsRequestConfig(
+                                    name="log_retention_ms", config_operation=SET_KEY, value="90"
+                                )
+                            ],
+                        )
+                    ],
+                    validate_only=False,
+                )
+                await lost.send(change, 1)
+                with trio.fail_after(60):
+                    while not topics._administration.statistics().tasks_waiting:
+                        await trio.lowlevel.checkpoint()
+                lost.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            await client.produce("t", b"v")  # its fetch is answered: it is found to be gone
+        with trio.fail_after(60):
+            while broker.connections > 1:
+                await trio.lowlevel.checkpoint()
+        own = ("log.retention.ms", "90", DYNAMIC_BROKER)
+        assert (await layers(client, "t", "retention.ms"))[0] == own
+        assert topics.manager.topic_defaults["retention.ms"] == "90"

@@ -284,6 +284,24 @@ def test_reads_never_pass_the_high_watermark() -> None:
         plan.release()
 
 
+def test_a_plan_says_whether_there_is_more_behind_it() -> None:
+    handler = partition_on(MemoryStorage())
+    for n in range(20):
+        append(handler, batch_of(b"x" * (40 + 37 * n % 200)))
+    assert handler.segments_count > 4
+    for offset in range(20):
+        read_from(handler, offset)  # which loads the indexes
+    for offset, up_to in ((a, b) for b in range(1, 21) for a in range(b)):
+        for limit in (1, 200, 513, 1_000, 1 << 20):
+            plan = handler.plan_read(offset, limit, up_to=up_to)
+            assert plan is not None
+            buffer = memoryview(bytearray(plan.size_max))
+            is_all = offsets_in(buffer[: plan.read(buffer)])[-1] == up_to - 1
+            plan.release()
+            # The first block is planned as a whole, and cut to the limit when it is read.
+            assert plan.is_cut is not is_all or (plan.size_max > limit and not is_all)
+
+
 def test_deleted_records_stay_deleted() -> None:
     disk = MemoryStorage()
     handler = partition_on(disk)
