@@ -245,6 +245,7 @@ class AsyncProducer:
         """What is sent in this `async with` block is seen together; as Producer.transaction."""
         transactions = self._producing.in_transactions
         await self._driver.call(transactions.begin())
+        transactions.open()
         try:
             yield
             if transactions.is_open:

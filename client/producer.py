@@ -319,6 +319,8 @@ class Producer:
         """
         transactions = self._producing.in_transactions
         self._driver.call(transactions.begin())
+        with self._lock:
+            transactions.open()
         try:
             yield
             if transactions.is_open:
