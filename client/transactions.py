@@ -123,6 +123,8 @@ class Transactions:
         assert settings.transactional_id is not None, "a transactional producer has an id"
         self.transactional_id = settings.transactional_id
         self.state = State.NEW
+        # Who opened the last one: Ctrl-C may come before its caller knows that it has.
+        self.holder: object = None
         # Why the transaction that is open can only be aborted.
         self.error: SegbrokerError | None = None
         # Whether the broker speaks protocol 2.
@@ -201,11 +203,12 @@ class Transactions:
             raise NoTransaction(f"a transaction is {self.state.value} already")
         yield from self.init()
 
-    def open(self) -> None:
-        """What is sent from now on is in it.  Behind `begin`; raises NoTransaction when another
-        caller came in between."""
+    def open(self, holder: object) -> None:
+        """What is sent from now on is in it, which is the `holder`'s to end.  Behind `begin`;
+        raises NoTransaction when another caller came in between."""
         if self.state is not State.READY:
             raise NoTransaction(f"a transaction is {self.state.value} already")
+        self.holder = holder
         self.state = State.OPEN
         self.error = None
         self._is_touched = False

@@ -14,7 +14,7 @@ import pytest
 
 from segbroker.client import Admin, AsyncProducer, GroupMetadata, NoTransaction, Producer, TimedOut
 from segbroker.client.coordinator import Coordinator
-from segbroker.client.engine import Call, Pause
+from segbroker.client.engine import Call, Engine, Pause
 from segbroker.client.transactions import Transactions
 from segbroker.protocol.messages_core import ProduceRequest
 from segbroker.protocol.messages_transactions import (
@@ -264,3 +264,72 @@ def test_an_abort_that_was_cancelled_and_the_one_that_goes_on_with_it_are_one(ru
 
     with held_broker() as (broker, proxy):
         run(main, broker, proxy)
+
+
+def interrupted_behind(
+    patch: pytest.MonkeyPatch, of: type, name: str, work: Callable[[], object]
+) -> None:
+    """Ctrl-C comes to `work` when the main thread has just been in a method, for the first time."""
+    original: Callable[..., object] = getattr(of, name)
+    has_come = False
+
+    def interrupted(*args: object, **options: object) -> object:
+        nonlocal has_come
+        got = original(*args, **options)
+        if not has_come and threading.current_thread() is threading.main_thread():
+            has_come = True
+            raise KeyboardInterrupt
+        return got
+
+    with patch.context() as patching:
+        patching.setattr(of, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            work()
+
+
+@pytest.mark.parametrize(
+    ("of", "name"),
+    [
+        pytest.param(Transactions, "open", id="opened"),
+        pytest.param(Engine, "_provide", id="asked"),
+        pytest.param(Transactions, "_ask_identity", id="asking who it is"),
+    ],
+)
+def test_behind_an_interrupt_in_the_middle_of_a_call_the_next_transaction_begins(
+    monkeypatch: pytest.MonkeyPatch, of: type, name: str
+) -> None:
+    with held_broker() as (broker, _), Producer(broker.address, transactional_id="x") as producer:
+
+        def never() -> None:
+            with producer.transaction():
+                producer.send(TOPIC, b"never")
+
+        interrupted_behind(monkeypatch, of, name, never)
+        assert not producer._producing.engine._running
+        with producer.transaction():
+            producer.send(TOPIC, b"second")
+        assert values(broker) == [b"second"]
+
+
+def test_behind_an_interrupt_in_the_sending_of_offsets_the_transaction_is_aborted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with held_broker() as (broker, _), Producer(broker.address, transactional_id="x") as producer:
+
+        def unknown() -> None:
+            with producer.transaction():
+                producer.send(TOPIC, b"first").result(60)
+                interrupted_behind(
+                    monkeypatch,
+                    Engine,
+                    "_provide",
+                    lambda: producer.send_offsets({(TOPIC, 0): 1}, GROUP),
+                )
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            unknown()
+        assert not producer._producing.engine._running
+        with producer.transaction():
+            producer.send(TOPIC, b"second")
+        assert values(broker) == [b"second"]
