@@ -16,7 +16,7 @@ What is where, from the inside out; a module imports only what stands above it:
     accumulator
     batch_order identity                                 ... and the answers
     coordinator group_offsets                            who knows a group or a transactional id
-    transactions outcomes producing
+    transaction_requests transactions outcomes producing
     lookups starting early consumed arrow assigned          the consumer's: values
     start_lookup
     prefetched log_bounds log_changes reply_walk unserved    ... what was lost, and what is told

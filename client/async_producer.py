@@ -245,12 +245,15 @@ class AsyncProducer:
         """What is sent in this `async with` block is seen together; as Producer.transaction."""
         transactions = self._producing.in_transactions
         await self._driver.call(transactions.begin())
+        holder = object()
         try:
+            transactions.open(holder)
             yield
             if transactions.is_open:
                 await self._driver.call(transactions.commit(), timeout_ms=self._end_timeout_ms)
         except BaseException as exc:
-            await self._abort(exc)
+            if transactions.holder is holder:
+                await self._abort(exc)
             raise
 
     async def _abort(self, exc: BaseException) -> None:

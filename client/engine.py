@@ -220,7 +220,12 @@ class Engine:
             )
         else:
             self._running[running] = None
-            self._advance(running, None, now_ms)
+            try:
+                self._advance(running, None, now_ms)
+            except BaseException as exc:
+                # Ctrl-C, in a caller's thread: who knows whether anything would wake it again.
+                self._finish(running, exc)
+                raise
         return running.completion
 
     def _advance(self, running: _Running, answer: object, now_ms: int) -> None:

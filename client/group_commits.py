@@ -6,9 +6,10 @@
                  that was over before the broker had the commit
 
 One at a time, in the order in which they were asked for: a commit that is sent again after a lost
-connection, or overtaken, would undo one that was made meanwhile.  What is committed already is not
-committed again.  A commit that comes too late is refused by the broker, and nobody is hurt: the
-successor begins where the last one that counted stands.
+connection, or overtaken, would undo one that was made meanwhile.  One that was refused during a
+rebalance lets others go first, and then leaves out what those have committed.  What is committed
+already is not committed again.  A commit that comes too late is refused by the broker, and nobody
+is hurt: the successor begins where the last one that counted stands.
 """
 
 from collections import deque
@@ -62,6 +63,9 @@ class Commits:
         # The first is under way; each is done when it is over.
         self._queue: deque[Completion[None]] = deque()
         self._committed: dict[TopicPartition, int] = {}
+        # How many were asked for, and of each partition which of them was made last.
+        self._asked_count = 0
+        self._made: dict[TopicPartition, int] = {}
         self._due_ms = 0
 
     def stands_at(self, tp: TopicPartition, offset: int) -> None:
@@ -96,14 +100,24 @@ class Commits:
     def once(self, offsets: Offsets) -> Call[None]:
         """One try, behind those that were asked for before, in the generation that is present
         then."""
+        return self._try(offsets, self._number())
+
+    def _number(self) -> int:
+        self._asked_count += 1
+        return self._asked_count
+
+    def _try(self, offsets: Offsets, number: int) -> Call[None]:
         done = Completion[None]()
         self._queue.append(done)
         try:
             while (first := self._queue[0]) is not done:
                 yield Until(first)
+            made = self._made
+            left = {tp: stands for tp, stands in offsets.items() if made.get(tp, 0) < number}
             member = self._membership
-            yield from commit_offsets(member.coordinator, member.metadata, offsets)
-            self._note(offsets)
+            yield from commit_offsets(member.coordinator, member.metadata, left)
+            made.update(dict.fromkeys(left, number))
+            self._note(left)
         finally:
             self._queue.remove(done)
             done.resolve(None)
@@ -126,6 +140,7 @@ class Commits:
         be committed is not this member's any more.
         """
         states = self._fetching.states
+        number = self._number()
         if offsets is None:
             self._progress.acknowledge([s for s in states.values() if s.position is not None])
             offsets = self.uncommitted(self._owned())
@@ -140,7 +155,7 @@ class Commits:
                 raise IllegalGeneration(f"{topic}-{partition} is not this member's (any more)")
             generation = self._membership.generation
             try:
-                yield from self.once(offsets)
+                yield from self._try(offsets, number)
             except IllegalGeneration:
                 # It was on its way while the member went on to the next generation, in which these
                 # may be its own as well.

@@ -319,12 +319,16 @@ class Producer:
         """
         transactions = self._producing.in_transactions
         self._driver.call(transactions.begin())
+        holder = object()
         try:
+            with self._lock:
+                transactions.open(holder)
             yield
             if transactions.is_open:
                 self._driver.call(transactions.commit(), timeout_ms=self._end_timeout_ms)
         except BaseException as exc:
-            self._abort(exc)
+            if transactions.holder is holder:
+                self._abort(exc)
             raise
 
     def _abort(self, exc: BaseException) -> None:

@@ -23,9 +23,13 @@ gets the next epoch; a transaction that its predecessor left open is aborted, an
 If the answer to an end does not come, the producer asks again until the deadline of the call: the
 same end twice counts once.
 
-Invariants: nothing is sent while a transaction is not OPEN.  An abort waits for all outstanding
-answers, also to requests that add partitions, so that nothing of the transaction arrives after its
-end.  A commit is requested only when everything was acknowledged.
+A call goes on when its caller has been cancelled, so none of them opens a transaction: `begin` has
+the producer made READY, and the caller, if it is still there, takes it from there with `open`.
+
+Invariants: nothing is sent while a transaction is not OPEN.  An end waits for all outstanding
+answers, also to requests that add partitions or offsets, so that nothing of the transaction arrives
+after its end.  A commit is requested only when everything was acknowledged.  The identity is asked
+for by one call at a time.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,17 +40,10 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnRequestTopic,
-    AddPartitionsToTxnResponse,
     EndTxnRequest,
     EndTxnResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponse,
 )
 from segbroker.protocol.schema import Message
 
@@ -62,6 +59,7 @@ from .errors import (
     PeerError,
     ProducerFenced,
     SegbrokerError,
+    TimedOut,
     TransactionAborted,
     broker_error,
 )
@@ -70,6 +68,7 @@ from .identity import Identity
 from .producer_batch import PartitionQueue
 from .records import TopicPartition
 from .spoken import AtNewest
+from .transaction_requests import PARTS, codes_of, offsets_request, partitions_request
 
 FEATURE: Final = "transaction.version"
 # Of these the broker says that the identity is not the one it knows (any more).
@@ -88,8 +87,6 @@ PASSING: Final = frozenset(
         ErrorCode.OPERATION_NOT_ATTEMPTED,
     }
 )
-
-
 # How often whoever waits for an end looks.
 ENDING_PAUSE_MS: Final = 10
 
@@ -126,6 +123,8 @@ class Transactions:
         assert settings.transactional_id is not None, "a transactional producer has an id"
         self.transactional_id = settings.transactional_id
         self.state = State.NEW
+        # Who opened the last one: Ctrl-C may come before its caller knows that it has.
+        self.holder: object = None
         # Why the transaction that is open can only be aborted.
         self.error: SegbrokerError | None = None
         # Whether the broker speaks protocol 2.
@@ -143,6 +142,9 @@ class Transactions:
         # Something was written, so that there is something to end.
         self._is_touched = False
         self._has_hole = False
+        self._is_asking_identity = False
+        # Calls of `send_offsets` under way: a caller may have left them.
+        self._offsets_count = 0
         accumulator.shut(_outside())
         engine.components.append(self)
 
@@ -159,10 +161,19 @@ class Transactions:
         An end that was interrupted goes on by itself, to its deadline at most: it is waited for.
         """
         yield from self._ended()
+        while self._is_asking_identity:
+            yield Pause(ENDING_PAUSE_MS)
         if self.state is State.FENCED:
             raise self._fenced()
         if self.state is not State.NEW:
             return
+        self._is_asking_identity = True
+        try:
+            yield from self._ask_identity()
+        finally:
+            self._is_asking_identity = False
+
+    def _ask_identity(self) -> Call[None]:
         identity = self._identity
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
@@ -184,13 +195,20 @@ class Transactions:
             yield Pause(ENDING_PAUSE_MS)
 
     def begin(self) -> Call[None]:
-        """Raises NoTransaction when one is open, ProducerFenced."""
+        """Be READY to `open` one.  Raises NoTransaction when one is open, ProducerFenced."""
         yield from self._ended()
         if self.state is State.ABORTING:
             yield from self.abort()
         if self.state in (State.OPEN, State.PREPARED):
             raise NoTransaction(f"a transaction is {self.state.value} already")
         yield from self.init()
+
+    def open(self, holder: object) -> None:
+        """What is sent from now on is in it, which is the `holder`'s to end.  Behind `begin`;
+        raises NoTransaction when another caller came in between."""
+        if self.state is not State.READY:
+            raise NoTransaction(f"a transaction is {self.state.value} already")
+        self.holder = holder
         self.state = State.OPEN
         self.error = None
         self._is_touched = False
@@ -222,8 +240,16 @@ class Transactions:
         yield Until(self._flush())
         if self._adding is not None:
             yield Until(self._adding)
+        yield from self._offsets_told()
+        if self.state is not State.ABORTING:
+            yield from self._ended()  # by the abort before this one
+            return
         self._accumulator.take_undelivered()
         yield from self._end(committed=False)
+
+    def _offsets_told(self) -> Call[None]:
+        while self._offsets_count:
+            yield Pause(ENDING_PAUSE_MS)
 
     def _drop_unsent(self, error: SegbrokerError) -> None:
         self._has_hole |= self._accumulator.drop_unsent(error)
@@ -243,12 +269,13 @@ class Transactions:
         """Have the group stand there when the transaction is committed.
 
         Raises UnknownMemberId, IllegalGeneration, FencedInstanceId when the member that read them
-        is none any more; the transaction can only be aborted then.
+        is none any more.  However it fails, the transaction can only be aborted then.
         """
         self._check_open()
         if not offsets:
             return
         self._is_touched = True
+        self._offsets_count += 1
         try:
             if not self.is_second:
                 reply = yield from self._ask(
@@ -261,8 +288,9 @@ class Transactions:
                     f"offsets of group {group.group_id!r}",
                 )
                 assert isinstance(reply, AddOffsetsToTxnResponse)
+                self._check_open()
             yield from self._ask(
-                self._offsets_request(offsets, group),
+                offsets_request(self.transactional_id, self._identity, offsets, group),
                 f"offsets of group {group.group_id!r}",
                 of=self._groups.setdefault(
                     group.group_id, Coordinator(self._engine, group.group_id, GROUP_KEY)
@@ -271,6 +299,12 @@ class Transactions:
         except SegbrokerError as exc:
             self.fail(exc)
             raise
+        except GeneratorExit:
+            # At its deadline: whether the broker has them, or gets them yet, is not known.
+            self.fail(TimedOut(f"offsets of group {group.group_id!r}: no answer came in time"))
+            raise
+        finally:
+            self._offsets_count -= 1
 
     # Inside.
 
@@ -301,6 +335,7 @@ class Transactions:
         self._check_open()
         self._accumulator.shut(_outside())
         yield Until(self._flush())
+        yield from self._offsets_told()
         undelivered = self._accumulator.take_undelivered()
         if isinstance(self.error, BrokerError) and self.error.code in FENCING:
             self._added.clear()
@@ -362,15 +397,15 @@ class Transactions:
         backoff = Backoff(self._engine.random, 10, 500)
         while True:
             asked = AtNewest(request) if self.is_second else request
-            reply = yield from coordinator.ask(asked, _codes)
-            codes = _codes(reply) - {ErrorCode.NONE}
+            reply = yield from coordinator.ask(asked, codes_of)
+            codes = codes_of(reply) - {ErrorCode.NONE}
             if not codes:
                 return reply
             if codes & FENCING and not isinstance(request, InitProducerIdRequest | EndTxnRequest):
                 self.fail(broker_error(min(codes & FENCING), f"{self.transactional_id!r}: {about}"))
             if codes <= PASSING or all(ErrorCode.of(code).retryable for code in codes):
-                if isinstance(request, AddPartitionsToTxnRequest) and self.error is not None:
-                    raise self.error  # what was to be added is not sent any more
+                if isinstance(request, PARTS) and self.error is not None:
+                    raise self.error  # it is not wanted any more
                 why = broker_error(min(codes), f"{self.transactional_id!r}: {about}")
                 yield Pause(backoff.next_delay_ms(), why)
                 continue
@@ -385,33 +420,6 @@ class Transactions:
         node = None if node_id is None else self._engine.cluster.node(node_id)
         connection = None if node is None else node.connection
         self.is_second = connection is not None and connection.features.get(FEATURE, 0) >= 2
-
-    def _offsets_request(
-        self, offsets: Mapping[TopicPartition, CommittedOffset], group: GroupMetadata
-    ) -> TxnOffsetCommitRequest:
-        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-        for (name, partition), stands in offsets.items():
-            topics.setdefault(name, []).append(
-                TxnOffsetCommitRequestPartition(
-                    partition_index=partition,
-                    committed_offset=stands.offset,
-                    committed_leader_epoch=stands.leader_epoch,
-                    committed_metadata=stands.metadata,
-                )
-            )
-        return TxnOffsetCommitRequest(
-            transactional_id=self.transactional_id,
-            group_id=group.group_id,
-            producer_id=self._identity.producer_id,
-            producer_epoch=self._identity.epoch,
-            generation_id=group.generation,
-            member_id=group.member_id,
-            group_instance_id=group.instance_id,
-            topics=[
-                TxnOffsetCommitRequestTopic(name=name, partitions=rows)
-                for name, rows in topics.items()
-            ],
-        )
 
     # What producing asks.
 
@@ -447,18 +455,8 @@ class Transactions:
         call.on_done(lambda: self._add_done(wanted, call))
 
     def _add(self, queues: list[PartitionQueue]) -> Call[None]:
-        topics: dict[str, list[int]] = {}
-        for queue in queues:
-            topics.setdefault(queue.topic, []).append(queue.partition)
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.transactional_id,
-            v3_and_below_producer_id=self._identity.producer_id,
-            v3_and_below_producer_epoch=self._identity.epoch,
-            v3_and_below_topics=[
-                AddPartitionsToTxnRequestTopic(name=name, partitions=partitions)
-                for name, partitions in topics.items()
-            ],
-        )
+        partitions = [TopicPartition(queue.topic, queue.partition) for queue in queues]
+        request = partitions_request(self.transactional_id, self._identity, partitions)
         yield from self._ask(request, "partitions")
 
     def _add_done(self, queues: list[PartitionQueue], call: Completion[None]) -> None:
@@ -483,18 +481,3 @@ class Transactions:
 
 def _outside() -> NoTransaction:
     return NoTransaction("a transactional producer sends inside `with producer.transaction():`")
-
-
-def _codes(reply: Message) -> set[int]:
-    match reply:
-        case AddPartitionsToTxnResponse():
-            return {
-                row.partition_error_code
-                for topic in reply.results_by_topic_v3_and_below
-                for row in topic.results_by_partition
-            }
-        case TxnOffsetCommitResponse():
-            return {row.error_code for topic in reply.topics for row in topic.partitions}
-        case InitProducerIdResponse() | AddOffsetsToTxnResponse() | EndTxnResponse():
-            return {reply.error_code}
-    raise AssertionError(f"not an answer about a transaction: {reply}")

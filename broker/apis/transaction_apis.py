@@ -30,6 +30,7 @@ from segbroker.protocol.messages_transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from segbroker.segments.metadata.committed import CommitRow
 
 from ..call import Call
 from ..core import Core
@@ -158,18 +159,20 @@ async def txn_offset_commit(
             answered.partitions.append(answer)
             looked.append(Looked(answer, meta, row))
             await pace.step()
-    code, late = _check_member(core, call)
-    rows = [row for one in looked if (row := one.accept(code, late)) is not None]
-    if core.topics.manager.is_metadata_full:
-        rows = without_growth(core, request.group_id, looked, rows)
-    if not rows:
-        return response
+
+    def accepted() -> list[CommitRow]:
+        code, late = _check_member(core, call)
+        rows = [row for one in looked if (row := one.accept(code, late)) is not None]
+        if core.topics.manager.is_metadata_full:
+            rows = without_growth(core, request.group_id, looked, rows)
+        return rows
+
     staged = await core.transactions.stage(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
         request.group_id,
-        rows,
+        accepted,
         implicit=call.version >= _IMPLICIT_SINCE,
     )
     if staged is ErrorCode.PRODUCER_FENCED:

@@ -203,16 +203,21 @@ class Coordinator:
         producer_id: int,
         epoch: int,
         group: str,
-        rows: list[CommitRow],
+        accepted: Callable[[], list[CommitRow]],
         *,
         implicit: bool,
     ) -> ErrorCode:
-        """Keep offsets that stand when the transaction commits."""
+        """Keep offsets that stand when the transaction commits.
+
+        accepted: those that the group takes of the sender; asked when its turn has come, as the
+            group may have gone on without it while it waited.
+        """
         entry = self.table.entries.get(transactional_id)
         if entry is None:
-            return _unknown(transactional_id)
+            return _unknown(transactional_id) if accepted() else ErrorCode.NONE
         async with entry.lock:
-            if code := await self._abort_torn(entry):
+            code = await self._abort_torn(entry)
+            if not (rows := accepted()) or code:
                 return code
             verdict = transactions.stage(
                 entry.known,

@@ -19,9 +19,10 @@ from segbroker.protocol.messages_groups import (
 )
 from segbroker.segments.disk.memory import MemoryStorage
 
+from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect
 from ..support.wire_groups import GROUP, WireMember
-from ..support.wire_transactions import V1, V2, VERSIONS, Tx, stands
+from ..support.wire_transactions import V1, V2, VERSIONS, Tx, stands, until
 from .conftest import serving
 from .test_committed_offsets import commit
 
@@ -120,6 +121,54 @@ async def test_a_member_stages_offsets_also_while_its_leader_deals_out() -> None
         await member.deal()
         assert await tx.end(commit=True) == 0
         assert await stands(client, GROUP, "t", stable=True) == (0, 2)
+
+
+async def test_who_is_no_member_any_more_when_its_turn_comes_stages_nothing() -> None:
+    """It waits for another request of its transaction.  Meanwhile its successor may have asked
+    where the group stands, and reads the same records."""
+    disk = GatedStorage()
+    answered: list[int] = []
+    async with (
+        serving(storage=disk) as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as other,
+        connect(broker.address) as own,
+    ):
+        await client.create("t", partitions=2)
+        tx = Tx(client, "tx", V2)
+        await tx.init()
+        assert await tx.send("t", b"v") == 0
+        member = WireMember(own)
+        await member.join()
+        await member.deal()
+        leaving = WireMember(other, member_id=member.member_id)
+        lock = broker.core.transactions.table.entries["tx"].lock
+
+        async def stage() -> None:
+            answered.append(await member.stage(tx, "t", 5))
+
+        async def is_locked() -> bool:
+            return lock.locked()
+
+        async def is_waiting() -> bool:
+            return lock.statistics().tasks_waiting == 1
+
+        async def has_left() -> bool:
+            group = broker.core.groups.get(GROUP)
+            return group is None or member.member_id not in group.members
+
+        async with trio.open_nursery() as nursery:
+            disk.syncs.clear()
+            nursery.start_soon(tx.add, "t", 1)
+            await until(is_locked)
+            nursery.start_soon(stage)
+            await until(is_waiting)
+            nursery.start_soon(leaving.leave)
+            await until(has_left)
+            disk.syncs.set()
+        assert answered == [ErrorCode.UNKNOWN_MEMBER_ID]
+        assert await tx.end(commit=True) == 0
+        assert await stands(client, GROUP, "t", stable=True) == (0, -1)
 
 
 @VERSIONS

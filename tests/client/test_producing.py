@@ -947,6 +947,7 @@ def test_under_version_1_nothing_is_added_behind_the_end_of_an_abort() -> None:
 
     world.cluster.create("t", 1)
     run(world, transactions.begin())
+    transactions.open(world)
     transactions.is_second = False
     sender.send("t", b"v", partition=0)
     world.run(lambda: bool(asked(AddPartitionsToTxnRequest)))
@@ -964,6 +965,7 @@ def test_in_a_transaction_too_what_follows_a_refused_batch_comes_again_behind_it
     world.cluster.create("t", 1)
     sender = Sender(world, transactional_id="tx", batch_bytes=150)
     run(world, sender.producing.in_transactions.begin())
+    sender.producing.in_transactions.open(world)
     world.broker.produce_errors = [0, code, 0, 0, code]
     for value in numbers(60):
         sender.send("t", value, partition=0)
@@ -977,6 +979,7 @@ def test_a_hole_in_the_sequences_ends_the_transaction() -> None:
     world.cluster.create("t", 1)
     sender = Sender(world, transactional_id="tx", batch_bytes=150)
     run(world, sender.producing.in_transactions.begin())
+    sender.producing.in_transactions.open(world)
     world.broker.produce_errors = [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
     sender.send("t", b"v", partition=0)
     with pytest.raises(DeliveryFailed) as lost:

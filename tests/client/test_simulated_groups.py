@@ -1,6 +1,7 @@
 """Members that come, go, die, and work for long, in simulated time: a seed is a run."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -258,6 +259,32 @@ def test_commits_are_made_in_the_order_in_which_they_were_asked_for() -> None:
     first.on_done(lambda: commit(4) and None)
     world.run(lambda: len(calls) == 4 and all(call.done for call in calls))
     assert world.committed == {(TOPIC, 0): 4}
+
+
+def test_a_commit_that_is_refused_during_a_rebalance_does_not_undo_a_later_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is tried again when the later one, of another task, has been made; of what that has not
+    said anything of it counts."""
+    world = GroupWorld(1, partitions=2, records=20)
+    member = world.start(auto_commit=False)
+    world.run(lambda: member.in_hand is not None and len(member.owned) == 2)
+    group = type(world.group)
+    check, refusals = group.check_commit, [ErrorCode.REBALANCE_IN_PROGRESS]
+
+    def refusing(*args: Any, **options: Any) -> ErrorCode:  # noqa: ANN401
+        return refusals.pop() if refusals else check(*args, **options)
+
+    monkeypatch.setattr(group, "check_commit", refusing)
+
+    def commit(**offsets: int) -> Completion[None]:
+        call = member.reading.commit({(TOPIC, int(p[1:])): at for p, at in offsets.items()})
+        return member.reading.engine.call(call, world.now_ms)
+
+    first, second = commit(p0=1, p1=2), commit(p0=5)
+    world.run(lambda: first.done and second.done)
+    first.result()
+    assert world.committed == {(TOPIC, 0): 5, (TOPIC, 1): 2}
 
 
 def test_a_member_that_works_keeps_its_partition_and_the_others_go_on() -> None:
