@@ -126,10 +126,6 @@ class Members:
     given: dict[str, int] = field(default_factory=dict)
     by_instance: dict[str, str] = field(default_factory=dict)
 
-    def is_known(self, member_id: str) -> bool:
-        """Whether this id has a place, or was given to get one."""
-        return member_id in self.by_id or member_id in self.given
-
     def is_fenced(self, member_id: str, instance_id: str | None) -> bool:
         """Whether the place of this static member belongs to another member id by now."""
         return instance_id is not None and self.by_instance.get(instance_id, member_id) != member_id
