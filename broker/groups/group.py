@@ -28,7 +28,6 @@ from segbroker.protocol.consumer_protocol import subscribed_topics
 from segbroker.protocol.errors import ErrorCode
 
 from . import group_news
-from .assignor_choice import candidates
 from .group_members import Joined, Joining, Member, OnJoined, OnSynced, Synced
 from .group_rounds import Rounds, State
 
@@ -71,8 +70,7 @@ class Group(Rounds):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if not joining.protocols or not joining.protocol_type:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        others = self.roster.others(member_id, instance_id)
-        if not candidates([joining.protocols, *(member.protocols for member in others)]):
+        if not self.roster.has_common(joining):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if member_id and member_id not in self.roster.given:
             if code := self.roster.check(member_id, instance_id):
@@ -99,6 +97,7 @@ class Group(Rounds):
         member = self._add(now_ms, member_id, joining)
         member.on_joined = done
         self._tell(group_news.JOINED, "", member, joining.reason)
+        self._has_newcomer = True
         self._prepare(now_ms, group_news.CAME, member, joining.reason)
 
     def _add(self, now_ms: int, member_id: str, joining: Joining) -> Member:
@@ -111,7 +110,7 @@ class Group(Rounds):
     def _take_over(self, now_ms: int, joining: Joining, done: OnJoined) -> None:
         """A static member came back and does not know its member id."""
         assert joining.instance_id is not None
-        old = self.members.pop(self.roster.by_instance[joining.instance_id])
+        old = self.roster.vacate(joining.instance_id)
         member = self._add(now_ms, self.new_member_id(joining.instance_id), joining)
         member.assignment, member.held = old.assignment, old.held
         old.answer(ErrorCode.FENCED_INSTANCE_ID)
@@ -152,7 +151,7 @@ class Group(Rounds):
             return
         if member.on_joined is not None:
             member.on_joined(Joined(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
-        member.protocols = joining.protocols
+        self.roster.says(member, joining.protocols)
         member.session_timeout_ms = joining.session_timeout_ms
         member.rebalance_timeout_ms = joining.rebalance_timeout_ms
         member.on_joined = done

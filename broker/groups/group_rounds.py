@@ -5,7 +5,8 @@
       |         +--+----------+-----------+      back to PREPARING
       +------------+ nobody is left              DEAD: deleted, forgotten by whoever has it
 
-    PREPARING    until everybody who is known has joined, or the rebalance is out of time
+    PREPARING    until everybody who is known has joined, or the rebalance is out of time; in a
+                 group that was empty until nobody has come for initial_delay_ms (KIP-134)
     COMPLETING   the leader deals out, then the generation is recorded: durable before anybody
                  hears of it, so that no crash brings an older one back that others have succeeded
     STABLE       recorded: everybody has its assignment, or asks for it within the same time
@@ -81,6 +82,11 @@ class Rounds:
     due_ms: int = NEVER_MS
     _rebalance_ends_ms: int = NEVER_MS
     _is_first: bool = False
+    """Whether the rebalance is that of a group that was empty, which waits for newcomers."""
+    _first_ends_ms: int = 0
+    """Until when, however many come."""
+    _has_newcomer: bool = False
+    """Whether somebody came since it began to wait, or was last put off."""
     _last: Generation = field(default_factory=lambda: Generation(0))
     """What was recorded last."""
     _seating: int = 0
@@ -146,6 +152,8 @@ class Rounds:
                     on_synced(Synced(ErrorCode.REBALANCE_IN_PROGRESS))
             self.state = State.PREPARING
             self._is_first = was_empty and self.initial_delay_ms > 0
+            self._first_ends_ms = now_ms + self.roster.rebalance_ms()
+            self._has_newcomer = False
             wait_ms = self.initial_delay_ms if self._is_first else self.roster.rebalance_ms()
             self._rebalance_ends_ms = now_ms + wait_ms
             self._due(self._rebalance_ends_ms)
@@ -348,6 +356,10 @@ class Rounds:
                 self._complete_if_all(now_ms)
             elif self._seating:
                 self._rebalance_ends_ms = now_ms + _SEATING_MS
+            elif self._is_first and self._has_newcomer and now_ms < self._first_ends_ms:
+                self._has_newcomer = False
+                ends_ms = now_ms + self.initial_delay_ms
+                self._rebalance_ends_ms = min(ends_ms, self._first_ends_ms)
             else:
                 self._complete(now_ms)
         elif self.state is State.STABLE and self._rebalance_ends_ms <= now_ms:

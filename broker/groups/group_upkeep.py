@@ -7,8 +7,8 @@
 | | passed since the start |
 
 Of groups with members those offsets go that are of no use any more, and of any group those of
-deleted topics: subscriptions may name them, or have an expression for them, for ever.  What could not be written down
-when it happened is written down when it is looked at again.
+deleted topics: subscriptions may name them, or have an expression for them, for ever.  What could
+not be written down when it happened is written down when it is looked at again.
 
 Limits: VISITS_MAX groups or OFFSETS_MAX offsets in one look, so that the loop does not stall.
 """

@@ -1,5 +1,6 @@
 """The state machine of one group: generations, ownership, time, and nobody left waiting."""
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 
@@ -393,6 +394,20 @@ def test_members_that_come_together_join_in_one_round() -> None:
         client.join(0)
     assert not any(client.joined for client in clients)
     shared.tick(100)
+    assert not any(client.joined for client in clients), "there may be more"
+    shared.tick(200)
+    assert {client.generation for client in clients} == {1}
+
+
+def test_a_group_that_was_empty_waits_while_members_come_but_no_longer_than_a_rebalance() -> None:
+    shared = group(delay_ms=10_000)
+    clients = [Client(shared) for _ in range(5)]
+    for at, client in zip((0, 6_000, 13_000, 21_000, 29_000), clients, strict=True):
+        while shared.due_ms <= at:
+            shared.tick(shared.due_ms)
+        client.join(at)
+    assert not any(client.joined for client in clients)
+    shared.tick(REBALANCE_MS)
     assert {client.generation for client in clients} == {1}
 
 
@@ -787,6 +802,8 @@ class GroupMachine(RuleBasedStateMachine):
         assert all(leader for _, leader in leaders)
         instances = [m.instance_id for m in self.group.members.values() if m.instance_id]
         assert len(instances) == len(set(instances))
+        offers = Counter(name for m in self.group.members.values() for name in m.protocols)
+        assert self.group.roster.offers == offers
 
     @invariant()
     def assignments_are_of_the_generation(self) -> None:
