@@ -39,7 +39,7 @@ class GroupKeys:
     group_initial_rebalance_delay_ms: int = key(
         50,
         "How long the first member of an empty group waits for others to join in the same "
-        "rebalance.",
+        "rebalance; each that comes has it wait as long again, up to the rebalance timeout.",
         most=DAY_MS,
         kafka="group.initial.rebalance.delay.ms",
         dynamic=True,

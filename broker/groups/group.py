@@ -10,7 +10,7 @@ How a generation comes about and ends is in group_rounds.py.
 |---|---|
 | a member | its session ends: no heartbeat, no join and no sync under way for session_timeout |
 | ... in PREPARING | it has not joined by the end of the rebalance (static ones by their session) |
-| ... in COMPLETING | it has not synced by the end of the rebalance time |
+| ... in COMPLETING, STABLE | it has not synced by the end of the rebalance time |
 | an id that was given to be joined with | it was not used for session_timeout |
 
 A static member (`group.instance.id`) that comes back takes its old place under a new member id; a
@@ -22,13 +22,17 @@ Source: Kafka's classic group coordinator and KIP-345 (static members), KIP-394 
 """
 
 from collections.abc import Mapping
+from typing import Final
 
+from segbroker.protocol.consumer_protocol import subscribed_topics
 from segbroker.protocol.errors import ErrorCode
 
 from . import group_news
-from .assignor_choice import candidates
 from .group_members import Joined, Joining, Member, OnJoined, OnSynced, Synced
 from .group_rounds import Rounds, State
+
+CONSUMER: Final = "consumer"
+"""The protocol type whose members subscribe to topics."""
 
 
 class Group(Rounds):
@@ -66,13 +70,13 @@ class Group(Rounds):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if not joining.protocols or not joining.protocol_type:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        others = self.roster.others(member_id, instance_id)
-        if not candidates([joining.protocols, *(member.protocols for member in others)]):
+        if not self.roster.has_common(joining):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if member_id and self.roster.is_fenced(member_id, instance_id):
+        if member_id and member_id not in self.roster.given:
+            if code := self.roster.check(member_id, instance_id):
+                return code
+        elif member_id and self.roster.is_fenced(member_id, instance_id):
             return ErrorCode.FENCED_INSTANCE_ID
-        if member_id and not self.roster.is_known(member_id):
-            return ErrorCode.UNKNOWN_MEMBER_ID
         is_new = member_id not in self.members and instance_id not in self.roster.by_instance
         if is_new and len(self.members) >= self.size_max:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -93,6 +97,7 @@ class Group(Rounds):
         member = self._add(now_ms, member_id, joining)
         member.on_joined = done
         self._tell(group_news.JOINED, "", member, joining.reason)
+        self._has_newcomer = True
         self._prepare(now_ms, group_news.CAME, member, joining.reason)
 
     def _add(self, now_ms: int, member_id: str, joining: Joining) -> Member:
@@ -105,7 +110,7 @@ class Group(Rounds):
     def _take_over(self, now_ms: int, joining: Joining, done: OnJoined) -> None:
         """A static member came back and does not know its member id."""
         assert joining.instance_id is not None
-        old = self.members.pop(self.roster.by_instance[joining.instance_id])
+        old = self.roster.vacate(joining.instance_id)
         member = self._add(now_ms, self.new_member_id(joining.instance_id), joining)
         member.assignment, member.held = old.assignment, old.held
         old.answer(ErrorCode.FENCED_INSTANCE_ID)
@@ -114,9 +119,8 @@ class Group(Rounds):
         was_leader = self.leader == old.member_id
         if was_leader:
             self.leader = member.member_id
-        unchanged = old.protocols.get(self.protocol) == joining.protocols.get(self.protocol)
         member.on_joined = done
-        if self.state is State.STABLE and unchanged:
+        if self.state is State.STABLE and self._is_alike(old, member):
             # Nothing changes for the others: the present generation goes on.
             skips = was_leader and joining.knows_skip
             self._join_when_recorded(member, joining.member_id, skip_assignment=skips)
@@ -124,10 +128,21 @@ class Group(Rounds):
             self._take_place(old.member_id, member, joining.member_id)
             self._prepare(now_ms, group_news.CAME, member, joining.reason)
 
+    def _is_alike(self, old: Member, new: Member) -> bool:
+        """Whether a generation goes on with a member in the place of another: the same protocol is
+        chosen, and a consumer subscribes to the same.  What else it says is of its last life."""
+        if self.elected != self.protocol:
+            return False
+        if self.protocol_type != CONSUMER:
+            return True
+        before, now = old.protocols[self.protocol], new.protocols[self.protocol]
+        return subscribed_topics(before) == subscribed_topics(now)
+
     def _join_again(self, now_ms: int, joining: Joining, done: OnJoined) -> None:
         member = self.members[joining.member_id]
         self._alive(now_ms, member)
-        is_same = member.protocols == joining.protocols
+        # The order says which one it likes best.
+        is_same = [*member.protocols.items()] == [*joining.protocols.items()]
         has_generation = self.state is State.COMPLETING or (
             self.state is State.STABLE and member.member_id != self.leader
         )
@@ -136,7 +151,7 @@ class Group(Rounds):
             return
         if member.on_joined is not None:
             member.on_joined(Joined(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
-        member.protocols = joining.protocols
+        self.roster.says(member, joining.protocols)
         member.session_timeout_ms = joining.session_timeout_ms
         member.rebalance_timeout_ms = joining.rebalance_timeout_ms
         member.on_joined = done
@@ -170,6 +185,7 @@ class Group(Rounds):
             return
         member = self.members[member_id]
         self._alive(now_ms, member)
+        self._unsynced.discard(member_id)
         if self.state is State.STABLE:
             done(self._synced(member))
             return

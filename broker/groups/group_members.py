@@ -3,11 +3,14 @@
     given      ids that were handed out to be joined with (KIP-394), and until when each may be
     by_id      who has a place
     by_instance    the member id that a static member (KIP-345) has at present
+    offers     how many bring each protocol: thousands join one after the other, and each has to
+               have one that all others have
 
 Invariants: each instance id points to a member that is there; an id is given or has a place,
-never both.
+never both; `offers` is of the protocols of `by_id`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
@@ -125,10 +128,7 @@ class Members:
     by_id: dict[str, Member] = field(default_factory=dict)
     given: dict[str, int] = field(default_factory=dict)
     by_instance: dict[str, str] = field(default_factory=dict)
-
-    def is_known(self, member_id: str) -> bool:
-        """Whether this id has a place, or was given to get one."""
-        return member_id in self.by_id or member_id in self.given
+    offers: Counter[str] = field(default_factory=Counter)
 
     def is_fenced(self, member_id: str, instance_id: str | None) -> bool:
         """Whether the place of this static member belongs to another member id by now."""
@@ -143,14 +143,18 @@ class Members:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE
 
-    def others(self, member_id: str, instance_id: str | None) -> list[Member]:
-        """Everybody but this one, whom its instance id may name."""
-        return [
-            member
-            for member in self.by_id.values()
-            if member.member_id != member_id
-            and (instance_id is None or member.instance_id != instance_id)
-        ]
+    def has_common(self, joining: Joining) -> bool:
+        """Whether a protocol of who joins is one of everybody but itself, whom its instance id may
+        name."""
+        ids = {joining.member_id}
+        if joining.instance_id is not None:
+            ids.add(self.by_instance.get(joining.instance_id, ""))
+        mine = [member for one in ids if (member := self.by_id.get(one)) is not None]
+        others = len(self.by_id) - len(mine)
+        return any(
+            self.offers[name] - sum(name in member.protocols for member in mine) == others
+            for name in joining.protocols
+        )
 
     def add(self, member_id: str, joining: Joining) -> Member:
         """Give a place; one that its instance had before is gone."""
@@ -182,13 +186,33 @@ class Members:
 
     def _put(self, member: Member) -> Member:
         self.by_id[member.member_id] = member
+        self.offers.update(member.protocols.keys())
         if member.instance_id is not None:
             self.by_instance[member.instance_id] = member.member_id
+        return member
+
+    def says(self, member: Member, protocols: Mapping[str, bytes]) -> None:
+        """A member brings these from now on."""
+        self._withdraw(member)
+        member.protocols = protocols
+        self.offers.update(protocols.keys())
+
+    def _withdraw(self, member: Member) -> None:
+        self.offers.subtract(member.protocols.keys())
+        for name in member.protocols:
+            if not self.offers[name]:
+                del self.offers[name]
+
+    def vacate(self, instance_id: str) -> Member:
+        """The place of a static member is free for who comes back; who had it."""
+        member = self.by_id.pop(self.by_instance[instance_id])
+        self._withdraw(member)
         return member
 
     def remove(self, member: Member) -> None:
         """Take a place away; what waits for it is told that it is unknown."""
         del self.by_id[member.member_id]
+        self._withdraw(member)
         if member.instance_id is not None:
             del self.by_instance[member.instance_id]
         member.answer(ErrorCode.UNKNOWN_MEMBER_ID)

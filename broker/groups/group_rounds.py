@@ -5,10 +5,11 @@
       |         +--+----------+-----------+      back to PREPARING
       +------------+ nobody is left              DEAD: deleted, forgotten by whoever has it
 
-    PREPARING    until everybody who is known has joined, or the rebalance is out of time
+    PREPARING    until everybody who is known has joined, or the rebalance is out of time; in a
+                 group that was empty until nobody has come for initial_delay_ms (KIP-134)
     COMPLETING   the leader deals out, then the generation is recorded: durable before anybody
                  hears of it, so that no crash brings an older one back that others have succeeded
-    STABLE       recorded: everybody has its assignment
+    STABLE       recorded: everybody has its assignment, or asks for it within the same time
 
 | what comes while a generation is being recorded | then |
 |---|---|
@@ -81,17 +82,29 @@ class Rounds:
     due_ms: int = NEVER_MS
     _rebalance_ends_ms: int = NEVER_MS
     _is_first: bool = False
+    """Whether the rebalance is that of a group that was empty, which waits for newcomers."""
+    _first_ends_ms: int = 0
+    """Until when, however many come."""
+    _has_newcomer: bool = False
+    """Whether somebody came since it began to wait, or was last put off."""
     _last: Generation = field(default_factory=lambda: Generation(0))
     """What was recorded last."""
     _seating: int = 0
     """How many places that changed hands are being recorded."""
     _dealt: int = -1
     """The last generation whose assignments were brought."""
+    _unsynced: set[str] = field(default_factory=set)
+    """Who was told of this generation and has not asked for its assignment yet."""
 
     @property
     def members(self) -> dict[str, Member]:
         """Everybody with a place, by member id."""
         return self.roster.by_id
+
+    @property
+    def elected(self) -> str:
+        """The protocol of a generation that would begin now."""
+        return vote([member.protocols for member in self.members.values()], self.protocol)
 
     def kept(self) -> Generation:
         """This generation, as it is recorded."""
@@ -139,6 +152,8 @@ class Rounds:
                     on_synced(Synced(ErrorCode.REBALANCE_IN_PROGRESS))
             self.state = State.PREPARING
             self._is_first = was_empty and self.initial_delay_ms > 0
+            self._first_ends_ms = now_ms + self.roster.rebalance_ms()
+            self._has_newcomer = False
             wait_ms = self.initial_delay_ms if self._is_first else self.roster.rebalance_ms()
             self._rebalance_ends_ms = now_ms + wait_ms
             self._due(self._rebalance_ends_ms)
@@ -167,12 +182,13 @@ class Rounds:
         self.generation += 1
         self.earlier.clear()
         self.state = State.COMPLETING
-        self.protocol = vote([member.protocols for member in self.members.values()])
+        self.protocol = self.elected
         leader = self.members.get(self.leader)
         if leader is None or leader.on_joined is None:
             self.leader = joined[0].member_id
         self._rebalance_ends_ms = now_ms + self.roster.rebalance_ms()
         self._due(self._rebalance_ends_ms)
+        self._unsynced = {member.member_id for member in joined}
         for member in joined:
             self._alive(now_ms, member)
         for member in joined:
@@ -232,7 +248,8 @@ class Rounds:
 
     def _become_stable(self, now_ms: int) -> None:
         self.state = State.STABLE
-        self._rebalance_ends_ms = NEVER_MS
+        if not self._unsynced:
+            self._rebalance_ends_ms = NEVER_MS
         self._tell(group_news.STABLE)
         for member in self.members.values():
             member.held = member.assignment
@@ -240,7 +257,7 @@ class Rounds:
                 on_synced, member.on_synced = member.on_synced, None
                 self._alive(now_ms, member)
                 on_synced(self._synced(member))
-            # Who has not asked yet has its session to do so.
+            # Who has not asked yet has the rest of the rebalance time to do so.
 
     def _not_recorded(self, now_ms: int, code: ErrorCode) -> None:
         for member in self.members.values():
@@ -339,8 +356,17 @@ class Rounds:
                 self._complete_if_all(now_ms)
             elif self._seating:
                 self._rebalance_ends_ms = now_ms + _SEATING_MS
+            elif self._is_first and self._has_newcomer and now_ms < self._first_ends_ms:
+                self._has_newcomer = False
+                ends_ms = now_ms + self.initial_delay_ms
+                self._rebalance_ends_ms = min(ends_ms, self._first_ends_ms)
             else:
                 self._complete(now_ms)
+        elif self.state is State.STABLE and self._rebalance_ends_ms <= now_ms:
+            self._rebalance_ends_ms = NEVER_MS
+            for member in [m for m in self.members.values() if m.member_id in self._unsynced]:
+                if member.member_id in self.members:
+                    self._drop(now_ms, member, group_news.NOT_SYNCED)
         elif self.state is State.COMPLETING and self._rebalance_ends_ms <= now_ms:
             late = [m for m in self.members.values() if m.on_synced is None]
             for member in late:

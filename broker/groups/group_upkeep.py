@@ -6,8 +6,9 @@
 | it has offsets | with the last of them (offset_expiry.py), not before the longest session has |
 | | passed since the start |
 
-Of groups with members those offsets go that are of no use any more.  What could not be written down
-when it happened is written down when it is looked at again.
+Of groups with members those offsets go that are of no use any more, and of any group those of
+deleted topics: subscriptions may name them, or have an expression for them, for ever.  What could
+not be written down when it happened is written down when it is looked at again.
 
 Limits: VISITS_MAX groups or OFFSETS_MAX offsets in one look, so that the loop does not stall.
 """
@@ -15,6 +16,7 @@ Limits: VISITS_MAX groups or OFFSETS_MAX offsets in one look, so that the loop d
 from collections.abc import Callable, Collection
 from itertools import chain
 from typing import Final
+from uuid import UUID
 
 import structlog
 
@@ -226,7 +228,17 @@ class GroupUpkeep(GroupOffsets):
 
     def _expiry(self, group_id: str, now_ms: int) -> Expiry:
         retention_ms = self.config.offsets_retention_minutes * _MINUTE_MS
-        return Expiry(now_ms, retention_ms, self._pending(group_id), self.committing(group_id))
+        return Expiry(
+            now_ms,
+            retention_ms,
+            self._pending(group_id),
+            self.committing(group_id),
+            self._is_there,
+        )
+
+    def _is_there(self, name: str, topic_id: UUID) -> bool:
+        meta = self._manager.topics.get(name)
+        return meta is not None and meta.topic_id == topic_id
 
     def _forget_expired(self, group_id: str, rows: list[tuple[str, int]]) -> None:
         if rows:

@@ -6,6 +6,7 @@
 | nobody is in it any more | all, so long after its last commit and its last member |
 | stable, of consumers | of topics that no member is subscribed to, so long after the commit |
 | in a rebalance, or members of another kind (Connect) | not |
+| any, and the topic is deleted | at the next look: nobody can ask for them any more |
 
 So a group that reads another topic than it used to does not stand for ever in the old one, with a
 lag that grows.  An offset that was committed with a time of its own (`retention_time_ms`, versions
@@ -21,13 +22,16 @@ from segbroker.protocol.consumer_protocol import subscribed_topics
 from segbroker.segments.metadata.committed import CommittedOffset, Content, all_of
 
 from .consumer_group import ConsumerGroup
-from .group import Group
+from .group import CONSUMER, Group
 from .group_rounds import State
 from .streams_group import StreamsGroup
 
-CONSUMER: Final = "consumer"
 ROWS_MAX: Final = 1_000
 """Offsets that are forgotten at once; the rest at the next look."""
+
+
+def _all_are_there(topic: str, topic_id: UUID) -> bool:
+    return True
 
 
 class Expiry(NamedTuple):
@@ -39,6 +43,8 @@ class Expiry(NamedTuple):
     """Partitions whose offset waits for the end of a transaction."""
     committing: Collection[str] = ()
     """Topics of which a commit is on its way to the disk."""
+    is_there: Callable[[str, UUID], bool] = _all_are_there
+    """Whether there is a topic, by name and id."""
 
     def is_over(self, offset: CommittedOffset, since_ms: int) -> bool:
         """Whether an offset that counts from `since_ms` has had its time."""
@@ -61,29 +67,31 @@ class Expiry(NamedTuple):
         """
         left = 0
         gone = []
-        for topic, _, partition, offset in all_of(content, group_id):
+        for topic, topic_id, partition, offset in all_of(content, group_id):
             since = offset.at_ms if ended_ms is None else ended_ms
-            if self.is_over(offset, since) and not self.is_replaced(topic, partition):
+            is_over, is_there = self.is_over(offset, since), self.is_there(topic, topic_id)
+            is_replaced = self.is_replaced(topic, partition)
+            if not is_replaced and (is_over or not is_there):
                 gone.append((topic, partition))
-            else:
-                left += 1
+            left += is_replaced or not is_over  # of a deleted topic: the group is not as old as it
         return gone[:ROWS_MAX] if left or self.pending or self.committing else None
 
     def abandoned(
         self, content: Content, group: Group | ConsumerGroup | StreamsGroup
     ) -> list[tuple[str, int]]:
-        """(topic, partition) that a group with members committed long ago and left since."""
-        old = [
-            (topic, topic_id, partition)
-            for topic, topic_id, partition, offset in all_of(content, group.group_id)
-            if self.is_over(offset, offset.at_ms) and not self.is_replaced(topic, partition)
-        ]
+        """(topic, partition) that a group with members committed long ago and left since, or to
+        topics that are deleted."""
+        old, gone = [], []
+        for topic, topic_id, partition, offset in all_of(content, group.group_id):
+            if self.is_replaced(topic, partition):
+                continue
+            if not self.is_there(topic, topic_id):
+                gone.append((topic, partition))
+            elif self.is_over(offset, offset.at_ms):
+                old.append((topic, topic_id, partition))
         is_read = _reads(group) if old else None
-        if is_read is None:
-            return []
-        gone = [
-            (topic, partition) for topic, topic_id, partition in old if not is_read(topic, topic_id)
-        ]
+        if is_read is not None:
+            gone += [(topic, part) for topic, topic_id, part in old if not is_read(topic, topic_id)]
         return gone[:ROWS_MAX]
 
 

@@ -1,5 +1,6 @@
 """The state machine of one group: generations, ownership, time, and nobody left waiting."""
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 
@@ -11,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from segbroker.broker.groups.group import Group
 from segbroker.broker.groups.group_members import Joined, Joining, Synced
 from segbroker.broker.groups.group_rounds import OnRecorded, Record, State
+from segbroker.protocol.consumer_protocol import Subscription, encode_subscription
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.metadata.generations import Generation, KeptMember
 
@@ -265,6 +267,95 @@ def test_a_static_leader_that_comes_back_is_told_to_skip_the_assignment() -> Non
     assert again.joined[0].leader == again.member_id
 
 
+def says(*topics: str, owned: int = 0) -> dict[str, bytes]:
+    pairs = tuple((topics[0], index) for index in range(owned))
+    return {"range": encode_subscription(Subscription(topics, pairs))}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_alike"),
+    [
+        (says("t", owned=3), says("t"), True),
+        (says("t"), says("t", "u"), False),
+        ({"range": b"t", "sticky": b"t"}, {"sticky": b"t", "range": b"t"}, False),
+        ({"range": b"one life"}, {"range": b"another"}, True),
+    ],
+    ids=["has nothing any more", "other topics", "likes another one best", "no consumer's words"],
+)
+def test_a_static_member_that_begins_anew_stops_the_others_for_what_changes_for_them(
+    before: dict[str, bytes], after: dict[str, bytes], *, is_alike: bool
+) -> None:
+    disk = Disk()
+    one = Client(group(record=disk.record), "i1")
+    one.join(0, before)
+    one.sync(0, {one.member_id: b"all"})
+    disk.settle(0)
+    again = Client(one.group, "i1")
+    again.join(10, after)
+    disk.settle(11)
+    assert again.generation == (1 if is_alike else 2)
+    assert again.joined[0].skip_assignment is is_alike
+
+
+def test_what_is_in_use_stays_where_as_many_like_another_as_well() -> None:
+    disk = Disk()
+    shared = group(record=disk.record)
+    one, two = Client(shared, "i1"), Client(shared, "i2")
+    likes = {"range": b"t", "sticky": b"t"}
+    one.join(0, likes)
+    two.join(0, dict(reversed(likes.items())))
+    one.join(0, likes)
+    one.sync(0, {one.member_id: b"all"})
+    disk.settle(0)
+    again = Client(shared, "i1")  # its place is another one among the members
+    again.join(10, likes)
+    disk.settle(11)
+    assert (again.generation, again.joined[0].protocol) == (two.generation, "range")
+
+
+def test_a_member_that_likes_another_protocol_best_now_begins_a_rebalance() -> None:
+    shared = group()
+    one, two = Client(shared), Client(shared)
+    likes = {"range": b"t", "sticky": b"t"}
+    one.join(0, likes)
+    two.join(0, likes)
+    one.join(0, likes)
+    two.sync(0)
+    one.sync(0)
+    two.join(10, dict(reversed(likes.items())))
+    assert one.heartbeat(11) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_member_has_no_place_but_its_own() -> None:
+    shared = group()
+    one = Client(shared)
+    stable(one)
+    one.instance = "i1"
+    one.join(10)
+    assert one.joined[-1].code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_who_is_alive_but_never_asks_for_its_assignment_is_dropped() -> None:
+    """Nobody would read its partitions for as long as it lives."""
+    shared = group()
+    one, two, three = Client(shared), Client(shared), Client(shared)
+    one.join(0)
+    two.join(0)
+    three.join(0)
+    one.join(0)
+    two.join(0)
+    one.sync(0, {two.member_id: b"half", three.member_id: b"half"})
+    assert shared.state is State.STABLE
+    three.sync(REBALANCE_MS - 1)
+    for at in range(0, REBALANCE_MS, SESSION_MS // 2):
+        assert {client.heartbeat(at) for client in (one, two, three)} == {ErrorCode.NONE}
+        shared.tick(at)
+    shared.tick(REBALANCE_MS)
+    assert two.heartbeat(REBALANCE_MS) is ErrorCode.UNKNOWN_MEMBER_ID
+    for client in (one, three):
+        assert client.heartbeat(REBALANCE_MS) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
 def test_a_protocol_that_all_have_is_chosen_by_vote() -> None:
     shared = group()
     one, two = Client(shared), Client(shared)
@@ -303,6 +394,20 @@ def test_members_that_come_together_join_in_one_round() -> None:
         client.join(0)
     assert not any(client.joined for client in clients)
     shared.tick(100)
+    assert not any(client.joined for client in clients), "there may be more"
+    shared.tick(200)
+    assert {client.generation for client in clients} == {1}
+
+
+def test_a_group_that_was_empty_waits_while_members_come_but_no_longer_than_a_rebalance() -> None:
+    shared = group(delay_ms=10_000)
+    clients = [Client(shared) for _ in range(5)]
+    for at, client in zip((0, 6_000, 13_000, 21_000, 29_000), clients, strict=True):
+        while shared.due_ms <= at:
+            shared.tick(shared.due_ms)
+        client.join(at)
+    assert not any(client.joined for client in clients)
+    shared.tick(REBALANCE_MS)
     assert {client.generation for client in clients} == {1}
 
 
@@ -697,6 +802,8 @@ class GroupMachine(RuleBasedStateMachine):
         assert all(leader for _, leader in leaders)
         instances = [m.instance_id for m in self.group.members.values() if m.instance_id]
         assert len(instances) == len(set(instances))
+        offers = Counter(name for m in self.group.members.values() for name in m.protocols)
+        assert self.group.roster.offers == offers
 
     @invariant()
     def assignments_are_of_the_generation(self) -> None:

@@ -12,6 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 from segbroker.broker.core import wall_ms
 from segbroker.broker.groups import kept_sizes
 from segbroker.broker.server import Broker
+from segbroker.protocol.consumer_protocol import Subscription, encode_subscription
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import (
     DeleteGroupsRequest,
@@ -214,7 +215,8 @@ async def test_a_place_that_changed_hands_in_a_rebalance_belongs_to_who_was_told
         await old.join()
         await old.deal()
         # With another subscription: a rebalance, which ends before its leader has dealt out.
-        new = WireMember(clients[1], "i1", metadata=b"other")
+        other = encode_subscription(Subscription(("other",)))
+        new = WireMember(clients[1], "i1", metadata=other)
         await new.join()
         assert new.generation == old.generation + 1
         image = disk.after_power_cut()

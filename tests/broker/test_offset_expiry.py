@@ -7,6 +7,7 @@ import trio
 
 from segbroker.broker.groups.group_upkeep import OFFSETS_MAX
 from segbroker.broker.groups.groups import Groups
+from segbroker.protocol.messages_admin import DeleteTopicsRequest, DeleteTopicsResponse
 from segbroker.protocol.messages_groups import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -184,6 +185,55 @@ async def test_in_a_group_with_members_such_an_offset_goes_where_nobody_reads_th
         assert await looked(groups, client, NOW + DAY_MS - 1) == {"t": 7, "left": 8}
         assert await looked(groups, client, NOW + DAY_MS) == {"t": 7}
         assert groups.members_count("g") == 1
+
+
+async def deleted(client: WireClient, topic: str) -> None:
+    request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=1_000)
+    await client.ask(request, DeleteTopicsResponse, 1)
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        {"subscribed_topic_names": ["t", "d"]},
+        {"subscribed_topic_names": None, "subscribed_topic_regex": "t|d"},
+        None,
+    ],
+    ids=["by name", "by an expression", "nobody"],
+)
+async def test_offsets_of_a_deleted_topic_go_though_a_subscription_says_its_name(
+    monkeypatch: pytest.MonkeyPatch, says: dict[str, object] | None
+) -> None:
+    """Or topics that come and go leave rows behind for as long as their reader lives."""
+    monkeypatch.setattr("segbroker.broker.groups.group_upkeep.LOOK_INTO_MS", 0)
+    async with alone(MemoryStorage(), lambda: NOW) as broker, connect(broker.address) as client:
+        for topic in ("t", "d"):
+            await client.create(topic)
+            assert await keeping(client, topic, 1) == 0
+        groups = broker.core.groups
+        await expects_nobody(groups)
+        if says is not None:
+            await Member(client, "m", **says).join()
+        await deleted(client, "d")
+        assert groups.topics("g") == ["d", "t"]
+        groups.keep_house(NOW)
+        await client.create("behind")
+        assert groups.topics("g") == ["t"]
+        assert await stands(client, None) == {("t", 0): 1}
+
+
+async def test_a_group_whose_topic_was_made_anew_stands_where_it_has_committed_since() -> None:
+    async with alone(MemoryStorage(), lambda: NOW) as broker, connect(broker.address) as client:
+        await client.create("t")
+        assert await keeping(client, "t", 1) == 0
+        groups = broker.core.groups
+        await expects_nobody(groups)
+        await deleted(client, "t")
+        await client.create("t")
+        assert await looked(groups, client, NOW) == {}
+        assert not groups.topics("g")
+        assert await keeping(client, "t", 2) == 0
+        assert await looked(groups, client, NOW + 1) == {"t": 2}
 
 
 async def test_a_commit_on_its_way_to_the_disk_is_not_forgotten_for_the_one_before() -> None:

@@ -183,6 +183,35 @@ async def static_members(stage: Stage) -> None:
     )
 
 
+def wants(*topics: str, owned: int = 0, generation: int = -1) -> bytes:
+    pairs = tuple((topics[0], index) for index in range(owned))
+    return encode_subscription(Subscription(topics, pairs, generation))
+
+
+def offers(**metadata: bytes) -> list[dict[str, Any]]:
+    return [{"name": name, "metadata": one} for name, one in metadata.items()]
+
+
+@case(ApiKey.JOIN_GROUP, since=9)
+async def static_members_that_begin_anew(stage: Stage) -> None:
+    """Who takes its place in a group that reads on: whether that is a rebalance."""
+    had, has = wants("t", owned=3, generation=1), wants("t")
+    before_and_after = {
+        "the same": (offers(range=had), offers(range=had)),
+        "has nothing any more": (offers(range=had), offers(range=has)),
+        "another order": (offers(range=has, other=has), offers(other=has, range=has)),
+        "no words of a consumer": (offers(range=b"x"), offers(range=b"y")),
+    }
+    for label, (before, after) in before_and_after.items():
+        place = {"group_id": f"{stage.name}-{label[0]}", "group_instance_id": "place"}
+        await synced(stage, protocols=before, **place)
+        await stage.ask(label, ApiKey.JOIN_GROUP, **joining(stage, protocols=after, **place))
+    named = {"group_id": f"{stage.name}-named"}
+    dynamic = await synced(stage, **named)
+    place = {"member_id": dynamic.member_id, "group_instance_id": "place"} | named
+    await stage.ask("a place that it has not", ApiKey.JOIN_GROUP, **joining(stage, **place))
+
+
 @case(ApiKey.SYNC_GROUP)
 async def syncs(stage: Stage) -> None:
     member = await joined(stage)
