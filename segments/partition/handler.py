@@ -399,6 +399,9 @@ class DiskHandler(MendingPartition):
     def _recall(self, number: int) -> Sequence[Frame]:
         return self._journaling.recall(number)
 
+    def _stop(self) -> int:
+        return self._journaling.stop()
+
     def _begin_anew(self, opened: PartitionLog) -> None:
         self._journaling.begin_anew(opened)
         self.vouch_for_found(opened)  # so that it is known when its file goes

@@ -525,4 +525,21 @@ WAL_BUGS: tuple[Bug, ...] = (
         "tests.segments.test_wal_pages:"
         "test_a_file_that_is_used_again_has_no_header_of_its_earlier_use_at_its_end",
     ),
+    Bug(
+        "what_the_loop_has_not_heard_of_was_promised_to_nobody",
+        "failing",
+        "            salvage(old, max(promised, self.high_watermark))\n",
+        "            salvage(old, self.high_watermark)\n",
+        "tests.segments.test_answers_under_way:"
+        "test_what_the_wal_has_synced_is_not_cut_though_the_loop_hears_of_it_late",
+    ),
+    Bug(
+        "what_is_left_in_the_queue_is_taken_behind_an_opening",
+        "journaling",
+        "        self._direct_end = -1\n        self._asks_flusher = False\n        segment",
+        "        self._direct_end = -1\n        self._asks_flusher = self._gave_up = False\n"
+        "        segment",
+        "tests.segments.test_answers_under_way:"
+        "test_what_was_still_in_the_queue_moves_no_high_watermark",
+    ),
 )
