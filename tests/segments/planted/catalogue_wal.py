@@ -542,4 +542,11 @@ WAL_BUGS: tuple[Bug, ...] = (
         "tests.segments.test_answers_under_way:"
         "test_what_was_still_in_the_queue_moves_no_high_watermark",
     ),
+    Bug(
+        "a_file_of_another_shard_is_believed",
+        "wal.replay",
+        "        if scanned is not None and scanned.header.shard == shard:\n",
+        "        if scanned is not None:\n",
+        "tests.segments.test_wal_names:test_a_file_of_another_shard_in_the_place_of_one_is_damage",
+    ),
 )
