@@ -60,11 +60,11 @@ def remove_marker(storage: Storage, folder: str, kind: str, number: int) -> None
 def remove_markers(storage: Storage, root: str, *, but: Collection[Marked] = ()) -> None:
     """All files may go but these.  Durable when this returns.  Raises OSError."""
     for place in _places(storage, root):
-        old = [path for one, path in _marked_in(storage, place) if one not in but]
-        for path in old:
-            storage.unlink(path)
-        if old:
-            storage.fsync_dir(place)
+        for one, path in list(_marked_in(storage, place)):
+            if one not in but:
+                storage.unlink(path)
+        # Also where none is left: who was killed behind the last unlink has not synced it.
+        storage.fsync_dir(place)
 
 
 def _places(storage: Storage, root: str) -> list[str]:
