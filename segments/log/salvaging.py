@@ -7,7 +7,7 @@ After a sync has failed the kernel may count the pages as clean although they ne
 disk, and it tells so only once: another sync of this file proves nothing, and reading it back
 proves what is in memory, not what is on the disk.  But the bytes in memory are right or wrong by
 their checksums, and a new file has new pages, whose sync can be believed.  The new file gets the
-name, durably, before anybody may write again.
+name, durably, before anybody may write again.  So it is with names: each is given anew.
 
 Whatever was promised has to be there: if a batch does not compare that is below the high watermark,
 or that the write-ahead log has synced, everything stays as it is (a restart then replays the
@@ -42,6 +42,11 @@ def salvage(log: PartitionLog, promised: int) -> None:
     """
     if log.manifest.is_doubtful or not log.manifest.is_durable:
         log.manifest.replace(log.active.created_ms, log.manifest_rows())
+    for name in log.storage.listdir(log.paths.folder):
+        number = log.paths.segment_number(name)
+        if number is not None and number > log.active.number:
+            # Made ahead, and empty; it may be their names of which the sync failed.
+            log.storage.unlink(f"{log.paths.folder}/{name}")
     is_cut = False
     for segment in (*log.rotating, log.active):
         if segment.size:

@@ -465,6 +465,10 @@ class DiskHandler(MendingPartition):
         """Full segments could not be sealed."""
         self._poison(cause)
 
+    def names_failed(self, cause: OSError) -> None:
+        """The names of segments, of some in use perhaps, could not be synced."""
+        self._poison(cause)
+
     def cleaning_failed(self, cause: OSError) -> None:
         """A cleaned segment could not be put in its place: recovery does it.  In any thread."""
         self._poison(cause)

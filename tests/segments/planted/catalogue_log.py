@@ -296,4 +296,18 @@ LOG_BUGS: tuple[Bug, ...] = (
         "            visible = end_offset\n",
         "the_first_records_of_class_disk",
     ),
+    Bug(
+        "names_whose_sync_failed_are_not_told_as_a_failure",
+        "rolling",
+        "                self._owner.names_failed(exc)\n",
+        "                pass\n",
+        "a_sync_of_names_made_ahead_fails_in_class_disk",
+    ),
+    Bug(
+        "segments_made_ahead_keep_their_names_in_doubt",
+        "salvaging",
+        '            log.storage.unlink(f"{log.paths.folder}/{name}")\n',
+        "            pass\n",
+        "a_sync_of_names_made_ahead_fails",
+    ),
 )
