@@ -57,14 +57,19 @@ def remove_marker(storage: Storage, folder: str, kind: str, number: int) -> None
         unmake_fact(storage, path)
 
 
-def remove_markers(storage: Storage, root: str, *, but: Collection[Marked] = ()) -> None:
-    """All files may go but these.  Durable when this returns.  Raises OSError."""
+def remove_markers(
+    storage: Storage, root: str, *, but: Collection[Marked] = (), starts: bool = False
+) -> None:
+    """All files may go but these.  Durable when this returns.  Raises OSError.
+
+    starts: also where none is left: who was killed behind the last unlink has not synced it.
+    """
     for place in _places(storage, root):
-        for one, path in list(_marked_in(storage, place)):
-            if one not in but:
-                storage.unlink(path)
-        # Also where none is left: who was killed behind the last unlink has not synced it.
-        storage.fsync_dir(place)
+        old = [path for one, path in _marked_in(storage, place) if one not in but]
+        for path in old:
+            storage.unlink(path)
+        if old or starts:
+            storage.fsync_dir(place)
 
 
 def _places(storage: Storage, root: str) -> list[str]:

@@ -27,8 +27,8 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "new_directories_are_not_synced",
         "storage",
-        '    storage.fsync_dir(parent or ("/" if path.startswith("/") else "."))\n',
-        "",
+        '        storage.fsync_dir(parent or ("/" if path.startswith("/") else "."))\n',
+        "        pass\n",
         "the_first_records",
     ),
     Bug(
@@ -164,7 +164,7 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "names_of_segments_made_ahead_are_not_synced",
         "ready",
-        "                self._storage.fsync_dir(self._paths.folder)\n",
+        "                self._sync_names()\n",
         "                pass\n",
         "rolls_behind_a_first_sync",
     ),
