@@ -14,7 +14,9 @@ import errno
 from collections.abc import Sequence
 from typing import Final
 
-PASSING_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
+NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""The volume is full, or a quota is used up."""
+PASSING_ERRNOS: Final = NO_SPACE | {errno.EMFILE, errno.ENFILE}
 """Failures of a write that end by themselves: too little space, too few descriptors."""
 
 _WHAT_TO_DO: Final = (

@@ -8,14 +8,13 @@ again from the WAL, which is emptied last.
 """
 
 import base64
-import errno
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import structlog
 
 from ..disk.storage import Storage, remove_tree
-from ..errors import CorruptMetadata, StorageError
+from ..errors import NO_SPACE, CorruptMetadata, StorageError
 from ..metadata.metadata import Metadata
 from ..metadata.metadata_log import MetadataLog, check_newest
 from ..replay.putting_back import Place, PuttingBack
@@ -88,7 +87,7 @@ class Starting:
             self._keep_what_vouches()
             self._wal.absorbed(self._putting_back.waiting)
         except OSError as exc:
-            hint = self._what_to_do(found) if exc.errno == errno.ENOSPC else ""
+            hint = self._what_to_do(found) if exc.errno in NO_SPACE else ""
             raise StorageError(
                 f"what {self._root}/wal holds could not be put back and stays there: {exc}{hint}"
             ) from exc
@@ -155,7 +154,7 @@ class Starting:
             try:
                 return work()
             except OSError as exc:
-                if exc.errno != errno.ENOSPC:
+                if exc.errno not in NO_SPACE:
                     raise
                 if self._graves:
                     while self._graves:

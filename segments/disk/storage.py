@@ -194,13 +194,19 @@ def replace_file(storage: Storage, path: str, content: Buffer) -> None:
 
 
 def make_dirs(storage: Storage, path: str) -> None:
-    """Make a directory and what is missing above it, each name durable before the next."""
+    """Make a directory and what is missing above it, each name durable before the next.  One whose
+    name could not be synced goes again: another sync would prove nothing of it."""
     if not path or storage.exists(path):
         return
     parent = path.rpartition("/")[0]
     make_dirs(storage, parent)
     storage.mkdir(path)
-    storage.fsync_dir(parent or ("/" if path.startswith("/") else "."))
+    try:
+        storage.fsync_dir(parent or ("/" if path.startswith("/") else "."))
+    except OSError:
+        with suppress(OSError):
+            storage.rmdir(path)
+        raise
 
 
 def remove_tree(storage: Storage, path: str, *, last: str = "") -> None:

@@ -7,12 +7,13 @@ After a sync has failed the kernel may count the pages as clean although they ne
 disk, and it tells so only once: another sync of this file proves nothing, and reading it back
 proves what is in memory, not what is on the disk.  But the bytes in memory are right or wrong by
 their checksums, and a new file has new pages, whose sync can be believed.  The new file gets the
-name, durably, before anybody may write again.
+name, durably, before anybody may write again.  So it is with names: each is given anew.
 
-Whatever readers could see has to be there: a batch below the high watermark that does not compare
-leaves everything as it is (a restart then replays the write-ahead log).  What lies above was
-promised to nobody and is kept up to the first batch that does not compare: what follows that, also
-in later segments, would stand behind a gap that no record is missing in.
+Whatever was promised has to be there: if a batch does not compare that is below the high watermark,
+or that the write-ahead log has synced, everything stays as it is (a restart then replays the
+write-ahead log).  What lies above was promised to nobody and is kept up to the first batch that
+does not compare: what follows that, also in later segments, would stand behind a gap that no record
+is missing in.
 
 Costs a copy of the unsealed segments, once per failure.  Invariant: no file whose sync failed is
 written or synced again.
@@ -32,31 +33,37 @@ FULL_RETRY_MS_MAX: Final = 4_000
 RETRY_MS_MAX: Final = 60_000
 
 
-def salvage(log: PartitionLog, high_watermark: int) -> None:
+def salvage(log: PartitionLog, promised: int) -> None:
     """Put new, synced files in the place of those in doubt.
 
-    The caller holds seal_lock and append_lock, and opens the log anew.  Raises CorruptSegment when
-    something that was visible cannot be read any more, OSError.
+    promised: below it somebody may have been told of every batch.  The caller holds seal_lock and
+    append_lock, and opens the log anew.  Raises CorruptSegment when something that was promised
+    cannot be read any more, OSError.
     """
     if log.manifest.is_doubtful or not log.manifest.is_durable:
         log.manifest.replace(log.active.created_ms, log.manifest_rows())
+    for name in log.storage.listdir(log.paths.folder):
+        number = log.paths.segment_number(name)
+        if number is not None and number > log.active.number:
+            # Made ahead, and empty; it may be their names of which the sync failed.
+            log.storage.unlink(f"{log.paths.folder}/{name}")
     is_cut = False
     for segment in (*log.rotating, log.active):
         if segment.size:
-            whole = _proven(log, segment, high_watermark)
+            whole = _proven(log, segment, promised)
             content = whole[:0] if is_cut else whole
             replace_file(log.storage, segment.path, content)
             is_cut = len(content) < segment.size
 
 
-def _proven(log: PartitionLog, segment: ActiveSegment, high_watermark: int) -> memoryview:
+def _proven(log: PartitionLog, segment: ActiveSegment, promised: int) -> memoryview:
     """The bytes of a segment that are what was written, from its beginning on."""
     content = memoryview(read_file(log.storage, segment.path))[: segment.size]
     for ordinal, checksum in enumerate(segment.sums):
         begin, end = segment.position_of(ordinal), segment.position_of(ordinal + 1)
         if end <= len(content) and xxh3_64(content[begin:end]) == checksum:
             continue
-        if segment.offsets[ordinal] < high_watermark:
+        if segment.offsets[ordinal] < promised:
             raise CorruptSegment(
                 segment.path, begin, "not the bytes that were written; the broker has to restart"
             )

@@ -79,6 +79,11 @@ class FailingPartition(PartitionView, ABC):
         """Everything below `end_offset` is durable."""
 
     @abstractmethod
+    def _stop(self) -> int:
+        """Nothing more is given to the WAL; below which offset it has everything, which the loop
+        may not have heard of yet; -1: it has nothing."""
+
+    @abstractmethod
     def _begin_anew(self, opened: PartitionLog) -> None:
         """The log was opened again: what was given to the WAL before is void, and what is in
         `opened` is durable.  Raises OSError."""
@@ -180,8 +185,9 @@ class FailingPartition(PartitionView, ABC):
         """The log anew, durable; the old one changes nothing any more."""
         if old.is_closed:
             raise LogClosed(old.paths.folder)
+        promised = self._stop()  # also where nothing is in doubt: nothing is told of `old` any more
         if in_doubt:
-            salvage(old, self.high_watermark)
+            salvage(old, max(promised, self.high_watermark))
         opened = self._reopen(now_ms)
         try:
             self._begin_anew(opened)

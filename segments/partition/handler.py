@@ -399,6 +399,9 @@ class DiskHandler(MendingPartition):
     def _recall(self, number: int) -> Sequence[Frame]:
         return self._journaling.recall(number)
 
+    def _stop(self) -> int:
+        return self._journaling.stop()
+
     def _begin_anew(self, opened: PartitionLog) -> None:
         self._journaling.begin_anew(opened)
         self.vouch_for_found(opened)  # so that it is known when its file goes
@@ -460,6 +463,10 @@ class DiskHandler(MendingPartition):
 
     def sealing_failed(self, cause: OSError) -> None:
         """Full segments could not be sealed."""
+        self._poison(cause)
+
+    def names_failed(self, cause: OSError) -> None:
+        """The names of segments, of some in use perhaps, could not be synced."""
         self._poison(cause)
 
     def cleaning_failed(self, cause: OSError) -> None:

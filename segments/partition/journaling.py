@@ -60,6 +60,8 @@ class Journaling:
         "_pending",
         "_recalls_from",
         "_shard",
+        "_synced_end",
+        "_taken_end",
         "_topic_id",
         "_used",
         "_wal",
@@ -93,6 +95,8 @@ class Journaling:
         self._asks_flusher = False
         self._used = False
         self._gave_up = False
+        # Where what was taken last ends, and what was taken before it; changed by the writer.
+        self._taken_end = self._synced_end = -1
         self._recalls_from = 0
         """Of sealed segments below this one the WAL has nothing, nor ever will."""
 
@@ -171,11 +175,14 @@ class Journaling:
 
     def take_frames(self) -> tuple[list[Frame], int]:
         frames, mark = self._pending.take()
-        # Frames behind a hole that nobody was told of would be taken for damage.
-        return ([], -1) if self._gave_up else (frames, mark)
+        if self._gave_up:
+            return [], -1  # frames behind a hole that nobody was told of would be taken for damage
+        self._synced_end, self._taken_end = self._taken_end, mark
+        return frames, mark
 
     def wal_gave_up(self) -> None:
         self._gave_up = True
+        self._taken_end = self._synced_end
 
     def wal_synced(self, mark: int) -> None:
         self._owner.wal_synced(mark)
@@ -193,17 +200,29 @@ class Journaling:
         """Whether the shard of this partition writes: else it failed and goes on later."""
         return self._shard.failure is None
 
+    def stop(self) -> int:
+        """Give nothing more to the WAL, until `begin_anew`; below which offset it has everything,
+        synced, whoever has heard of that by now; -1: nothing.  Blocking: waits for its writer."""
+        if not self._used:
+            return -1
+
+        def stopped() -> int:
+            self._gave_up = True
+            return self._taken_end
+
+        return self._shard.between_groups(stopped)
+
     def begin_anew(self, log: PartitionLog) -> None:
-        """`log` was opened again and is durable: earlier frames of it are void, and there is no
-        moment in which nothing says how far it reaches.  Blocking.  Raises OSError."""
+        """`log` was opened again, after `stop`, and is durable: earlier frames of it are void, and
+        there is no moment in which nothing says how far it reaches.  Blocking.  Raises OSError."""
         self._recalls_from = 0  # what was sealed may be written to again
         if not self._used:
             return
         self._shard.revive()
         self._pending.take()  # never to be written
-        self._gave_up = False
         self._direct_end = -1
         self._asks_flusher = False
         segment = log.active
         end = end_frame(self.wal_key, segment.number, segment.synced_size, log.recovery_point)
         self._wal.barrier(*self.wal_key, end)
+        self._gave_up = False  # last: whatever still was in the queue is in front of the BARRIER

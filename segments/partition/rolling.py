@@ -4,7 +4,8 @@
                  -> SEAL_GROUP are full -> a house keeper: seal them together, then retention
 
 If a segment could not be made ahead, that is no failure: the roll makes it itself, and reports it.
-If one could not be sealed, that is a failure: its owner is told, and writes nothing more.
+If one could not be sealed, or names could not be synced, that is a failure: its owner is told, and
+writes nothing more.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from ..background import Housekeeper
 from ..disk.relieving import NoDescriptor
 from ..errors import PartitionReadOnly
 from ..log.partition_log import PartitionLog
+from ..log.ready import NamesNotSynced
 from ..log.sealing import seal
 
 log = structlog.get_logger()
@@ -35,6 +37,10 @@ class Rolled(Protocol):
 
     def sealing_failed(self, cause: OSError) -> None:
         """In the house keeper's thread."""
+        ...
+
+    def names_failed(self, cause: OSError) -> None:
+        """The names in its directory could not be synced.  In the maker's thread."""
         ...
 
 
@@ -82,6 +88,11 @@ class Rolling:
                 opened.open_logs.add(opened)  # it may have parked meanwhile
         except NoDescriptor:
             pass  # told once a minute for all of them
+        except NamesNotSynced as exc:
+            if opened is self._log():  # else it was opened again meanwhile, with names of its own
+                with opened.sync_lock:
+                    opened.sync_failed = True
+                self._owner.names_failed(exc)
         except OSError as exc:
             log.warning("segment_not_prepared", path=opened.paths.folder, error=str(exc))
 

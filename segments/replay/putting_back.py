@@ -19,11 +19,10 @@ do those that acknowledge by the WAL where the last group has a hole: torn by a 
 damaged, nobody can tell, and the report says just that (`wal_torn`).
 """
 
-import errno
 from collections.abc import Mapping, Sequence
 
 from ..disk.storage import Storage, make_dirs, write_temporary
-from ..errors import PartitionForeign, StorageError
+from ..errors import NO_SPACE, PartitionForeign, StorageError
 from ..metadata.metadata import TopicMeta
 from ..names import owner_of, partition_paths
 from ..parallel import Each, one_by_one
@@ -147,7 +146,7 @@ class PuttingBack:
             except PartitionForeign as exc:
                 refused[number] = exc
             except OSError as exc:
-                if exc.errno == errno.ENOSPC:
+                if exc.errno in NO_SPACE:
                     raise
                 refused[number] = exc
 

@@ -138,9 +138,11 @@ class ShardFiles:
                 self._again = self.claim(sequence_min)
             file = self._name(path, self._again)
         except Exception:
-            # What it is now is not known: it is not used again in this life of the process.  The
-            # next one gets its number, and so replaces it if it got the name.
+            # What it is now is not known: it is not used again.  The next one gets its number, and
+            # so replaces it if it got the name; if not it is in the way of a disk that fills up.
             self._add(-1)
+            with suppress(OSError):
+                self._storage.unlink(path)
             raise
         self._again = -1
         return file

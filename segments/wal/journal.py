@@ -178,7 +178,8 @@ class Wal:
         # A number is never used twice: an older copy of a file must not pass for the present one.
         self._say_next(self._replayed.next_sequence)
         short = is_short(self._storage, self._root, config.file_bytes)
-        self._discard(keep=SPARE_FILES if short else config.files_max, kept=self._number_kept)
+        keep = SPARE_FILES if short else config.files_max
+        self._discard(keep=keep, kept=self._number_kept, starts=True)
         for number, folder in shard_folders(self._storage, self._root).items():
             if number >= config.shards:
                 self._remove(folder)
@@ -231,8 +232,9 @@ class Wal:
             given = unlink_free(self._storage, folder, shard, unused) or given
         return given
 
-    def _discard(self, *, keep: int, kept: int = -1) -> None:
-        remove_markers(self._storage, self._root, but={Marked(SHARD_OF_STARTS, KEPT, kept)})
+    def _discard(self, *, keep: int, kept: int = -1, starts: bool = False) -> None:
+        but = {Marked(SHARD_OF_STARTS, KEPT, kept)}
+        remove_markers(self._storage, self._root, but=but, starts=starts)
         forget_reached(self._storage, self._witness)
         for number, folder in shard_folders(self._storage, self._root).items():
             discard_used(

@@ -57,13 +57,18 @@ def remove_marker(storage: Storage, folder: str, kind: str, number: int) -> None
         unmake_fact(storage, path)
 
 
-def remove_markers(storage: Storage, root: str, *, but: Collection[Marked] = ()) -> None:
-    """All files may go but these.  Durable when this returns.  Raises OSError."""
+def remove_markers(
+    storage: Storage, root: str, *, but: Collection[Marked] = (), starts: bool = False
+) -> None:
+    """All files may go but these.  Durable when this returns.  Raises OSError.
+
+    starts: also where none is left: who was killed behind the last unlink has not synced it.
+    """
     for place in _places(storage, root):
         old = [path for one, path in _marked_in(storage, place) if one not in but]
         for path in old:
             storage.unlink(path)
-        if old:
+        if old or starts:
             storage.fsync_dir(place)
 
 

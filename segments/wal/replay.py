@@ -11,7 +11,7 @@ of them, because all files are put back before anything new is written.
 | bad bytes at the end | a torn write, or nothing |
 | ... and the trailer of a frame after them | damage to the last frames of all: reported as lost |
 | a hole in a group that awaits a MARK, nothing of a later group | nobody was told: no damage |
-| a header that is not the file's | damage: a header is synced before its file gets the name |
+| a header that is not the file's, or of another shard | damage: it is synced before the name |
 | the lsns jump between two files | a file is missing: damage |
 | the first frame of all is not at the beginning | those before it are missing: see below |
 | a `kept-` file | the frames of logs that could not be synced; older than all others (kept.py) |
@@ -69,6 +69,8 @@ from .scanning import First, Hole, Scanned, Suspect, scan_file
 
 log = structlog.get_logger()
 
+NUMBERS_MAX: Final = 10**18
+"""So many files were never made; names have room for one more digit."""
 _SHARD: Final = re.compile(r"shard-([0-9]{2,9})")
 
 
@@ -142,6 +144,12 @@ class Replay:
         """Whether there is nothing to put back."""
         return not self.partitions and not self.control
 
+    def follow(self, number: int) -> None:
+        """The next file has a higher number than this, unless it is one that files cannot have: a
+        file of ours behind it would have a name that no start looks for."""
+        if number < NUMBERS_MAX:
+            self.next_sequence = max(self.next_sequence, number + 1)
+
     def lose_all(self, root: str) -> None:
         """Not even the directory of a shard is there, though the log was in use: anything may be
         lost."""
@@ -189,7 +197,7 @@ def scan_wal_file(storage: Storage, path: str) -> Scanned | None:
 def replay(storage: Storage, root: str) -> Replay:
     """Read everything.  Raises OSError, UnsupportedFormat."""
     found = Replay()
-    found.next_sequence = max(0, least(storage, witness_folder(root), WAL_FROM))
+    found.follow(least(storage, witness_folder(root), WAL_FROM) - 1)
     folders = shard_folders(storage, root)
     found.shards = len(folders)
     said = {one[:2]: one for one in sorted(reached(storage, witness_folder(root)))}
@@ -214,7 +222,7 @@ def _look_for_marked(storage: Storage, root: str, one: Marked, found: Replay) ->
         return
     found.missing.append(_damage(path, is_gone=True))
     found.shards = max(found.shards, one.shard + 1)  # its directory may be gone as well
-    found.next_sequence = max(found.next_sequence, one.number + 1)
+    found.follow(one.number)
     if one.kind == KEPT:
         found.unnamed.update(_shards_of_kept(one.shard, found))
         return
@@ -232,10 +240,11 @@ def _replay_shard(
 ) -> None:
     files = list_files(storage, folder)
     for number in files["kept"]:
-        found.next_sequence = max(found.next_sequence, number + 1)
+        found.follow(number)
         _replay_kept(storage, shard, kept_path(folder, number), found)
     # A number that one was put back by says so of no other.
-    found.next_sequence = max([found.next_sequence, *(number + 1 for number in files["spent"])])
+    for number in files["spent"]:
+        found.follow(number)
     known = len(found.missing)
     in_files = _scan_files(storage, shard, folder, files["wal"], found)
     for path, one in in_files:
@@ -275,10 +284,10 @@ def _scan_files(
     """What the `wal-` files of a shard say, oldest first; those without a header are damage."""
     files: list[tuple[str, Scanned]] = []
     for number in numbers:
-        found.next_sequence = max(found.next_sequence, number + 1)
+        found.follow(number)
         path = f"{folder}/wal-{number}.log"
         scanned = scan_wal_file(storage, path)
-        if scanned is not None:
+        if scanned is not None and scanned.header.shard == shard:
             files.append((path, scanned))
             continue
         log.error("wal_file_without_header", path=path)

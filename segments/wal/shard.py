@@ -43,7 +43,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from queue import SimpleQueue
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
@@ -77,6 +77,8 @@ from .sync_times import SyncTimes
 from .vouching import Vouching, say_later
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 GROUP_BYTES_MAX: Final = 4 << 20
 """A group grows no further than the source that passes this: bounds memory and the wait."""
@@ -270,6 +272,12 @@ class Shard:
 
         self._put(BlockingRequest(frames, done))
         return wait
+
+    def between_groups(self, work: Callable[[], T]) -> T:
+        """Do this while no group is being made or written: of what was taken from a source before,
+        it has been told when it was given up.  Blocking."""
+        with self._writing:
+            return work()
 
     def revive(self) -> None:
         """Go on after a failure, in another file.  Blocking.  Raises OSError.

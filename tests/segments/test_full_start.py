@@ -27,6 +27,7 @@ class SmallDisk(MemoryStorage):
     """Has `capacity` bytes, once that is not None."""
 
     capacity: int | None = None
+    error = errno.ENOSPC
 
     @classmethod
     def over(cls, disk: MemoryStorage, room: int) -> "SmallDisk":
@@ -58,7 +59,7 @@ class SmallFile(MemoryFile):
         assert isinstance(self._disk, SmallDisk)
         space = self._disk.space(self.path)
         if space is not None and position + len(data) - self.size() > space.usable:
-            raise OSError(errno.ENOSPC, "No space left on device")
+            raise OSError(self._disk.error, "No space left on device")
         return super().pwrite(data, position)
 
 
@@ -95,9 +96,13 @@ def check_serves(disk: MemoryStorage) -> None:
     manager.close()
 
 
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT], ids=["disk", "quota"])
 @pytest.mark.parametrize("lacking", [("reserve",), ("wal-1", "free-")], ids=["ready", "reserve"])
-def test_a_start_on_a_full_disk_gives_back_what_is_free(lacking: tuple[str, ...]) -> None:
+def test_a_start_on_a_full_disk_gives_back_what_is_free(
+    lacking: tuple[str, ...], error: int
+) -> None:
     disk = killed(*lacking)
+    disk.error = error
     check_serves(disk)
     assert disk.exists(f"{DATA}/reserve") == ("reserve" in lacking), (
         "made again where there is room"

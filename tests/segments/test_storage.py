@@ -20,6 +20,8 @@ from segbroker.segments.disk.storage import (
 )
 from segbroker.segments.library.log import SegmentedLog
 
+from .crash.images import Images
+from .crash.recording import Fault, RecordingStorage
 from .tools import SMALL, flip, values_of
 
 # What a platform may lack, one by one and all together.
@@ -328,3 +330,16 @@ def test_after_a_power_cut_only_what_was_synced_is_there() -> None:
     write_all(file, b" not", 6)
     assert read_file(disk.after_power_cut(), "/d/a") == b"synced"
     assert read_file(disk.after_kill(), "/d/a") == b"synced not"
+
+
+def test_a_directory_whose_name_could_not_be_synced_is_made_anew() -> None:
+    # What a failed sync was asked for is in doubt for ever: the second is for a new name.
+    for parent in ("/", "/data"):
+        disk = RecordingStorage()
+        disk.faults.append(Fault("fsync_dir", parent, 0))
+        with pytest.raises(OSError, match="planned"):
+            make_dirs(disk, "/data/wal")
+        make_dirs(disk, "/data/wal")
+        images = [image.build() for image in Images(disk).now()]
+        assert images
+        assert all(image.exists("/data/wal") for image in images)

@@ -26,22 +26,9 @@ WAL: Final[dict[tuple[str, str, str, str, int], str]] = {
     ("wal.supply", "Supply.next_file", "raise self._is_full()", "pass", 0): (
         "second line: without a thread a checkpoint has made room, or said why not, by then"
     ),
-    (
-        "wal.replay",
-        "_replay_shard",
-        "max(found.next_sequence, number + 1)",
-        "(found.next_sequence)",
-        0,
-    ): (
+    ("wal.replay", "_replay_shard", "found.follow(number)", "pass", 0): (
         "second line: a number is used again only when no file has it, and its header has to agree"
     ),
-    (
-        "wal.replay",
-        "_replay_shard",
-        "found.next_sequence = max(found.next_sequence, number + 1)",
-        "pass",
-        0,
-    ): ("second line: the same"),
     (
         "wal.replay",
         "_room_below",
@@ -79,8 +66,11 @@ WAL: Final[dict[tuple[str, str, str, str, int], str]] = {
     ("wal.replay", "_sum_up_losses", "max(unnamed, 0)", "(unnamed)", 0): (
         "second line: no more frames are named than are missing"
     ),
-    ("wal.replay", "_replay_shard", "number + 1", "(number + 1 + 1)", 0): (
+    ("wal.replay", "Replay.follow", "number + 1", "(number + 1 + 1)", 0): (
         "second line: numbers of files rise, whether or not they have holes"
+    ),
+    ("wal.replay", "Replay.follow", "number < NUMBERS_MAX", "(number <= NUMBERS_MAX)", 0): (
+        "second line: names have room for the number behind it as well"
     ),
     ("wal.files", "ShardFiles.open", "free[-1] + 1", "(free[-1] + 1 + 1)", 0): (
         "second line: numbers of free files rise, too"
@@ -114,13 +104,6 @@ WAL: Final[dict[tuple[str, str, str, str, int], str]] = {
     ("wal.scanning", "_suspects", "end_offset >= 0", "(end_offset > 0)", 0): (
         "second line: no batch ends at 0"
     ),
-    (
-        "wal.replay",
-        "_scan_files",
-        "max(found.next_sequence, number + 1)",
-        "(found.next_sequence)",
-        0,
-    ): ("second line: the same of the other files"),
     ("wal.replay", "_fold", "found.next_lsn = max(found.next_lsn, frame.lsn + 1)", "pass", 0): (
         "second line: all files are absorbed before an lsn is given again"
     ),
@@ -323,13 +306,9 @@ WAL: Final[dict[tuple[str, str, str, str, int], str]] = {
     ("wal.frames", "encode_frame", "len(payload) <= _SMALL", "(len(payload) < _SMALL)", 0): (
         "cost: two ways to the same bytes"
     ),
-    (
-        "wal.replay",
-        "_scan_files",
-        "found.next_sequence = max(found.next_sequence, number + 1)",
-        "pass",
-        0,
-    ): ("second line: a number is used again only when no file has it"),
+    ("wal.replay", "_scan_files", "found.follow(number)", "pass", 0): (
+        "second line: a number is used again only when no file has it"
+    ),
     ("wal.replay", "_events_in", "lsn > after", "(lsn >= after)", 0): (
         "second line: no two have the same"
     ),
@@ -421,9 +400,6 @@ WAL: Final[dict[tuple[str, str, str, str, int], str]] = {
         "(scanned.header.sequence & SEQUENCE_MASK == given_up.segment)",
         0,
     ): ("second line: a frame of this kind that is whole says where"),
-    ("wal.replay", "_scan_files", "number + 1", "(number + 1 + 1)", 0): (
-        "second line: numbers of files rise, whether or not they have holes"
-    ),
     ("wal.replay", "Missing.what", "self.lsn < 0", "(self.lsn <= 0)", 0): (
         "second line: nothing stands in front of the first frame of all"
     ),

@@ -12,6 +12,7 @@ observing   a disk opened, read, opened once more, written to, cut off, read aga
 model       what was promised, step by step; invariants.py compares
 alike       what recovery takes from a file, so which disks need no recovery of their own
 explorer    runs a scenario and brings all of that together; counts
+second_life what a start after a kill leaves, when the power goes
 driver      the steps that scenarios are made of
 scenarios_* the scenarios
 """

@@ -87,6 +87,8 @@ class Plan:
     """Crash inside the recovery of one image of so many; 0: never."""
     nested_depth: int = 1
     collect: bool = False
+    instead: "Callable[[Explorer], None] | None" = None
+    """Done after each operation in place of all that (second_life.py)."""
     deadline_s: float = float("inf")
     """On the monotonic clock; what is left then is not looked at."""
 
@@ -131,7 +133,7 @@ class Explorer:
         """Brings the model up to date with what has been acknowledged by now."""
         self.further: Callable[[Image], str] = lambda image: ""
         """What else is wrong with a disk that was recovered as it should, or nothing."""
-        self._opener = opener
+        self.opener = opener
         self._plan = plan
         self._images = Images(self.disk, thorough=plan.thorough)
         self._examined: dict[tuple[int, int], _Examined] = {}
@@ -166,7 +168,7 @@ class Explorer:
         if self.model.version != self._looked_at:
             self.look()
         if self.disk.violations:
-            self._report(self.disk.violations.pop())
+            self.report(self.disk.violations.pop())
 
     def finish(self) -> Counts:
         """The scenario is over: look once more, and say what was done."""
@@ -178,6 +180,9 @@ class Explorer:
     def look(self) -> None:
         """Examine and judge every image of this moment."""
         self._looked_at = self.model.version
+        if self._plan.instead is not None:
+            self._plan.instead(self)
+            return
         for image in self._images.now():
             self._check(image, 0, is_kill=image.is_kill)
 
@@ -202,17 +207,17 @@ class Explorer:
         self.counts.covered += 1
         self.counts.judged += 1
         if examined.problem:
-            self._report(examined.problem, image)
+            self.report(examined.problem, image)
         elif examined.seen is not None:
             sound = (examined.number, self.model.version, is_kill)
             if sound not in self._sound:
                 found = list(violations(self.model, examined.seen, is_kill=is_kill))
                 for one in found:
-                    self._report(one, image)
+                    self.report(one, image)
                 if not found:
                     self._sound.add(sound)
             if further := self.further(image):
-                self._report(further, image)
+                self.report(further, image)
         every = self._plan.nested_every
         is_deeper = is_new and every and depth < self._plan.nested_depth
         if is_deeper and image.key[0] // 64 % every == 0:
@@ -238,7 +243,7 @@ class Explorer:
     def _examine(self, image: Image) -> _Examined:
         disk = image.build()
         try:
-            session = self._opener(disk)
+            session = self.opener(disk)
             seen = session.see()
         except Exception as exc:
             return _Examined(None, f"I1: recovery failed: {type(exc).__name__}: {exc}")
@@ -268,13 +273,13 @@ class Explorer:
             return
         self.counts.settled += 1
         cut = without_indexes(disk.after_power_cut())
-        session = self._opener(cut)
+        session = self.opener(cut)
         again = session.see()
         assert continues(seen, again), f"I10 or I11: recovered twice: {differ(seen, again)}"
         if any(partition.error for _, _, partition in seen.partitions()):
             return
         more = session.append_everywhere(again, MORE)
-        written = self._opener(cut.after_power_cut()).see()
+        written = self.opener(cut.after_power_cut()).see()
         assert continues(more, written), (
             f"I1: appended after recovery, then cut off: {differ(more, written)}"
         )
@@ -289,13 +294,13 @@ class Explorer:
 
         disk.on_change = look
         try:
-            self._opener(disk).see()
+            self.opener(disk).see()
         except Found:
             raise
         except Exception:
             return  # told already, by the examination
 
-    def _report(self, what: str, image: Image | None = None) -> None:
+    def report(self, what: str, image: Image | None = None) -> None:
         files = ""
         if image is not None:
             kind = "process killed" if image.is_kill else "power cut"

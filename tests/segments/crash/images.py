@@ -247,7 +247,7 @@ class Images:
             for choice in choices:
                 yield from self._contents_over(self._walk({directory: choice}), vary=self._thorough)
         if len(names) > 1:
-            barest = {directory: changes.base for directory, changes in disk.changes.items()}
+            barest = {directory: choices[0] for directory, choices in names.items() if choices}
             yield from self._contents_over(self._walk(barest), vary=False)
 
     def _killed_in_a_write(self, total: int, entries: list[Entry]) -> Iterator[Image]:

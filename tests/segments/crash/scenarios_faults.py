@@ -61,6 +61,24 @@ def every_sync_of_a_directory_fails(driver: Driver) -> None:
 
 
 @scenario(durability="fsync")
+def a_sync_of_names_made_ahead_fails(driver: Driver) -> None:
+    fault(driver, Fault("fsync_dir", "partition_0", 0))
+    for _ in range(4):
+        driver.append("t", count=3)
+        driver.tick()
+    driver.close()
+
+
+@scenario(durability="disk")
+def a_sync_of_names_made_ahead_fails_in_class_disk(driver: Driver) -> None:
+    fault(driver, Fault("fsync_dir", "partition_0", 0))
+    for _ in range(4):
+        driver.append("t", count=3)
+        driver.tick()
+    driver.close()
+
+
+@scenario(durability="fsync")
 def a_write_takes_a_part(driver: Driver) -> None:
     driver.append("t", count=2)
     fault(driver, Fault("pwrite", LOG_0, 0, errno.ENOSPC, room=30))

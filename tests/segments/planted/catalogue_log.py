@@ -27,8 +27,8 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "new_directories_are_not_synced",
         "storage",
-        '    storage.fsync_dir(parent or ("/" if path.startswith("/") else "."))\n',
-        "",
+        '        storage.fsync_dir(parent or ("/" if path.startswith("/") else "."))\n',
+        "        pass\n",
         "the_first_records",
     ),
     Bug(
@@ -164,7 +164,7 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "names_of_segments_made_ahead_are_not_synced",
         "ready",
-        "                self._storage.fsync_dir(self._paths.folder)\n",
+        "                self._sync_names()\n",
         "                pass\n",
         "rolls_behind_a_first_sync",
     ),
@@ -295,5 +295,19 @@ LOG_BUGS: tuple[Bug, ...] = (
         "            visible = min(end_offset, ceiling.durable)\n",
         "            visible = end_offset\n",
         "the_first_records_of_class_disk",
+    ),
+    Bug(
+        "names_whose_sync_failed_are_not_told_as_a_failure",
+        "rolling",
+        "                self._owner.names_failed(exc)\n",
+        "                pass\n",
+        "a_sync_of_names_made_ahead_fails_in_class_disk",
+    ),
+    Bug(
+        "segments_made_ahead_keep_their_names_in_doubt",
+        "salvaging",
+        '            log.storage.unlink(f"{log.paths.folder}/{name}")\n',
+        "            pass\n",
+        "a_sync_of_names_made_ahead_fails",
     ),
 )

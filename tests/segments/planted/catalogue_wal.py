@@ -360,23 +360,22 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_marker_of_what_was_put_back_goes_after_it",
         "wal.markers",
-        "        if old:\n            storage.fsync_dir(place)\n",
+        "        if old or starts:\n            storage.fsync_dir(place)\n",
         "",
         "what_a_checkpoint_kept_is_put_back",
     ),
     Bug(
         "the_marker_of_what_was_put_back_stays",
         "wal.journal",
-        "        remove_markers(self._storage, self._root, "
-        "but={Marked(SHARD_OF_STARTS, KEPT, kept)})\n",
+        "        remove_markers(self._storage, self._root, but=but, starts=starts)\n",
         "",
         "what_a_start_cannot_put_back_is_kept_by_each",
     ),
     Bug(
         "the_marker_of_what_a_start_keeps_goes_with_the_others",
         "wal.journal",
-        "but={Marked(SHARD_OF_STARTS, KEPT, kept)})\n",
-        "but=())\n",
+        "        but = {Marked(SHARD_OF_STARTS, KEPT, kept)}\n",
+        "        but: set[Marked] = set()\n",
         "tests.segments.test_wal_kept:test_a_kept_file_is_missed_with_the_directory_of_its_shard",
     ),
     Bug(
@@ -479,7 +478,7 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "numbers_of_files_begin_anew_after_an_orderly_stop",
         "wal.replay",
-        "    found.next_sequence = max(0, least(storage, witness_folder(root), WAL_FROM))\n",
+        "    found.follow(least(storage, witness_folder(root), WAL_FROM) - 1)\n",
         "",
         "tests.segments.test_parts_of_a_backup:test_no_number_of_a_file_is_used_in_two_lives",
     ),
@@ -524,5 +523,37 @@ WAL_BUGS: tuple[Bug, ...] = (
         "            for position, block in header_blocks(header)[:1]:\n",
         "tests.segments.test_wal_pages:"
         "test_a_file_that_is_used_again_has_no_header_of_its_earlier_use_at_its_end",
+    ),
+    Bug(
+        "what_the_loop_has_not_heard_of_was_promised_to_nobody",
+        "failing",
+        "            salvage(old, max(promised, self.high_watermark))\n",
+        "            salvage(old, self.high_watermark)\n",
+        "tests.segments.test_answers_under_way:"
+        "test_what_the_wal_has_synced_is_not_cut_though_the_loop_hears_of_it_late",
+    ),
+    Bug(
+        "what_is_left_in_the_queue_is_taken_behind_an_opening",
+        "journaling",
+        "        self._direct_end = -1\n        self._asks_flusher = False\n        segment",
+        "        self._direct_end = -1\n        self._asks_flusher = self._gave_up = False\n"
+        "        segment",
+        "tests.segments.test_answers_under_way:"
+        "test_what_was_still_in_the_queue_moves_no_high_watermark",
+    ),
+    Bug(
+        "a_file_of_another_shard_is_believed",
+        "wal.replay",
+        "        if scanned is not None and scanned.header.shard == shard:\n",
+        "        if scanned is not None:\n",
+        "tests.segments.test_wal_names:test_a_file_of_another_shard_in_the_place_of_one_is_damage",
+    ),
+    Bug(
+        "markers_that_are_gone_already_are_not_synced",
+        "wal.markers",
+        "        if old or starts:\n",
+        "        if old:\n",
+        "tests.segments.test_second_life:"
+        "test_what_a_start_after_a_kill_has_seen_outlives_a_power_cut[closed_while_empty]",
     ),
 )
