@@ -171,7 +171,9 @@ class Reading:
 
     def came_back(self) -> None:
         """The caller asks for more.  Raises what ended its membership."""
-        if self._group is not None:
+        if self._group is None:
+            self.progress.came_back()
+        else:
             self._group.came_back(now_ms())
 
     def _is_here(self) -> None:

@@ -1,0 +1,80 @@
+"""Who reads a thousand partitions holds what it is at, not a batch of each that it was at."""
+
+import gc
+
+import pytest
+
+from segbroker.client import Admin, AsyncConsumer, Consumer, Producer
+from segbroker.client.progress import Handing
+
+from ..support.daemon import Daemon
+from .test_async import Run
+
+COUNT = 20
+
+
+@pytest.fixture
+def filled(daemon: Daemon, topic: str) -> str:
+    """A record in each of many partitions."""
+    with Admin(daemon.address) as admin:
+        admin.create_topic(topic, partitions=COUNT)
+    with Producer(daemon.address) as producer:
+        for partition in range(COUNT):
+            producer.send(topic, b"v", partition=partition)
+    return topic
+
+
+def held() -> int:
+    """Batches whose records are being handed out, or were and are kept."""
+    return sum(isinstance(one, Handing) for one in gc.get_objects())
+
+
+@pytest.mark.parametrize("group", [None, "many-partitions"])
+def test_a_loop_holds_the_batch_that_it_is_at(
+    daemon: Daemon, filled: str, group: str | None
+) -> None:
+    before = held()
+    with Consumer(daemon.address, filled, start="start", group=group) as consumer:
+        most = 0
+        for count, _ in enumerate(consumer, 1):
+            most = max(most, held() - before)
+            if count == COUNT:
+                break
+    assert most == 1
+
+
+@pytest.mark.parametrize("group", [None, "many-partitions-polled"])
+def test_a_poll_holds_the_batch_that_it_is_at(
+    daemon: Daemon, filled: str, group: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = held()
+    most = 0
+    more = Handing.more
+
+    def looked_at(handing: Handing) -> object:
+        nonlocal most
+        most = max(most, held() - before)
+        return more(handing)
+
+    monkeypatch.setattr(Handing, "more", looked_at)
+    with Consumer(daemon.address, filled, start="start", group=group) as consumer:
+        got = 0
+        while got < COUNT:
+            got += len(consumer.poll(COUNT, 10_000))
+    assert got == COUNT
+    assert most <= 2, "the one that was read to its end, and the next"
+
+
+def test_an_async_loop_holds_the_batch_that_it_is_at(run: Run, daemon: Daemon, filled: str) -> None:
+    async def main() -> int:
+        before = held()
+        most = count = 0
+        async with AsyncConsumer(daemon.address, filled, start="start") as consumer:
+            async for _ in consumer:
+                most = max(most, held() - before)
+                count += 1
+                if count == COUNT:
+                    break
+        return most
+
+    assert run(main) == 1
