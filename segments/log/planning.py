@@ -4,9 +4,10 @@
          ^ offset: first block or batch that holds it       ^ up_to: nothing at or past it
 
 A plan goes on into the next segment as long as the limit leaves room.  It pins segments that are
-not sealed, so that their files are neither closed nor deleted; the read itself pins sealed ones.  A
-sealed segment whose index is not loaded ends a plan.  If the plan begins in such a segment, its
-size is an upper bound.
+not sealed, so that their files are neither closed nor deleted; the read itself pins sealed ones.
+Of a sealed segment whose index is not loaded it is known only where it begins and ends: it is
+planned whole or, where it does not fit or the plan begins inside, ends the plan, with an upper
+bound as its size.
 """
 
 from collections.abc import Iterator
@@ -72,10 +73,10 @@ def _plan_sealed(
     """Add a piece of a sealed segment; the offset to go on at, None to stop in front of more."""
     sealed = log.sealed
     place = sealed.find(offset)
-    if pieces:
-        index = log.files.index_nowait(sealed.numbers[place])
-        if index is None or index.blocks[0].length > room:
-            return None  # most plans of one segment's size end here
+    index = log.files.index_nowait(sealed.numbers[place])
+    is_whole = offset == sealed.base_offsets[place] and sealed.sizes[place] <= room
+    if pieces and not is_whole and (index is None or index.blocks[0].length > room):
+        return None  # most plans of one segment's size end here
     last = place + 1 == len(sealed)
     end_offset = sealed.end_offset if last else sealed.base_offsets[place + 1]
     piece = SealedPiece(
@@ -93,7 +94,8 @@ def _plan_sealed(
     pieces.append(piece)
     if up_to <= end_offset and not piece.is_cut:
         return up_to
-    return end_offset if piece.is_whole and piece.size_max <= room else None
+    is_whole = piece.is_whole or (index is None and is_whole)
+    return end_offset if is_whole and piece.size_max <= room else None
 
 
 def _plan_active(

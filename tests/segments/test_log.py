@@ -197,6 +197,22 @@ def test_a_read_spans_segments_and_keeps_its_limit() -> None:
         assert offsets_in(found) in ([3, 4, 5], [3, 4, 5, 6])
 
 
+def test_a_read_of_segments_that_nobody_has_read_yet_spans_them_and_keeps_its_limit() -> None:
+    disk = MemoryStorage()
+    with open_small(disk) as log:
+        for _ in range(20):
+            log.append([b"x" * 100], now_ms=0)
+        full = len(log.read(0, 1 << 20))
+    for limit, offsets in ((1 << 20, range(20)), (full // 2, range(9))):
+        with open_small(disk) as log:
+            found = log.read(0, limit)
+            assert len(found) <= limit
+            assert offsets_in(found) == list(offsets)
+    with open_small(disk) as log:
+        assert offsets_in(log.read(1, 1 << 20))[0] == 1, "the plan begins inside a segment"
+        assert offsets_in(log.read(1, 1 << 20)) == list(range(1, 20))
+
+
 def test_offsets_outside_the_log_are_refused() -> None:
     with open_small(MemoryStorage()) as log:
         log.append([b"a"], now_ms=0)
