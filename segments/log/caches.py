@@ -12,7 +12,8 @@ Logs beyond their limit park, that is, they close their descriptors.  The choice
 chance: a log used since it was last asked is asked again later; one with unsynced bytes or readers
 refuses.  So idle partitions hold no descriptor, and only busy ones exceed the limit.  If the
 process has few descriptors, `most` is a hard limit: a write that would open one more log is
-refused.
+refused.  So is a roll where too many full segments hold theirs, because they are written faster
+than the disk syncs them: without one left nothing could be synced or sealed, and none given back.
 
 Thread-safe: one lock each, never held while a file is opened or closed.
 """
@@ -32,6 +33,10 @@ Key: TypeAlias = tuple[str, int]
 
 GIVEN_AT_ONCE: Final = 8
 """Files that are closed, or logs that are parked, at least, where descriptors have run out."""
+FULL_LEAST: Final = 512
+"""Full segments that may wait for their seal, whatever is open; where descriptors are few,"""
+FULL_LEAST_OF_FEW: Final = 16
+"""of those that the process has for itself (broker/configuration/descriptors.py)."""
 LOOKS_MAX: Final = 256
 """Logs that are asked whether they can park, then: whoever wants one may be the loop."""
 
@@ -214,9 +219,27 @@ class OpenLogs:
         """Has some of them park, and waits for nothing; whether any did."""
         self._lock = threading.Lock()
         self._logs: OrderedDict[Parkable, None] = OrderedDict()
+        self._full_count = 0
 
     def __len__(self) -> int:
         return len(self._logs)
+
+    @property
+    def full_count(self) -> int:
+        """Segments that are full and not sealed: each holds a descriptor."""
+        return self._full_count
+
+    @property
+    def full_max(self) -> int:
+        """As many may be."""
+        if self.most is not None:
+            return max(FULL_LEAST_OF_FEW, self.most - len(self._logs))
+        return max(FULL_LEAST, 2 * (self.open_max - len(self._logs)))
+
+    @property
+    def has_many_full(self) -> bool:
+        """Whether they should be sealed as soon as that can be done."""
+        return self.most is not None or 2 * self._full_count > self.full_max
 
     @property
     def has_surplus(self) -> bool:
@@ -226,7 +249,7 @@ class OpenLogs:
     @property
     def is_full(self) -> bool:
         """Whether as many are open as there may be at all."""
-        return self.most is not None and len(self._logs) >= self.most
+        return self.most is not None and len(self._logs) + self._full_count >= self.most
 
     @property
     def is_crowded(self) -> bool:
@@ -248,6 +271,22 @@ class OpenLogs:
             self._put(log)
             if self.most is not None and len(self._logs) > self.most:
                 self.relief()
+
+    def check_full(self, path: str) -> None:
+        """A segment is full, and another is going to be opened in its place.
+
+        Raises NoDescriptor: as many full ones as there may be wait to be synced and sealed.
+        """
+        if self._full_count < self.full_max:
+            return
+        if not self.relief() or self._full_count >= self.full_max:
+            why = f"{self._full_count} full segments wait to be synced, and no more may"
+            raise NoDescriptor(errno.EMFILE, why, path)
+
+    def count_full(self, change: int) -> None:
+        """So many more segments are full, or fewer."""
+        with self._lock:
+            self._full_count += change
 
     def _put(self, log: Parkable) -> None:
         with self._lock:

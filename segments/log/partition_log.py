@@ -115,6 +115,7 @@ class PartitionLog:
         self.sealed = sealed
         self.rotating = unsealed[:-1]
         self.active = unsealed[-1]
+        open_logs.count_full(len(self.rotating))
         ahead_max = AHEAD_MAX if open_logs.most is None else 1
         self.ready = ReadySegments(storage, paths, made, ahead_max=ahead_max)
         self.manifest = ManifestFile(storage, paths, manifest_size, is_durable=manifest_is_durable)
@@ -372,6 +373,7 @@ class PartitionLog:
         """Go on in the next segment.  The caller holds append_lock.  Raises OSError."""
         old = self.active
         number = old.number + 1
+        self.open_logs.check_full(old.path)
         taken = self.ready.take(number, now_ms)
         active = ActiveSegment(
             number,
@@ -388,6 +390,7 @@ class PartitionLog:
         with self.state_lock:
             self.rotating = [*self.rotating, old]
             self.active = active
+        self.open_logs.count_full(1)
 
     def maybe_roll_by_age(self, now_ms: int) -> bool:
         """Roll an idle segment whose first batch is older than segment.ms (of a compacted topic,
@@ -476,6 +479,7 @@ class PartitionLog:
                     kept.append((segment.number, segment.file))
                     segment.file = None
             self.rotating = self.rotating[len(segments) :]
+        self.open_logs.count_full(-len(segments))
         for number, file in kept:
             self.files.adopt(number, file)
 
@@ -506,6 +510,8 @@ class PartitionLog:
         """Close every descriptor; nothing is written or synced any more."""
         with self.seal_lock, self.sync_lock, self.append_lock:
             closing: list[StorageFile] = []
+            if not self.is_closed:
+                self.open_logs.count_full(-len(self.rotating))
             with self.state_lock:
                 self.is_closed = True
                 for segment in (*self.rotating, self.active):

@@ -307,6 +307,8 @@ class DiskHandler(MendingPartition):
         opened = self._log
         try:
             end_offset = opened.sync()
+        except NoDescriptor as exc:  # nothing is in doubt: the next one may be
+            raise DiskFull(self.topic, self.partition, exc) from exc
         except OSError as exc:
             raise self._poison(exc, opened) from exc
         self._vouch(opened, end_offset)
@@ -336,6 +338,7 @@ class DiskHandler(MendingPartition):
             self.sync()
         except PartitionReadOnly as exc:
             log.debug("log_not_flushed", topic=self.topic, partition=self.partition, error=str(exc))
+            self._ask_attention()
             return
         if self.ceiling is None:
             self._journaling.say_end()
@@ -373,6 +376,8 @@ class DiskHandler(MendingPartition):
         opened = self._log
         try:
             end_offset = opened.sync()
+        except NoDescriptor:
+            return False
         except OSError as exc:
             self._poison(exc, opened)
             return opened is not self._log and self.wal_checkpoint()
@@ -465,6 +470,10 @@ class DiskHandler(MendingPartition):
         """Full segments could not be sealed."""
         self._poison(cause)
 
+    def sealing_put_off(self) -> None:
+        """There was no descriptor to seal full segments with: on the tick."""
+        self._ask_attention()
+
     def names_failed(self, cause: OSError) -> None:
         """The names of segments, of some in use perhaps, could not be synced."""
         self._poison(cause)
@@ -480,7 +489,8 @@ class DiskHandler(MendingPartition):
     def attend(self, now_ms: int) -> bool:
         """What `on_attention` asked for, on the tick; whether it has to be asked again.
 
-        Syncs class `disk`, seals what is left of a group, opens a log again after a failure.
+        Syncs class `disk` and what waits for a flusher, seals what is left of a group, opens a log
+        again after a failure.
         """
         self.wants_attention = False  # first: what is appended from here on asks again
         if self.read_only is not None:
@@ -488,7 +498,8 @@ class DiskHandler(MendingPartition):
             return self.wants_attention
         if self._log.rotating:
             self._rolling.seal_soon()
-        if self.config.durability is Durability.DISK and self.has_unsynced:
+        waits = self.config.durability is Durability.DISK or self._journaling.waits_for_flusher
+        if waits and self.has_unsynced:
             self._flushers.request(self)
         return False
 

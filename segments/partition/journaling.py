@@ -121,10 +121,10 @@ class Journaling:
 
     def takes(self, size: int) -> bool:
         """Whether batches of so many bytes go to the WAL, as one."""
-        return size <= self._limit and not self._waits_for_flusher
+        return size <= self._limit and not self.waits_for_flusher
 
     @property
-    def _waits_for_flusher(self) -> bool:
+    def waits_for_flusher(self) -> bool:
         """Whether something is in front that is for a flusher."""
         return -1 < self._direct_end > self._log().recovery_point
 
@@ -132,7 +132,7 @@ class Journaling:
         """Have everything that was added made durable."""
         if self._pending.size:
             self._shard.submit(self)
-        if self._asks_flusher or self._waits_for_flusher:
+        if self._asks_flusher or self.waits_for_flusher:
             self._asks_flusher = False
             self._flushers.request(self._flushable)
 
@@ -143,7 +143,7 @@ class Journaling:
         it is durable.
         """
         pending = self._pending
-        if not pending.size or self.wal_queued or self._waits_for_flusher:
+        if not pending.size or self.wal_queued or self.waits_for_flusher:
             return False
         return self._shard.commit_here(self, pending.frames_size, call_soon, acknowledge)
 

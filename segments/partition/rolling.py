@@ -5,7 +5,7 @@
 
 If a segment could not be made ahead, that is no failure: the roll makes it itself, and reports it.
 If one could not be sealed, or names could not be synced, that is a failure: its owner is told, and
-writes nothing more.
+writes nothing more.  For want of a descriptor nothing was begun: it is done on the tick.
 """
 
 from collections.abc import Callable
@@ -37,6 +37,10 @@ class Rolled(Protocol):
 
     def sealing_failed(self, cause: OSError) -> None:
         """In the house keeper's thread."""
+        ...
+
+    def sealing_put_off(self) -> None:
+        """There was no descriptor; nothing is in doubt.  In the house keeper's thread."""
         ...
 
     def names_failed(self, cause: OSError) -> None:
@@ -103,6 +107,8 @@ class Rolling:
             return
         try:
             seal(opened)
+        except NoDescriptor:
+            self._owner.sealing_put_off()
         except OSError as exc:
             if opened is self._log():  # else it was opened again meanwhile, through recovery
                 self._owner.sealing_failed(exc)
@@ -114,7 +120,7 @@ def _group_of(opened: PartitionLog) -> int:
     """Full segments that are sealed together; fewer where they weigh against a small cap, or hold
     one of few descriptors each."""
     config = opened.config
-    if opened.open_logs.most is not None:
+    if opened.open_logs.has_many_full:
         return 1
     if config.retention_bytes < 0:
         return SEAL_GROUP

@@ -3,6 +3,7 @@ broken, and what is written at once comes in turn."""
 
 import errno
 import threading
+import time
 
 import pytest
 
@@ -23,6 +24,10 @@ NOW_MS = 1_700_000_000_000
 class FewDescriptors(MemoryStorage):
     """No more than `limit` files are open at once."""
 
+    @property
+    def file_type(self) -> "type[_File]":
+        return _File
+
     def __init__(self, limit: int) -> None:
         super().__init__()
         self.limit = limit
@@ -33,7 +38,7 @@ class FewDescriptors(MemoryStorage):
         if self.open_count >= self.limit:
             raise OSError(errno.EMFILE, "Too many open files", path)
         plain = super().open(path, create=create, read_only=read_only)
-        file = _File(path, plain._inode, self)
+        file = self.file_type(path, plain._inode, self)
         file.owner = self
         self.open_count += 1
         self.greatest = max(self.greatest, self.open_count)
@@ -247,6 +252,7 @@ def test_a_sync_without_a_descriptor_does_not_wait_for_itself_while_the_broker_s
     stopping = threading.Thread(target=manager.close, daemon=True)
     stopping.start()
     writer.join()  # then nobody keeps house any more
+    disk.is_held = False  # the others find one
     disk.go.set()
     stopping.join(60)
     assert not stopping.is_alive()
@@ -254,3 +260,100 @@ def test_a_sync_without_a_descriptor_does_not_wait_for_itself_while_the_broker_s
     again.open()
     assert again.get_handler("t", 0).log_end_offset == 1
     again.close()
+
+
+class SlowDisk(FewDescriptors):
+    """Segments are synced when `go` is set."""
+
+    def __init__(self) -> None:
+        super().__init__(1000)
+        self.go = threading.Event()
+        self.go.set()
+
+    @property
+    def file_type(self) -> type[_File]:
+        return _SlowFile
+
+
+class _SlowFile(_File):
+    def fdatasync(self) -> None:
+        assert isinstance(self.owner, SlowDisk)
+        if "_segment_" in self.path:
+            assert self.owner.go.wait(60)
+        super().fdatasync()
+
+
+def test_a_burst_that_is_faster_than_the_disk_is_refused_for_a_moment_and_goes_on() -> None:
+    disk = SlowDisk()
+    manager = DiskManager("/data", storage=disk, flushers=1, now_ms=NOW_MS)
+    manager.open()
+    manager.limit_open(files_max=4, logs_max=12, logs_most=24)
+    settings = {**SMALL.overrides, "durability": "disk", "retention.ms": "-1"}
+    manager.create_topic("t", 1, TopicConfig(settings))
+    handler = manager.get_handler("t", 0)
+    append(handler, batch_of(b"v"))
+    disk.limit = disk.open_count + 24 + 16
+    disk.go.clear()
+    count = 1
+    refused = None
+    while refused is None and count < 200:
+        try:
+            append(handler, batch_of(b"v" * 300))
+            count += 1
+        except DiskFull as exc:
+            refused = exc
+    assert "23 full segments wait to be synced" in str(refused)
+    assert handler.read_only is None
+    disk.go.set()
+    deadline = time.monotonic() + 60
+    while count < 200:  # as the producer does
+        try:
+            append(handler, batch_of(b"v" * 300))
+            count += 1
+        except DiskFull:
+            assert handler.read_only is None
+            assert time.monotonic() < deadline
+            manager.keep_house_now(NOW_MS)
+    while handler.high_watermark < 200 and time.monotonic() < deadline:
+        manager.keep_house_now(NOW_MS)
+    got: list[int] = []
+    while len(got) < 200:
+        got += offsets_in(read_from(handler, len(got)))
+    assert got == list(range(200))
+    manager.close()
+    assert not manager.open_logs.full_count
+    assert not disk.open_count
+
+
+def test_a_full_segment_that_finds_no_descriptor_for_its_index_is_sealed_later() -> None:
+    disk = FewDescriptors(1000)
+    manager = managed(disk, TopicConfig({**SMALL.overrides, "retention.ms": "-1"}))
+    handler = manager.get_handler("t", 0)
+    append(handler, batch_of(b"a" * 300))
+    handler.sync()
+    assert len(handler._log.ready), "the roll needs no descriptor"
+    disk.limit = disk.open_count
+    append(handler, batch_of(b"b" * 300))
+    assert (handler.read_only, len(handler._log.rotating)) == (None, 1)
+    disk.limit = 1000
+    manager.keep_house_now(NOW_MS)
+    assert not handler._log.rotating
+    assert offsets_in(read_from(handler, 0)) == [0, 1]
+    manager.close()
+
+
+def test_a_sync_that_finds_no_descriptor_is_none_that_failed() -> None:
+    disk = FewDescriptors(1000)
+    manager = managed(disk, TopicConfig({**SMALL.overrides, "durability": "disk"}))
+    handler = manager.get_handler("t", 0)
+    append(handler, batch_of(b"v"))
+    disk.limit = disk.open_count
+    with pytest.raises(DiskFull, match="Too many open files"):
+        handler.sync()
+    assert not handler.wal_checkpoint(), "the WAL keeps what it has"
+    handler.flush()
+    assert handler.read_only is None
+    disk.limit = 1000
+    manager.keep_house_now(NOW_MS)
+    assert not handler.has_unsynced, "the tick has synced it"
+    manager.close()
