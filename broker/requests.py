@@ -378,8 +378,7 @@ async def _finish_in_lane(core: Core, call: Call[Any], message: Message) -> None
 
 
 async def _reply_from_lane(core: Core, peer: Peer, header: RequestHeader, message: Message) -> None:
-    if peer.muted_until:
-        say_throttled(peer, message)
+    say_throttled(peer, message)
     parts = await core.lanes.run(
         encode_response, message, header.api_key, header.api_version, header.correlation_id
     )
@@ -397,8 +396,7 @@ async def _answer_vendor(core: Core, peer: Peer, header: RequestHeader, frame: m
 
 
 def _reply(core: Core, peer: Peer, header: RequestHeader, message: Message) -> None:
-    if peer.muted_until:
-        say_throttled(peer, message)
+    say_throttled(peer, message)
     core.counters.tally.answered(header.api_key, message)
     parts = encode_response(message, header.api_key, header.api_version, header.correlation_id)
     peer.outbox.push(Reply(parts))
@@ -423,6 +421,7 @@ def _api_versions(core: Core, peer: Peer, header: RequestHeader, frame: memoryvi
     )
     response.error_code = response.error_code or code
     core.counters.tally.failed(header.api_key, response.error_code)
+    say_throttled(peer, response)
     parts = encode_response(response, header.api_key, version, header.correlation_id)
     peer.outbox.push(Reply(parts))
     core.turn.flush(peer.flush)
