@@ -107,6 +107,8 @@ from .vendor_apis import vendor_reply
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _FETCH: Final = int(ApiKey.FETCH)
 _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
+# Never large: each holds one value, however long; and who logs in would wait in the room of others.
+_LOGINS: Final = frozenset({int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE)})
 # How clients may call themselves, since they do; as in Kafka, since it goes into logs.
 _SOFTWARE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 _SOFTWARE_SINCE: Final = 3
@@ -257,7 +259,7 @@ def handle(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
         raise Unserved(f"api key {key} in {len(frame)} bytes, limit {PLAIN_BYTES_MAX}")
     if is_vendor(key):
         return _answer_vendor(core, peer, header, frame)
-    if len(frame) > LARGE_BYTES:
+    if len(frame) > LARGE_BYTES and key not in _LOGINS:
         return _handle_large(core, peer, header, frame)
     request = decode_request(frame, header)
     if key == _FETCH:

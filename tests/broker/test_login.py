@@ -9,6 +9,7 @@ from trio.testing import MockClock
 
 from segbroker.broker.access import authentication
 from segbroker.broker.configuration.config import InvalidConfig, merge
+from segbroker.broker.loop import large_requests
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import DescribeConfigsRequest as DescribeConfigs
@@ -20,6 +21,7 @@ from segbroker.protocol.messages_core import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
 )
 from segbroker.protocol.messages_security import (
@@ -35,12 +37,13 @@ from segbroker.protocol.messages_security import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from segbroker.protocol.sasl import encode_plain
+from segbroker.protocol.sasl import SASL_MESSAGE_SIZE_MAX, encode_plain
 from segbroker.protocol.schema import Message
 from segbroker.protocol.scram import ScramClient, ScramMechanism, salted_password
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata.credentials import Content, Credentials, credentials_of
 
+from ..support.waiting import becomes
 from ..support.wire_client import Closed, WireClient, connect
 from .conftest import Events, serving
 from .test_broker_settings import alter
@@ -224,6 +227,29 @@ async def test_a_stranger_gets_no_room_for_a_large_request(events: Events) -> No
         with pytest.raises(Closed):
             await client.receive_frame()
     assert events.named("malformed_request")
+
+
+async def test_a_login_that_waits_takes_no_room_of_large_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(large_requests, "BYTES_MAX", 1)  # for one at a time
+    names = [MetadataRequestTopic(name=f"{n}-{'x' * 200}") for n in range(200)]
+    request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
+    async with guarded() as broker, connect(broker.address) as stranger:
+        checks = broker.core.authentication._checks
+        for n in range(authentication.CHECKS_MAX):
+            checks.acquire_on_behalf_of_nowait(n)
+        await choose(stranger, "PLAIN")
+        message = encode_plain("alice", "x" * (SASL_MESSAGE_SIZE_MAX - len("\0alice\0")))
+        await stranger.send(SaslAuthenticateRequest(auth_bytes=message), 2)
+        await becomes(lambda: checks.statistics().tasks_waiting == 1)
+        async with connect(broker.listeners[1].bound) as client:
+            with trio.fail_after(60):
+                assert len((await client.ask(request, MetadataResponse, 9)).topics) == 200
+        for n in range(authentication.CHECKS_MAX):
+            checks.release_on_behalf_of(n)
+        _, reply = await stranger.receive(SaslAuthenticateResponse, 2)
+        assert reply.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
 async def test_a_login_that_does_not_come_is_not_waited_for(events: Events) -> None:
