@@ -107,13 +107,16 @@ class Authorizer:
         """Whether `peer` may do this to the cluster."""
         return self.allows(peer, operation, CLUSTER, CLUSTER_NAME)
 
-    def would_allow_cluster(self, peer: Peer, operation: int) -> bool:
-        """As `allows_cluster`, for what is only shown or left out."""
-        return self.would_allow(peer, operation, CLUSTER, CLUSTER_NAME)
+    def allows_by_cluster(self, peer: Peer, operation: int) -> bool:
+        """As `allows_cluster`, where a right to something smaller is asked for next: only a yes is
+        in the audit log."""
+        return self.would_allow(peer, operation, CLUSTER, CLUSTER_NAME) and self.allows_cluster(
+            peer, operation
+        )
 
     def cluster_operations(self, peer: Peer) -> int:
         """The bits of what `peer` may do with the cluster; none if it may not describe it."""
-        if not self.would_allow_cluster(peer, DESCRIBE):
+        if not self.would_allow(peer, DESCRIBE, CLUSTER, CLUSTER_NAME):
             return 0
         return self.operations(peer, CLUSTER, CLUSTER_NAME)
 
