@@ -19,6 +19,8 @@ names of more than NAME_CACHED_MAX characters are not cached: anyone who may ask
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
+import trio
+
 from segbroker.protocol.acls import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceType
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.metadata.acls import CREATED, DELETED, SECTION, Acl, acls_of, packed
@@ -57,6 +59,7 @@ class Authorizer:
         "_some_topic",
         "_super_users",
         "audit",
+        "creating",
         "manager",
         "rules",
     )
@@ -71,6 +74,8 @@ class Authorizer:
     ) -> None:
         self.manager = manager
         self.audit = audit
+        # Held from the look at how many rules there are until further ones are stored.
+        self.creating = trio.Lock()
         self._super_users = frozenset(super_users)
         self._open_world = allow_everyone_if_no_acl_found
         self._cache: dict[tuple[Principal, str, int, int, str], bool] = {}
