@@ -224,11 +224,12 @@ def _set(
                 raise Failure(str(exc), ExitCode.USAGE) from exc
         return
     from segbroker.broker.access.authentication import make_credentials
-    from segbroker.protocol.sasl import check_user_name
+    from segbroker.protocol.sasl import check_password, check_user_name
     from segbroker.segments.metadata.credentials import USER_SET, rows_of
 
     try:
         check_user_name(name)
+        check_password(password)
     except ValueError as exc:
         raise Failure(str(exc), ExitCode.USAGE) from exc
     with _offline(data_dir, made=is_new) as manager:

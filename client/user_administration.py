@@ -18,7 +18,7 @@ from segbroker.protocol.messages_security import (
     DescribeUserScramCredentialsRequestUser,
     DescribeUserScramCredentialsResponse,
 )
-from segbroker.protocol.sasl import PASSWORD_SIZE_MAX, check_user_name
+from segbroker.protocol.sasl import check_password, check_user_name
 from segbroker.protocol.scram import (
     ITERATIONS_MAX,
     ITERATIONS_MIN,
@@ -72,8 +72,7 @@ def set_password(engine: Engine, name: str, password: str, iterations: int) -> C
     if not isinstance(password, str):
         raise TypeError(f"a password is a str, not a {type(password).__name__}")
     check_user_name(name)
-    if not 0 < len(password.encode()) <= PASSWORD_SIZE_MAX or "\0" in password:
-        raise ValueError(f"a password has 1 to {PASSWORD_SIZE_MAX} bytes and no NUL")
+    check_password(password)
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
         raise ValueError(
             f"iterations={iterations} is not between {ITERATIONS_MIN} and {ITERATIONS_MAX}"

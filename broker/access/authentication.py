@@ -25,7 +25,7 @@ from typing import Any, Final, TypeVar
 import structlog
 import trio
 
-from segbroker.protocol.sasl import check_user_name
+from segbroker.protocol.sasl import check_password, check_user_name
 from segbroker.protocol.scram import (
     SALT_SIZE,
     ScramCredential,
@@ -91,7 +91,7 @@ class Authentication:
 
         Raises:
             StorageError: they cannot be stored.
-            InvalidConfig: the initial user's name cannot be one.
+            InvalidConfig: the initial user's name or password cannot be one.
         """
         config = self._config
         if secret_of(self.content) is None and any(
@@ -102,10 +102,14 @@ class Authentication:
         name = config.initial_user
         if not name or credentials_of(self.content, name):
             return
-        try:
-            check_user_name(name)
-        except ValueError as exc:
-            raise InvalidConfig(f"initial_user: {exc}") from exc
+        for key, check, text in (
+            ("initial_user", check_user_name, name),
+            ("initial_password", check_password, config.initial_password),
+        ):
+            try:
+                check(text)
+            except ValueError as exc:
+                raise InvalidConfig(f"{key}: {exc}") from exc
         made = make_credentials(config.initial_password, config.scram_iterations)
         self._manager.record_now(USER_SET, name=name, rows=rows_of(made))
         log.info("initial_user_created", user=name)

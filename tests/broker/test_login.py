@@ -45,7 +45,7 @@ from segbroker.segments.metadata.credentials import Content, Credentials, creden
 
 from ..support.waiting import becomes
 from ..support.wire_client import Closed, WireClient, connect
-from .conftest import Events, serving
+from .conftest import Events, manager, serving
 from .test_broker_settings import alter
 
 SHA_256 = ScramMechanism.SHA_256
@@ -472,6 +472,16 @@ async def test_a_user_that_is_made_can_log_in_also_after_a_restart_until_it_is_d
         async with connect(broker.address) as client:
             last = await log_in(client, user="bob", password="builder")
             assert last.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+async def test_an_initial_password_that_cannot_be_one_ends_the_start() -> None:
+    broker = Broker(
+        merge({"listen": "127.0.0.1:0", "initial_user": "a", "initial_password": "x" * 5_000}),
+        manager=manager(),
+    )
+    wrong = "initial_password: a password has 1 to 4096 bytes"
+    with pytest.raises(InvalidConfig, match=wrong), trio.fail_after(60):
+        await broker.run()
 
 
 async def test_the_initial_users_password_is_not_set_back_by_a_restart() -> None:

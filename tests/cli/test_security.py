@@ -311,6 +311,22 @@ def test_a_password_that_is_not_text_is_refused_without_a_letter_of_it(
     assert not any("Traceback" in said or "e9" in said for said in refusals)
 
 
+def test_a_password_that_nobody_could_log_in_with_is_refused_with_a_broker_and_without(
+    guarded: tuple[Daemon, list[str]], shell: Shell, tmp_path: Path
+) -> None:
+    daemon, words = guarded
+    stored = tmp_path / "password"
+    for content in ("hush".encode("utf-16-le"), b"hush" * 2_000):
+        stored.write_bytes(content)  # as an editor of another system stores it; a key of a machine
+        add = ["user", "add", "carol", "--password-file", str(stored)]
+        at_broker = ["-b", daemon.address, *words, "-X", "sasl.password=env:PW"]
+        for where in (at_broker, ["--data-dir", str(tmp_path / "data")]):
+            said = shell(*add, *where, code=2)
+            assert "1 to 4096 bytes and no NUL" in said
+            assert "hush" not in said
+    assert not (tmp_path / "data").exists()
+
+
 def test_what_would_be_asked_is_an_error_where_nobody_is(shell: Shell, tmp_path: Path) -> None:
     for words in (["add", "alice"], ["remove", "alice"]):
         said = shell("user", *words, "--data-dir", str(tmp_path / "data"), code=2)
