@@ -55,7 +55,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, 
     made = Shell(folder)(
         "user", "add", "alice", "--password-stdin", "--data-dir", str(data), stdin=PASSWORD + "\n"
     )
-    assert made == "created user alice\n"
+    assert made == f"created user alice in a new data directory, {data}\n"
     daemon = start(
         data,
         "--listeners",
@@ -279,7 +279,11 @@ def test_users_of_a_directory_are_changed_only_while_nobody_serves_it(
     )
     assert str(daemon.data) in said
     fresh = ["--data-dir", str(tmp_path / "fresh")]
-    shell("user", "add", "carol", "--password-env", "PW", *fresh)
+    said = shell("user", "add", "carol", "--password-env", "PW", *fresh)
+    assert said.splitlines()[-1] == f"created user carol in a new data directory, {fresh[1]}"
+    said = shell("user", "add", "dave", "--password-env", "PW", *fresh)
+    assert said.splitlines()[-1] == "created user dave"
+    shell("user", "remove", "dave", "--yes", *fresh)
     shell("user", "passwd", "carol", "--password-env", "PW", "--iterations", "4096", *fresh)
     assert "4,096" in shell("user", "list", *fresh)
     shell("user", "remove", "carol", "--yes", *fresh)
