@@ -178,7 +178,7 @@ class Connection:
         # What a frame is given to: nobody pays for logins on a listener without.
         self._handle = handle
         if listener.protocol.is_sasl:
-            self.peer.sasl = SaslSession()
+            self.peer.sasl = SaslSession(address[0])
             self._handle = handle_login
         self.opened = trio.current_time()
         self.greeted = False  # a whole request has come

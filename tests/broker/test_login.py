@@ -1,7 +1,7 @@
 """Logins: who gets in, what a stranger may ask, and what is not given away."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 import trio
@@ -10,6 +10,7 @@ from trio.testing import MockClock
 from segbroker.broker.access import authentication
 from segbroker.broker.configuration.config import InvalidConfig, merge
 from segbroker.broker.loop import large_requests
+from segbroker.broker.loop.address_turns import AddressTurns
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import DescribeConfigsRequest as DescribeConfigs
@@ -46,6 +47,7 @@ from segbroker.segments.metadata.credentials import Content, Credentials, creden
 from ..support.waiting import becomes
 from ..support.wire_client import Closed, WireClient, connect
 from .conftest import Events, manager, serving
+from .test_authorization import connect_from
 from .test_broker_settings import alter
 
 SHA_256 = ScramMechanism.SHA_256
@@ -229,6 +231,16 @@ async def test_a_stranger_gets_no_room_for_a_large_request(events: Events) -> No
     assert events.named("malformed_request")
 
 
+@asynccontextmanager
+async def checkers_busy(broker: Broker) -> AsyncIterator[AddressTurns]:
+    """While nobody's password is checked; whose turn comes then."""
+    checks = broker.core.authentication._checks
+    async with AsyncExitStack() as stack:
+        for n in range(authentication.CHECKS_MAX):
+            await stack.enter_async_context(checks.turn(f"busy {n}"))
+        yield checks
+
+
 async def test_a_login_that_waits_takes_no_room_of_large_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -236,20 +248,39 @@ async def test_a_login_that_waits_takes_no_room_of_large_requests(
     names = [MetadataRequestTopic(name=f"{n}-{'x' * 200}") for n in range(200)]
     request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
     async with guarded() as broker, connect(broker.address) as stranger:
-        checks = broker.core.authentication._checks
-        for n in range(authentication.CHECKS_MAX):
-            checks.acquire_on_behalf_of_nowait(n)
-        await choose(stranger, "PLAIN")
-        message = encode_plain("alice", "x" * (SASL_MESSAGE_SIZE_MAX - len("\0alice\0")))
-        await stranger.send(SaslAuthenticateRequest(auth_bytes=message), 2)
-        await becomes(lambda: checks.statistics().tasks_waiting == 1)
-        async with connect(broker.listeners[1].bound) as client:
-            with trio.fail_after(60):
-                assert len((await client.ask(request, MetadataResponse, 9)).topics) == 200
-        for n in range(authentication.CHECKS_MAX):
-            checks.release_on_behalf_of(n)
+        async with checkers_busy(broker) as checks:
+            await choose(stranger, "PLAIN")
+            message = encode_plain("alice", "x" * (SASL_MESSAGE_SIZE_MAX - len("\0alice\0")))
+            await stranger.send(SaslAuthenticateRequest(auth_bytes=message), 2)
+            await becomes(lambda: len(checks) == 1)
+            async with connect(broker.listeners[1].bound) as client:
+                with trio.fail_after(60):
+                    assert len((await client.ask(request, MetadataResponse, 9)).topics) == 200
         _, reply = await stranger.receive(SaslAuthenticateResponse, 2)
         assert reply.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+async def test_a_flood_of_passwords_from_one_address_locks_nobody_else_out() -> None:
+    """Whoever waits behind a thousand checks is the oldest in the end, and crowded out."""
+    flood = 50
+    answered: list[str] = []
+
+    async def log_in_from(host: str, password: str) -> None:
+        async with connect_from(host, broker) as client:
+            await choose(client, "PLAIN")
+            reply = await prove(client, encode_plain("alice", password))
+            answered.append(host)
+            assert bool(reply.error_code) == (password != "wonderland")
+
+    async with guarded(authentication_failure_delay_ms=0) as broker:
+        async with trio.open_nursery() as nursery, checkers_busy(broker) as checks:
+            for _ in range(flood):
+                nursery.start_soon(log_in_from, "127.0.0.1", "guess")
+            await becomes(lambda: len(checks) == flood)
+            nursery.start_soon(log_in_from, "127.0.0.2", "wonderland")
+            await becomes(lambda: len(checks) == flood + 1)
+        assert len(answered) == flood + 1
+        assert answered.index("127.0.0.2") < 10
 
 
 async def test_a_login_that_does_not_come_is_not_waited_for(events: Events) -> None:
