@@ -307,6 +307,18 @@ async def test_a_crowd_of_strangers_crowds_out_itself(events: Events) -> None:
     assert len(events.named("handshake_crowded_out")) >= 45
 
 
+async def test_a_crowd_from_one_address_crowds_out_nobody_of_another() -> None:
+    """Who is far away needs a while for the five messages of a login."""
+    async with guarded(handshakes_max=5) as broker, connect_from("127.0.0.2", broker) as slow:
+        assert (await choose(slow, "PLAIN")).error_code == 0
+        strangers = [await trio.open_tcp_stream(*broker.address) for _ in range(50)]
+        await becomes(lambda: broker.core.counters.connections == 51)
+        assert (await prove(slow, encode_plain("alice", "wonderland"))).error_code == 0
+        assert await is_served(slow)
+        for stranger in strangers:
+            await stranger.aclose()
+
+
 async def test_a_mechanism_that_is_not_offered_is_answered_with_those_that_are() -> None:
     async with (
         guarded(sasl_mechanisms="SCRAM-SHA-512") as broker,
