@@ -29,7 +29,7 @@ from segbroker.protocol.scram import (
 
 from .asking import change, look
 from .engine import CONTROLLER, Call, Engine
-from .errors import broker_error, check_code
+from .errors import DuplicateResource, broker_error, check_code
 
 
 class User(NamedTuple):
@@ -89,8 +89,7 @@ def set_password(engine: Engine, name: str, password: str, iterations: int) -> C
                 salted_password=salted_password(mechanism, password, salt, iterations),
             )
         )
-    request = AlterUserScramCredentialsRequest(deletions=[], upsertions=upsertions)
-    yield from _alter(engine, request)
+    yield from _alter(engine, [], upsertions)
 
 
 def delete_user(engine: Engine, name: str) -> Call[None]:
@@ -105,11 +104,35 @@ def delete_user(engine: Engine, name: str) -> Call[None]:
         for mechanism in ScramMechanism
         if mechanism.label in labels
     ]
-    request = AlterUserScramCredentialsRequest(deletions=deletions, upsertions=[])
-    yield from _alter(engine, request)
+    yield from _alter(engine, deletions, [])
 
 
-def _alter(engine: Engine, request: AlterUserScramCredentialsRequest) -> Call[None]:
+def _alter(
+    engine: Engine,
+    deletions: list[AlterUserScramCredentialsRequestDeletion],
+    upsertions: list[AlterUserScramCredentialsRequestUpsertion],
+) -> Call[None]:
+    """Change what a user has of both mechanisms: together, or not at all.
+
+    An Apache Kafka takes a user once in a request, and refuses all of it otherwise: there one
+    mechanism is changed after the other.
+    """
+    try:
+        yield from _ask(engine, deletions, upsertions)
+    except DuplicateResource:
+        for deletion in deletions:
+            yield from _ask(engine, [deletion], [])
+        for upsertion in upsertions:
+            yield from _ask(engine, [], [upsertion])
+
+
+def _ask(
+    engine: Engine,
+    deletions: list[AlterUserScramCredentialsRequestDeletion],
+    upsertions: list[AlterUserScramCredentialsRequestUpsertion],
+) -> Call[None]:
+    request = AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions)
+
     def check(reply: AlterUserScramCredentialsResponse) -> None:
         for row in reply.results:
             check_code(row.error_code, f"user {row.user!r}", row.error_message)
