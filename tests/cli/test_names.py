@@ -4,17 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    NewTopic,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
-from segbroker.client import Admin
+from segbroker.client import Acl, Admin
 
 from ..support.daemon import running
 from .conftest import segbroker
@@ -29,23 +22,14 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Of a broker with a group, a rule and a quota of that name."""
     flags = ("--authorizer", "acl", "--super-users", "User:ANONYMOUS")
     with running(tmp_path_factory.mktemp("names") / "data", *flags) as daemon:
-        settings = {"bootstrap.servers": daemon.address}
+        settings: dict[str, str | int | float | bool] = {"bootstrap.servers": daemon.address}
         theirs = AdminClient(settings)
         theirs.create_topics([NewTopic("t", 1)])["t"].result(60)
-        rule = AclBinding(
-            ResourceType.GROUP,
-            NAME,
-            ResourcePatternType.LITERAL,
-            f"User:{NAME}",
-            "*",
-            AclOperation.READ,
-            AclPermissionType.ALLOW,
-        )
-        theirs.create_acls([rule])[rule].result(60)
         consumer = Consumer({**settings, "group.id": NAME, "client.id": NAME})
         consumer.commit(offsets=[TopicPartition("t", 0, 0)], asynchronous=False)
         consumer.close()
         with Admin(daemon.address) as ours:
+            ours.create_acls([Acl(f"User:{NAME}", "read", "group", NAME)])
             ours.alter_quotas({"user": NAME}, {"request_rate": 1e6})
         yield daemon.address
 
