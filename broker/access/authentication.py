@@ -136,13 +136,15 @@ class Authentication:
         assert self.keys is not None, "offered only with a place of keys"
         head = self._rules.head_of(token)
         if self.keys.keys is None:
-            await self.keys.refresh_for_unknown()
+            await self.keys.refresh_for_unknown(is_patient=False)
         if (keys := self.keys.keys) is None:
             raise Unverifiable(self.keys.error)
         try:
             return await self._verified(token, head, keys, host)
         except UnknownKey:
             await self.keys.refresh_for_unknown()
+            if self.keys.error:
+                raise Unverifiable(self.keys.error) from None
             if (newer := self.keys.keys) is None or newer is keys:
                 raise
         return await self._verified(token, head, newer, host)

@@ -188,7 +188,7 @@ class SaslSession:
             return answer
         except Unverifiable as exc:
             raise LoginRefused(
-                "", mechanism=OAUTHBEARER, error=f"no signing keys could be read yet: {exc}"
+                "", mechanism=OAUTHBEARER, error=f"signing keys cannot be read: {exc}"
             ) from exc
         self._done(bearer.user)
         self.lifetime_ms = bearer.lifetime_ms
