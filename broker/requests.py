@@ -107,6 +107,8 @@ from .vendor_apis import vendor_reply
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _FETCH: Final = int(ApiKey.FETCH)
 _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
+# Never large: each holds one value, however long; and who logs in would wait in the room of others.
+_LOGINS: Final = frozenset({int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE)})
 # How clients may call themselves, since they do; as in Kafka, since it goes into logs.
 _SOFTWARE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 _SOFTWARE_SINCE: Final = 3
@@ -257,7 +259,7 @@ def handle(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
         raise Unserved(f"api key {key} in {len(frame)} bytes, limit {PLAIN_BYTES_MAX}")
     if is_vendor(key):
         return _answer_vendor(core, peer, header, frame)
-    if len(frame) > LARGE_BYTES:
+    if len(frame) > LARGE_BYTES and key not in _LOGINS:
         return _handle_large(core, peer, header, frame)
     request = decode_request(frame, header)
     if key == _FETCH:
@@ -378,8 +380,7 @@ async def _finish_in_lane(core: Core, call: Call[Any], message: Message) -> None
 
 
 async def _reply_from_lane(core: Core, peer: Peer, header: RequestHeader, message: Message) -> None:
-    if peer.muted_until:
-        say_throttled(peer, message)
+    say_throttled(peer, message)
     parts = await core.lanes.run(
         encode_response, message, header.api_key, header.api_version, header.correlation_id
     )
@@ -397,8 +398,7 @@ async def _answer_vendor(core: Core, peer: Peer, header: RequestHeader, frame: m
 
 
 def _reply(core: Core, peer: Peer, header: RequestHeader, message: Message) -> None:
-    if peer.muted_until:
-        say_throttled(peer, message)
+    say_throttled(peer, message)
     core.counters.tally.answered(header.api_key, message)
     parts = encode_response(message, header.api_key, header.api_version, header.correlation_id)
     peer.outbox.push(Reply(parts))
@@ -423,6 +423,7 @@ def _api_versions(core: Core, peer: Peer, header: RequestHeader, frame: memoryvi
     )
     response.error_code = response.error_code or code
     core.counters.tally.failed(header.api_key, response.error_code)
+    say_throttled(peer, response)
     parts = encode_response(response, header.api_key, version, header.correlation_id)
     peer.outbox.push(Reply(parts))
     core.turn.flush(peer.flush)

@@ -464,7 +464,8 @@ class Broker:
             why = {"limit": most, "reason": reason}
         if why is not None:
             core.counters.connections_refused += 1
-            limits.refused(address[0], now, {**why, "listener": listener.spec.name})
+            facts = {**why, "listener": listener.spec.name}
+            limits.refused(address[0], now, facts, core.closing_lines)
             sock.close()
             return
         connection = Connection(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from .asking import ask, require_terminal, yes_option
 from .command import Group, bootstrap_option, note
 from .exit_codes import ExitCode
 from .failures import Failure
@@ -251,6 +252,7 @@ def add(
 @resource_options
 @click.option("--host", metavar="ADDRESS", help="Only rules about this address.")
 @click.option("--all", "everything", is_flag=True, help="All rules.")
+@yes_option
 @bootstrap_option
 def remove(
     principal: str | None,
@@ -261,11 +263,13 @@ def remove(
     cluster: bool,
     host: str | None,
     everything: bool,
+    yes: bool,
     bootstrap: str,
 ) -> None:
     """Remove the access rules that match all that is given, and print them.
 
     A name means the rules with exactly this name: 'flights*' the one with the prefix flights.
+    With --all and nothing else it asks first: only super users may do anything afterwards.
 
     \b
     Examples:
@@ -280,13 +284,19 @@ def remove(
         "operation": operation or "any",
         "host": host,
     }
-    if not (named or principal or operation or host or everything):
+    is_about_some = bool(named or principal or operation or host)
+    if not (is_about_some or everything):
         raise click.UsageError("which? name a principal, operation, resource or host, or --all")
     filters = [
         AclFilter(resource_type=kind, resource_name=name, pattern=pattern, **given)
         for kind, name, pattern in named
     ] or [AclFilter(**given)]
+    must_ask = not (is_about_some or yes)
+    if must_ask:
+        require_terminal("--yes")
     with open_admin(bootstrap) as admin:
+        if must_ask and (count := len(admin.list_acls())):
+            ask("remove", f"all {plural(count, 'access rule')}")
         gone = sorted({rule for which in filters for rule in admin.delete_acls(which)})
     if not gone:
         raise Failure("no rule matches", ExitCode.NOT_FOUND, "segbroker acl list shows them")

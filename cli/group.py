@@ -26,7 +26,7 @@ from .exit_codes import ExitCode
 from .failures import STOP_THEM, Failure
 from .group_lag import SHARE, Ages, Facts, facts_of, facts_of_all, listed
 from .start_position import is_number, parse_start
-from .tables import number, table_lines
+from .tables import number, shown, table_lines
 from .topic import check_known, echo_table, json_option, open_admin, settings_option
 from .unserved import failure_of, unserved_in
 from .words import plural
@@ -72,7 +72,7 @@ def list_(long: bool, as_json: bool, bootstrap: str) -> None:
             if as_json:
                 click.echo(json.dumps([listed(row) for row in found]))
             else:
-                click.echo("".join(f"{row.group_id}\n" for row in found), nl=False)
+                click.echo("".join(f"{shown(row.group_id)}\n" for row in found), nl=False)
             return
         facts, failed = facts_of_all(admin, Ages(bootstrap))
         unserved = failure_of(admin, unserved_in(facts))
@@ -157,7 +157,7 @@ def _described(facts: Facts) -> Iterator[str]:
     if unknown := len(unserved_in([facts])):
         lag += f", not counting {plural(unknown, 'partition')} that cannot be read"
     kind = "share group" if facts["type"] == SHARE else "group"
-    yield f"{kind} {facts['group']}: {facts['state']}, {members}, {lag}"
+    yield f"{kind} {shown(facts['group'])}: {facts['state']}, {members}, {lag}"
     yield ""
     table = [
         (

@@ -188,7 +188,7 @@ def _toml(value: str | int | bool) -> str:
 
 def _text(config: Path) -> str:
     try:
-        return config.read_text("utf-8")
+        return config.read_text("utf-8-sig")  # editors of Windows put a mark in front
     except UnicodeDecodeError as exc:
         raise Failure(f"{config} is not text in UTF-8, as TOML is", ExitCode.CONFIG) from exc
 

@@ -121,8 +121,10 @@ def add(
       pass show alice | segbroker user add alice --password-stdin
     """
     password = _password(name, password_stdin, password_env, password_file)
+    is_made = data_dir is not None and not _is_data_directory(data_dir)
     _set(name, password, iterations, data_dir, bootstrap, is_new=True)
-    note(f"created user {name}")
+    # Of a path that was mistyped nothing else would tell.
+    note(f"created user {name}" + (f" in a new data directory, {data_dir}" if is_made else ""))
 
 
 @user.command()
@@ -224,11 +226,12 @@ def _set(
                 raise Failure(str(exc), ExitCode.USAGE) from exc
         return
     from segbroker.broker.access.authentication import make_credentials
-    from segbroker.protocol.sasl import check_user_name
+    from segbroker.protocol.sasl import check_password, check_user_name
     from segbroker.segments.metadata.credentials import USER_SET, rows_of
 
     try:
         check_user_name(name)
+        check_password(password)
     except ValueError as exc:
         raise Failure(str(exc), ExitCode.USAGE) from exc
     with _offline(data_dir, made=is_new) as manager:
@@ -252,6 +255,10 @@ def _missing(name: str) -> Failure:
     return Failure(f"there is no user {name!r}", ExitCode.NOT_FOUND, "segbroker user list")
 
 
+def _is_data_directory(path: Path) -> bool:
+    return (path / "meta").exists()
+
+
 @contextmanager
 def _offline(data_dir: Path, *, made: bool = False) -> "Iterator[DiskManager]":
     """The data directory, opened as a broker would; made when missing, if `made` allows it.
@@ -260,7 +267,7 @@ def _offline(data_dir: Path, *, made: bool = False) -> "Iterator[DiskManager]":
     """
     from segbroker.segments.directory.manager import DiskManager
 
-    if not made and not (data_dir / "meta").exists():
+    if not made and not _is_data_directory(data_dir):
         hint = "segbroker user add makes one, with its first user"
         raise Failure(f"{data_dir} is not a data directory", ExitCode.USAGE, hint)
     with log_to_stderr(), DiskManager(str(data_dir), flushers=1) as manager:

@@ -456,6 +456,9 @@ class ProducerFenced(BrokerError):
 class ResourceNotFound(BrokerError):
     """There is no such resource."""
     code = ErrorCode.RESOURCE_NOT_FOUND
+class DuplicateResource(BrokerError):
+    """The request names the same thing twice."""
+    code = ErrorCode.DUPLICATE_RESOURCE
 class UnknownTopicId(BrokerError):
     """There is no topic with this id."""
     code = ErrorCode.UNKNOWN_TOPIC_ID

@@ -18,7 +18,7 @@ from segbroker.protocol.messages_security import (
     DescribeUserScramCredentialsRequestUser,
     DescribeUserScramCredentialsResponse,
 )
-from segbroker.protocol.sasl import PASSWORD_SIZE_MAX, check_user_name
+from segbroker.protocol.sasl import check_password, check_user_name
 from segbroker.protocol.scram import (
     ITERATIONS_MAX,
     ITERATIONS_MIN,
@@ -29,7 +29,7 @@ from segbroker.protocol.scram import (
 
 from .asking import change, look
 from .engine import CONTROLLER, Call, Engine
-from .errors import broker_error, check_code
+from .errors import DuplicateResource, broker_error, check_code
 
 
 class User(NamedTuple):
@@ -72,8 +72,7 @@ def set_password(engine: Engine, name: str, password: str, iterations: int) -> C
     if not isinstance(password, str):
         raise TypeError(f"a password is a str, not a {type(password).__name__}")
     check_user_name(name)
-    if not 0 < len(password.encode()) <= PASSWORD_SIZE_MAX or "\0" in password:
-        raise ValueError(f"a password has 1 to {PASSWORD_SIZE_MAX} bytes and no NUL")
+    check_password(password)
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
         raise ValueError(
             f"iterations={iterations} is not between {ITERATIONS_MIN} and {ITERATIONS_MAX}"
@@ -90,8 +89,7 @@ def set_password(engine: Engine, name: str, password: str, iterations: int) -> C
                 salted_password=salted_password(mechanism, password, salt, iterations),
             )
         )
-    request = AlterUserScramCredentialsRequest(deletions=[], upsertions=upsertions)
-    yield from _alter(engine, request)
+    yield from _alter(engine, [], upsertions)
 
 
 def delete_user(engine: Engine, name: str) -> Call[None]:
@@ -106,11 +104,35 @@ def delete_user(engine: Engine, name: str) -> Call[None]:
         for mechanism in ScramMechanism
         if mechanism.label in labels
     ]
-    request = AlterUserScramCredentialsRequest(deletions=deletions, upsertions=[])
-    yield from _alter(engine, request)
+    yield from _alter(engine, deletions, [])
 
 
-def _alter(engine: Engine, request: AlterUserScramCredentialsRequest) -> Call[None]:
+def _alter(
+    engine: Engine,
+    deletions: list[AlterUserScramCredentialsRequestDeletion],
+    upsertions: list[AlterUserScramCredentialsRequestUpsertion],
+) -> Call[None]:
+    """Change what a user has of both mechanisms: together, or not at all.
+
+    An Apache Kafka takes a user once in a request, and refuses all of it otherwise: there one
+    mechanism is changed after the other.
+    """
+    try:
+        yield from _ask(engine, deletions, upsertions)
+    except DuplicateResource:
+        for deletion in deletions:
+            yield from _ask(engine, [deletion], [])
+        for upsertion in upsertions:
+            yield from _ask(engine, [], [upsertion])
+
+
+def _ask(
+    engine: Engine,
+    deletions: list[AlterUserScramCredentialsRequestDeletion],
+    upsertions: list[AlterUserScramCredentialsRequestUpsertion],
+) -> Call[None]:
+    request = AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions)
+
     def check(reply: AlterUserScramCredentialsResponse) -> None:
         for row in reply.results:
             check_code(row.error_code, f"user {row.user!r}", row.error_message)

@@ -43,6 +43,12 @@ def check_user_name(name: str) -> None:
         raise ValueError(f"user name {name!r} has characters that cannot be printed")
 
 
+def check_password(password: str) -> None:
+    """Raises ValueError for a password that PLAIN cannot say; its text does not hold it."""
+    if not 0 < len(password.encode()) <= PASSWORD_SIZE_MAX or "\0" in password:
+        raise ValueError(f"a password has 1 to {PASSWORD_SIZE_MAX} bytes and no NUL")
+
+
 def encode_plain(user: str, password: str) -> bytes:
     """The client's message."""
     assert "\0" not in user + password, "NUL separates the parts"

@@ -174,7 +174,7 @@ class ScramServer:
         if attributes.get(b"c") != b64encode(self._first.header):
             raise RemoteProtocolError("a last SCRAM message with another header than the first")
         # librdkafka before 2.6.1 puts its part in front once more (its issue 4895).  The proof
-        # covers what was sent, so nothing is weaker for it; Kafka takes it as well.
+        # covers what was sent, so nothing is weaker for it.  Kafka takes it no more (3.9.0).
         if not attributes.get(b"r", b"").endswith(self._nonce):
             raise RemoteProtocolError("a last SCRAM message with another nonce")
         proof = _decode(proof_text)

@@ -12,7 +12,7 @@ A module imports only what stands above it:
     authentication  who may log in
     quota_rules     which quota holds for whom
     quotas          how much a client has used
+    closing_lines   what is told of connections that are closed
     address_limits  what an address may do before it has said anything
     listener_limits how many connections a listener takes, and how fast
-    closing_lines   what is told of connections that are closed
 """

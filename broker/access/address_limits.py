@@ -3,8 +3,9 @@
     accept -> too many from there?  -> closed at once
            -> too fast from there?  -> closed at once (connection_creation_rate, or the settings)
 
-One line per address and window says how many were refused: a flood of connections cannot fill a
-disk with lines about itself.
+One line per address and window says how many were refused, and so many a minute altogether
+(closing_lines.py): a flood of connections cannot fill a disk with lines about itself, not even from
+a network of addresses.
 
 Limits: an address is remembered while it has connections, owes something, or was refused a moment
 ago; above HOSTS_MAX of the latter two the oldest are forgotten.
@@ -13,12 +14,9 @@ ago; above HOSTS_MAX of the latter two the oldest are forgotten.
 from collections.abc import Mapping
 from typing import Final
 
-import structlog
-
+from .closing_lines import ClosingLines
 from .quota_rules import CONNECTIONS, find_for_address
 from .quotas import Bucket, Quotas
-
-log = structlog.get_logger()
 
 HOSTS_MAX: Final = 10_000
 WINDOW_S: Final = 10.0
@@ -78,7 +76,9 @@ class AddressLimits:
         else:
             del self._counts[host]
 
-    def refused(self, host: str, now: float, facts: Mapping[str, object]) -> None:
+    def refused(
+        self, host: str, now: float, facts: Mapping[str, object], lines: ClosingLines
+    ) -> None:
         """Say that a connection was refused: at most once per window and address."""
         since, count = self._refused.get(host, (now - WINDOW_S, 0))
         if now - since < WINDOW_S:
@@ -87,7 +87,7 @@ class AddressLimits:
         self._refused.pop(host, None)
         _bound(self._refused)
         self._refused[host] = now, 0
-        log.warning("connection_refused", peer=host, refused_before=count, **facts)
+        lines.tell("connection_refused", peer=host, refused_before=count, **facts)
 
     def _rate_of(self, host: str) -> float:
         found = (

@@ -6,7 +6,8 @@
 
 So a stranger who asks for salts learns no names, and a password costs the same computing whether
 its user exists or not.  Computing is done in lanes, for two at a time: however many try passwords,
-reads of the disk find a lane, and the loop goes on.
+reads of the disk find a lane, and the loop goes on.  Addresses take turns: behind a thousand logins
+of one address the next one of another would be the oldest, and crowded out (handshakes.py).
 
 Bearer tokens (OAUTHBEARER) name users of somebody else, who are not stored here: bearer_tokens.py
 checks them, by the keys of key_source.py.
@@ -25,7 +26,7 @@ from typing import Any, Final, TypeVar
 import structlog
 import trio
 
-from segbroker.protocol.sasl import check_user_name
+from segbroker.protocol.sasl import check_password, check_user_name
 from segbroker.protocol.scram import (
     SALT_SIZE,
     ScramCredential,
@@ -45,6 +46,7 @@ from segbroker.segments.metadata.credentials import (
 
 from ..configuration.config import BrokerConfig, InvalidConfig
 from ..configuration.config_oauth import lacking
+from ..loop.address_turns import AddressTurns
 from ..loop.lanes import Lanes
 from ..peers.bearer import Bearer, UnknownKey, Unverifiable
 from .bearer_tokens import TokenHead, TokenRules
@@ -64,7 +66,7 @@ class Authentication:
         self._manager = manager
         self._config = config
         self._lanes = lanes
-        self._checks = trio.CapacityLimiter(CHECKS_MAX)
+        self._checks = AddressTurns(CHECKS_MAX)
         # Who changes users holds it from the look at what there is to the end of the sync.
         self.changing = trio.Lock()
         # The users that were counted, and what they have.
@@ -91,7 +93,7 @@ class Authentication:
 
         Raises:
             StorageError: they cannot be stored.
-            InvalidConfig: the initial user's name cannot be one.
+            InvalidConfig: the initial user's name or password cannot be one.
         """
         config = self._config
         if secret_of(self.content) is None and any(
@@ -102,26 +104,30 @@ class Authentication:
         name = config.initial_user
         if not name or credentials_of(self.content, name):
             return
-        try:
-            check_user_name(name)
-        except ValueError as exc:
-            raise InvalidConfig(f"initial_user: {exc}") from exc
+        for key, check, text in (
+            ("initial_user", check_user_name, name),
+            ("initial_password", check_password, config.initial_password),
+        ):
+            try:
+                check(text)
+            except ValueError as exc:
+                raise InvalidConfig(f"{key}: {exc}") from exc
         made = make_credentials(config.initial_password, config.scram_iterations)
         self._manager.record_now(USER_SET, name=name, rows=rows_of(made))
         log.info("initial_user_created", user=name)
 
-    async def is_password(self, name: str, password: str) -> bool:
-        """Whether there is such a user with this password."""
+    async def is_password(self, name: str, password: str, host: str) -> bool:
+        """Whether there is such a user with this password; asked from an address."""
         known = credentials_of(self.content, name)
         # The cheapest that the user has; without one as much work as most others are.
         mechanism = min(known, default=None) or self._cheapest()
         credential, exists = self.credential(name, mechanism)
-        async with self._checks:
+        async with self._checks.turn(host):
             is_right = await self._lanes.run(is_password, mechanism, credential, password)
         return is_right and exists
 
-    async def bearer(self, token: str) -> Bearer:
-        """Whom a token lets in.
+    async def bearer(self, token: str, host: str) -> Bearer:
+        """Whom a token lets in; it came from an address.
 
         Raises:
             TokenRefused: nobody.
@@ -130,19 +136,21 @@ class Authentication:
         assert self.keys is not None, "offered only with a place of keys"
         head = self._rules.head_of(token)
         if self.keys.keys is None:
-            await self.keys.refresh_for_unknown()
+            await self.keys.refresh_for_unknown(is_patient=False)
         if (keys := self.keys.keys) is None:
             raise Unverifiable(self.keys.error)
         try:
-            return await self._verified(token, head, keys)
+            return await self._verified(token, head, keys, host)
         except UnknownKey:
             await self.keys.refresh_for_unknown()
+            if self.keys.error:
+                raise Unverifiable(self.keys.error) from None
             if (newer := self.keys.keys) is None or newer is keys:
                 raise
-        return await self._verified(token, head, newer)
+        return await self._verified(token, head, newer, host)
 
-    async def _verified(self, token: str, head: TokenHead, keys: SigningKeys) -> Bearer:
-        async with self._checks:
+    async def _verified(self, token: str, head: TokenHead, keys: SigningKeys, host: str) -> Bearer:
+        async with self._checks.turn(host):
             return await self._lanes.run(self._rules.verify, token, head, keys)
 
     def credential(self, name: str, mechanism: ScramMechanism) -> tuple[ScramCredential, bool]:

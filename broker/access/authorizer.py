@@ -19,6 +19,8 @@ names of more than NAME_CACHED_MAX characters are not cached: anyone who may ask
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
+import trio
+
 from segbroker.protocol.acls import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceType
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.metadata.acls import CREATED, DELETED, SECTION, Acl, acls_of, packed
@@ -57,6 +59,7 @@ class Authorizer:
         "_some_topic",
         "_super_users",
         "audit",
+        "creating",
         "manager",
         "rules",
     )
@@ -71,6 +74,8 @@ class Authorizer:
     ) -> None:
         self.manager = manager
         self.audit = audit
+        # Held from the look at how many rules there are until further ones are stored.
+        self.creating = trio.Lock()
         self._super_users = frozenset(super_users)
         self._open_world = allow_everyone_if_no_acl_found
         self._cache: dict[tuple[Principal, str, int, int, str], bool] = {}
@@ -107,13 +112,16 @@ class Authorizer:
         """Whether `peer` may do this to the cluster."""
         return self.allows(peer, operation, CLUSTER, CLUSTER_NAME)
 
-    def would_allow_cluster(self, peer: Peer, operation: int) -> bool:
-        """As `allows_cluster`, for what is only shown or left out."""
-        return self.would_allow(peer, operation, CLUSTER, CLUSTER_NAME)
+    def allows_by_cluster(self, peer: Peer, operation: int) -> bool:
+        """As `allows_cluster`, where a right to something smaller is asked for next: only a yes is
+        in the audit log."""
+        return self.would_allow(peer, operation, CLUSTER, CLUSTER_NAME) and self.allows_cluster(
+            peer, operation
+        )
 
     def cluster_operations(self, peer: Peer) -> int:
         """The bits of what `peer` may do with the cluster; none if it may not describe it."""
-        if not self.would_allow_cluster(peer, DESCRIBE):
+        if not self.would_allow(peer, DESCRIBE, CLUSTER, CLUSTER_NAME):
             return 0
         return self.operations(peer, CLUSTER, CLUSTER_NAME)
 

@@ -2,12 +2,13 @@
 
     at the start                a file must be usable; an address may be away, and is tried again
     every `..._refresh_ms`      an address; a file every FILE_LOOK_S, if that is sooner
-    a token by no known key     at once, if the last reading is older than UNKNOWN_PAUSE_S
+    a token by no known key     at once, or when the last reading is UNKNOWN_PAUSE_S ago
     a reading that failed       after 1 s, 2 s ... 60 s; what was read last stays in force
 
 Reading waits for a network, so it is done in a thread of its own, one at a time, and never on the
 loop or in a lane: an issuer that does not answer holds up nobody but those who need its new keys.
-They wait for the reading that is under way, `..._timeout_ms` at most.
+They wait for the next reading, `..._timeout_ms` at most when it has begun: a refusal would be final
+for them, and anybody can have the keys read just before they change.
 
 Nothing that was read is used unless it is a usable set.  One reading is key_reading.py's.
 """
@@ -26,7 +27,8 @@ from .signing_keys import SigningKeys, UnusableKeys
 
 log = structlog.get_logger()
 
-UNKNOWN_PAUSE_S: Final = 10.0
+# Half of the time that a login has by default (handshake_timeout_ms).
+UNKNOWN_PAUSE_S: Final = 5.0
 FILE_LOOK_S: Final = 10.0
 RETRY_S: Final = 1.0
 RETRY_MAX_S: Final = 60.0
@@ -80,18 +82,26 @@ class KeySource:
             self._asked = trio.Event()
             await self.refresh()
 
-    async def refresh_for_unknown(self) -> None:
+    async def refresh_for_unknown(self, *, is_patient: bool = True) -> None:
         """Somebody came with a token by no known key: have `run` read, unless it just did.
 
-        Returns when a reading under way has ended, or at once.  It goes on when who waits for it
-        is gone: others wait, too.
+        Returns when a reading has ended that was under way, or came since.  It goes on when who
+        waits for it is gone: others wait, too.
+
+        is_patient: False: returns at once where `run` just did.
         """
-        if self._under_way is None:
-            if trio.current_time() - self._tried_at < UNKNOWN_PAUSE_S:
+        tried_at = self._tried_at
+        while self._under_way is None and self._tried_at == tried_at:
+            pause_s = tried_at + UNKNOWN_PAUSE_S - trio.current_time()
+            if pause_s <= 0:
+                self._under_way = trio.Event()
+                self._asked.set()
+            elif is_patient:
+                await trio.sleep(pause_s)
+            else:
                 return
-            self._under_way = trio.Event()
-            self._asked.set()
-        await self._under_way.wait()
+        if self._under_way is not None:
+            await self._under_way.wait()
 
     async def refresh(self) -> None:
         """Read, for `start` and `run`.  Never raises but for cancellation."""

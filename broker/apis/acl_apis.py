@@ -47,6 +47,7 @@ from segbroker.protocol.messages_security import (
 from segbroker.segments.metadata.acls import ACLS_MAX, TEXT_SIZE_MAX, Acl, in_events
 
 from ..access.acl_rules import Rules
+from ..access.authorizer import Authorizer
 from ..address import canonical_host
 from ..call import Call
 from ..core import Core
@@ -108,30 +109,41 @@ async def describe_acls(core: Core, call: Call[DescribeAclsRequest]) -> Describe
 
 async def create_acls(core: Core, call: Call[CreateAclsRequest]) -> CreateAclsResponse:
     """Add rules; those of a request that are wrong are refused one by one."""
-    authorizer = core.authorizer
-    rows = []
+    rows = [CreateAclsResponseResult(error_message=None) for _ in call.request.creations]
+    if core.authorizer is None:
+        for row in rows:
+            row.error_code, row.error_message = ErrorCode.SECURITY_DISABLED, _OFF
+        return CreateAclsResponse(results=rows)
+    async with core.authorizer.creating:
+        await _create(core.authorizer, call.request.creations, rows)
+    return CreateAclsResponse(results=rows)
+
+
+async def _create(
+    authorizer: Authorizer,
+    creations: Iterable[CreateAclsRequestCreation],
+    rows: Iterable[CreateAclsResponseResult],
+) -> None:
+    """For whoever holds `creating`: room for a rule is room when it is stored."""
     wanted: dict[Acl, list[CreateAclsResponseResult]] = {}
+    free = ACLS_MAX - len(authorizer.rules.acls)
     pace = Pace()
-    for asked in call.request.creations:
+    for asked, row in zip(creations, rows, strict=True):
         await pace.step()
-        row = CreateAclsResponseResult(error_message=None)
-        rows.append(row)
         try:
-            if authorizer is None:
-                raise Refused(ErrorCode.SECURITY_DISABLED, _OFF)
             acl = _rule(asked)
-            if len(authorizer.rules.acls) + len(wanted) >= ACLS_MAX:
+            is_new = acl not in wanted and acl not in authorizer.rules.acls
+            if is_new and free <= 0:
                 raise Refused(ErrorCode.POLICY_VIOLATION, f"at most {ACLS_MAX} rules are kept")
         except Refused as exc:
             row.error_code, row.error_message = exc.code, exc.message
         else:
+            free -= is_new
             wanted.setdefault(acl, []).append(row)
-    if authorizer is not None:
-        for acl in await _recorded(wanted, authorizer.create):
-            for row in wanted[acl]:
-                row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-                row.error_message = _NOT_STORED
-    return CreateAclsResponse(results=rows)
+    for acl in await _recorded(wanted, authorizer.create):
+        for row in wanted[acl]:
+            row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            row.error_message = _NOT_STORED
 
 
 async def delete_acls(core: Core, call: Call[DeleteAclsRequest]) -> DeleteAclsResponse:

@@ -65,7 +65,7 @@ def _unauthorized(core: Core, peer: Peer, missing: Sequence[InternalTopic]) -> l
     Each heartbeat asks anew, and each refusal is in the audit log.
     """
     authorizer = core.authorizer
-    if authorizer is None or authorizer.would_allow_cluster(peer, CREATE):
+    if authorizer is None or authorizer.allows_by_cluster(peer, CREATE):
         return []
     refused = (one.name for one in missing if not authorizer.allows(peer, CREATE, TOPIC, one.name))
     return list(islice(refused, _TOLD + 1))

@@ -16,7 +16,9 @@ from ..tally import Tally
 
 def say_throttled(peer: Peer, message: Message) -> None:
     """Have a reply say how long its connection is not read, where its api has a word for it."""
-    if hasattr(message, "throttle_time_ms"):
+    if peer.charge is not None:
+        peer.charge()
+    if peer.muted_until and hasattr(message, "throttle_time_ms"):
         message.throttle_time_ms = peer.throttle_ms()
 
 
@@ -58,8 +60,7 @@ class LaterReply:
         header = self._call.header
         if self._call.amend is not None:
             self._call.amend(message)
-        if self._call.peer.muted_until:
-            say_throttled(self._call.peer, message)
+        say_throttled(self._call.peer, message)
         self._tally.answered(header.api_key, message)
         try:
             self._parts = encode_response(

@@ -138,7 +138,7 @@ def _may_create(core: Core, peer: Peer, name: str) -> bool:
     authorizer = core.authorizer
     return (
         authorizer is None
-        or authorizer.would_allow_cluster(peer, CREATE)
+        or authorizer.allows_by_cluster(peer, CREATE)
         or authorizer.allows(peer, CREATE, TOPIC, name)
     )
 

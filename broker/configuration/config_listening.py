@@ -131,7 +131,7 @@ class ListeningKeys:
     handshakes_max: int = key(
         1_000,
         "Maximum number of connections in a TLS handshake or a login. Beyond it the oldest of "
-        "them is closed.",
+        "the address that has most of them is closed.",
         least=1,
         dynamic=True,
     )

@@ -53,7 +53,8 @@ class OAuthKeys:
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = key(
         3_600_000,
         "How often the signing keys are read again. A token that no known key has signed makes the "
-        "broker read them at once, at most every ten seconds. A file is checked every ten seconds.",
+        "broker read them at once, at most every five seconds. A file is checked every ten "
+        "seconds.",
         least=1_000,
         most=7 * DAY_MS,
         kafka="sasl.oauthbearer.jwks.endpoint.refresh.ms",

@@ -130,6 +130,7 @@ class Connection:
         "_seat",
         "_shelf",
         "_sock",
+        "_work_began",
         "core",
         "greeted",
         "opened",
@@ -168,6 +169,7 @@ class Connection:
         # Ends the reading, not the answering: cancelled by a drain while the task is parked.
         self._reading = trio.CancelScope()
         self._parked = False
+        self._work_began = 0.0  # when the loop began with its request, or charged it last
         self._seat: Seat | None = None
         self.outbox = Outbox(self._sock, spawn=self._spawn, on_broken=self.scope.cancel)
         self.peer = Peer(self.outbox, address, (plain_host(host), port), listener)
@@ -176,7 +178,7 @@ class Connection:
         # What a frame is given to: nobody pays for logins on a listener without.
         self._handle = handle
         if listener.protocol.is_sasl:
-            self.peer.sasl = SaslSession()
+            self.peer.sasl = SaslSession(address[0])
             self._handle = handle_login
         self.opened = trio.current_time()
         self.greeted = False  # a whole request has come
@@ -337,12 +339,16 @@ class Connection:
                     if self._draining:  # also what came with it: the groups are closed
                         return
                     self.greeted = True
-                    began = 0.0 if core.quotas is None else clock()
+                    if is_counted := core.quotas is not None:
+                        self._begin_work()
                     try:
                         if (pending := handle(core, peer, frame)) is not None:
                             peer.waiting = reader.waiting_frames
                             core.turn.end()
-                            await (timed(pending, self._worked) if began else pending)
+                            if is_counted:
+                                self._end_work()
+                                pending = timed(pending, self._begin_work, self._end_work)
+                            await pending
                     except OSError as exc:
                         raise _HandlerFailed from exc
                     if pending is not None:
@@ -352,8 +358,8 @@ class Connection:
                         core.turn.end()
                         if outbox.unsent:  # what came with it would be answered into memory
                             await outbox.wait_room(core.config.slots_max)
-                    elif began:
-                        self._worked(clock() - began)
+                    elif is_counted:
+                        self._end_work()
                     if peer.muted_until:
                         await self._wait_unmuted()
                     if len(outbox) >= core.config.slots_max:
@@ -384,9 +390,19 @@ class Connection:
             self._half.change(self.peer.address[0], -self._held)
             self._held = 0
 
-    def _worked(self, seconds: float) -> None:
+    def _begin_work(self) -> None:
+        self._work_began = time.perf_counter()
+        self.peer.charge = self._charge_work
+
+    def _charge_work(self) -> None:
+        now = time.perf_counter()
+        seconds, self._work_began = now - self._work_began, now
         if (quotas := self.core.quotas) is not None:  # gone meanwhile, maybe by this very request
             quotas.worked(self.peer, seconds)
+
+    def _end_work(self) -> None:
+        self._charge_work()
+        self.peer.charge = None
 
     async def _wait_readable(self, reader: FrameReader) -> tuple[FrameReader | None, int]:
         """Wait for more bytes; the reader, or None: nothing is held, it is on the shelf.

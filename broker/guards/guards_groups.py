@@ -365,7 +365,7 @@ def _list_groups(core: Core, authorizer: Authorizer, call: Call[ListGroupsReques
             lambda row: authorizer.would_allow(peer, DESCRIBE, GROUP, row.group_id),
         )
 
-    return None if authorizer.would_allow_cluster(peer, DESCRIBE) else amend
+    return None if authorizer.allows_by_cluster(peer, DESCRIBE) else amend
 
 
 def _delete_groups(

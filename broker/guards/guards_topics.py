@@ -125,7 +125,7 @@ def _offset_for_leader_epoch(
     core: Core, authorizer: Authorizer, call: Call[OffsetForLeaderEpochRequest]
 ) -> Amend | None:
     peer = call.peer
-    if authorizer.would_allow_cluster(peer, CLUSTER_ACTION):
+    if authorizer.allows_by_cluster(peer, CLUSTER_ACTION):
         return None
     refused = take_refused(
         call.request.topics, lambda one: authorizer.allows(peer, DESCRIBE, TOPIC, one.topic)
@@ -152,7 +152,7 @@ def _create_topics(
     core: Core, authorizer: Authorizer, call: Call[CreateTopicsRequest]
 ) -> Amend | None:
     peer = call.peer
-    everywhere = authorizer.would_allow_cluster(peer, CREATE)
+    everywhere = authorizer.allows_by_cluster(peer, CREATE)
     times = Counter(one.name for one in call.request.topics)  # named twice is wrong for everybody
     refused = take_refused(
         call.request.topics,

@@ -174,7 +174,7 @@ def _end_txn(core: Core, authorizer: Authorizer, call: Call[EndTxnRequest]) -> M
 def _write_txn_markers(
     core: Core, authorizer: Authorizer, call: Call[WriteTxnMarkersRequest]
 ) -> Message | None:
-    if authorizer.would_allow_cluster(call.peer, ALTER) or authorizer.allows_cluster(
+    if authorizer.allows_by_cluster(call.peer, ALTER) or authorizer.allows_cluster(
         call.peer, CLUSTER_ACTION
     ):
         return None

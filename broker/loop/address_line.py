@@ -28,6 +28,9 @@ class AddressLine(Generic[Item]):
     def __bool__(self) -> bool:
         return bool(self._by_host)
 
+    def __len__(self) -> int:
+        return sum(map(len, self._by_host.values()))
+
     def put(self, host: str, item: Item) -> None:
         """Wait in the line."""
         self._by_host.setdefault(host, deque()).append(item)

@@ -11,15 +11,12 @@ whatever its size.  Its connection is not read meanwhile, so the line is no long
 of connections.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Final
-
-import trio
 
 from segbroker.protocol.limits import REQUEST_ITEMS_COUNT_MAX
 
-from .address_line import AddressLine
+from .address_turns import AddressTurns
 
 BYTES_MAX: Final = 256 << 20
 """Bytes that all requests in work may be reckoned at."""
@@ -28,48 +25,15 @@ _ITEM_BYTES: Final = 300
 """What an item costs, and what is made of it on the way to its answer."""
 
 
-class _Turn:
-    """A request in the line."""
-
-    __slots__ = ("bytes", "is_gone", "reached")
-
-    def __init__(self, reckoned: int) -> None:
-        self.bytes = reckoned
-        self.reached = trio.Event()
-        self.is_gone = False
-
-
 class LargeRequests:
     """What is in work, and who waits."""
 
-    __slots__ = ("_bytes", "_line")
+    __slots__ = ("_turns",)
 
     def __init__(self) -> None:
-        self._bytes = 0
-        self._line: AddressLine[_Turn] = AddressLine()
+        self._turns = AddressTurns(BYTES_MAX)
 
-    @asynccontextmanager
-    async def room(self, host: str, frame_size: int) -> AsyncIterator[None]:
+    def room(self, host: str, frame_size: int) -> AbstractAsyncContextManager[None]:
         """Work on a frame of so many bytes from an address, when it is its turn."""
         items = min(frame_size // _ITEM_SIZE_LEAST, REQUEST_ITEMS_COUNT_MAX)
-        turn = _Turn(frame_size + items * _ITEM_BYTES)
-        self._line.put(host, turn)
-        self._serve()
-        try:
-            await turn.reached.wait()
-            yield
-        finally:
-            if turn.reached.is_set():
-                self._bytes -= turn.bytes
-            turn.is_gone = True
-            self._serve()
-
-    def _serve(self) -> None:
-        while self._line:
-            turn = self._line.first()
-            if not turn.is_gone:
-                if self._bytes and self._bytes + turn.bytes > BYTES_MAX:
-                    return
-                self._bytes += turn.bytes
-                turn.reached.set()
-            self._line.take()
+        return self._turns.turn(host, frame_size + items * _ITEM_BYTES)

@@ -35,4 +35,4 @@ class UnknownKey(TokenRefused):
 
 
 class Unverifiable(Exception):
-    """A token cannot be checked now: no signing keys could be read yet; the text says why."""
+    """A token cannot be checked now: no keys, or no newer ones, can be read; the text says why."""

@@ -6,6 +6,9 @@ listener is left in the backlog until it is its turn (access/listener_limits.py)
 is out of descriptors, accepting pauses for a moment and other work goes on.  After ACCEPTS_AT_ONCE
 connections other tasks have a turn, however many more connections wait: a refused client may come
 back as fast as it is refused.
+
+A peer whose machine is gone says no goodbye: the kernel asks after it when nothing has moved for as
+long as the machine is set to (keepalive; two hours), also where idle connections may stay.
 """
 
 import errno
@@ -143,7 +146,7 @@ async def bind(host: str, port: int) -> socket.socket:
 
 
 async def accept_all(listener: socket.socket, accepted: Accepted, gate: Gate) -> None:
-    """Hand every new connection to `accepted`, non-blocking and without Nagle, for ever."""
+    """Hand every new connection to `accepted` for ever: non-blocking, kept alive, without Nagle."""
     for number in count(1):
         if gate.is_closed():
             await trio.lowlevel.wait_readable(listener)  # a limit that keeps nobody is not told
@@ -165,6 +168,7 @@ async def accept_all(listener: socket.socket, accepted: Accepted, gate: Gate) ->
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             accepted(sock, (plain_host(address[0]), address[1]))
         except OSError:  # gone already
             sock.close()

@@ -51,6 +51,9 @@ class Peer:
     sasl: SaslSession | None = None
     # Until when its connection is not read, on trio's clock (quotas.py); 0: it is.
     muted_until: float = 0.0
+    # Charges it for what the loop has done for its request so far, while the loop is at it; None:
+    # there is no quota.
+    charge: Callable[[], None] | None = None
     # What it has sent behind the request that is being handled, for who may do for several at
     # once what that one waits for; set where a handler returns something to await.
     waiting: Callable[[], Iterable[memoryview]] = tuple

@@ -65,11 +65,11 @@ class LoginRefused(Exception):
 class Users(Protocol):
     """Who may log in."""
 
-    async def bearer(self, token: str) -> Bearer:
-        """Whom a token lets in.  Raises TokenRefused, Unverifiable."""
+    async def bearer(self, token: str, host: str) -> Bearer:
+        """Whom a token lets in, from an address.  Raises TokenRefused, Unverifiable."""
 
-    async def is_password(self, name: str, password: str) -> bool:
-        """Whether there is such a user with this password."""
+    async def is_password(self, name: str, password: str, host: str) -> bool:
+        """Whether there is such a user with this password; asked from an address."""
 
     def credential(self, name: str, mechanism: ScramMechanism) -> tuple[ScramCredential, bool]:
         """What is kept of a user, and whether that is true: there may be no such user."""
@@ -92,6 +92,7 @@ class SaslSession:
     __slots__ = (
         "_exchange",
         "_exists",
+        "_host",
         "_name",
         "_wanted",
         "ends_at",
@@ -105,7 +106,8 @@ class SaslSession:
         "user",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, host: str) -> None:
+        """host: the address of the peer."""
         self.stage = Stage.CHOOSING
         # Of the login that is in force.
         self.user: str | None = None
@@ -122,6 +124,7 @@ class SaslSession:
         self.rejected: LoginRefused | None = None
         # How many came before the first login: counted by login.py.
         self.requests = 0
+        self._host = host
         self._wanted = ""
         self._exchange: ScramServer | None = None
         self._name = ""
@@ -160,7 +163,7 @@ class SaslSession:
     async def _prove_plain(self, users: Users, message: bytes) -> bytes:
         name, password = decode_plain(message)
         _check(name)
-        if not await users.is_password(name, password):
+        if not await users.is_password(name, password, self._host):
             raise self._wrong(name)
         self._done(name)
         return b""
@@ -171,7 +174,7 @@ class SaslSession:
             raise rejected
         said = decode_bearer(message)
         try:
-            bearer = await users.bearer(said.token)
+            bearer = await users.bearer(said.token, self._host)
             if said.authorization_id not in ("", bearer.user):
                 raise TokenRefused("it is asked to act for another user", user=bearer.user)
         except TokenRefused as exc:
@@ -185,7 +188,7 @@ class SaslSession:
             return answer
         except Unverifiable as exc:
             raise LoginRefused(
-                "", mechanism=OAUTHBEARER, error=f"no signing keys could be read yet: {exc}"
+                "", mechanism=OAUTHBEARER, error=f"signing keys cannot be read: {exc}"
             ) from exc
         self._done(bearer.user)
         self.lifetime_ms = bearer.lifetime_ms

@@ -1,9 +1,13 @@
 """Answers about what is guarded: of one request no more than it may ask, and all of that."""
 
+from collections.abc import Iterable
+
 import pytest
+import trio
 
 from segbroker.broker.access import authorizer
 from segbroker.broker.apis import acl_apis
+from segbroker.broker.server import Broker
 from segbroker.protocol.acls import PatternType
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import (
@@ -13,6 +17,9 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchResponse,
 )
 from segbroker.protocol.messages_security import (
+    CreateAclsRequest,
+    CreateAclsRequestCreation,
+    CreateAclsResponse,
     DeleteAclsRequest,
     DeleteAclsRequestFilter,
     DeleteAclsResponse,
@@ -72,6 +79,51 @@ async def test_an_answer_to_many_filters_has_a_bounded_number_of_matches(
         assert found == [(0, 1), (0, 4), (0, 4), refused, (0, 1)]
         assert broker.core.authorizer is not None
         assert len(broker.core.authorizer.rules.acls) == 1, "what was found is gone all the same"
+
+
+def creation(topic: str) -> CreateAclsRequestCreation:
+    return CreateAclsRequestCreation(
+        resource_type=int(TOPIC),
+        resource_name=topic,
+        resource_pattern_type=LITERAL,
+        principal="User:a",
+        host="*",
+        operation=int(READ),
+        permission_type=3,
+    )
+
+
+async def create(broker: Broker, topics: Iterable[str], host: str = ALICE) -> list[int]:
+    """Make a rule about each; the codes of the answer."""
+    request = CreateAclsRequest(creations=[creation(topic) for topic in topics])
+    async with connect_from(host, broker) as client:
+        reply = await client.ask(request, CreateAclsResponse, 3)
+    return [row.error_code for row in reply.results]
+
+
+async def test_a_rule_that_is_there_takes_no_room_when_it_is_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(acl_apis, "ACLS_MAX", 4)
+    async with guarded() as broker:
+        await allow(broker, rule(ALTER, *OF_CLUSTER))
+        assert await create(broker, ["a", "b"]) == [0, 0]
+        too_many = ErrorCode.POLICY_VIOLATION
+        assert await create(broker, ["a", "c", "c", "d", "b"]) == [0, 0, 0, too_many, 0]
+        assert await create(broker, ["c", "b", "a"]) == [0, 0, 0]
+
+
+async def test_rules_that_several_make_at_the_same_time_have_one_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(acl_apis, "ACLS_MAX", 10)
+    async with guarded() as broker:
+        await allow(broker, rule(ALTER, *OF_CLUSTER))
+        async with trio.open_nursery() as nursery:
+            for n in range(8):
+                nursery.start_soon(create, broker, [f"{n}-{m}" for m in range(5)])
+        assert broker.core.authorizer is not None
+        assert len(broker.core.authorizer.rules.acls) == 10
 
 
 async def test_one_rule_more_or_less_is_not_a_look_at_all_of_them(

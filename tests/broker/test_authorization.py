@@ -53,6 +53,7 @@ from .authorization_case import (
     ALL,
     ALTER,
     C31,
+    CLUSTER_ACTION,
     CREATE,
     DELETE,
     DESCRIBE,
@@ -579,6 +580,45 @@ async def test_what_is_allowed_is_audited_when_asked_for(events: Events) -> None
         async with connect_from(ALICE, broker) as alice:
             await alice.fetch("t", 0)
         assert [line["resource"] for line in events.named("access_allowed")] == ["t"]
+
+
+async def test_what_a_right_to_the_cluster_allows_is_audited_too(events: Events) -> None:
+    topic = admin.CreateTopicsRequestTopic(
+        name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[]
+    )
+    epochs = core.OffsetForLeaderEpochRequest(
+        topics=[core.OffsetForLeaderEpochRequestTopic(topic="t", partitions=[])]
+    )
+    made = core.MetadataRequest(topics=[core.MetadataRequestTopic(name="u")])
+    asked: list[tuple[Operation, Message, type[Message], int]] = [
+        (CREATE, admin.CreateTopicsRequest(topics=[topic]), admin.CreateTopicsResponse, 5),
+        (CREATE, made, core.MetadataResponse, 5),
+        (CLUSTER_ACTION, epochs, core.OffsetForLeaderEpochResponse, 3),
+        (DESCRIBE, groups.ListGroupsRequest(), groups.ListGroupsResponse, 4),
+        (
+            ALTER,
+            transactions.WriteTxnMarkersRequest(markers=[]),
+            transactions.WriteTxnMarkersResponse,
+            1,
+        ),
+    ]
+    for operation, request, expected, version in asked:
+        events.clear()
+        async with guarded(audit_allowed=True) as broker:
+            await allow(broker, rule(operation, *OF_CLUSTER), rule(DESCRIBE, TOPIC, "u"))
+            async with connect_from(BOB, broker) as bob:
+                await bob.ask(request, expected, version)
+            assert not events.named("access_allowed")
+            async with connect_from(ALICE, broker) as alice:
+                await alice.ask(request, expected, version)
+        on_cluster = [
+            line["operation"]
+            for line in events.named("access_allowed")
+            if line["resource_type"] == "cluster"
+        ]
+        assert on_cluster == [operation.name.lower()], expected.__name__
+        denied = [line["host"] for line in events.named("access_denied")]
+        assert set(denied) <= {BOB}, "alice needed nothing else"
 
 
 async def test_acl_apis_say_that_there_is_no_authorizer() -> None:

@@ -33,6 +33,7 @@ from segbroker.segments.disk.memory import MemoryStorage
 from ..support.wire_client import Closed, batch, connect, fetch_request, produce_request, values
 from .classic_member import ClassicMember
 from .conftest import Events, serving
+from .test_authorization import connect_from
 
 
 async def test_a_frame_above_the_limit_is_refused_before_it_arrives(events: Events) -> None:
@@ -85,6 +86,20 @@ async def test_a_flood_of_what_is_closed_is_counted_and_not_written_line_by_line
                 assert await client.is_closed()
     (_, last) = events.named("connections_omitted")
     assert last["malformed_request_count"] == 2, "the end of the broker loses no count"
+
+
+async def test_a_flood_from_many_addresses_is_not_written_address_by_address(
+    events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(closing_lines, "LINES_MAX", 3)
+    async with serving(connections_max=1) as broker, connect(broker.address) as client:
+        await client.create("t")
+        for n in range(8):
+            async with connect_from(f"127.0.1.{n + 1}", broker) as stranger:
+                assert await stranger.is_closed()
+        assert len(events.named("connection_refused")) == 3
+    (sums,) = events.named("connections_omitted")
+    assert sums["connection_refused_count"] == 5
 
 
 async def test_a_connection_above_the_limit_is_closed_and_the_others_stay(events: Events) -> None:

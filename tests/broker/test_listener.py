@@ -35,5 +35,10 @@ async def test_others_have_their_turn_while_many_connections_wait_to_be_accepted
                     await trio.lowlevel.checkpoint()
                 nursery.cancel_scope.cancel()
     assert len(seen) > 2, "a turn in which there are some and not all"
+    for level, option in (
+        (socket.IPPROTO_TCP, socket.TCP_NODELAY),
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE),  # or a peer that is gone is never missed
+    ):
+        assert all(sock.getsockopt(level, option) for sock in accepted)
     for sock in (*clients, *accepted):
         sock.close()

@@ -1,7 +1,7 @@
 """Logins: who gets in, what a stranger may ask, and what is not given away."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 import trio
@@ -9,6 +9,8 @@ from trio.testing import MockClock
 
 from segbroker.broker.access import authentication
 from segbroker.broker.configuration.config import InvalidConfig, merge
+from segbroker.broker.loop import large_requests
+from segbroker.broker.loop.address_turns import AddressTurns
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import DescribeConfigsRequest as DescribeConfigs
@@ -20,6 +22,7 @@ from segbroker.protocol.messages_core import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
 )
 from segbroker.protocol.messages_security import (
@@ -35,14 +38,16 @@ from segbroker.protocol.messages_security import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from segbroker.protocol.sasl import encode_plain
+from segbroker.protocol.sasl import SASL_MESSAGE_SIZE_MAX, encode_plain
 from segbroker.protocol.schema import Message
 from segbroker.protocol.scram import ScramClient, ScramMechanism, salted_password
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata.credentials import Content, Credentials, credentials_of
 
+from ..support.waiting import becomes
 from ..support.wire_client import Closed, WireClient, connect
-from .conftest import Events, serving
+from .conftest import Events, manager, serving
+from .test_authorization import connect_from
 from .test_broker_settings import alter
 
 SHA_256 = ScramMechanism.SHA_256
@@ -226,6 +231,58 @@ async def test_a_stranger_gets_no_room_for_a_large_request(events: Events) -> No
     assert events.named("malformed_request")
 
 
+@asynccontextmanager
+async def checkers_busy(broker: Broker) -> AsyncIterator[AddressTurns]:
+    """While nobody's password is checked; whose turn comes then."""
+    checks = broker.core.authentication._checks
+    async with AsyncExitStack() as stack:
+        for n in range(authentication.CHECKS_MAX):
+            await stack.enter_async_context(checks.turn(f"busy {n}"))
+        yield checks
+
+
+async def test_a_login_that_waits_takes_no_room_of_large_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(large_requests, "BYTES_MAX", 1)  # for one at a time
+    names = [MetadataRequestTopic(name=f"{n}-{'x' * 200}") for n in range(200)]
+    request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
+    async with guarded() as broker, connect(broker.address) as stranger:
+        async with checkers_busy(broker) as checks:
+            await choose(stranger, "PLAIN")
+            message = encode_plain("alice", "x" * (SASL_MESSAGE_SIZE_MAX - len("\0alice\0")))
+            await stranger.send(SaslAuthenticateRequest(auth_bytes=message), 2)
+            await becomes(lambda: len(checks) == 1)
+            async with connect(broker.listeners[1].bound) as client:
+                with trio.fail_after(60):
+                    assert len((await client.ask(request, MetadataResponse, 9)).topics) == 200
+        _, reply = await stranger.receive(SaslAuthenticateResponse, 2)
+        assert reply.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+async def test_a_flood_of_passwords_from_one_address_locks_nobody_else_out() -> None:
+    """Whoever waits behind a thousand checks is the oldest in the end, and crowded out."""
+    flood = 50
+    answered: list[str] = []
+
+    async def log_in_from(host: str, password: str) -> None:
+        async with connect_from(host, broker) as client:
+            await choose(client, "PLAIN")
+            reply = await prove(client, encode_plain("alice", password))
+            answered.append(host)
+            assert bool(reply.error_code) == (password != "wonderland")
+
+    async with guarded(authentication_failure_delay_ms=0) as broker:
+        async with trio.open_nursery() as nursery, checkers_busy(broker) as checks:
+            for _ in range(flood):
+                nursery.start_soon(log_in_from, "127.0.0.1", "guess")
+            await becomes(lambda: len(checks) == flood)
+            nursery.start_soon(log_in_from, "127.0.0.2", "wonderland")
+            await becomes(lambda: len(checks) == flood + 1)
+        assert len(answered) == flood + 1
+        assert answered.index("127.0.0.2") < 10
+
+
 async def test_a_login_that_does_not_come_is_not_waited_for(events: Events) -> None:
     async with guarded(handshake_timeout_ms=100) as broker, connect(broker.address) as client:
         await client.ask(ApiVersionsRequest(), ApiVersionsResponse, 0)
@@ -248,6 +305,18 @@ async def test_a_crowd_of_strangers_crowds_out_itself(events: Events) -> None:
                 nursery.start_soon(stranger.aclose)
         assert await is_served(known)
     assert len(events.named("handshake_crowded_out")) >= 45
+
+
+async def test_a_crowd_from_one_address_crowds_out_nobody_of_another() -> None:
+    """Who is far away needs a while for the five messages of a login."""
+    async with guarded(handshakes_max=5) as broker, connect_from("127.0.0.2", broker) as slow:
+        assert (await choose(slow, "PLAIN")).error_code == 0
+        strangers = [await trio.open_tcp_stream(*broker.address) for _ in range(50)]
+        await becomes(lambda: broker.core.counters.connections == 51)
+        assert (await prove(slow, encode_plain("alice", "wonderland"))).error_code == 0
+        assert await is_served(slow)
+        for stranger in strangers:
+            await stranger.aclose()
 
 
 async def test_a_mechanism_that_is_not_offered_is_answered_with_those_that_are() -> None:
@@ -446,6 +515,16 @@ async def test_a_user_that_is_made_can_log_in_also_after_a_restart_until_it_is_d
         async with connect(broker.address) as client:
             last = await log_in(client, user="bob", password="builder")
             assert last.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+async def test_an_initial_password_that_cannot_be_one_ends_the_start() -> None:
+    broker = Broker(
+        merge({"listen": "127.0.0.1:0", "initial_user": "a", "initial_password": "x" * 5_000}),
+        manager=manager(),
+    )
+    wrong = "initial_password: a password has 1 to 4096 bytes"
+    with pytest.raises(InvalidConfig, match=wrong), trio.fail_after(60):
+        await broker.run()
 
 
 async def test_the_initial_users_password_is_not_set_back_by_a_restart() -> None:

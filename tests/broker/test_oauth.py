@@ -296,70 +296,109 @@ async def test_quotas_are_about_the_user_of_the_token(issuer: Issuer, tmp_path: 
 # Keys that change, and that are away
 
 
+class Waiting:
+    """Logins that wait until keys are read."""
+
+    def __init__(self, broker: Broker) -> None:
+        keys = broker.core.authentication.keys
+        assert keys is not None
+        refresh = keys.refresh_for_unknown
+        self.count = 0
+        self.codes: list[int] = []
+        self._broker = broker
+
+        async def counted(*, is_patient: bool = True) -> None:
+            self.count += 1
+            await refresh(is_patient=is_patient)
+
+        keys.refresh_for_unknown = counted  # type: ignore[method-assign]
+
+    async def log_in(self, token: str) -> None:
+        async with connect(self._broker.address) as client:
+            try:
+                self.codes.append((await log_in(client, token)).error_code)
+            except Closed:
+                self.codes.append(-1)
+
+
 async def test_a_new_key_is_read_when_somebody_comes_with_it_but_not_at_each_unknown_one(
     mock_clock: MockClock,
 ) -> None:
     issuer = Issuer()
     with issuer.serving() as url:
-        async with guarded(f"{url}/jwks") as broker:
-
-            async def can_log_in(token: str) -> bool:
-                async with connect(broker.address) as client:
-                    mock_clock.rate = 1  # a wrong login is answered after a while
-                    try:
-                        return (await log_in(client, token)).error_code == 0
-                    finally:
-                        mock_clock.rate = 0
-
+        async with guarded(f"{url}/jwks") as broker, trio.open_nursery() as nursery:
+            waiting = Waiting(broker)
             mock_clock.rate = 0
             old = issuer.token()
-            assert await can_log_in(old)
+            await waiting.log_in(old)
             issuer.rotate("second")
-            assert await can_log_in(old)  # as long as nobody has asked again
+            await waiting.log_in(old)  # as long as nobody has asked again
             mock_clock.jump(11)
-            assert await can_log_in(issuer.token())
+            await waiting.log_in(issuer.token())
+            assert waiting.codes == [0, 0, 0]
             assert issuer.asked == ["/jwks"] * 2
-            assert not await can_log_in(old)
-            for _ in range(5):
-                assert not await can_log_in(issuer.token({"kid": "nobody's"}))
+            before = waiting.count
+            for token in [old, *[issuer.token({"kid": "nobody's"})] * 5]:
+                nursery.start_soon(waiting.log_in, token)
+            await until_so(lambda: waiting.count == before + 6)
             assert issuer.asked == ["/jwks"] * 2
-            mock_clock.jump(11)
-            assert not await can_log_in(issuer.token({"kid": "nobody's"}))
+            mock_clock.jump(6)
+            mock_clock.rate = 1  # a wrong login is answered after a while
+            await until_so(lambda: len(waiting.codes) == 9)
+            assert waiting.codes[3:] == [ErrorCode.SASL_AUTHENTICATION_FAILED] * 6
             assert issuer.asked == ["/jwks"] * 3
 
 
-@pytest.mark.parametrize("kid", [None, "first"], ids=["no kid", "the same kid"])
-async def test_a_new_key_that_cannot_be_told_by_its_name_is_read_too(
+@pytest.mark.parametrize("kid", [None, "first", "second"], ids=["no kid", "the same", "another"])
+async def test_a_key_that_is_new_since_the_keys_were_read_just_now_is_waited_for(
     mock_clock: MockClock, kid: str | None
 ) -> None:
-    """What it signs looks like a wrong signature by a key that is known."""
+    """Anybody may have them read, and a client takes a refusal as final.  Without a name of its
+    own, what it signs looks like a wrong signature by a key that is known."""
     issuer = Issuer()
     with issuer.serving() as url:
-        async with guarded(f"{url}/jwks") as broker:
-
-            async def can_log_in(token: str) -> bool:
-                async with connect(broker.address) as client:
-                    mock_clock.rate = 1
-                    try:
-                        return (await log_in(client, token)).error_code == 0
-                    finally:
-                        mock_clock.rate = 0
+        async with guarded(f"{url}/jwks") as broker, trio.open_nursery() as nursery:
+            waiting = Waiting(broker)
+            mock_clock.rate = 0
 
             def token() -> str:
                 key = next(iter(issuer.keys.values()))
                 return jwt.encode(issuer.claims(), key, "RS256", {"kid": kid} if kid else None)
 
-            old = token()
-            assert await can_log_in(old)
-            issuer.rotate("first")
-            assert not await can_log_in(token())  # the keys were just read
-            mock_clock.jump(11)
-            assert await can_log_in(token())
+            await waiting.log_in(issuer.token())  # the keys are read now, if they were not
+            issuer.rotate(kid or "first")
+            before = waiting.count
+            nursery.start_soon(waiting.log_in, token())
+            await until_so(lambda: waiting.count == before + 1)
+            assert issuer.asked == ["/jwks"]
+            mock_clock.jump(6)
+            await until_so(lambda: len(waiting.codes) == 2)
+            assert waiting.codes == [0, 0]
             assert issuer.asked == ["/jwks"] * 2
+
+
+async def test_a_token_by_a_new_key_is_not_refused_while_the_issuer_is_away(
+    mock_clock: MockClock, events: Events
+) -> None:
+    """Its client comes again, as it does where no keys were read yet."""
+    issuer = Issuer()
+    with issuer.serving() as url:
+        async with guarded(f"{url}/jwks") as broker:
+            waiting = Waiting(broker)
+            mock_clock.rate = 1
+            old = issuer.token()
+            await waiting.log_in(old)
+            issuer.rotate("second")
+            issuer.answer = lambda _: (503, b"")
             mock_clock.jump(11)
-            for _ in range(5):
-                assert not await can_log_in(old)
-            assert issuer.asked == ["/jwks"] * 3
+            await waiting.log_in(issuer.token())
+            await waiting.log_in(old)
+            issuer.answer = None
+            mock_clock.jump(11)
+            await waiting.log_in(issuer.token())
+            assert waiting.codes == [0, -1, 0, 0]
+    (line,) = events.named("authentication_failed")
+    assert line["error"] == "signing keys cannot be read: HTTP status 503"
 
 
 async def test_keys_read_before_are_good_while_the_issuer_is_away(

@@ -24,6 +24,15 @@ from segbroker.protocol.messages_core import (
     MetadataResponse,
     ProduceResponse,
 )
+from segbroker.protocol.messages_groups import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from segbroker.protocol.schema import Message
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata import quotas as metadata_quotas
 from segbroker.segments.metadata.quotas import Entity, entity_of
@@ -201,6 +210,35 @@ async def test_the_time_that_requests_take_is_counted() -> None:
                 await client.ask(MetadataRequest(topics=[]), MetadataResponse, 9)
                 longest = max(longest, trio.current_time() - began)
         assert await alter(client, {"client-id": "test"}, request_percentage=None) == 0
+        assert broker.core.quotas is None
+
+
+async def test_who_has_used_up_its_time_is_told_so_by_the_same_reply() -> None:
+    """Clients that know wait by themselves; others would take a muted connection for a dead one."""
+    asked: list[tuple[Message, type[Message], int]] = [
+        (MetadataRequest(topics=[]), MetadataResponse, 9),
+        (FindCoordinatorRequest(key="g", coordinator_keys=[]), FindCoordinatorResponse, 3),
+        (HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), HeartbeatResponse, 4),
+        (
+            SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=[]),
+            SyncGroupResponse,
+            4,
+        ),
+    ]
+    async with serving() as broker, connect(broker.address) as admin:
+        assert await alter(admin, {"client-id": None}, request_percentage=0.0001) == 0
+        for request, expected, version in asked:
+            async with connect(broker.address, expected.__name__) as client:
+                reply: Any = await client.ask(request, expected, version)
+                assert reply.throttle_time_ms > 0, expected.__name__
+
+
+async def test_api_versions_is_told_how_long_its_connection_is_not_read() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        assert await alter(client, {"client-id": "test"}, request_rate=0.5) == 0
+        reply = await client.ask(ApiVersionsRequest(), ApiVersionsResponse, 2)
+        assert 0 < reply.throttle_time_ms <= 1_000
+        assert await alter(client, {"client-id": "test"}, request_rate=None) == 0
         assert broker.core.quotas is None
 
 

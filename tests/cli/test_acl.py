@@ -1,6 +1,8 @@
 """`segbroker acl` against a daemon that asks the rules."""
 
 import json
+import os
+import pty
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 from segbroker.cli.exit_codes import ExitCode
 
 from ..support.daemon import Daemon, running
-from .conftest import Run, segbroker
+from .conftest import COMMAND, TIMEOUT_S, Run, environment, segbroker
 
 ADD = ("acl", "add", "--principal", "User:alice", "--operation", "read")
 
@@ -67,8 +69,35 @@ def test_rules_are_added_listed_and_removed(run_guarded: Run) -> None:
     as_kafka_writes_it = ("acl", "add", "--principal", "User:eve", "--operation", "Read")
     assert run(*as_kafka_writes_it, "--topic", "t").returncode == 0
     assert ("User:eve", "read", "topic", "t") in rules(run)
-    assert run("acl", "remove", "--all").returncode == 0
+    unasked = run("acl", "remove", "--all")
+    assert unasked.returncode == ExitCode.USAGE
+    assert "there is no terminal to ask on; give --yes" in unasked.stderr.decode()
+    assert len(rules(run)) == 3
+    assert run("acl", "remove", "--all", "--operation", "read", "--yes").returncode == 0
+    assert run("acl", "remove", "--all", "--yes").returncode == 0
     assert rules(run) == []
+
+
+def test_whether_to_remove_all_rules_is_asked(run_guarded: Run, guarded: Daemon) -> None:
+    for name in ("a", "b"):
+        assert run_guarded(*ADD, "--topic", name).returncode == 0
+    for answer, code, left in ((b"n\n", ExitCode.INTERRUPTED, 2), (b"y\n", ExitCode.OK, 0)):
+        ours, theirs = pty.openpty()
+        try:
+            os.write(ours, answer)
+            done = subprocess.run(
+                [*COMMAND, "acl", "remove", "--all", "-b", guarded.address],
+                stdin=theirs,
+                capture_output=True,
+                timeout=TIMEOUT_S,
+                env=environment(),
+                check=False,
+            )
+        finally:
+            os.close(ours)
+            os.close(theirs)
+        assert done.stderr.startswith(b"remove all 2 access rules?"), done.stderr
+        assert (done.returncode, len(rules(run_guarded))) == (code, left)
 
 
 @pytest.mark.parametrize(

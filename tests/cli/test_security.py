@@ -55,7 +55,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, 
     made = Shell(folder)(
         "user", "add", "alice", "--password-stdin", "--data-dir", str(data), stdin=PASSWORD + "\n"
     )
-    assert made == "created user alice\n"
+    assert made == f"created user alice in a new data directory, {data}\n"
     daemon = start(
         data,
         "--listeners",
@@ -279,7 +279,11 @@ def test_users_of_a_directory_are_changed_only_while_nobody_serves_it(
     )
     assert str(daemon.data) in said
     fresh = ["--data-dir", str(tmp_path / "fresh")]
-    shell("user", "add", "carol", "--password-env", "PW", *fresh)
+    said = shell("user", "add", "carol", "--password-env", "PW", *fresh)
+    assert said.splitlines()[-1] == f"created user carol in a new data directory, {fresh[1]}"
+    said = shell("user", "add", "dave", "--password-env", "PW", *fresh)
+    assert said.splitlines()[-1] == "created user dave"
+    shell("user", "remove", "dave", "--yes", *fresh)
     shell("user", "passwd", "carol", "--password-env", "PW", "--iterations", "4096", *fresh)
     assert "4,096" in shell("user", "list", *fresh)
     shell("user", "remove", "carol", "--yes", *fresh)
@@ -309,6 +313,22 @@ def test_a_password_that_is_not_text_is_refused_without_a_letter_of_it(
     refusals.append(shell(*add, "--password-env", "ODD", code=2))
     assert ["is not text" in said for said in refusals] == [True] * 3
     assert not any("Traceback" in said or "e9" in said for said in refusals)
+
+
+def test_a_password_that_nobody_could_log_in_with_is_refused_with_a_broker_and_without(
+    guarded: tuple[Daemon, list[str]], shell: Shell, tmp_path: Path
+) -> None:
+    daemon, words = guarded
+    stored = tmp_path / "password"
+    for content in ("hush".encode("utf-16-le"), b"hush" * 2_000):
+        stored.write_bytes(content)  # as an editor of another system stores it; a key of a machine
+        add = ["user", "add", "carol", "--password-file", str(stored)]
+        at_broker = ["-b", daemon.address, *words, "-X", "sasl.password=env:PW"]
+        for where in (at_broker, ["--data-dir", str(tmp_path / "data")]):
+            said = shell(*add, *where, code=2)
+            assert "1 to 4096 bytes and no NUL" in said
+            assert "hush" not in said
+    assert not (tmp_path / "data").exists()
 
 
 def test_what_would_be_asked_is_an_error_where_nobody_is(shell: Shell, tmp_path: Path) -> None:

@@ -252,6 +252,14 @@ def test_settings_that_are_shown_can_be_saved_and_read_again(tmp_path: Path) -> 
     assert "se#cret" not in shown
 
 
+def test_a_file_with_the_mark_of_utf_8_in_front_is_read(tmp_path: Path) -> None:
+    config = tmp_path / "broker.toml"
+    config.write_text('listen = "127.0.0.1:19999"\n', encoding="utf-8-sig")
+    shown = segbroker("serve", "--config", str(config), "--show-config")
+    assert shown.returncode == 0, shown.stderr
+    assert tomllib.loads(shown.stdout.decode())["listen"] == "127.0.0.1:19999"
+
+
 def test_every_setting_but_secrets_is_a_flag() -> None:
     text = segbroker("serve", "--help").stdout.decode()
     for spec in keys():

@@ -1,9 +1,12 @@
 """Access rules and quotas through our own admin clients, blocking and on both event loops."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from segbroker.broker.apis import user_apis
+from segbroker.broker.refused import Refused
 from segbroker.client import (
     Acl,
     AclFilter,
@@ -15,6 +18,7 @@ from segbroker.client import (
 )
 from segbroker.client.errors import InvalidRequest, SecurityDisabled
 from segbroker.protocol.api_keys import ApiKey
+from segbroker.protocol.errors import ErrorCode
 from segbroker.testing.embedded import EmbeddedBroker
 
 from ..support.cutting_proxy import CuttingProxy
@@ -117,6 +121,26 @@ def test_a_group_that_was_deleted_is_not_said_to_be_unknown_when_the_answer_is_l
             admin.delete_group("g")
         assert proxy.cuts == 1
         assert admin.list_groups() == []
+
+
+def test_users_of_a_broker_that_takes_a_user_once_in_a_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As Apache Kafka: tests/system/test_our_client_on_apache_kafka.py asks a real one."""
+    wanted = user_apis._wanted
+
+    def once(known: Any, name: str, change: user_apis._Change, *, has_room: bool) -> Any:  # noqa: ANN401
+        if len(change.deletions) + len(change.upsertions) > 1:
+            raise Refused(ErrorCode.DUPLICATE_RESOURCE, user_apis._ALTERED_TWICE)
+        return wanted(known, name, change, has_room=has_room)
+
+    monkeypatch.setattr(user_apis, "_wanted", once)
+    with EmbeddedBroker() as broker, Admin(broker.address) as admin:
+        admin.set_password("alice", "wonderland", iterations=4_096)
+        both = {"SCRAM-SHA-256": 4_096, "SCRAM-SHA-512": 4_096}
+        assert [(one.name, dict(one.iterations)) for one in admin.list_users()] == [("alice", both)]
+        admin.delete_user("alice")
+        assert admin.list_users() == []
 
 
 def test_the_settings_of_a_broker_that_is_not_there_are_not_waited_for() -> None:

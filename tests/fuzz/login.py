@@ -61,10 +61,10 @@ TOKEN: Final = jwt.encode(_CLAIMS, _KEY, "ES256", {"kid": "k"})
 class _Users:
     """One user."""
 
-    async def bearer(self, token: str) -> Bearer:
+    async def bearer(self, token: str, host: str) -> Bearer:
         return _RULES.verify(token, _RULES.head_of(token), _KEYS)
 
-    async def is_password(self, name: str, password: str) -> bool:
+    async def is_password(self, name: str, password: str, host: str) -> bool:
         return (name, password) == (NAME, PASSWORD)
 
     def credential(self, name: str, mechanism: ScramMechanism) -> tuple[ScramCredential, bool]:
@@ -109,7 +109,7 @@ def seeds() -> list[bytes]:
 
 
 def _challenge(label: str, first: bytes) -> bytes:
-    session = SaslSession()
+    session = SaslSession("127.0.0.1")
     assert session.choose(label, raw=False)
     return _proven(session, first)
 
@@ -134,7 +134,7 @@ def _proven(session: SaslSession, message: bytes) -> bytes:
 
 
 def _as_answers(mechanism: str, messages: list[bytes]) -> None:
-    session = SaslSession()
+    session = SaslSession("127.0.0.1")
     assert session.choose(mechanism, raw=False)
     told, refused = WRONG, b""
     for message in messages:

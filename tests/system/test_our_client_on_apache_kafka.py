@@ -349,3 +349,16 @@ def test_each_record_is_transformed_once(kafka: str, name: str) -> None:
     assert sorted(value or b"" for value in read(kafka, out)) == VALUES
     with Admin(kafka) as admin:
         admin.delete_topic(out)
+
+
+def test_users_have_passwords_and_are_deleted(kafka: str) -> None:
+    with Admin(kafka) as admin:
+        admin.set_password("alice", "wonderland", iterations=4_096)
+
+        def mechanisms() -> list[str]:
+            return sorted(one for user in admin.list_users(["alice"]) for one in user.iterations)
+
+        # Kafka's controller answers before its broker knows.
+        until(lambda: mechanisms() == ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+        admin.delete_user("alice")
+        until(lambda: mechanisms() == [])
