@@ -50,9 +50,17 @@ class Accumulator(Batches):
         wake_by: WakeBy,
         delivery: type[Delivery] = Delivery,
         lock: AbstractContextManager[object] | None = None,
+        undisturbed: AbstractContextManager[object] | None = None,
     ) -> None:
         """As Batches; `lock` is the shell's, for who settles a delivery from outside of it."""
-        super().__init__(settings, random, now_ms=now_ms, wall_ms=wall_ms, wake_by=wake_by)
+        super().__init__(
+            settings,
+            random,
+            now_ms=now_ms,
+            wall_ms=wall_ms,
+            wake_by=wake_by,
+            undisturbed=undisturbed,
+        )
         self.flushing = False
         # The short way in, see inbox: the shells' send() appends there.
         self.inboxes: dict[str, Inbox] = {}
@@ -74,12 +82,15 @@ class Accumulator(Batches):
     ) -> Delivery | Completion[None]:
         """Append one record, or say what to wait for before trying again.
 
+        A signal may come at any place of it (core_lock.py): the record is in a batch then, or in
+        none.
         Raises what makes the record impossible (types, a partition that does not exist), and
         DeliveryFailed when undelivered records fill half the buffer.
         """
         inbox = self.inboxes.get(topic)
         if inbox is not None and not inbox.is_empty:
-            room = self._drain(inbox, force=False)
+            with self.undisturbed:
+                room = self._drain(inbox, force=False)
             if room is not None:
                 return room
         value = as_bytes("value", value)
@@ -364,7 +375,7 @@ class Accumulator(Batches):
                 wake = due
         for queue in self.active:
             batch = queue.open
-            if batch is not None:
+            if batch is not None and batch.values:
                 due = 0 if batch.urgent else batch.opened_ms + linger_ms
                 if wake is None or due < wake:
                     wake = due

@@ -30,6 +30,7 @@ from .async_tokens import get_token
 from .clock import now_ms
 from .completion import Waitable
 from .connection import Connection, State
+from .core_lock import Undisturbed
 from .driver import Driver
 from .engine import Call, Engine, OnTimeout
 from .errors import (
@@ -69,6 +70,8 @@ class AsyncDriver(Driver):
         self._asleep_until_ms: float = -inf
         self._transports: dict[Connection, Transport] = {}
         self._is_pumping = False
+        self.undisturbed = Undisturbed()
+        """By signals: trio raises Ctrl-C in whichever task runs."""
 
     @property
     def engine(self) -> Engine:
@@ -197,10 +200,11 @@ class AsyncDriver(Driver):
         on_timeout: OnTimeout | None = None,
     ) -> T:
         """Run a call to its end.  Raises what it raises."""
-        completion = self.engine.call(
-            generator, now_ms(), timeout_ms=timeout_ms, on_timeout=on_timeout
-        )
-        self.pump()
+        with self.undisturbed:
+            completion = self.engine.call(
+                generator, now_ms(), timeout_ms=timeout_ms, on_timeout=on_timeout
+            )
+            self.pump()
         await wait_done(completion)
         return completion.result()
 

@@ -88,6 +88,8 @@ class AsyncProducer:
             wall_ms=wall_ms,
             wake_by=self._driver.wake_by,
             delivery=AsyncDelivery,
+            lock=self._driver.undisturbed,
+            undisturbed=self._driver.undisturbed,
         )
         engine = Engine(self._client, random, create_topics=True)
         self._producing = Producing(engine, self._accumulator, random)
@@ -169,8 +171,9 @@ class AsyncProducer:
                     return put
                 if type(put) is tuple:
                     self._owes = True
-                    if self._accumulator.turn_in(inbox) is not None:
-                        self._crowded[inbox] = None
+                    with self._driver.undisturbed:
+                        if self._accumulator.turn_in(inbox) is not None:
+                            self._crowded[inbox] = None
                     return put[0]  # type: ignore[return-value]  # the inbox makes AsyncDelivery
         got = self._append(topic, value, key, headers, partition, timestamp_ms)
         while type(got) is not AsyncDelivery:
@@ -218,7 +221,8 @@ class AsyncProducer:
         many = Many(topic, values, keys, headers, partition, timestamp_ms)
         is_done = False
         while not is_done:
-            got = self._accumulator.append_many(many, at_once=False)
+            with self._driver.undisturbed:
+                got = self._accumulator.append_many(many, at_once=False)
             if isinstance(got, Completion):
                 await self._wait_for_room(got)
             else:
@@ -297,8 +301,9 @@ class AsyncProducer:
 
     async def _flush(self) -> None:
         self._driver.check_thread()
-        done = self._producing.flush()
-        self._driver.wake_by(0)
+        with self._driver.undisturbed:
+            done = self._producing.flush()
+            self._driver.wake_by(0)
         await wait_done(done)
 
     async def _give_way(self) -> None:
@@ -306,7 +311,8 @@ class AsyncProducer:
         what is pending already."""
         while self._crowded:
             inbox = next(iter(self._crowded))
-            room = self._accumulator.turn_in(inbox)
+            with self._driver.undisturbed:
+                room = self._accumulator.turn_in(inbox)
             if room is None:
                 self._crowded.pop(inbox, None)
             else:

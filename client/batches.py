@@ -23,6 +23,7 @@ sending; a batch keeps its records until it is acknowledged, so that a failure c
 
 from bisect import bisect_right
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from itertools import accumulate, chain, islice
 from operator import add
 from random import Random
@@ -57,8 +58,13 @@ class Batches:
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
         wake_by: WakeBy,
+        undisturbed: AbstractContextManager[object] | None = None,
     ) -> None:
-        """`wake_by(t)` tells the I/O side that it has to look at `t` (ms) at the latest."""
+        """`wake_by(t)` tells the I/O side that it has to look at `t` (ms) at the latest.
+
+        undisturbed: in it no signal is handled.
+        """
+        self.undisturbed = undisturbed if undisturbed is not None else nullcontext()
         self.settings = settings
         self.topics: dict[str, TopicQueue] = {}
         # Queues that hold anything, for the I/O side; a dict for its order.
@@ -155,7 +161,7 @@ class Batches:
         """Append values[start:] as far as one batch takes them: (batch, first index, count).
 
         All are bytes or None: nothing raises between the reservation and the append, or a batch
-        without records would stay open.
+        would stay open that has no records.
 
         `keys` do not decide the partition here; `headers` are those of each record, checked.
         `force`: whether or not there is room in the buffer.
@@ -200,8 +206,9 @@ class Batches:
         batch = queue.open
         if batch is None or not batch.values or batch.size + more <= self._full_bytes(queue.topic):
             return False
-        self.seal(queue)
-        self._wake_by(0)
+        with self.undisturbed:
+            self.seal(queue)
+            self._wake_by(0)
         return True
 
     def _room(
@@ -224,10 +231,11 @@ class Batches:
                 self._space = Completion()
             self._wake_by(0)
             return self._space
-        self.reserved_bytes += reserve - held
-        if batch is None:
-            batch = self._open(queue)
-        batch.reserved = reserve
+        with self.undisturbed:
+            self.reserved_bytes += reserve - held
+            if batch is None:
+                batch = self._open(queue)
+            batch.reserved = reserve
         return batch
 
     def _reserve_up_to(self, batch: ProducerBatch) -> int:

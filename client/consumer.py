@@ -140,7 +140,8 @@ class Consumer(Generic[Notice]):
         Raises ValueError for a value that cannot be used.
         """
         self._driver = ThreadDriver()
-        self._lock = self._driver.lock
+        # Plain: interrupted at any place, a reader has handed out nothing that nobody saw.
+        self._lock = self._driver.lock.plain
         self._forgotten = Forgotten()
         self._turns = Turns()
         self._reading = Reading(

@@ -139,6 +139,7 @@ class Producer:
             wake_by=self._driver.wake_by,
             delivery=SyncDelivery,
             lock=self._driver.lock,
+            undisturbed=self._driver.lock.undisturbed,
         )
         engine = Engine(self._client, random, create_topics=True)
         return accumulator, Producing(engine, accumulator, random)
@@ -233,7 +234,7 @@ class Producer:
                     self._turn_in(inbox)
                     return put[0]  # type: ignore[return-value]  # the inbox makes SyncDelivery
         while True:
-            with self._lock:
+            with self._lock.plain:
                 got = self._append(topic, value, key, headers, partition, timestamp_ms)
             if type(got) is SyncDelivery:
                 return got
@@ -251,7 +252,7 @@ class Producer:
         timestamp_ms: int | None = None,
     ) -> SyncDelivery:
         """As `send`, but raises BusyError where that would wait."""
-        with self._lock:
+        with self._lock.plain:
             got = self._append(topic, value, key, headers, partition, timestamp_ms)
         if isinstance(got, Completion):
             self._driver.wake_by(0)
@@ -384,15 +385,16 @@ class Producer:
 
     def _turn_in(self, inbox: Inbox) -> None:
         while True:
-            with self._lock:
-                # At linger 0 the first record goes out from here; those that come while it is
-                # on its way travel together.
-                pushes = not (self._settings.linger_ms or self._accumulator.unfinished_count)
-                room = self._accumulator.turn_in(inbox, wake=not pushes)
-            if room is None:
-                if pushes:
-                    self._driver.push()
-                return
+            with self._lock.undisturbed:
+                with self._lock:
+                    # At linger 0 the first record goes out from here; those that come while it is
+                    # on its way travel together.
+                    pushes = not (self._settings.linger_ms or self._accumulator.unfinished_count)
+                    room = self._accumulator.turn_in(inbox, wake=not pushes)
+                if room is None:
+                    if pushes:
+                        self._driver.push()
+                    return
             self._wait_for_room(room)
 
     def _wait_for_room(self, room: Completion[None]) -> None:

@@ -93,22 +93,29 @@ class ProducerBatch:
         timestamp_ms: int | None,
         size: int,
     ) -> int:
-        """Append a record that takes `size` bytes; its index."""
-        index = len(self.values)
-        if key is not None or self.keys is not None:
-            if self.keys is None:
-                self.keys = [None] * index
-            self.keys.append(key)
-        if headers is not None or self.headers is not None:
-            if self.headers is None:
-                self.headers = [None] * index
-            self.headers.append(headers)
-        if timestamp_ms is not None or self.timestamps is not None:
-            if self.timestamps is None:
-                self.timestamps = [self.timestamp_ms] * index
-            self.timestamps.append(self.timestamp_ms if timestamp_ms is None else timestamp_ms)
-        self.values.append(value)
-        self.size += size
+        """Append a record that takes `size` bytes; its index.  A signal leaves none of it."""
+        index, before = len(self.values), self.size
+        try:
+            if key is not None or self.keys is not None:
+                if self.keys is None:
+                    self.keys = [None] * index
+                self.keys.append(key)
+            if headers is not None or self.headers is not None:
+                if self.headers is None:
+                    self.headers = [None] * index
+                self.headers.append(headers)
+            if timestamp_ms is not None or self.timestamps is not None:
+                if self.timestamps is None:
+                    self.timestamps = [self.timestamp_ms] * index
+                self.timestamps.append(self.timestamp_ms if timestamp_ms is None else timestamp_ms)
+            self.values.append(value)
+            self.size += size
+        except BaseException:
+            self.size = before
+            for column in (self.keys, self.headers, self.timestamps, self.values):
+                if column is not None:
+                    del column[index:]
+            raise
         return index
 
     def extend(
@@ -269,6 +276,11 @@ class PartitionQueue:
         # A batch was given up: begin the next epoch when all answers are in.
         self.restart = False
         self.backoff_until_ms = 0
+
+    @property
+    def begun(self) -> "tuple[ProducerBatch] | tuple[()]":
+        """The open batch, if it has records: a signal may leave it without."""
+        return () if self.open is None or not self.open.values else (self.open,)
 
 
 class TopicQueue:

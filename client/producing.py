@@ -67,7 +67,7 @@ class Producing:
         batches = [
             batch
             for queue in self.accumulator.active
-            for batch in (*queue.in_flight, *queue.sealed, *([queue.open] if queue.open else []))
+            for batch in (*queue.in_flight, *queue.sealed, *queue.begun)
             if not batch.done
         ]
         for batch in batches:

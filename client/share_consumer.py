@@ -103,7 +103,7 @@ class ShareConsumer(Generic[Notice]):
         Raises ValueError for a value that cannot be used.
         """
         self._driver = ThreadDriver()
-        self._lock = self._driver.lock
+        self._lock = self._driver.lock.plain  # as in Consumer
         self._forgotten = Forgotten()
         self._turns = Turns()
         self._reading = ShareReading(

@@ -6,7 +6,8 @@
       wake_by(t) ------ one byte ----------> select(until the next deadline)
       wait(completion) <---- its waker ----- resolve, fail
 
-One lock guards the core; it is held for computing only, never around a system call or a wait.
+One lock guards the core; it is held for computing only, never around a system call or a wait.  A
+signal in the main thread is handled behind it (core_lock.py).
 
 Waking costs a system call, so it is done only when the I/O thread would sleep longer than `t`;
 `_asleep_until_ms` tells.  While the thread computes its next deadline that is "for ever": a wake_by
@@ -38,6 +39,7 @@ from weakref import WeakSet
 from .clock import now_ms
 from .completion import Waitable
 from .connection import Connection, State
+from .core_lock import CoreLock
 from .driver import Driver
 from .engine import Call, Engine, OnTimeout
 from .errors import (
@@ -65,7 +67,7 @@ class ThreadDriver(Driver):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lock = threading.Lock()
+        self.lock = CoreLock()
         self._context: SSLContext | None = None
         self._thread: threading.Thread | None = None
         self._stopping = False
@@ -163,8 +165,7 @@ class ThreadDriver(Driver):
         self.is_forked = True  # before anything that may raise
         self._thread = None
         assert self._engine is not None, "it is open"
-        if self.lock.locked():
-            self.lock.release()  # by a thread that is not here
+        self.lock.forked()
         # Closed, not unregistered: the selector's list of them is the parent's too.
         for transport in self._transports.values():
             transport.close()
@@ -189,11 +190,12 @@ class ThreadDriver(Driver):
     ) -> T:
         """Run a call to its end.  Raises what it raises."""
         engine = self.engine
-        with self.lock:
-            completion = engine.call(
-                generator, now_ms(), timeout_ms=timeout_ms, on_timeout=on_timeout
-            )
-        self.wake_by(0)
+        with self.lock.undisturbed:
+            with self.lock:
+                completion = engine.call(
+                    generator, now_ms(), timeout_ms=timeout_ms, on_timeout=on_timeout
+                )
+            self.wake_by(0)
         self.wait(completion)
         return completion.result()
 
@@ -203,7 +205,10 @@ class ThreadDriver(Driver):
         It saves the way over the I/O thread, which only hears of it when it sleeps too long to
         see to the deadlines; it receives the answer.
         """
-        engine = self.engine
+        with self.lock.undisturbed:
+            self._push(self.engine)
+
+    def _push(self, engine: Engine) -> None:
         with self.lock:
             # What the step would wake the I/O thread for is done or looked at below.
             self._is_pushing = True
@@ -423,7 +428,7 @@ class ThreadDriver(Driver):
         try:
             is_full = self._send_all(transport)
         except BaseException as exc:
-            # Also Ctrl-C, in a caller's thread: nobody knows how much of it was sent.
+            # Whatever ends a caller's thread here: nobody knows how much of it was sent.
             transport.is_sending = False
             known = exc if isinstance(exc, SegbrokerError) else None
             self._lost(transport, known or ConnectionLost("interrupted while it was sending"))

@@ -30,7 +30,7 @@ from ..call import Call
 from ..core import Core
 from ..groups.classic_members import METADATA_MAX
 from ..groups.group import Group
-from ..groups.group_members import Joined, Joining, Synced
+from ..groups.group_members import Joined, Joining, Member, Synced
 from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
 from ..recording import recorded
@@ -123,13 +123,13 @@ def join_group(core: Core, call: Call[JoinGroupRequest], slot: LaterReply) -> No
     except Refused as exc:
         refuse(exc.code)
         return
-    slot.on_abandoned = lambda: _abandoned(core, group, joined)
-    group.join(monotonic_ms(), joining, joined, said_ms=said_ms(core, call.peer))
+    member = group.join(monotonic_ms(), joining, joined, said_ms=said_ms(core, call.peer))
+    slot.on_abandoned = lambda: _abandoned(core, group, member, joined)
     core.groups.changed(group)
 
 
-def _abandoned(core: Core, group: Group, done: object) -> None:
-    group.abandon(monotonic_ms(), done)
+def _abandoned(core: Core, group: Group, member: Member | None, done: object) -> None:
+    group.abandon(monotonic_ms(), member, done)
     core.groups.changed(group)
 
 
@@ -161,8 +161,7 @@ def sync_group(core: Core, call: Call[SyncGroupRequest], slot: LaterReply) -> No
         code = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
         synced(Synced(code))
         return
-    slot.on_abandoned = lambda: _abandoned(core, group, synced)
-    group.sync(
+    member = group.sync(
         monotonic_ms(),
         request.member_id,
         request.group_instance_id,
@@ -172,6 +171,7 @@ def sync_group(core: Core, call: Call[SyncGroupRequest], slot: LaterReply) -> No
         {row.member_id: bytes(row.assignment) for row in request.assignments},
         synced,
     )
+    slot.on_abandoned = lambda: _abandoned(core, group, member, synced)
     core.groups.changed(group)
 
 

@@ -49,20 +49,21 @@ class Group(Rounds):
 
     def join(
         self, now_ms: int, joining: Joining, done: OnJoined, *, said_ms: int | None = None
-    ) -> None:
+    ) -> Member | None:
         """A member joins, or joins again; `done` is called once, now or later.
 
         said_ms: when it said so, if not now: an id that it is given is waited for from then on.
+        Returns who may be waiting, for `abandon`.
         """
         code = self._refusal(joining)
         if code:
             done(Joined(code, joining.member_id))
-        elif joining.member_id in self.members:
-            self._join_again(now_ms, joining, done)
-        elif joining.member_id or joining.instance_id not in self.roster.by_instance:
-            self._join_new(now_ms, joining, done, now_ms if said_ms is None else said_ms)
-        else:
-            self._take_over(now_ms, joining, done)
+            return None
+        if joining.member_id in self.members:
+            return self._join_again(now_ms, joining, done)
+        if joining.member_id or joining.instance_id not in self.roster.by_instance:
+            return self._join_new(now_ms, joining, done, now_ms if said_ms is None else said_ms)
+        return self._take_over(now_ms, joining, done)
 
     def _refusal(self, joining: Joining) -> ErrorCode:
         member_id, instance_id = joining.member_id, joining.instance_id
@@ -82,23 +83,26 @@ class Group(Rounds):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         return ErrorCode.NONE
 
-    def _join_new(self, now_ms: int, joining: Joining, done: OnJoined, said_ms: int) -> None:
+    def _join_new(
+        self, now_ms: int, joining: Joining, done: OnJoined, said_ms: int
+    ) -> Member | None:
         prefix = joining.instance_id or joining.client_id
         member_id = joining.member_id or self.new_member_id(prefix)
         if not joining.member_id and joining.wants_id_first and joining.instance_id is None:
             if len(self.roster.given) >= self.size_max:
                 done(Joined(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
-                return
+                return None
             self.roster.given[member_id] = said_ms + joining.session_timeout_ms
             self._due(self.roster.given[member_id])
             done(Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id))
-            return
+            return None
         self.roster.given.pop(member_id, None)
         member = self._add(now_ms, member_id, joining)
         member.on_joined = done
         self._tell(group_news.JOINED, "", member, joining.reason)
         self._has_newcomer = True
         self._prepare(now_ms, group_news.CAME, member, joining.reason)
+        return member
 
     def _add(self, now_ms: int, member_id: str, joining: Joining) -> Member:
         if not self.members:
@@ -107,7 +111,7 @@ class Group(Rounds):
         self._alive(now_ms, member)
         return member
 
-    def _take_over(self, now_ms: int, joining: Joining, done: OnJoined) -> None:
+    def _take_over(self, now_ms: int, joining: Joining, done: OnJoined) -> Member:
         """A static member came back and does not know its member id."""
         assert joining.instance_id is not None
         old = self.roster.vacate(joining.instance_id)
@@ -127,6 +131,7 @@ class Group(Rounds):
         else:
             self._take_place(old.member_id, member, joining.member_id)
             self._prepare(now_ms, group_news.CAME, member, joining.reason)
+        return member
 
     def _is_alike(self, old: Member, new: Member) -> bool:
         """Whether a generation goes on with a member in the place of another: the same protocol is
@@ -138,7 +143,7 @@ class Group(Rounds):
         before, now = old.protocols[self.protocol], new.protocols[self.protocol]
         return subscribed_topics(before) == subscribed_topics(now)
 
-    def _join_again(self, now_ms: int, joining: Joining, done: OnJoined) -> None:
+    def _join_again(self, now_ms: int, joining: Joining, done: OnJoined) -> Member:
         member = self.members[joining.member_id]
         self._alive(now_ms, member)
         # The order says which one it likes best.
@@ -148,7 +153,7 @@ class Group(Rounds):
         )
         if is_same and has_generation:
             done(self._joined(member))  # its answer was lost
-            return
+            return member
         if member.on_joined is not None:
             member.on_joined(Joined(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         self.roster.says(member, joining.protocols)
@@ -157,6 +162,7 @@ class Group(Rounds):
         member.on_joined = done
         why = group_news.JOINED_AGAIN if is_same else group_news.RESUBSCRIBED
         self._prepare(now_ms, why, member, joining.reason)
+        return member
 
     # Syncing
 
@@ -170,8 +176,11 @@ class Group(Rounds):
         protocol: str | None,
         assignments: Mapping[str, bytes],
         done: OnSynced,
-    ) -> None:
-        """The leader brings the assignments, others ask; `done` is called once, now or later."""
+    ) -> Member | None:
+        """The leader brings the assignments, others ask; `done` is called once, now or later.
+
+        Returns who may be waiting, for `abandon`.
+        """
         code = self.check_member(member_id, instance_id, generation)
         if not code and protocol_type is not None and protocol_type != self.protocol_type:
             code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -182,18 +191,19 @@ class Group(Rounds):
             code = ErrorCode.REBALANCE_IN_PROGRESS
         if code:
             done(Synced(code))
-            return
+            return None
         member = self.members[member_id]
         self._alive(now_ms, member)
         self._unsynced.discard(member_id)
         if self.state is State.STABLE:
             done(self._synced(member))
-            return
+            return member
         if member.on_synced is not None:
             member.on_synced(Synced(ErrorCode.REBALANCE_IN_PROGRESS))
         member.on_synced = done
         if member_id == self.leader:
             self._deal_out(assignments)
+        return member
 
     # Living and leaving
 
@@ -267,12 +277,14 @@ class Group(Rounds):
         self._drop(now_ms, member, group_news.why_gone(member.who, named, by), said)
         return ErrorCode.NONE
 
-    def abandon(self, now_ms: int, done: object) -> None:
-        """The connection that waited with `done` is gone: from here on the session counts."""
-        for member in self.members.values():
-            if done in (member.on_joined, member.on_synced):
-                member.on_joined = member.on_synced = None
-                self._alive(now_ms, member)
+    def abandon(self, now_ms: int, member: Member | None, done: object) -> None:
+        """The connection that waited with `done` is gone: from here on the session counts.
+
+        member: as join or sync named it.  Of thousands, all may go at once.
+        """
+        if member is not None and done in (member.on_joined, member.on_synced):
+            member.on_joined = member.on_synced = None
+            self._alive(now_ms, member)
 
     def close(self, code: ErrorCode) -> None:
         """The group is deleted, or its broker ends: everybody who waits is told."""

@@ -200,7 +200,8 @@ class Outbox:
             if self._restored is not None:
                 self._restored.set()  # the head may have what it waited for
             return
-        while not self._unsent and slots and slots[0].done:
+        # What is owed, too: the buffer of the reply that was just sent may have been taken back.
+        while not self.unsent and slots and slots[0].done:
             pieces: list[Buffer] = []
             size = self._restorable = 0
             while slots and slots[0].done and size < _GATHER_BYTES and len(pieces) < _PIECES_MAX:

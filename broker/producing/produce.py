@@ -41,7 +41,7 @@ from ..peers.replies import Buffer
 from ..refused import Refused
 from .appending import append_batch
 from .implicit_adds import add_partitions, lacks_partitions
-from .recompressing import recompress_all, wants_recompression
+from .recompressing import Anew, recompress_row, wants_recompression
 
 _NONE: Final[Mapping[int, InvalidBatch | None]] = MappingProxyType({})
 _BY_ID: Final = topic_ids.PRODUCE_SINCE
@@ -181,12 +181,10 @@ def produce(
         return produce_paced(core, peer, header, request)
     served = core.topics.served
     closed = [key for key in _keys(request) if key not in served and core.topics.exists(*key)]
-    if (
-        closed
-        or lacks_partitions(core, header, request)
-        or wants_recompression(core, peer, header, request)
-    ):
+    if closed or lacks_partitions(core, header, request):
         return _open_and_append(core, peer, header, request, closed)
+    if wants_recompression(core, peer, header, request):
+        return produce_paced(core, peer, header, request)
     for _ in _append_all(core, peer, header, request):
         pass
     return None
@@ -195,18 +193,26 @@ def produce(
 async def produce_paced(
     core: Core, peer: Peer, header: RequestHeader, request: ProduceRequest
 ) -> None:
-    """As `produce`, for a request of thousands of partitions: others get their turn between."""
+    """As `produce`, for a request of thousands of partitions, or whose batches are compressed anew:
+    others get their turn between."""
     if header.api_version >= _BY_ID:
         await topic_ids.name_topics_paced(core.topics, request.topic_data)
     await _open_all(core, peer, _keys(request))
-    anew = await recompress_all(core, peer, header, request)
     unadded = ErrorCode.NONE
     if lacks_partitions(core, header, request):
         unadded = await add_partitions(core, peer, request)
     pace = Pace()
-    for _ in _append_all(core, peer, header, request, unadded, anew, is_paced=True):
-        core.turn.end()
-        await pace.step()
+    anew: Anew = {}
+    appending = _append_all(core, peer, header, request, unadded, anew, is_paced=True)
+    for topic in request.topic_data:
+        for asked in topic.partition_data:
+            await recompress_row(core, peer, header, request.acks, topic, asked, anew)
+            next(appending)
+            asked.records = None  # which may be far larger now than what came
+            core.turn.end()
+            await pace.step()
+    for _ in appending:
+        raise AssertionError("a row was added meanwhile")
 
 
 async def _open_and_append(
@@ -217,14 +223,16 @@ async def _open_and_append(
     closed: list[tuple[str, int]],
 ) -> None:
     await _open_all(core, peer, closed)
-    anew = await recompress_all(core, peer, header, request)
+    if wants_recompression(core, peer, header, request):
+        return await produce_paced(core, peer, header, request)
     unadded = ErrorCode.NONE
     if lacks_partitions(core, header, request):
         unadded = await add_partitions(core, peer, request)
     if header.api_version >= _BY_ID:  # meanwhile a name may have become that of another topic
         topic_ids.name_topics(core.topics, request.topic_data)
-    for _ in _append_all(core, peer, header, request, unadded, anew):
+    for _ in _append_all(core, peer, header, request, unadded):
         pass
+    return None
 
 
 async def _open_all(core: Core, peer: Peer, keys: Iterable[tuple[str, int]]) -> None:
@@ -250,8 +258,8 @@ def _append_all(
 ) -> Iterator[None]:
     """Append everything; yields after each row, where a caller may let others run: `is_paced`.
 
-    unadded: why partitions could not be made part of the transaction.  anew: by the ids of their
-    rows which batches are compressed as their topics want them, or why one could not be.
+    unadded: why partitions could not be made part of the transaction.  anew: what became of rows
+    whose topics want them compressed otherwise, before it is their turn.
     """
     peer.produces = True
     core.counters.produce_requests += 1
@@ -264,8 +272,10 @@ def _append_all(
         rows = slot.add_topic(topic)
         for asked in topic.partition_data:
             row = ProduceResponsePartition(index=asked.index, base_offset=-1)
-            if is_paced and header.api_version >= _BY_ID:
-                topic.name = topic_ids.name_of(core.topics, topic.topic_id)
+            if is_paced:
+                now = core.now_ms()
+                if header.api_version >= _BY_ID:
+                    topic.name = topic_ids.name_of(core.topics, topic.topic_id)
             try:
                 if topic.name == topic_ids.UNKNOWN and header.api_version >= _BY_ID:
                     raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic {topic.topic_id}")

@@ -9,19 +9,24 @@ lane; the connection waits for it and reads nothing further, which keeps its bat
 
 Bounds: half of the lanes compress at once, so what reads a disk has the others; a batch holds at
 most OPENED_SIZE_MAX when it is opened, or max.message.bytes where it stays uncompressed.  What is
-larger is refused as too large, which makes producers split it.
+larger is refused as too large, which makes producers split it.  Each is appended before the next of
+its request is opened: a request of 1 MiB holds thousands of batches that are a MiB each when they
+are open, and how much may wait for the disk is bounded by the appends.
 
 As in Kafka a batch of the right codec stays as it is, whatever its level.
 """
 
-from collections.abc import Iterator
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeAlias
 
 from segbroker.protocol.batch_layout import CODEC_BITS, HEADER_SIZE
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.headers import RequestHeader
-from segbroker.protocol.messages_core import ProduceRequest, ProduceRequestPartition
+from segbroker.protocol.messages_core import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+)
 from segbroker.protocol.record_batch import InvalidBatch, read_header, recompress
 from segbroker.segments.settings.topic_config import TopicConfig
 
@@ -33,6 +38,9 @@ from .appending import ZSTD_SINCE, partition_to_append
 
 OPENED_SIZE_MAX: Final = 16 << 20
 """Bytes of the records of a batch, opened."""
+
+Anew: TypeAlias = dict[int, InvalidBatch | None]
+"""By the ids of their rows: None for what is compressed as its topic wants it, or why it is not."""
 
 
 def config_to_recompress(
@@ -66,42 +74,47 @@ async def recompressed(core: Core, config: TopicConfig, records: memoryview) -> 
     return memoryview(await core.lanes.compute(work))
 
 
-def _wanting(
-    core: Core, peer: Peer, header: RequestHeader, request: ProduceRequest
-) -> Iterator[tuple[ProduceRequestPartition, TopicConfig]]:
-    for topic in request.topic_data:
-        for asked in topic.partition_data:
-            config = config_to_recompress(
-                core,
-                peer,
-                header.api_version,
-                request.acks,
-                topic.name,
-                asked.index,
-                asked.records,
-            )
-            if config is not None:
-                yield asked, config
+def _config_of(
+    core: Core,
+    peer: Peer,
+    header: RequestHeader,
+    acks: int,
+    topic: ProduceRequestTopic,
+    asked: ProduceRequestPartition,
+) -> TopicConfig | None:
+    return config_to_recompress(
+        core, peer, header.api_version, acks, topic.name, asked.index, asked.records
+    )
 
 
 def wants_recompression(
     core: Core, peer: Peer, header: RequestHeader, request: ProduceRequest
 ) -> bool:
     """Whether a topic of the request wants what was sent to it otherwise."""
-    return any(True for _ in _wanting(core, peer, header, request))
+    return any(
+        _config_of(core, peer, header, request.acks, topic, asked) is not None
+        for topic in request.topic_data
+        for asked in topic.partition_data
+    )
 
 
-async def recompress_all(
-    core: Core, peer: Peer, header: RequestHeader, request: ProduceRequest
-) -> dict[int, InvalidBatch | None]:
-    """Put batches into the request as their topics want them; by the id of their rows which: None,
-    or why it could not be."""
-    anew: dict[int, InvalidBatch | None] = {}
-    for asked, config in _wanting(core, peer, header, request):
-        assert isinstance(asked.records, memoryview), "looked at"
-        try:
-            asked.records = await recompressed(core, config, asked.records)
-            anew[id(asked)] = None
-        except InvalidBatch as exc:
-            anew[id(asked)] = exc
-    return anew
+async def recompress_row(
+    core: Core,
+    peer: Peer,
+    header: RequestHeader,
+    acks: int,
+    topic: ProduceRequestTopic,
+    asked: ProduceRequestPartition,
+    anew: Anew,
+) -> None:
+    """Put the batch of a row into it as its topic wants it."""
+    config = _config_of(core, peer, header, acks, topic, asked)
+    if config is None:
+        return
+    assert isinstance(asked.records, memoryview), "looked at"
+    try:
+        asked.records = await recompressed(core, config, asked.records)
+    except InvalidBatch as exc:
+        anew[id(asked)] = exc
+    else:
+        anew[id(asked)] = None

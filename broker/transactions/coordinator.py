@@ -229,7 +229,8 @@ class Coordinator:
                 self._manager.last_seq,
                 implicit=implicit,
             )
-            return (await self._apply(entry, verdict)).code
+            with self.table.staging(group, {(row.topic, row.partition) for row in rows}):
+                return (await self._apply(entry, verdict)).code
 
     async def unstage(self, group: str, gone: Collection[tuple[str, int]] | None) -> ErrorCode:
         """Somebody deletes offsets of a group, all of them with None: those that wait for the end

@@ -2,12 +2,16 @@
 
 One `Entry` per id, with the lock under which it is changed; the table finds it by transactional
 id, by producer id, by group, and among those that are open.  Nothing here is durable: `stands` is
-called when it is.
+called when it is.  Offsets alone are pending from before that, while they are `staging`: the member
+that may have them stand has been asked for, and the group may go on without it from then on.
 
 Invariant: an entry is in `open` exactly while its transaction is ONGOING; its `completed` is unset
 exactly while it is being ended.
 """
 
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import trio
@@ -43,6 +47,7 @@ class TransactionTable:
         self.open: dict[str, Entry] = {}
         self._names: dict[int, str] = {}
         self._pending: dict[str, dict[str, Transaction]] = {}
+        self._staging: dict[str, Counter[tuple[str, int]]] = {}
 
     def get(self, transactional_id: str) -> Transaction | None:
         """What is known of an id."""
@@ -56,11 +61,25 @@ class TransactionTable:
 
     def pending(self, group: str) -> set[tuple[str, int]]:
         """The partitions whose offset waits for the end of a transaction."""
-        return {
-            (row[0], row[2])
-            for known in self._pending.get(group, {}).values()
-            for row in known.offsets.get(group, ())
-        }
+        found = set(self._staging.get(group, ()))
+        for known in self._pending.get(group, {}).values():
+            found.update((row[0], row[2]) for row in known.offsets.get(group, ()))
+        return found
+
+    @contextmanager
+    def staging(self, group: str, partitions: Collection[tuple[str, int]]) -> Iterator[None]:
+        """Offsets of these are being staged: they are pending before that is durable."""
+        staging = self._staging.setdefault(group, Counter())
+        staging.update(partitions)
+        try:
+            yield
+        finally:
+            staging.subtract(partitions)
+            for partition in partitions:
+                if not staging[partition]:
+                    del staging[partition]
+            if not staging:
+                self._staging.pop(group, None)
 
     @property
     def groups(self) -> list[str]:

@@ -8,7 +8,12 @@ import pytest
 import trio
 
 from segbroker.protocol.errors import ErrorCode
-from segbroker.protocol.messages_core import FetchResponse, ProduceResponse
+from segbroker.protocol.messages_core import (
+    FetchResponse,
+    MetadataRequest,
+    MetadataResponse,
+    ProduceResponse,
+)
 from segbroker.protocol.record_batch import GapReason, gap_reason, iter_batches, read_header
 
 from ..support.gated_storage import GatedStorage
@@ -248,7 +253,10 @@ async def test_a_cold_read_holds_up_neither_writes_nor_other_readers() -> None:
         assert broker.core.pool.lent_bytes == 0
 
 
-async def test_a_slow_reader_of_cold_data_gives_way_to_who_waits_for_its_buffer() -> None:
+@pytest.mark.parametrize("asks_further", [False, True], ids=["only that", "more behind it"])
+async def test_a_slow_reader_of_cold_data_gives_way_to_who_waits_for_its_buffer(
+    asks_further: bool,
+) -> None:
     disk = GatedStorage()
     value = b"x" * 1_000_000
     async with serving(storage=disk, fetch_buffer_bytes_max=1 << 20) as broker:
@@ -261,6 +269,7 @@ async def test_a_slow_reader_of_cold_data_gives_way_to_who_waits_for_its_buffer(
             disk.cached = False
             disk.reads.clear()
             await slow.send(fetch_request("t", 0), 12)
+            behind = await slow.send(MetadataRequest(topics=[]), 12) if asks_further else None
             while not broker.core.counters.lane_reads:
                 await trio.lowlevel.checkpoint()
             await client.send(fetch_request("t", 0), 12)
@@ -271,6 +280,8 @@ async def test_a_slow_reader_of_cold_data_gives_way_to_who_waits_for_its_buffer(
                 for reader in (client, slow):
                     _, reply = await reader.receive(FetchResponse, 12)
                     assert values(reply.responses[0].partitions[0]) == [value]
+                if behind is not None:  # it is answered, and waits for its turn
+                    assert (await slow.receive(MetadataResponse, 12))[0] == behind
         assert broker.core.pool.lent_bytes == 0
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from segbroker.broker.groups.group import Group
-from segbroker.broker.groups.group_members import Joined, Joining, Synced
+from segbroker.broker.groups.group_members import Joined, Joining, Member, Synced
 from segbroker.broker.groups.group_rounds import OnRecorded, Record, State
 from segbroker.protocol.consumer_protocol import Subscription, encode_subscription
 from segbroker.protocol.errors import ErrorCode
@@ -61,6 +61,8 @@ class Client:
         self.generation = -1
         self.joined: list[Joined] = []
         self.synced: list[Synced] = []
+        self.joining: Member | None = None
+        self.syncing: Member | None = None
 
     def join(
         self, now_ms: int, protocols: dict[str, bytes] | None = None, *, first: bool = False
@@ -77,7 +79,7 @@ class Client:
             first,
             True,
         )
-        self.group.join(now_ms, joining, self._joined)
+        self.joining = self.group.join(now_ms, joining, self._joined)
 
     def _joined(self, result: Joined) -> None:
         self.joined.append(result)
@@ -86,7 +88,7 @@ class Client:
             self.generation = result.generation
 
     def sync(self, now_ms: int, assignments: dict[str, bytes] | None = None) -> None:
-        self.group.sync(
+        self.syncing = self.group.sync(
             now_ms,
             self.member_id,
             self.instance,
@@ -94,8 +96,16 @@ class Client:
             None,
             None,
             assignments or {},
-            self.synced.append,
+            self._synced,
         )
+
+    def _synced(self, result: Synced) -> None:
+        self.synced.append(result)
+
+    def cut(self, now_ms: int) -> None:
+        """Its connection is gone."""
+        self.group.abandon(now_ms, self.joining, self._joined)
+        self.group.abandon(now_ms, self.syncing, self._synced)
 
     def heartbeat(self, now_ms: int) -> ErrorCode:
         return self.group.heartbeat(now_ms, self.member_id, self.instance, self.generation)
@@ -237,6 +247,34 @@ def test_a_static_member_comes_back_to_its_place_and_its_ghost_is_fenced() -> No
     assert one.heartbeat(12) is ErrorCode.NONE
 
 
+def test_of_thousands_whose_connections_end_at_once_each_is_found_at_once() -> None:
+    class Waiting:
+        """A waiter that counts how often it is compared with another."""
+
+        compared = 0
+
+        def __call__(self, _: Joined) -> None:
+            pytest.fail("the rebalance has not ended")
+
+        def __eq__(self, other: object) -> bool:
+            Waiting.compared += 1
+            return self is other
+
+        __hash__ = None  # type: ignore[assignment]
+
+    shared = group(delay_ms=100)
+    count = 500
+    waiting = []
+    for n in range(count):
+        done = Waiting()
+        joining = Joining("", None, f"c{n}", "h", 10, 20, "consumer", {"range": b""}, False, True)
+        waiting.append((shared.join(0, joining, done), done))
+    for member, done in waiting:
+        shared.abandon(5, member, done)
+    assert Waiting.compared <= 2 * count
+    assert not any(member.is_waiting for member in shared.members.values())
+
+
 def test_static_members_of_whom_none_joins_in_time_are_of_their_generation_still() -> None:
     shared = group()
     one, two = Client(shared, "i1"), Client(shared, "i2")
@@ -244,7 +282,7 @@ def test_static_members_of_whom_none_joins_in_time_are_of_their_generation_still
     generation = one.generation
     passer = Client(shared)
     passer.join(10)
-    shared.abandon(11, passer._joined)  # its connection is gone
+    passer.cut(11)
     for at in range(10, REBALANCE_MS + 2_000, 2_000):
         for member in (one, two):
             assert member.heartbeat(at) is ErrorCode.REBALANCE_IN_PROGRESS
@@ -776,7 +814,7 @@ class GroupMachine(RuleBasedStateMachine):
         elif what == "leave":
             self.group.leave(self.now_ms, client.member_id, client.instance)
         else:
-            self.group.abandon(self.now_ms, client._joined)
+            client.cut(self.now_ms)
         assert len(client.joined) + len(client.synced) >= waits
 
     @rule(ms=st.sampled_from([1, 50, 100, 3_000, SESSION_MS, REBALANCE_MS]))
@@ -817,9 +855,7 @@ class GroupMachine(RuleBasedStateMachine):
         for _ in range(3):
             self.passes(REBALANCE_MS)
         for client in self.clients:
-            self.group.abandon(self.now_ms, client._joined)
-            for synced in [client.synced.append]:
-                self.group.abandon(self.now_ms, synced)
+            client.cut(self.now_ms)
         for _ in range(3):
             self.passes(REBALANCE_MS)
         assert self.group.state is State.EMPTY

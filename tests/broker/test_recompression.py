@@ -245,6 +245,29 @@ async def test_nothing_is_opened_while_the_disk_is_too_far_behind() -> None:
         disk.syncs.set()
 
 
+async def test_a_batch_is_opened_when_those_before_it_in_its_request_are_appended() -> None:
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, ingest_bytes_max=1 << 16) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", compression_type="uncompressed")
+        await client.fetch("t", 0)  # opening syncs too
+        disk.syncs.clear()
+        large = encode_batch([bytes(1_000_000)], timestamps_ms=0, codec=Codec.ZSTD)
+        assert len(large) < 200
+        rows = [*[large] * 3, damaged(Codec.ZSTD, b"none")]
+        request = produce_request("t", b"", timeout_ms=1)
+        request.topic_data[0].partition_data = [
+            ProduceRequestPartition(index=0, records=records) for records in rows
+        ]
+        reply = await client.ask(request, ProduceResponse, 9)
+        codes = [row.error_code for row in reply.responses[0].partition_responses]
+        appended, not_opened = ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS
+        assert codes == [appended, appended, not_opened, not_opened]
+        disk.syncs.set()
+
+
 async def test_what_comes_uncompressed_is_checked_as_everywhere() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t", compression_type="gzip")

@@ -4,6 +4,7 @@ deletes that, or asks which groups there are."""
 import pytest
 import trio
 
+from segbroker.broker.groups import kept_sizes
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import (
     DeleteGroupsRequest,
@@ -24,6 +25,7 @@ from ..support.wire_client import WireClient, connect
 from ..support.wire_groups import GROUP, WireMember
 from ..support.wire_transactions import V1, V2, VERSIONS, Tx, stands, until
 from .conftest import serving
+from .obedient_members import Member, joined
 from .test_committed_offsets import commit
 
 
@@ -169,6 +171,54 @@ async def test_who_is_no_member_any_more_when_its_turn_comes_stages_nothing() ->
         assert answered == [ErrorCode.UNKNOWN_MEMBER_ID]
         assert await tx.end(commit=True) == 0
         assert await stands(client, GROUP, "t", stable=True) == (0, -1)
+
+
+async def test_what_is_being_staged_is_waited_for_by_who_takes_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a group that is too large to be written down nobody waits for the disk."""
+    monkeypatch.setattr(kept_sizes, "GROUP_SIZE_MAX", 200)
+    disk = GatedStorage()
+    answered: list[int] = []
+    async with (
+        serving(storage=disk) as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as other,
+        connect(broker.address) as own,
+    ):
+        await client.create("t")
+        tx = Tx(own, "tx", V2)
+        await tx.init()
+        before, after = Member(client, "one"), Member(other, "two")
+        await joined(before, after)
+        if not before.reads:
+            before, after = after, before
+        assert before.reads
+        assert not after.reads
+
+        async def stage() -> None:
+            member = WireMember(own, member_id=before.name, generation=before.epoch)
+            answered.append(await member.stage(tx, "t", 5))
+
+        async def is_under_way() -> bool:
+            return broker.core.transactions.table.entries["tx"].lock.locked()
+
+        async with trio.open_nursery() as nursery:
+            disk.syncs.clear()
+            nursery.start_soon(stage)
+            await until(is_under_way)
+            assert await before.leave() == 0
+            await after.beat()
+            takes_over = bool(after.reads)
+            found = await stands(client, GROUP, "t", stable=True)
+            disk.syncs.set()  # else nothing of the broker ends
+        assert takes_over
+        unstable = (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+        assert found == unstable
+        assert answered == [0]
+        assert await stands(client, GROUP, "t", stable=True) == unstable
+        assert await tx.end(commit=True) == 0
+        assert await stands(client, GROUP, "t", stable=True) == (0, 5)
 
 
 @VERSIONS

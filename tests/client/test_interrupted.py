@@ -5,6 +5,7 @@ moved or is about to: a signal hits those a few times in a hundred, which is no 
 """
 
 import re
+import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -53,11 +54,19 @@ def filled(daemon: Daemon, topic: str) -> str:
 
 
 class Interrupting:
-    """Has a method end with KeyboardInterrupt, once, where it gave something to the main thread."""
+    """Has a signal come in a method, once, where it gave something to the main thread."""
 
     def __init__(
-        self, patch: pytest.MonkeyPatch, of: type, name: str, skip: int, late: bool
+        self,
+        patch: pytest.MonkeyPatch,
+        of: type,
+        name: str,
+        skip: int,
+        late: bool,
+        *,
+        by_signal: bool = True,
     ) -> None:
+        """by_signal: not of an event loop, which takes it otherwise."""
         self.has_come = False
         left = skip
         original: Callable[..., Any] = getattr(of, name)
@@ -73,6 +82,8 @@ class Interrupting:
             left -= 1
             if left < 0:
                 self.has_come = True
+                if by_signal:
+                    signal.raise_signal(signal.SIGINT)
                 raise KeyboardInterrupt
             return got if late else original(*args, **options)
 
@@ -122,7 +133,7 @@ def test_nothing_is_committed_that_no_async_loop_saw(
     async def main() -> None:
         nonlocal seen
         async with AsyncConsumer(daemon.address, filled, group=filled, **NEVER) as consumer:
-            Interrupting(monkeypatch, of, name, skip, late)
+            Interrupting(monkeypatch, of, name, skip, late, by_signal=False)
             async for record in consumer:
                 seen = record.offset
 
@@ -180,7 +191,9 @@ def test_who_catches_it_gets_the_rest_of_what_an_async_loop_has_begun(
                 seen.append(record.offset)
                 if len(seen) == 300:
                     break
-            interrupting = Interrupting(monkeypatch, ConsumedBatch, "since", 0, late)
+            interrupting = Interrupting(
+                monkeypatch, ConsumedBatch, "since", 0, late, by_signal=False
+            )
             for _ in range(2):
                 with suppress(KeyboardInterrupt):
                     async for batch in consumer.batches():
