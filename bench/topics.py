@@ -4,6 +4,7 @@ first   a new producer sends a record to each topic and waits for all acknowledg
 seen    a consumer of all topics waits; from the send of a record to a topic drawn at random to
         the moment that the consumer hands it out.  With a fetch session (KIP-227) a fetch names
         what changed; librdkafka has none and names all of them each time.
+all     a new consumer reads a few records of each of many partitions, from the start
 """
 
 import time
@@ -27,6 +28,8 @@ TOPICS = 2_000
 ROUNDS = 3
 RECORDS = 300
 SIZE = 100
+PARTITIONS = 10_000
+RECORDS_OF_EACH = 3
 CREATED_AT_ONCE = 500
 DEADLINE_S = 120.0
 
@@ -108,6 +111,51 @@ def _seen(
     return latencies, spent / records
 
 
+def _read_all(address: str, topic: str, count: int) -> None:
+    with Consumer(address, topic, start="start") as consumer:
+        for seen, _ in enumerate(consumer, 1):
+            if seen == count:
+                return
+
+
+def _read_all_confluent(address: str, topic: str, count: int) -> None:
+    settings = {"bootstrap.servers": address, "group.id": "unused", "enable.auto.commit": False}
+    with closing(ConfluentConsumer(settings)) as consumer:
+        partitions = range(count // RECORDS_OF_EACH)
+        consumer.assign([ConfluentPartition(topic, number, 0) for number in partitions])
+        deadline = time.monotonic() + DEADLINE_S
+        while count > 0:
+            count -= len(consumer.consume(10_000, 0.1))
+            assert time.monotonic() < deadline, f"{count} records were not read"
+
+
+def _wide(server: Server, partitions: int, turns: int) -> Entry:
+    """Everything of a topic of many partitions, read by new clients by turns."""
+    admin = AdminClient({"bootstrap.servers": server.address})
+    wanted = [NewTopic("wide", partitions, 1, config={"durability": "disk"})]
+    for made in admin.create_topics(wanted, request_timeout=DEADLINE_S).values():
+        made.result(DEADLINE_S)
+    with Producer(server.address) as producer:
+        for _ in range(RECORDS_OF_EACH):
+            for number in range(partitions):
+                producer.send("wide", bytes(SIZE), partition=number)
+            producer.flush()
+    runs, count = Runs(), partitions * RECORDS_OF_EACH
+    for _ in range(turns):
+        for who, read in (("ours", _read_all), ("peer", _read_all_confluent)):
+            began = time.perf_counter()
+            read(server.address, "wide", count)
+            runs.note(who, time.perf_counter() - began)
+    ours, peer = runs.median("ours"), runs.median("peer")
+    return Row(
+        f"{count:,} records of {partitions:,} partitions, our consumer",
+        "disk",
+        f"{ours:.1f} s",
+        f"confluent-kafka {peer:.1f} s",
+        f"{peer / ours:.2f}",
+    )
+
+
 def rows(quick: bool = False) -> list[Entry]:
     """One daemon; rounds of the two clients by turns, the median of each."""
     count = TOPICS // 20 if quick else TOPICS
@@ -136,6 +184,7 @@ def rows(quick: bool = False) -> list[Entry]:
             seen, spent = _seen(server, names, poll, records)
         with _reading_confluent(server.address, names) as poll:
             beside, beside_spent = _seen(server, names, poll, records)
+        wide = _wide(server, PARTITIONS // 20 if quick else PARTITIONS, 1 if quick else ROUNDS)
     found.append(
         Row(
             f"one record seen by our consumer of {count:,} topics, with a fetch session",
@@ -149,4 +198,5 @@ def rows(quick: bool = False) -> list[Entry]:
             ),
         )
     )
+    found.append(wide)
     return found
