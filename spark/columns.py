@@ -7,7 +7,8 @@
     offset         int64         from the kernel's buffers, not copied
     timestamp      timestamp[us, UTC]   the kernel's milliseconds times 1000
     timestampType  int32         0 set by the producer, 1 by the broker
-    headers        list<struct<key: string, value: binary>>   only with includeHeaders
+    headers        list<struct<key: string, value: binary>>   only with includeHeaders; null where
+                   a record has none, as from Kafka's source
     _gap           struct<start, end: int64, reason: string>   only with includeGaps; null for a
                    record, and of a lost range all but topic, partition, offset and this is null
 
@@ -181,9 +182,11 @@ def _headers(columns: RecordColumns) -> pyarrow.Array:
     pairs = pyarrow.StructArray.from_arrays(
         [_text(columns.header_keys), binary(columns.header_values)], fields=list(HEADER)
     )
-    starts = pyarrow.py_buffer(columns.header_starts)
+    count = columns.records_count
+    starts = fixed(pyarrow.int32(), count + 1, columns.header_starts)
+    has_some = pyarrow.compute.not_equal(starts[1:], starts[:-1])
     return pyarrow.Array.from_buffers(
-        HEADERS, columns.records_count, [None, starts], children=[pairs]
+        HEADERS, count, [has_some.buffers()[1], starts.buffers()[1]], children=[pairs]
     )
 
 
