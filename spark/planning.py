@@ -85,9 +85,12 @@ class Planner:
         if limits is None or (limits.offsets_max is None and limits.bytes_max is None):
             return target
         layout = self._cluster.layout(self._options.selection)
-        fresh = (target.at.keys() - kept.keys()) & _partitions(layout).keys()
-        kept |= self._cluster.offsets(layout, dict.fromkeys(fresh, START_TIME))
         begin = {key: kept.get(key, 0) for key in target.at}
+        # What had left the log before it was read counts towards no limit, and has no size.
+        behind = {key for key, end in target.at.items() if end > begin[key]}
+        starts = dict.fromkeys(behind & _partitions(layout).keys(), START_TIME)
+        for key, log_start in self._cluster.offsets(layout, starts).items():
+            begin[key] = max(begin[key], log_start)
         counts = [limits.offsets_max, self._count_within(limits, layout, begin, target)]
         limit = min((count for count in counts if count is not None), default=None)
         return target if limit is None else replace(target, at=fair_share(begin, target.at, limit))

@@ -236,6 +236,23 @@ def test_a_limit_in_bytes_is_shared_by_backlog_too(
     assert without_ids(roomy.latestOffset(start, limit)) == {topic: {"0": 300, "1": 100}}
 
 
+def test_a_limit_counts_what_there_is_and_not_what_retention_took(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic)
+    settings: dict[str, Any] = {"batch.num.messages": 1}
+    topics.produce(topic, [bytes(1000)] * 300, **settings)
+    topics.delete_records_before(topic, 0, 100)
+    start = {topic: {"0": 10}}
+    for limit in ({"maxOffsetsPerTrigger": "40"}, {"maxBytesPerTrigger": "43000"}):
+        reader = stream(topics, subscribe=topic, failOnDataLoss="false", **limit)
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        assert without_ids(end) == {topic: {"0": 140}}
+        found = rows(reader, reader.partitions(start, end))
+        assert [offset for _, offset, _ in found] == list(range(100, 140))
+
+
 def test_a_stream_waits_for_enough_records_but_not_for_ever(
     topics: Topics, name: Name, stream: Stream
 ) -> None:
