@@ -23,7 +23,7 @@ Invariant: no Python loop over records; the cost in Python is per batch.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import pyarrow
@@ -122,7 +122,10 @@ _MS_MAX = (1 << 63) // 1000 - 1
 def record_batches(
     batches: Iterable[RecordBatch | Lost], wanted: OffsetRange, shape: Shape
 ) -> Iterator[pyarrow.RecordBatch]:
-    """The rows of `batches` that lie in the range, as record batches of about BATCH_BYTES."""
+    """The rows of `batches` that lie in the range, as record batches of about BATCH_BYTES.
+
+    Records of what is lost are none, though a batch that begins in it still has them.
+    """
     held: list[RecordBatch] = []
     size = 0
     schema = shape.arrow
@@ -134,7 +137,10 @@ def record_batches(
             yield from _tables(held, size, wanted, schema)
             held, size = [], 0
         if isinstance(batch, Lost):
-            yield _gap(batch, schema)
+            if batch.end is not None:
+                wanted = replace(wanted, start=max(wanted.start, batch.end))
+            if shape.gaps:
+                yield _gap(batch, schema)
     if held:
         yield from _tables(held, size, wanted, schema)
 

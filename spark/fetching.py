@@ -136,7 +136,10 @@ class RangeFetcher:
             found.close()
 
     def batches_and_losses(self) -> Generator[RecordBatch | Lost]:
-        """The same, with includeGaps also what is lost, where it would stand."""
+        """The same, and what is found lost on the way, where it would stand.
+
+        The batch behind a loss may hold records of it, too, which are not to be handed out.
+        """
         try:
             yield from self._losses()
             if self._options.segments_folder is not None:
@@ -206,10 +209,9 @@ class RangeFetcher:
             return None
 
     def _losses(self) -> Iterator[Lost]:
-        """What was found lost since the last call, for who wants to see it."""
+        """What was found lost since the last call."""
         lost, self._lost = self._lost, []
-        if self._options.include_gaps:
-            yield from lost
+        yield from lost
 
     def _walk(self, row: FetchResponsePartition) -> list[memoryview | Lost]:
         """The whole batches of the reply that hold records to hand out; moves the position."""

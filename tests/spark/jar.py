@@ -54,7 +54,7 @@ def options_of(broker: ScriptedBroker, **more: str) -> SourceOptions:
 
 def read_in_python(options: SourceOptions, task: Task) -> list[Row]:
     """The rows of a task by the reader that the jar is compared with."""
-    batches = RangeFetcher(options, task).batches()
+    batches = RangeFetcher(options, task).batches_and_losses()
     return [
         Row(
             row["partition"],

@@ -452,6 +452,27 @@ def test_deleted_records_are_data_loss_with_topic_partition_and_range(
     assert [offset for _, offset, _ in found] == list(range(30, 50))
 
 
+def test_records_deleted_after_their_tasks_were_planned_are_lost_or_passed_over(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic)
+    topics.produce(topic, [b"x"] * 50)
+    strict = stream(topics, subscribe=topic, startingOffsets="earliest")
+    lenient = stream(topics, subscribe=topic, failOnDataLoss="false")
+    start = strict.initialOffset()
+    end = strict.latestOffset(start, ALL)
+    strictly, leniently = strict.partitions(start, end), lenient.partitions(start, end)
+    topics.delete_records_before(topic, 0, 30)
+    with pytest.raises(
+        DataLoss,
+        match=rf"topic '{topic}' partition 0: offsets \[0, 30\) are lost, the log now starts at 30"
+        r" \(records .*were deleted\)\. Set failOnDataLoss=false",
+    ):
+        rows(strict, strictly)
+    assert [offset for _, offset, _ in rows(lenient, leniently)] == list(range(30, 50))
+
+
 def test_a_topic_that_was_made_again_is_noticed_by_its_id(
     topics: Topics, name: Name, stream: Stream
 ) -> None:
