@@ -85,7 +85,7 @@ def rows(reader: BatchReader | StreamReader, tasks: Sequence[InputPartition]) ->
 
 
 def without_ids(offset: dict[str, Any]) -> dict[str, Any]:
-    return {topic: at for topic, at in offset.items() if topic != "$topic_ids"}
+    return {topic: at for topic, at in offset.items() if not topic.startswith("$")}
 
 
 def test_a_batch_reads_every_record_of_every_partition(topics: Topics, name: Name) -> None:
@@ -383,6 +383,44 @@ def test_available_now_ends_where_the_logs_ended_when_it_began(
     topics.produce(topic, [b"late"] * 10)
     start = reader.initialOffset()
     assert without_ids(reader.latestOffset(start, ALL)) == {topic: {"0": 10}}
+
+
+def test_the_first_batch_of_a_stream_is_replayed_from_where_it_began(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic)
+    topics.produce(topic, [b"before"] * 5)
+    reader = stream(topics, subscribe=topic)  # from the end on
+    start = reader.initialOffset()
+    topics.produce(topic, [b"between"] * 3)
+    end = reader.latestOffset(start, ALL)
+    topics.produce(topic, [b"behind"] * 2)
+    expected = [(0, offset, b"between") for offset in (5, 6, 7)]
+    # Spark asks where the query begins for each of the first batch's steps, and after a restart.
+    restarted = stream(topics, subscribe=topic)
+    for each in (reader, restarted):
+        asked_anew = each.initialOffset()
+        assert without_ids(asked_anew) == {topic: {"0": 10}}
+        assert rows(each, each.partitions(asked_anew, end)) == expected
+    with_gaps = stream(topics, subscribe=topic, includeGaps="true")
+    if Reads.jar is None:
+        assert rows(with_gaps, with_gaps.partitions(asked_anew, end)) == expected
+    # From there on it is an offset like any other.
+    second = restarted.latestOffset(end, ALL)
+    assert [offset for _, offset, _ in rows(restarted, restarted.partitions(end, second))] == [8, 9]
+    assert restarted.partitions(end, end) == []
+
+
+def test_an_offset_stays_what_it_is_while_nothing_comes(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic)
+    topics.produce(topic, [b"x"])
+    reader = stream(topics, subscribe=topic, startingOffsets="earliest")
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    assert reader.latestOffset(end, ALL) == end
 
 
 def test_a_restarted_reader_replays_a_batch_from_its_two_offsets_alone(
