@@ -37,6 +37,11 @@ class Offsets:
     at: Mapping[TopicPartition, int]
     ids: Mapping[str, UUID] = field(default_factory=dict)
 
+    def at_least(self, other: "Offsets") -> "Offsets":
+        """The later offset of each partition that either has."""
+        later = {key: max(self.at.get(key, offset), offset) for key, offset in other.at.items()}
+        return Offsets({**self.at, **later}, {**other.ids, **self.ids})
+
     def to_json(self) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
         for (topic, partition), offset in sorted(self.at.items()):

@@ -125,6 +125,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     @plain
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         start = self._plan().start()
+        if self._available is not None and self._initial is None:
+            # Spark has the ends fixed before it asks for the start, which may be a later end.
+            self._available = self._available.at_least(start)
         self._initial = start.to_json()
         return self._initial
 

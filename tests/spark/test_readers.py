@@ -385,6 +385,23 @@ def test_available_now_ends_where_the_logs_ended_when_it_began(
     assert without_ids(reader.latestOffset(start, ALL)) == {topic: {"0": 10}}
 
 
+def test_available_now_may_begin_at_an_end_that_moves(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic)
+    reader = stream(topics, subscribe=topic)  # from the end on
+    # Spark asks in this order, and here somebody sends and adds a partition in between.
+    reader.prepareForTriggerAvailableNow()
+    topics.grow(topic, 2)
+    topics.produce(topic, [b"x"] * 5)
+    start = reader.initialOffset()
+    topics.produce(topic, [b"x"] * 2)
+    end = reader.latestOffset(start, ALL)
+    assert without_ids(start) == without_ids(end) == {topic: {"0": 5, "1": 0}}
+    assert reader.latestOffset(end, ALL) == end
+
+
 def test_the_first_batch_of_a_stream_is_replayed_from_where_it_began(
     topics: Topics, name: Name, stream: Stream
 ) -> None:
