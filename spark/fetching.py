@@ -307,13 +307,15 @@ class RangeFetcher:
 
     def _wait_for_more(self, row: FetchResponsePartition) -> None:
         """Nothing came: the log may end below the range, for a moment or for good."""
-        end = row.last_stable_offset if self._options.read_committed else row.high_watermark
-        if end < self._range.end:
+        why = "the broker sends nothing"
+        if row.high_watermark < self._range.end:
             since = self._short_since_ms = self._short_since_ms or now_ms()
             if now_ms() - since > SHORT_LOG_GRACE_MS:
                 self._skip_what_is_lost()
                 return
-        self._pause(f"{self._about} at offset {self._position}: the broker sends nothing")
+        elif self._options.read_committed and row.last_stable_offset < self._range.end:
+            why = "a transaction is open"
+        self._pause(f"{self._about} at offset {self._position}: {why}")
         self._refetch()
 
     def _refetch(self) -> None:

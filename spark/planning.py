@@ -70,6 +70,7 @@ class Planner:
 
     def advance(self, start: Offsets, target: Offsets, limits: TriggerLimits | None) -> Offsets:
         """The end of the next batch.  Raises DataLoss when something of `start` is gone."""
+        target = self._with_held_up(start, target)
         lost = [
             _all_from(topic, partition, offset, _why_gone(topic, start, target))
             for (topic, partition), offset in sorted(start.at.items())
@@ -184,6 +185,18 @@ class Planner:
                 self._cluster, layout, begin, target.at, limits.bytes_max or 0, timeout_ms
             ),
         )
+
+    def _with_held_up(self, start: Offsets, target: Offsets) -> Offsets:
+        """The target, with what is held up by open transactions in front of the start.
+
+        So it is where a query read what was not committed until now: that is no cut log.
+        """
+        ahead = {k: v for k, v in _kept(start, target).items() if target.at[k] < v}
+        if not ahead or not self._options.read_committed:
+            return target
+        bounds = self._cluster.bounds(self._cluster.layout(self._options.selection), ahead)
+        held_up = {key: ahead[key] for key, log in bounds.items() if log.end >= ahead[key]}
+        return replace(target, at={**target.at, **held_up})
 
     def _existing(self) -> Layout:
         """The layout, after a check that it has all that the options name."""

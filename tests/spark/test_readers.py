@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StructType
@@ -24,7 +25,7 @@ from segbroker.spark.source import BatchReader, StreamReader
 
 from ..support.ports import keep_port
 from .jar import JarReader
-from .topics import Topics
+from .topics import TIMEOUT_S, Topics
 
 Name = Callable[[], str]
 ALL = ReadAllAvailable()
@@ -370,6 +371,32 @@ def test_committed_reading_leaves_out_what_was_aborted(
     # Three records and a marker in each transaction.
     assert found["read_committed"] == [(0, n, b"committed") for n in (4, 5, 6)]
     assert [offset for _, offset, _ in found["read_uncommitted"]] == [0, 1, 2, 4, 5, 6, 8, 9, 10]
+
+
+def test_what_an_open_transaction_holds_up_is_waited_for_and_not_lost(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic)
+    topics.produce(topic, [b"x"] * 2)
+    open_one = Producer({"bootstrap.servers": topics.bootstrap, "transactional.id": topic})
+    open_one.init_transactions(TIMEOUT_S)
+    open_one.begin_transaction()
+    open_one.produce(topic, b"open")
+    assert open_one.flush(TIMEOUT_S) == 0
+    topics.produce(topic, [b"x"] * 2)
+    reader = stream(topics, subscribe=topic, startingOffsets="earliest")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    # A query that had read what is not committed yet goes on with what is.
+    level = {"kafka.isolation.level": "read_committed", "kafkaConsumer.pollTimeoutMs": "1000"}
+    committed = stream(topics, subscribe=topic, **level)
+    assert without_ids(committed.latestOffset(end, ALL)) == {topic: {"0": 5}}
+    with pytest.raises(SourceUnavailable, match=r"no progress within .*: a transaction is open"):
+        rows(committed, committed.partitions(start, end))
+    open_one.commit_transaction(TIMEOUT_S)
+    assert len(rows(committed, committed.partitions(start, end))) == 5
+    assert without_ids(committed.latestOffset(end, ALL)) == {topic: {"0": 6}}
 
 
 def test_available_now_ends_where_the_logs_ended_when_it_began(

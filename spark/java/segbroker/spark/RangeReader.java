@@ -264,16 +264,18 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
 
     /** Nothing came: the log may end below the range, for a moment or for good. */
     private void waitForMore(FetchReply reply) {
-        long logEnd = task.readCommitted() ? reply.stableEnd() : reply.highWatermark();
-        if (logEnd < end) {
+        String why = "the broker sends nothing";
+        if (reply.highWatermark() < end) {
             long now = Link.nowMs();
             shortSinceMs = shortSinceMs < 0 ? now : shortSinceMs;
             if (now - shortSinceMs > SHORT_LOG_GRACE_MS) {
                 skipWhatIsLost();
                 return;
             }
+        } else if (task.readCommitted() && reply.stableEnd() < end) {
+            why = "a transaction is open";
         }
-        pause(about + " at offset " + position + ": the broker sends nothing", null);
+        pause(about + " at offset " + position + ": " + why, null);
         if (position < end) {
             fetchAhead();
         }
