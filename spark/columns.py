@@ -7,7 +7,8 @@
     offset         int64         from the kernel's buffers, not copied
     timestamp      timestamp[us, UTC]   the kernel's milliseconds times 1000
     timestampType  int32         0 set by the producer, 1 by the broker
-    headers        list<struct<key: string, value: binary>>   only with includeHeaders
+    headers        list<struct<key: string, value: binary>>   only with includeHeaders; null where
+                   a record has none, as from Kafka's source
     _gap           struct<start, end: int64, reason: string>   only with includeGaps; null for a
                    record, and of a lost range all but topic, partition, offset and this is null
 
@@ -22,7 +23,7 @@ Invariant: no Python loop over records; the cost in Python is per batch.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import pyarrow
@@ -121,7 +122,10 @@ _MS_MAX = (1 << 63) // 1000 - 1
 def record_batches(
     batches: Iterable[RecordBatch | Lost], wanted: OffsetRange, shape: Shape
 ) -> Iterator[pyarrow.RecordBatch]:
-    """The rows of `batches` that lie in the range, as record batches of about BATCH_BYTES."""
+    """The rows of `batches` that lie in the range, as record batches of about BATCH_BYTES.
+
+    Records of what is lost are none, though a batch that begins in it still has them.
+    """
     held: list[RecordBatch] = []
     size = 0
     schema = shape.arrow
@@ -133,7 +137,10 @@ def record_batches(
             yield from _tables(held, size, wanted, schema)
             held, size = [], 0
         if isinstance(batch, Lost):
-            yield _gap(batch, schema)
+            if batch.end is not None:
+                wanted = replace(wanted, start=max(wanted.start, batch.end))
+            if shape.gaps:
+                yield _gap(batch, schema)
     if held:
         yield from _tables(held, size, wanted, schema)
 
@@ -181,9 +188,11 @@ def _headers(columns: RecordColumns) -> pyarrow.Array:
     pairs = pyarrow.StructArray.from_arrays(
         [_text(columns.header_keys), binary(columns.header_values)], fields=list(HEADER)
     )
-    starts = pyarrow.py_buffer(columns.header_starts)
+    count = columns.records_count
+    starts = fixed(pyarrow.int32(), count + 1, columns.header_starts)
+    has_some = pyarrow.compute.not_equal(starts[1:], starts[:-1])
     return pyarrow.Array.from_buffers(
-        HEADERS, columns.records_count, [None, starts], children=[pairs]
+        HEADERS, count, [has_some.buffers()[1], starts.buffers()[1]], children=[pairs]
     )
 
 

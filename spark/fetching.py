@@ -136,7 +136,10 @@ class RangeFetcher:
             found.close()
 
     def batches_and_losses(self) -> Generator[RecordBatch | Lost]:
-        """The same, with includeGaps also what is lost, where it would stand."""
+        """The same, and what is found lost on the way, where it would stand.
+
+        The batch behind a loss may hold records of it, too, which are not to be handed out.
+        """
         try:
             yield from self._losses()
             if self._options.segments_folder is not None:
@@ -206,10 +209,9 @@ class RangeFetcher:
             return None
 
     def _losses(self) -> Iterator[Lost]:
-        """What was found lost since the last call, for who wants to see it."""
+        """What was found lost since the last call."""
         lost, self._lost = self._lost, []
-        if self._options.include_gaps:
-            yield from lost
+        yield from lost
 
     def _walk(self, row: FetchResponsePartition) -> list[memoryview | Lost]:
         """The whole batches of the reply that hold records to hand out; moves the position."""
@@ -305,13 +307,15 @@ class RangeFetcher:
 
     def _wait_for_more(self, row: FetchResponsePartition) -> None:
         """Nothing came: the log may end below the range, for a moment or for good."""
-        end = row.last_stable_offset if self._options.read_committed else row.high_watermark
-        if end < self._range.end:
+        why = "the broker sends nothing"
+        if row.high_watermark < self._range.end:
             since = self._short_since_ms = self._short_since_ms or now_ms()
             if now_ms() - since > SHORT_LOG_GRACE_MS:
                 self._skip_what_is_lost()
                 return
-        self._pause(f"{self._about} at offset {self._position}: the broker sends nothing")
+        elif self._options.read_committed and row.last_stable_offset < self._range.end:
+            why = "a transaction is open"
+        self._pause(f"{self._about} at offset {self._position}: {why}")
         self._refetch()
 
     def _refetch(self) -> None:

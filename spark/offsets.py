@@ -9,6 +9,11 @@ brokers that have no topic ids, and offsets without it are taken as they are.
 
 An offset is the *end* of what was read: the first one not yet read, half-open like all bounds.
 
+Of a query's first batch it has one entry more, where that batch began (0265): Spark keeps the end
+alone, and asks anew where the query begins when the batch has to be repeated.
+
+    {"clicks": {"0": 4711}, "$start": {"clicks": {"0": 4000}}}
+
 Invariant: functions here are pure and deterministic; a replayed batch gets the ranges it had.
 """
 
@@ -20,6 +25,7 @@ from typing import Any
 from uuid import UUID
 
 TOPIC_IDS = "$topic_ids"
+START = "$start"
 
 TopicPartition = tuple[str, int]
 
@@ -30,6 +36,11 @@ class Offsets:
 
     at: Mapping[TopicPartition, int]
     ids: Mapping[str, UUID] = field(default_factory=dict)
+
+    def at_least(self, other: "Offsets") -> "Offsets":
+        """The later offset of each partition that either has."""
+        later = {key: max(self.at.get(key, offset), offset) for key, offset in other.at.items()}
+        return Offsets({**self.at, **later}, {**other.ids, **self.ids})
 
     def to_json(self) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
@@ -42,11 +53,11 @@ class Offsets:
 
 
 def offsets_from_json(value: Mapping[str, Mapping[str, Any]]) -> Offsets:
-    """The offsets that `to_json` made, or that Kafka's source would have."""
+    """The offsets that `to_json` made, or that Kafka's source would have; START is passed over."""
     at = {
         (topic, int(partition)): int(offset)
         for topic, offsets in value.items()
-        if topic != TOPIC_IDS
+        if topic not in (TOPIC_IDS, START)
         for partition, offset in offsets.items()
     }
     ids = {topic: _parse_id(text) for topic, text in value.get(TOPIC_IDS, {}).items()}

@@ -115,7 +115,9 @@ def export_topic(
     decoded = decode(frame, form, sample=_batch(spark, broker, topic))
     time = "_timestamp" if "_timestamp" in decoded.columns else "timestamp"
     taken = {name.lower() for name in decoded.columns}
-    date = "record_date" if "date" in taken else "date"
+    date = "date"
+    while date in taken:
+        date = f"record_{date}"
     dated = decoded.selectExpr("*", f"{UTC_DATE.format(time)} AS {date}")
     writer = dated.writeStream.format(file_format).partitionBy(date).option("path", path)
     if file_format == "csv":

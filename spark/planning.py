@@ -70,6 +70,7 @@ class Planner:
 
     def advance(self, start: Offsets, target: Offsets, limits: TriggerLimits | None) -> Offsets:
         """The end of the next batch.  Raises DataLoss when something of `start` is gone."""
+        target = self._with_held_up(start, target)
         lost = [
             _all_from(topic, partition, offset, _why_gone(topic, start, target))
             for (topic, partition), offset in sorted(start.at.items())
@@ -85,9 +86,12 @@ class Planner:
         if limits is None or (limits.offsets_max is None and limits.bytes_max is None):
             return target
         layout = self._cluster.layout(self._options.selection)
-        fresh = (target.at.keys() - kept.keys()) & _partitions(layout).keys()
-        kept |= self._cluster.offsets(layout, dict.fromkeys(fresh, START_TIME))
         begin = {key: kept.get(key, 0) for key in target.at}
+        # What had left the log before it was read counts towards no limit, and has no size.
+        behind = {key for key, end in target.at.items() if end > begin[key]}
+        starts = dict.fromkeys(behind & _partitions(layout).keys(), START_TIME)
+        for key, log_start in self._cluster.offsets(layout, starts).items():
+            begin[key] = max(begin[key], log_start)
         counts = [limits.offsets_max, self._count_within(limits, layout, begin, target)]
         limit = min((count for count in counts if count is not None), default=None)
         return target if limit is None else replace(target, at=fair_share(begin, target.at, limit))
@@ -181,6 +185,18 @@ class Planner:
                 self._cluster, layout, begin, target.at, limits.bytes_max or 0, timeout_ms
             ),
         )
+
+    def _with_held_up(self, start: Offsets, target: Offsets) -> Offsets:
+        """The target, with what is held up by open transactions in front of the start.
+
+        So it is where a query read what was not committed until now: that is no cut log.
+        """
+        ahead = {k: v for k, v in _kept(start, target).items() if target.at[k] < v}
+        if not ahead or not self._options.read_committed:
+            return target
+        bounds = self._cluster.bounds(self._cluster.layout(self._options.selection), ahead)
+        held_up = {key: ahead[key] for key, log in bounds.items() if log.end >= ahead[key]}
+        return replace(target, at={**target.at, **held_up})
 
     def _existing(self) -> Layout:
         """The layout, after a check that it has all that the options name."""

@@ -31,6 +31,7 @@ pickled to executors, and of a stream made anew for each commit.
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -61,6 +62,8 @@ BATCH_PROPERTY = "streaming.sql.batchId"
 QUERY_PROPERTY = "sql.streaming.queryId"
 # How often Spark tries a task, if nobody says otherwise (spark.task.maxFailures).
 ATTEMPTS_COUNT = 4
+# More than a topic has partitions.
+ROTATION_END = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -91,15 +94,16 @@ class _Writer:
     def __init__(self, options: SinkOptions, *, is_single: bool) -> None:
         self._options = options
         self._is_single = is_single
+        # Rows without a key: each batch begins anywhere, and its tasks next to each other.
+        self._rotation = Random().randrange(ROTATION_END)
 
     def _write(self, tables: "Iterator[pyarrow.RecordBatch]", place: Place | None) -> Written:
         if place is not None and self._is_done(place):
             return Written(place.query, None, 0)
         transactional_id = None if place is None else place.transactional_id
         context = TaskContext.get()
-        writer = RecordWriter(
-            self._options, transactional_id, context.partitionId() if context else 0
-        )
+        rotation = self._rotation + (context.partitionId() if context else 0)
+        writer = RecordWriter(self._options, transactional_id, rotation)
         try:
             for table in tables:
                 for records in records_of(table, self._options.topic):

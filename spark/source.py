@@ -5,11 +5,13 @@
 
 A stream, as Spark calls it (each in this order, batch after batch):
 
-    new query      initialOffset
+    new query      initialOffset, and once more before the partitions of its first batch
     restart        partitions(a, b) of the batch that was not finished, before anything else
+                   (of the first batch a is what initialOffset says now)
     each trigger   latestOffset(start, limit), commit(end of the batch before), partitions, read
 
-So `partitions` works from the two offsets alone, and a checkpoint wins over startingOffsets.
+So `partitions` works from the two offsets alone, and a checkpoint wins over startingOffsets.  The
+end of the first batch tells where it began, too: what initialOffset says later is another place.
 Partitions and topics that appear while the query runs are read from their earliest offset.
 Under Trigger.AvailableNow the ends are fixed once, when the query starts.
 
@@ -41,7 +43,7 @@ from .errors import plain, plain_rows
 from .fetching import RangeFetcher, Task
 from .jvm import JvmPartition
 from .link import now_ms
-from .offsets import Offsets, offsets_from_json
+from .offsets import START, Offsets, offsets_from_json
 from .options import SourceOptions, TriggerLimits
 from .planning import Planner
 
@@ -114,13 +116,20 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         super().__init__(options)
         self._available: Offsets | None = None
         self._last_trigger_ms: int | None = None
+        self._initial: dict[str, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_available": None, "_last_trigger_ms": None}
+        forgotten = dict.fromkeys(("_available", "_last_trigger_ms", "_initial"))
+        return {**super().__getstate__(), **forgotten}
 
     @plain
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return self._plan().start().to_json()
+        start = self._plan().start()
+        if self._available is not None and self._initial is None:
+            # Spark has the ends fixed before it asks for the start, which may be a later end.
+            self._available = self._available.at_least(start)
+        self._initial = start.to_json()
+        return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """What Spark hands back to latestOffset: that there are limits, which are the options'."""
@@ -145,15 +154,21 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @plain
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """The end of the next batch; `start` itself while minOffsetsPerTrigger has to wait."""
+        """The end of the next batch; `start` itself where there is none, or it has to wait.
+
+        minOffsetsPerTrigger has it wait.
+        """
         planner = self._plan()
         target = self._available or planner.latest()
         limits = self._limits(limit)
         begin = offsets_from_json(start)
-        end = planner.advance(begin, target, limits)
+        end = planner.advance(begin, target, limits).to_json()
         if limits is not None and self._waits(limits, planner.backlog(begin, target)):
             return start
-        return end.to_json()
+        if start == self._initial:
+            return {**end, START: start}
+        # Spark compares texts: the end of the first batch stays as it is while nothing comes.
+        return start if offsets_from_json(end) == begin else end
 
     def _limits(self, limit: ReadLimit) -> TriggerLimits | None:
         """The options' limits, which Spark's own one limit stands for; None: all there is."""
@@ -178,6 +193,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @plain
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        if start != end:
+            start = end.get(START, start)
         tasks = self._plan().tasks(offsets_from_json(start), offsets_from_json(end))
         return self._partitions(tasks)
 

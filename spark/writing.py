@@ -113,7 +113,7 @@ class RecordWriter:
     """See the module."""
 
     def __init__(self, options: SinkOptions, transactional_id: str | None, rotation: int) -> None:
-        """`rotation`: where records without a key begin; tasks begin at different partitions."""
+        """`rotation`: where records without a key begin, modulo the partitions of their topic."""
         self._options = options
         self._timeout_ms = options.client.request_timeout_ms
         self._cluster = Cluster(options.client, creates_topics=True)

@@ -42,7 +42,7 @@ class Row:
     timestamp_type: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+    headers: tuple[tuple[str, bytes | None], ...] | None
 
 
 def options_of(broker: ScriptedBroker, **more: str) -> SourceOptions:
@@ -54,7 +54,7 @@ def options_of(broker: ScriptedBroker, **more: str) -> SourceOptions:
 
 def read_in_python(options: SourceOptions, task: Task) -> list[Row]:
     """The rows of a task by the reader that the jar is compared with."""
-    batches = RangeFetcher(options, task).batches()
+    batches = RangeFetcher(options, task).batches_and_losses()
     return [
         Row(
             row["partition"],
@@ -63,7 +63,9 @@ def read_in_python(options: SourceOptions, task: Task) -> list[Row]:
             row["timestampType"],
             row["key"],
             row["value"],
-            tuple((each["key"], each["value"]) for each in row["headers"]),
+            None
+            if row["headers"] is None
+            else tuple((each["key"], each["value"]) for each in row["headers"]),
         )
         for table in record_batches(batches, task.range, Shape(headers=True))
         for row in table.to_pylist()
@@ -111,8 +113,10 @@ def _called(method: Callable[[], str | None]) -> str | None:
 
 def _row(line: str) -> Row:
     partition, offset, timestamp_us, timestamp_type, key, value, *rest = line.split(" ")
-    names = [base64.b64decode(name[1:]).decode() for name in rest[::2]]
-    headers = tuple(zip(names, map(_bytes, rest[1::2]), strict=True))
+    headers = None
+    if rest != ["-"]:
+        names = [base64.b64decode(name[1:]).decode() for name in rest[::2]]
+        headers = tuple(zip(names, map(_bytes, rest[1::2]), strict=True))
     return Row(
         int(partition),
         int(offset),

@@ -69,6 +69,7 @@ def test_every_codec_gives_every_column_of_every_record(jar_reader: JarReader) -
     assert [row.offset for row in found] == list(range(end))
     assert [row.value for row in found] == VALUES * len(Codec)
     assert found[0].headers == (("h", b"1"), ("none", None), ("ü", b""))
+    assert {row.headers for row in found[1:20]} == {None}
     # A range that begins and ends within batches.
     assert len(both(log, end - 5, jar_reader, start=7)) == end - 12
 

@@ -62,7 +62,8 @@ def test_sparks_kafka_source_and_sink_give_what_ours_give(tmp_path: Path) -> Non
         for partition in range(2):
             values = [b"%d" % n for n in range(200)]
             headers: list[tuple[str, str | bytes | None]] = [("h", b"1"), ("n", None)]
-            topics.produce("clicks", values, partition=partition, key=b"k", headers=headers)
+            topics.produce("clicks", values[:150], partition=partition, key=b"k", headers=headers)
+            topics.produce("clicks", values[150:], partition=partition)
         command = [sys.executable, "-c", PROGRAM, daemon.address, jars, str(tmp_path)]
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
         run = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)

@@ -26,6 +26,12 @@ def test_offsets_are_kafkas_json_and_the_topic_ids() -> None:
     assert offsets_from_json(offsets.to_json()) == offsets
 
 
+def test_where_a_first_batch_began_is_no_topic() -> None:
+    at = {"clicks": {"0": 7}}
+    start = {"clicks": {"0": 5}, "$topic_ids": {"clicks": "jPMmZ2aaTTKuMtaoTUwVQQ"}}
+    assert offsets_from_json({**at, "$start": start}) == offsets_from_json(at)
+
+
 def test_the_offsets_of_a_broker_without_topic_ids_are_kafkas_alone() -> None:
     offsets = Offsets({("clicks", 0): 5})
     assert offsets.to_json() == {"clicks": {"0": 5}}

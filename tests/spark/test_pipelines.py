@@ -151,6 +151,21 @@ def test_folders_are_named_by_the_date_in_utc_whatever_the_session_and_the_field
     assert [path.name for path in (tmp_path / "json").glob("*=*")] == ["record_date=2023-11-15"]
 
 
+def test_a_field_with_the_name_of_the_folders_is_kept(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic = name()
+    topics.create(topic)
+    times = {0: 1_700_049_600_000}
+    # As an import of an export has them.
+    topics.produce(topic, [b'{"date": "a", "record_date": "b", "n": 1}'], timestamps_ms=times)
+    command("export", topic, "--to", str(tmp_path), "--format", "json", "--values", "json")
+    (file,) = tmp_path.glob("*=*/*.json")
+    row = json.loads(file.read_text())
+    assert (row["date"], row["record_date"], row["n"]) == ("a", "b", 1)
+    assert file.parent.name == "record_record_date=2023-11-15"
+
+
 def test_fields_in_fields_may_have_any_name(command: Command, topics: Topics, name: Name) -> None:
     topic = name()
     topics.create(topic)

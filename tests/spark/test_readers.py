@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StructType
@@ -24,7 +25,7 @@ from segbroker.spark.source import BatchReader, StreamReader
 
 from ..support.ports import keep_port
 from .jar import JarReader
-from .topics import Topics
+from .topics import TIMEOUT_S, Topics
 
 Name = Callable[[], str]
 ALL = ReadAllAvailable()
@@ -85,7 +86,7 @@ def rows(reader: BatchReader | StreamReader, tasks: Sequence[InputPartition]) ->
 
 
 def without_ids(offset: dict[str, Any]) -> dict[str, Any]:
-    return {topic: at for topic, at in offset.items() if topic != "$topic_ids"}
+    return {topic: at for topic, at in offset.items() if not topic.startswith("$")}
 
 
 def test_a_batch_reads_every_record_of_every_partition(topics: Topics, name: Name) -> None:
@@ -236,6 +237,23 @@ def test_a_limit_in_bytes_is_shared_by_backlog_too(
     assert without_ids(roomy.latestOffset(start, limit)) == {topic: {"0": 300, "1": 100}}
 
 
+def test_a_limit_counts_what_there_is_and_not_what_retention_took(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic)
+    settings: dict[str, Any] = {"batch.num.messages": 1}
+    topics.produce(topic, [bytes(1000)] * 300, **settings)
+    topics.delete_records_before(topic, 0, 100)
+    start = {topic: {"0": 10}}
+    for limit in ({"maxOffsetsPerTrigger": "40"}, {"maxBytesPerTrigger": "43000"}):
+        reader = stream(topics, subscribe=topic, failOnDataLoss="false", **limit)
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        assert without_ids(end) == {topic: {"0": 140}}
+        found = rows(reader, reader.partitions(start, end))
+        assert [offset for _, offset, _ in found] == list(range(100, 140))
+
+
 def test_a_stream_waits_for_enough_records_but_not_for_ever(
     topics: Topics, name: Name, stream: Stream
 ) -> None:
@@ -355,6 +373,32 @@ def test_committed_reading_leaves_out_what_was_aborted(
     assert [offset for _, offset, _ in found["read_uncommitted"]] == [0, 1, 2, 4, 5, 6, 8, 9, 10]
 
 
+def test_what_an_open_transaction_holds_up_is_waited_for_and_not_lost(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic)
+    topics.produce(topic, [b"x"] * 2)
+    open_one = Producer({"bootstrap.servers": topics.bootstrap, "transactional.id": topic})
+    open_one.init_transactions(TIMEOUT_S)
+    open_one.begin_transaction()
+    open_one.produce(topic, b"open")
+    assert open_one.flush(TIMEOUT_S) == 0
+    topics.produce(topic, [b"x"] * 2)
+    reader = stream(topics, subscribe=topic, startingOffsets="earliest")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    # A query that had read what is not committed yet goes on with what is.
+    level = {"kafka.isolation.level": "read_committed", "kafkaConsumer.pollTimeoutMs": "1000"}
+    committed = stream(topics, subscribe=topic, **level)
+    assert without_ids(committed.latestOffset(end, ALL)) == {topic: {"0": 5}}
+    with pytest.raises(SourceUnavailable, match=r"no progress within .*: a transaction is open"):
+        rows(committed, committed.partitions(start, end))
+    open_one.commit_transaction(TIMEOUT_S)
+    assert len(rows(committed, committed.partitions(start, end))) == 5
+    assert without_ids(committed.latestOffset(end, ALL)) == {topic: {"0": 6}}
+
+
 def test_available_now_ends_where_the_logs_ended_when_it_began(
     topics: Topics, name: Name, stream: Stream
 ) -> None:
@@ -366,6 +410,61 @@ def test_available_now_ends_where_the_logs_ended_when_it_began(
     topics.produce(topic, [b"late"] * 10)
     start = reader.initialOffset()
     assert without_ids(reader.latestOffset(start, ALL)) == {topic: {"0": 10}}
+
+
+def test_available_now_may_begin_at_an_end_that_moves(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic)
+    reader = stream(topics, subscribe=topic)  # from the end on
+    # Spark asks in this order, and here somebody sends and adds a partition in between.
+    reader.prepareForTriggerAvailableNow()
+    topics.grow(topic, 2)
+    topics.produce(topic, [b"x"] * 5)
+    start = reader.initialOffset()
+    topics.produce(topic, [b"x"] * 2)
+    end = reader.latestOffset(start, ALL)
+    assert without_ids(start) == without_ids(end) == {topic: {"0": 5, "1": 0}}
+    assert reader.latestOffset(end, ALL) == end
+
+
+def test_the_first_batch_of_a_stream_is_replayed_from_where_it_began(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic)
+    topics.produce(topic, [b"before"] * 5)
+    reader = stream(topics, subscribe=topic)  # from the end on
+    start = reader.initialOffset()
+    topics.produce(topic, [b"between"] * 3)
+    end = reader.latestOffset(start, ALL)
+    topics.produce(topic, [b"behind"] * 2)
+    expected = [(0, offset, b"between") for offset in (5, 6, 7)]
+    # Spark asks where the query begins for each of the first batch's steps, and after a restart.
+    restarted = stream(topics, subscribe=topic)
+    for each in (reader, restarted):
+        asked_anew = each.initialOffset()
+        assert without_ids(asked_anew) == {topic: {"0": 10}}
+        assert rows(each, each.partitions(asked_anew, end)) == expected
+    with_gaps = stream(topics, subscribe=topic, includeGaps="true")
+    if Reads.jar is None:
+        assert rows(with_gaps, with_gaps.partitions(asked_anew, end)) == expected
+    # From there on it is an offset like any other.
+    second = restarted.latestOffset(end, ALL)
+    assert [offset for _, offset, _ in rows(restarted, restarted.partitions(end, second))] == [8, 9]
+    assert restarted.partitions(end, end) == []
+
+
+def test_an_offset_stays_what_it_is_while_nothing_comes(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic)
+    topics.produce(topic, [b"x"])
+    reader = stream(topics, subscribe=topic, startingOffsets="earliest")
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    assert reader.latestOffset(end, ALL) == end
 
 
 def test_a_restarted_reader_replays_a_batch_from_its_two_offsets_alone(
@@ -433,6 +532,27 @@ def test_deleted_records_are_data_loss_with_topic_partition_and_range(
     lenient = stream(topics, subscribe=topic, failOnDataLoss="false")
     found = rows(lenient, lenient.partitions(start, end))
     assert [offset for _, offset, _ in found] == list(range(30, 50))
+
+
+def test_records_deleted_after_their_tasks_were_planned_are_lost_or_passed_over(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic)
+    topics.produce(topic, [b"x"] * 50)
+    strict = stream(topics, subscribe=topic, startingOffsets="earliest")
+    lenient = stream(topics, subscribe=topic, failOnDataLoss="false")
+    start = strict.initialOffset()
+    end = strict.latestOffset(start, ALL)
+    strictly, leniently = strict.partitions(start, end), lenient.partitions(start, end)
+    topics.delete_records_before(topic, 0, 30)
+    with pytest.raises(
+        DataLoss,
+        match=rf"topic '{topic}' partition 0: offsets \[0, 30\) are lost, the log now starts at 30"
+        r" \(records .*were deleted\)\. Set failOnDataLoss=false",
+    ):
+        rows(strict, strictly)
+    assert [offset for _, offset, _ in rows(lenient, leniently)] == list(range(30, 50))
 
 
 def test_a_topic_that_was_made_again_is_noticed_by_its_id(

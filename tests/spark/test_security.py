@@ -40,7 +40,7 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Options]:
     with broker:
         plain, guarded = broker.addresses["PLAINTEXT"], broker.addresses["SASL_SSL"]
         with Admin(plain) as admin:
-            admin.create_topic("guarded")
+            admin.create_topic("guarded", partitions=1)
         yield {
             "kafka.bootstrap.servers": guarded,
             "kafka.security.protocol": "SASL_SSL",

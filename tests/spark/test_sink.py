@@ -128,6 +128,17 @@ def test_records_of_a_key_keep_their_order_over_many_batches(topics: Topics, nam
         assert of_key == list(range(key, 5000, 7))
 
 
+def test_rows_without_a_key_go_to_all_partitions_in_the_course_of_time(
+    topics: Topics, name: Name
+) -> None:
+    topic = name()
+    topics.create(topic, 4)
+    for n in range(30):
+        write(topics, table(value=[f"{n}, first", f"{n}, second"]), topic=topic, **ONCE)
+    found = Counter(row.partition for row in topics.read(topic, 60))
+    assert found.keys() == {0, 1, 2, 3}
+
+
 def test_headers_count_towards_the_size_of_a_batch(topics: Topics, name: Name) -> None:
     # All of them in one batch are more than a topic takes.
     topic = name()

@@ -226,6 +226,25 @@ def test_a_batch_that_was_not_committed_is_replayed_with_the_same_rows(
     assert again.rows() == sorted([*of_batch_1, *((0, 100 + n, "x") for n in range(10))])
 
 
+def test_a_first_batch_that_was_not_committed_begins_where_it_began(
+    query: Query, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic = name()
+    topics.create(topic)
+    topics.produce(topic, [b"%d" % n for n in range(100)])
+    query.run(subscribe=topic, startingOffsets="earliest")
+    query.forget_last_commit()
+    topics.produce(topic, [b"x"] * 10)
+    again = Query(query.spark, query.bootstrap, tmp_path / "again", query.reader)
+    again.folder.mkdir()
+    (query.folder / "checkpoint").rename(again.folder / "checkpoint")
+    # Spark asks anew where the query begins, and now it would begin at the end.
+    progress = again.run(subscribe=topic)
+    assert [(each["batchId"], each["numInputRows"]) for each in progress] == [(0, 100), (1, 10)]
+    expected = [(0, n, str(n)) for n in range(100)] + [(0, 100 + n, "x") for n in range(10)]
+    assert again.rows() == expected
+
+
 def test_a_checkpoint_of_sparks_kafka_source_goes_on(
     query: Query, topics: Topics, name: Name, tmp_path: Path
 ) -> None:

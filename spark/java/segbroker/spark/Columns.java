@@ -264,12 +264,18 @@ final class Columns {
         }
     }
 
-    private static final class Headers extends OfRecords {
+    /** Null where a record has none, as from Kafka's source. */
+    private static final class Headers extends Nullable {
         private final Pairs pairs;
 
         Headers(ArrayType type, Records records) {
             super(type, records);
             pairs = new Pairs((StructType) type.elementType(), records);
+        }
+
+        @Override
+        public boolean isNullAt(int row) {
+            return records.headerStarts[row] == records.headerStarts[row + 1];
         }
 
         @Override

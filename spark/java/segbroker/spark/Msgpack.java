@@ -12,8 +12,8 @@ import java.util.Map;
 /**
  * The small part of msgpack that one question needs: why a log starts where it does (FLOORS).
  *
- * <p>Read are nil, booleans, integers, strings, arrays and maps; anything else is refused. No count is
- * believed beyond the bytes that are there, nor a depth beyond DEPTH_MAX.
+ * <p>Read are nil, booleans, integers, strings, bytes, arrays and maps; anything else is refused. No
+ * count is believed beyond the bytes that are there, nor a depth beyond DEPTH_MAX.
  */
 final class Msgpack {
     private static final int DEPTH_MAX = 16;
@@ -43,7 +43,7 @@ final class Msgpack {
         out.writeBytes(bytes);
     }
 
-    /** A Map, List, String, Long, Boolean or null. BufferUnderflowException for anything else. */
+    /** A Map, List, String, byte[], Long, Boolean or null. BufferUnderflowException for anything else. */
     static Object read(ByteBuffer in) {
         return read(in, 0);
     }
@@ -69,6 +69,9 @@ final class Msgpack {
             case 0xc0 -> null;
             case 0xc2 -> false;
             case 0xc3 -> true;
+            case 0xc4 -> bytes(in, in.get() & 0xFF);
+            case 0xc5 -> bytes(in, in.getShort() & 0xFFFF);
+            case 0xc6 -> bytes(in, in.getInt());
             case 0xcc -> (long) (in.get() & 0xFF);
             case 0xcd -> (long) (in.getShort() & 0xFFFF);
             case 0xce -> in.getInt() & 0xFFFFFFFFL;
@@ -88,12 +91,16 @@ final class Msgpack {
     }
 
     private static String text(ByteBuffer in, int size) {
+        return new String(bytes(in, size), StandardCharsets.UTF_8);
+    }
+
+    private static byte[] bytes(ByteBuffer in, int size) {
         if (size < 0 || size > in.remaining()) {
             throw new BufferUnderflowException();
         }
         byte[] bytes = new byte[size];
         in.get(bytes);
-        return new String(bytes, StandardCharsets.UTF_8);
+        return bytes;
     }
 
     private static List<Object> list(ByteBuffer in, int count, int depth) {

@@ -12,7 +12,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * One task read without a Spark job, its rows as lines: for tests, and for looking at a task by hand.
  *
  * <p>A line has partition, offset, timestamp (us), timestampType, key and value (base64, - for null),
- * and then a name and a value for each header.
+ * and then a name and a value for each header, or - for null.
  */
 public final class Probe implements AutoCloseable {
     private static final String COLUMNS =
@@ -51,6 +51,10 @@ public final class Probe implements AutoCloseable {
         out.append(row.getLong(5)).append(' ').append(row.getInt(6)).append(' ');
         out.append(text(row.isNullAt(0) ? null : row.getBinary(0))).append(' ');
         out.append(text(row.isNullAt(1) ? null : row.getBinary(1)));
+        if (row.isNullAt(7)) {
+            out.append(" -\n");
+            return;
+        }
         ArrayData headers = row.getArray(7);
         for (int n = 0; n < headers.numElements(); n++) {
             InternalRow header = headers.getStruct(n, 2);

@@ -46,6 +46,8 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
     private ScanTask.Address leader;
     private Link link;
     private long position;
+    /** The range, without what was found lost of it: records of [start, end) are handed out. */
+    private long start;
     private long end;
     private double recordBytes = RECORD_BYTES_GUESS;
     private long progressMs = Link.nowMs();
@@ -57,7 +59,8 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
         about = "topic '" + task.topic() + "' partition " + task.partition();
         cluster = new Cluster(task.client());
         leader = task.leader();
-        position = task.start();
+        start = task.start();
+        position = start;
         end = task.end();
         Set<String> names = new HashSet<>(Arrays.asList(columns.fieldNames()));
         boolean headers = names.contains("headers");
@@ -175,7 +178,7 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
                 pending.add(header);
             } else if (header.gapReason() != 0 && header.gapReason() != Loss.GAP_DELETED) {
                 Loss.Lost lost =
-                        Loss.inLog(task.topic(), task.partition(), task.start(), end, header);
+                        Loss.inLog(task.topic(), task.partition(), start, end, header);
                 Loss.report(List.of(lost), task.failOnDataLoss());
             }
             position = header.nextOffset();
@@ -210,18 +213,18 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
                 && isPacked == (pending.peek().codec() != Codec.NONE)
                 && scratch.size < ROWS_BYTES) {
             BatchHeader header = pending.poll();
-            int start = header.position() + BatchHeader.SIZE;
+            int first = header.position() + BatchHeader.SIZE;
             int stop = header.end();
             try {
                 header.check(in);
                 if (isPacked) {
-                    int unpackedStart = scratch.begin();
-                    Codec.decompress(header.codec(), pendingData, start, stop, scratch);
+                    int unpackedFirst = scratch.begin();
+                    Codec.decompress(header.codec(), pendingData, first, stop, scratch);
                     records.data = scratch.data;
-                    start = unpackedStart;
+                    first = unpackedFirst;
                     stop = scratch.size;
                 }
-                records.add(header, start, stop, task.start(), end);
+                records.add(header, first, stop, start, end);
             } catch (InvalidBatch exc) {
                 throw new SourceError(
                         about + ", batch at offset " + header.baseOffset() + ": " + exc.getMessage(), exc);
@@ -261,16 +264,18 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
 
     /** Nothing came: the log may end below the range, for a moment or for good. */
     private void waitForMore(FetchReply reply) {
-        long logEnd = task.readCommitted() ? reply.stableEnd() : reply.highWatermark();
-        if (logEnd < end) {
+        String why = "the broker sends nothing";
+        if (reply.highWatermark() < end) {
             long now = Link.nowMs();
             shortSinceMs = shortSinceMs < 0 ? now : shortSinceMs;
             if (now - shortSinceMs > SHORT_LOG_GRACE_MS) {
                 skipWhatIsLost();
                 return;
             }
+        } else if (task.readCommitted() && reply.stableEnd() < end) {
+            why = "a transaction is open";
         }
-        pause(about + " at offset " + position + ": the broker sends nothing", null);
+        pause(about + " at offset " + position + ": " + why, null);
         if (position < end) {
             fetchAhead();
         }
@@ -289,7 +294,8 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
         if (left.lost().isEmpty()) {
             pause(about + " at offset " + position + ": out of range, and then not", null);
         }
-        position = left.start();
+        start = left.start();
+        position = start;
         end = left.end();
         shortSinceMs = -1;
         if (position < end) {
