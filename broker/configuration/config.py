@@ -57,7 +57,7 @@ FOREIGN_VARIABLES: Final = frozenset(
     {"SEGBROKER_BOOTSTRAP", "SEGBROKER_CONFIG", "SEGBROKER_CONTEXT"}
 )
 
-Source: TypeAlias = Literal["flag", "environment", "file", "default"]
+Source: TypeAlias = Literal["flag", "environment", "file", "default", "changed"]
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,11 @@ class BrokerConfig(
     def changed(self, values: Mapping[str, Any]) -> "BrokerConfig":
         """The same with other values of some keys of `all_keys`.  Raises InvalidConfig."""
         own = {name: value for name, value in values.items() if self.all_keys[name].metadata["of"]}
-        plain = {name: value for name, value in values.items() if name not in own}
-        return replace(self, **plain, by_listener={**self.by_listener, **own})
+        plain: dict[str, Any] = {name: values[name] for name in values if name not in own}
+        # What is set to its default is set all the same: other keys follow one that is not.
+        sources: dict[str, Source] = {**self.sources, **dict.fromkeys(values, "changed")}
+        by_listener = {**self.by_listener, **own}
+        return replace(self, **plain, by_listener=by_listener, sources=sources)
 
     @cached_property
     def topic_defaults(self) -> Mapping[str, str]:
