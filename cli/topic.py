@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from segbroker.protocol.limits import TOPIC_PARTITIONS_MAX
 from segbroker.segments.settings.inert_settings import INERT
 from segbroker.segments.settings.units import expected, units_of, whole_with_unit
 
@@ -40,7 +41,6 @@ from .words import plural
 if TYPE_CHECKING:
     from segbroker.client import Admin
 
-PARTITIONS_MAX = 100_000
 _FROM: Final = {
     "topic": "set here",
     "broker": "the broker",
@@ -120,7 +120,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 @click.option(
     "--partitions",
     metavar="N",
-    type=click.IntRange(1, PARTITIONS_MAX),
+    type=click.IntRange(1, TOPIC_PARTITIONS_MAX),
     help="How many partitions.  [default: the broker's]",
 )
 @config_option
@@ -279,7 +279,7 @@ def _echo_description(
 @click.option(
     "--partitions",
     metavar="N",
-    type=click.IntRange(1, PARTITIONS_MAX),
+    type=click.IntRange(1, TOPIC_PARTITIONS_MAX),
     help="Grow to N partitions. Keys may then go to other partitions than before.",
 )
 @bootstrap_option

@@ -152,7 +152,7 @@ def _count_asked(core: Core, asked: CreateTopicsRequestTopic) -> int:
     """How many partitions a topic would have; 0: it cannot have so many, and is refused for it."""
     count = len(asked.assignments) or asked.num_partitions
     if count == _DEFAULT:
-        count = core.config.partitions
+        count = core.config.partitions_by_default
     return count if 0 < count <= core.config.partitions_max else 0
 
 
@@ -185,7 +185,7 @@ def _partitions(core: Core, asked: CreateTopicsRequestTopic) -> int:
             f"replication factor {asked.replication_factor}, there is one broker",
         )
     if asked.num_partitions == _DEFAULT:
-        return core.config.partitions
+        return core.config.partitions_by_default
     return _bounded(core, asked.num_partitions)
 
 

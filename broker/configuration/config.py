@@ -182,6 +182,11 @@ class BrokerConfig(
         }
 
     @property
+    def partitions_by_default(self) -> int:
+        """How many a topic has for which nobody says it."""
+        return min(self.partitions, self.partitions_max)
+
+    @property
     def takes_consumer_groups(self) -> bool:
         """Whether members may speak the protocol of KIP-848."""
         return CONSUMER in parse_protocols(self.group_protocols)

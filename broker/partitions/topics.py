@@ -272,7 +272,7 @@ class Topics:
 
         One is created together with those that others want meanwhile, several with each other.
         """
-        count, config = self.config.partitions, self.topic_config({})
+        count, config = self.config.partitions_by_default, self.topic_config({})
         outcomes: Sequence[Outcome | OSError]
         try:
             if len(names) == 1:

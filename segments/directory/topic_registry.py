@@ -22,6 +22,8 @@ from uuid import UUID
 
 import structlog
 
+from segbroker.protocol.limits import TOPIC_PARTITIONS_MAX
+
 from ..disk.storage import Storage, removals, remove_tree
 from ..errors import InvalidPartitions, StorageError, TopicCollides, TopicExists
 from ..metadata.alike import first_alike, folded
@@ -39,7 +41,6 @@ from .orphans import Orphan, remove_orphan
 
 log = structlog.get_logger()
 
-PARTITIONS_MAX: Final = 10_000
 REMOVED_AT_ONCE: Final = 100
 """Files of deleted topics that the housekeeper removes before it looks after others."""
 
@@ -98,8 +99,8 @@ class TopicRegistry:
     def check_new_topic(self, name: str, partitions: int) -> None:
         """Raise what `create_topic` would raise for these, and make nothing."""
         check_topic_name(name)
-        if not 1 <= partitions <= PARTITIONS_MAX:
-            raise InvalidPartitions(name, partitions, f"outside [1, {PARTITIONS_MAX}]")
+        if not 1 <= partitions <= TOPIC_PARTITIONS_MAX:
+            raise InvalidPartitions(name, partitions, f"outside [1, {TOPIC_PARTITIONS_MAX}]")
         if name in self._known().topics:
             raise TopicExists(name)
         if (existing := first_alike(self._known().alike, name)) is not None:
@@ -286,9 +287,9 @@ class TopicRegistry:
         """Let a topic grow to `count` partitions.  Raises UnknownTopic, InvalidPartitions."""
         with self.admin_lock:
             meta = self._partitions.meta(name)
-            if not meta.partitions < count <= PARTITIONS_MAX:
+            if not meta.partitions < count <= TOPIC_PARTITIONS_MAX:
                 raise InvalidPartitions(
-                    name, count, f"it has {meta.partitions}, the limit is {PARTITIONS_MAX}"
+                    name, count, f"it has {meta.partitions}, the limit is {TOPIC_PARTITIONS_MAX}"
                 )
             grown = replace(meta, partitions=count)
             try:
