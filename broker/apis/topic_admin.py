@@ -316,6 +316,7 @@ async def create_partitions(
     request = call.request
     counts = Counter(topic.name for topic in request.topics)
     rows = {}
+    wanted: dict[str, int] = {}
     pace = Pace()
     for asked in request.topics:
         await pace.step()
@@ -323,17 +324,21 @@ async def create_partitions(
         try:
             if counts[asked.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"{asked.name!r} is asked for twice")
-            await _grow(core, call, asked)
+            _check_growth(core, call, asked)
+            wanted[asked.name] = asked.count
         except Refused as exc:
             row.error_code, row.error_message = exc.code, exc.message
-        except STORAGE_FAILURES as exc:
-            row.error_code, row.error_message = wire_error(exc)
+    outcomes = {} if request.validate_only else await core.topics.grow_all(wanted)
+    for name, outcome in outcomes.items():
+        if isinstance(outcome, StorageError):
+            rows[name].error_code, rows[name].error_message = wire_error(outcome)
     return CreatePartitionsResponse(results=list(rows.values()))
 
 
-async def _grow(
+def _check_growth(
     core: Core, call: Call[CreatePartitionsRequest], asked: CreatePartitionsRequestTopic
 ) -> None:
+    """Raises Refused; what may be is charged."""
     meta = core.topics.get(asked.name)
     if meta is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.name!r}")
@@ -353,8 +358,6 @@ async def _grow(
         for one in asked.assignments:
             _check_assignment(core, one.broker_ids)
     _charge(core, call, asked.count - meta.partitions, _GROW_STRICT_SINCE)
-    if not call.request.validate_only:
-        await core.topics.create_partitions(asked.name, asked.count)
 
 
 async def delete_records(core: Core, call: Call[DeleteRecordsRequest]) -> DeleteRecordsResponse:

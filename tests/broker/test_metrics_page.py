@@ -233,7 +233,7 @@ async def test_what_is_left_out_counts_a_topic_that_grows_meanwhile(
             nonlocal grown
             if not grown:  # a is looked at: how many partitions there are was asked before
                 grown = True
-                await broker.core.topics.create_partitions("b", 6)
+                await broker.core.topics.grow_all({"b": 6})
                 for partition in range(6):
                     await client.produce("b", b"v", partition=partition)
             await stepped(self)

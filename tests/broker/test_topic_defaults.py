@@ -142,8 +142,11 @@ async def test_defaults_that_contradict_each_other_change_nothing() -> None:
 
 async def test_a_setting_that_was_set_to_its_default_holds_though_another_would_follow() -> None:
     disk = MemoryStorage()
-    started = {"log_segment_bytes": 16 << 20}
-    async with serving(storage=disk, **started) as broker, connect(broker.address) as client:
+    large = 16 << 20
+    async with (
+        serving(storage=disk, log_segment_bytes=large) as broker,
+        connect(broker.address) as client,
+    ):
         await client.create("t", 1)
         followed = ("max.message.bytes", "16777216", DEFAULT)
         assert await layers(client, "t", "max.message.bytes") == [followed]
@@ -152,7 +155,10 @@ async def test_a_setting_that_was_set_to_its_default_holds_though_another_would_
         chosen = ("message.max.bytes", "1048576", DYNAMIC_BROKER)
         assert await layers(client, "t", "max.message.bytes") == [chosen, default]
         assert await send(client, "t", 2 << 20) == ErrorCode.MESSAGE_TOO_LARGE
-    async with serving(storage=disk, **started) as broker, connect(broker.address) as client:
+    async with (
+        serving(storage=disk, log_segment_bytes=large) as broker,
+        connect(broker.address) as client,
+    ):
         assert await layers(client, "t", "max.message.bytes") == [chosen, default]
         assert await alter(client, "1", message__max__bytes=None) == (0, None)
         assert await send(client, "t", 2 << 20) == 0
