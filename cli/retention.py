@@ -24,8 +24,10 @@ def retention_lines(config: Mapping[str, str]) -> list[str]:
     except ValueError:
         return []
     policies = config.get("cleanup.policy", "delete").split(",")
-    if "delete" not in policies:
+    if "compact" in policies and "delete" not in policies:
         return ["retention:", "  the last record of each key is kept  for ever; see cleaning"]
+    if "delete" not in policies:  # an empty cleanup.policy: whatever the limits say
+        age_ms, sizes = -1, []
     age = f"for {duration(age_ms)}, by their timestamps" if age_ms >= 0 else "for ever"
     lines = ["retention:", f"  records are kept                 {age}"]
     if sizes and config.get("retention.full.policy") == "reject":

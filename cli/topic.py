@@ -299,7 +299,7 @@ def alter(
     """
     from segbroker.client.errors import SegbrokerError
 
-    changes: dict[str, str | None] = {**settings, **dict.fromkeys(unset)}
+    changes = changes_of(settings, unset)
     if not changes and partitions is None:
         raise click.UsageError("nothing to change; give -c, --unset or --partitions")
     with open_admin(bootstrap) as admin:
@@ -319,6 +319,13 @@ def alter(
 
 
 _HINTS = {"broker": BROKER_SETTINGS_HINT, "group": GROUP_SETTINGS_HINT}
+
+
+def changes_of(settings: Mapping[str, str], unset: Iterable[str]) -> dict[str, str | None]:
+    """What -c and --unset ask for; None unsets.  Raises UsageError: both, of one setting."""
+    if both := next((key for key in unset if key in settings), None):
+        raise click.UsageError(f"both -c and --unset of {both}")
+    return {**settings, **dict.fromkeys(unset)}
 
 
 def check_known(whose: str, keys: Iterable[str], known: Container[str]) -> None:

@@ -381,6 +381,9 @@ async def test_what_is_stored_and_cannot_be_any_more_can_be_repaired_in_any_orde
         assert told((await describe(client, "1"))["slots_max"]) == (
             "2000", DEFAULT, [("2000", DEFAULT)],
         )  # fmt: skip
+        assert told((await describe(client, "1"))["lost"]) == (
+            "1", DYNAMIC_BROKER, [("1", DYNAMIC_BROKER)],
+        )  # fmt: skip
         assert await alter(client, "1", connections_per_ip_max="7") == (0, None)
         assert (await alter(client, "1", gone="1"))[0] == ErrorCode.INVALID_REQUEST
         assert (await alter(client, "1", groups_max="-1"))[0] == ErrorCode.INVALID_REQUEST

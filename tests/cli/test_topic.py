@@ -91,11 +91,22 @@ def test_every_durability_class_has_its_words() -> None:
             {"retention.records": "5", "retention.full.policy": "reject"},
             "  a batch is refused (reject)      that would pass 5 records per partition",
         ),
+        ({"cleanup.policy": ""}, "  records are kept                 for ever"),
+        ({"cleanup.policy": "", "retention.bytes": "1"}, "  size       "),
     ],
 )
 def test_describe_says_what_is_kept(settings: dict[str, str], line: str) -> None:
     config = {one.name: one.value for one in TopicConfig(settings).describe()}
     assert any(line in text for text in retention_lines(config)), retention_lines(config)
+
+
+@pytest.mark.parametrize(
+    "words", [("topic", "alter", "t"), ("group", "alter", "g"), ("broker", "alter")], ids="-".join
+)
+def test_a_setting_is_not_both_set_and_unset(run: Run, words: tuple[str, ...]) -> None:
+    done = run(*words, "-c", "retention.ms=1h", "--unset", "retention.ms")
+    assert done.returncode == ExitCode.USAGE
+    assert "both -c and --unset of retention.ms" in done.stderr.decode()
 
 
 def test_what_a_broker_does_not_tell_is_not_made_up() -> None:
