@@ -26,7 +26,7 @@ from .exit_codes import ExitCode
 from .failures import STOP_THEM, Failure
 from .group_lag import SHARE, Ages, Facts, facts_of, facts_of_all, listed
 from .start_position import is_number, parse_start
-from .tables import number, table_lines
+from .tables import number, on_a_line, table_lines
 from .topic import (
     changes_of,
     check_known,
@@ -79,7 +79,7 @@ def list_(long: bool, as_json: bool, bootstrap: str) -> None:
             if as_json:
                 click.echo(json.dumps([listed(row) for row in found]))
             else:
-                click.echo("".join(f"{row.group_id}\n" for row in found), nl=False)
+                click.echo("".join(f"{on_a_line(row.group_id)}\n" for row in found), nl=False)
             return
         facts, failed = facts_of_all(admin, Ages(bootstrap))
         unserved = failure_of(admin, unserved_in(facts))

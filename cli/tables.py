@@ -1,6 +1,20 @@
-"""Columns by spaces: a table that a person reads and `awk` splits."""
+"""Columns by spaces: a table that a person reads and `awk` splits.
+
+Clients choose names of groups, members and users.  What of them is no text for a line (a line feed,
+an escape of a terminal) is written as an escape of Python.  So a name is on one line, whoever made
+it up, and writes to nobody's terminal; --json has it as it is.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence, Set
+
+
+def on_a_line(text: str) -> str:
+    """A text without what is not for a line."""
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+    )
 
 
 def number(value: int | None) -> str:
@@ -16,7 +30,7 @@ def table_lines(
     Args:
         numbers: columns that are aligned to the right.
     """
-    table = [list(head), *map(list, rows)]
+    table = [list(head), *(list(map(on_a_line, row)) for row in rows)]
     widths = [max(len(row[column]) for row in table) for column in range(len(head))]
     for row in table:
         cells = (
