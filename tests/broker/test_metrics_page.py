@@ -10,7 +10,7 @@ import trio
 
 from segbroker.broker.address import join_address
 from segbroker.broker.loop import pace
-from segbroker.broker.metrics import ages
+from segbroker.broker.metrics import ages, of_topics
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import (
@@ -289,6 +289,31 @@ async def test_nothing_is_opened_for_a_page_and_a_topic_has_its_size_all_the_sam
         page = await scraped(broker)
         assert page.of("segbroker_topic_size_bytes", "topic") == {"t": 3 * size}
         assert page.of("segbroker_partition_size_bytes", "partition") == {"1": 2 * size}
+
+
+async def test_the_size_of_a_topic_is_not_that_of_one_of_its_name_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(of_topics, "LOOKED_AT_MAX", 1)
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t", partitions=2)
+        for partition in range(2):
+            await client.produce("t", b"v", partition=partition)
+    async with (
+        serving(storage=disk, metrics_listen=PAGE) as broker,
+        connect(broker.address) as client,
+    ):
+        known: list[dict[str, float]] = [{}, {"t": 2 * len(batch(b"v"))}]
+        for expected in known:  # a page looks at one partition
+            page = await scraped(broker)
+            assert page.of("segbroker_topic_size_bytes", "topic") == expected
+        await broker.core.topics.delete_all(["t"])
+        await client.create("t", partitions=2)
+        known = [{}, {"t": 0}]
+        for expected in known:
+            page = await scraped(broker)
+            assert page.of("segbroker_topic_size_bytes", "topic") == expected
 
 
 async def test_a_deleted_topic_has_no_rows_and_one_of_its_name_begins_at_nothing() -> None:
