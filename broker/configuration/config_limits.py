@@ -132,7 +132,7 @@ class LimitKeys:
         256 << 20,
         "Maximum bytes of half-received requests, all connections together. Beyond it, "
         "connections in the middle of a large request wait for at most request_wait_ms and are "
-        "then closed.",
+        "then closed; the first of them goes on.",
         least=1 << 16,
         most=1 << 40,
         kafka="queued.max.request.bytes",
