@@ -32,6 +32,7 @@ from ..support.gated_storage import GatedStorage
 from ..support.scrape import Scraped, get, scrape
 from ..support.wire_client import WireClient, batch, connect, produce_request
 from .conftest import serving
+from .test_broker_settings import alter
 
 PAGE: Final = "127.0.0.1:0"
 STATES: Final = "segbroker_group_state"
@@ -133,6 +134,18 @@ async def test_requests_and_bytes_are_those_of_the_connections_open_or_closed() 
 CREATED_BEFORE: Final = OffsetCommitRequest(
     group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=[]
 )
+
+
+async def test_the_most_connections_of_a_listener_are_those_that_it_can_have() -> None:
+    async with (
+        serving(metrics_listen=PAGE, connections_max=70) as broker,
+        connect(broker.address) as client,
+    ):
+        own = "listener_name_plaintext_connections_max"
+        for value, most in ((None, 70), ("7", 7), ("700", 70)):
+            await alter(client, "1", **{own: value})
+            page = await scraped(broker)
+            assert page.value("segbroker_connections_max", listener="PLAINTEXT") == most
 
 
 async def test_each_row_of_an_answer_with_an_error_code_counts() -> None:
