@@ -53,7 +53,10 @@ def describe_broker(engine: Engine, broker_id: int | None) -> Call[dict[str, Bro
                     found[names[0]] = found[names[0]]._replace(other_name=row.name)
                 continue
             source = SOURCES.get(row.config_source, str(row.config_source))
-            found[row.name] = BrokerSetting(row.value, source, row.read_only, row.documentation)
+            value = row.value
+            if value is None and not row.is_sensitive:  # Kafka's word for nothing
+                value = ""
+            found[row.name] = BrokerSetting(value, source, row.read_only, row.documentation)
     return found
 
 

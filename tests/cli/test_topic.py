@@ -6,6 +6,7 @@ import pytest
 
 from segbroker.cli.durability import PROMISES
 from segbroker.cli.exit_codes import ExitCode
+from segbroker.cli.failures import topic_setting_hint
 from segbroker.cli.retention import cleaning_lines, retention_lines
 from segbroker.client import Producer
 from segbroker.client.cleaning import Cleaning
@@ -311,6 +312,11 @@ def test_a_topic_is_trimmed_to_an_offset_or_a_time_in_every_partition(run: Run, 
     everything = run("topic", "trim", topic, "--before", "@4000000000000", "--yes")
     assert (everything.returncode, starts()) == (0, [3, 3])
     assert run("topic", "trim", topic, "--before", "end", "--yes").returncode == 0
+
+
+def test_a_setting_that_another_broker_does_not_know_is_not_advised_for_itself() -> None:
+    assert topic_setting_hint("durabilty").startswith("did you mean durability?")
+    assert "durability?" not in topic_setting_hint("durability")
 
 
 def test_a_partition_or_setting_that_is_not_there_is_named(run: Run, topic: str) -> None:
