@@ -43,8 +43,10 @@ from .partition import Partition
 log = structlog.get_logger()
 
 CHANGED_AT_ONCE: Final = 500
-"""Topics that are made, changed or deleted together: they share their syncs, and others wait
-meanwhile."""
+"""Topics that are made or deleted together: they share their syncs, and others wait meanwhile."""
+ALTERED_AT_ONCE: Final = 100
+"""Topics whose settings are changed together: their open partitions may need syncs of their own to
+follow."""
 OPENING_AT_ONCE: Final = 4
 """Lanes that open partitions of one request, and half of them at most: opening is made of syncs,
 which overlap."""
@@ -341,7 +343,7 @@ class Topics:
     async def grow_all(self, wanted: Mapping[str, int]) -> dict[str, Outcome]:
         """Let topics grow to so many partitions; of each what it is, or why it did not grow."""
         outcomes: dict[str, Outcome] = {}
-        for some in _pieces(wanted):
+        for some in _pieces(wanted, CHANGED_AT_ONCE):
             async with self._administration:
                 grown = await self._lanes.run(self._grow, {name: wanted[name] for name in some})
             outcomes |= zip(some, grown, strict=True)
@@ -363,7 +365,7 @@ class Topics:
         Of each what it is, or why it is as it was: StorageError, OSError, and what `change` raises.
         """
         outcomes: dict[str, Altered] = {}
-        for some in _pieces(changes):
+        for some in _pieces(changes, ALTERED_AT_ONCE):
             async with self._administration:
                 wanted: dict[str, Mapping[str, str]] = {}
                 pace = Pace()
@@ -471,10 +473,10 @@ class Topics:
         self._turn.end()
 
 
-def _pieces(names: Iterable[str]) -> Iterator[list[str]]:
-    """CHANGED_AT_ONCE of them at a time."""
+def _pieces(names: Iterable[str], at_once: int) -> Iterator[list[str]]:
+    """So many of them at a time."""
     rest = iter(names)
-    while some := list(islice(rest, CHANGED_AT_ONCE)):
+    while some := list(islice(rest, at_once)):
         yield some
 
 
