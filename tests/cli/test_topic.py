@@ -94,6 +94,18 @@ def test_every_durability_class_has_its_words() -> None:
         ),
         ({"cleanup.policy": ""}, "  records are kept                 for ever"),
         ({"cleanup.policy": "", "retention.bytes": "1"}, "  size       "),
+        (
+            {"cleanup.policy": "", "retention.bytes": "9", "retention.full.policy": "reject"},
+            "  room is made                     only by deleting records",
+        ),
+        (
+            {
+                "cleanup.policy": "compact",
+                "retention.bytes": "9",
+                "retention.full.policy": "reject",
+            },
+            "  a batch is refused (reject)      that would pass 9 bytes per partition",
+        ),
     ],
 )
 def test_describe_says_what_is_kept(settings: dict[str, str], line: str) -> None:
