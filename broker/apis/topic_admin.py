@@ -30,6 +30,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
+import trio
+
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import (
     CreatePartitionsRequest,
@@ -41,7 +43,6 @@ from segbroker.protocol.messages_admin import (
     CreateTopicsResponse,
     CreateTopicsResponseTopic,
     DeleteRecordsRequest,
-    DeleteRecordsRequestPartition,
     DeleteRecordsResponse,
     DeleteRecordsResponsePartition,
     DeleteRecordsResponseTopic,
@@ -369,30 +370,44 @@ async def delete_records(core: Core, call: Call[DeleteRecordsRequest]) -> Delete
     )
     pace = Pace()
     response = DeleteRecordsResponse(topics=[])
+    wanted: list[tuple[str, int, DeleteRecordsResponsePartition]] = []
     for topic in call.request.topics:
-        await pace.step()
         rows = DeleteRecordsResponseTopic(name=topic.name, partitions=[])
         response.topics.append(rows)
         for one in topic.partitions:
-            rows.partitions.append(await _delete_before(core, topic.name, one))
+            row = DeleteRecordsResponsePartition(
+                partition_index=one.partition_index, low_watermark=-1
+            )
+            rows.partitions.append(row)
+            wanted.append((topic.name, one.offset, row))
+        await pace.step()
+    rest = iter(wanted)
+
+    async def work() -> None:
+        pace = Pace()
+        for name, offset, row in rest:
+            await _delete_before(core, name, offset, row)
             await pace.step()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(min(core.topics.lanes_at_once, len(wanted))):
+            nursery.start_soon(work)
     return response
 
 
 async def _delete_before(
-    core: Core, name: str, asked: DeleteRecordsRequestPartition
-) -> DeleteRecordsResponsePartition:
-    row = DeleteRecordsResponsePartition(partition_index=asked.partition_index, low_watermark=-1)
+    core: Core, name: str, offset: int, row: DeleteRecordsResponsePartition
+) -> None:
+    """Fills in its row."""
     try:
-        partition = core.topics.served_partition(name, asked.partition_index)
+        partition = core.topics.served_partition(name, row.partition_index)
         if partition is None:
-            row.error_code, _ = core.topics.why_unopened(name, asked.partition_index)
-            return row
+            row.error_code, _ = core.topics.why_unopened(name, row.partition_index)
+            return
         handler = partition.handler
         if handler.config.compacts and not handler.config.deletes:
             row.error_code = ErrorCode.POLICY_VIOLATION
-            return row
-        row.low_watermark = await core.lanes.run(handler.delete_records_before, asked.offset)
+            return
+        row.low_watermark = await core.lanes.run(handler.delete_records_before, offset)
     except STORAGE_FAILURES as exc:
         row.error_code, _ = wire_error(exc)
-    return row

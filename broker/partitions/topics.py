@@ -48,8 +48,8 @@ ALTERED_AT_ONCE: Final = 100
 """Topics whose settings are changed together: their open partitions may need syncs of their own to
 follow."""
 OPENING_AT_ONCE: Final = 4
-"""Lanes that open partitions of one request, and half of them at most: opening is made of syncs,
-which overlap."""
+"""Lanes that open partitions of one request, or delete records of them, and half of them at most:
+both are made of syncs, which overlap."""
 _NO_IDS: Final[Mapping[str, UUID]] = {}
 OPENED_TOGETHER: Final = 4
 """Partitions that a lane opens before it is asked again: to ask costs as much as to open a new one.
@@ -142,6 +142,11 @@ class Topics:
         return self._partitions.get((name, index))
 
     @property
+    def lanes_at_once(self) -> int:
+        """How many lanes one request has for what is made of syncs."""
+        return min(OPENING_AT_ONCE, max(1, self.config.lanes // 2))
+
+    @property
     def unopened(self) -> Mapping[tuple[str, int], tuple[ErrorCode, str]]:
         """The partitions that could not be opened, at the start or when they were asked for, and
         why."""
@@ -209,7 +214,7 @@ class Topics:
                 closed[key] = None
             await pace.step()
         rest = iter(closed)
-        at_once = min(OPENING_AT_ONCE, max(1, self.config.lanes // 2), len(closed))
+        at_once = min(self.lanes_at_once, len(closed))
         together = min(OPENED_TOGETHER, len(closed) // max(1, at_once))
 
         async def work() -> None:
