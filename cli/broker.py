@@ -12,7 +12,14 @@ import click
 from .broker_status import concerns, status_lines
 from .command import Group, bootstrap_option, note
 from .exit_codes import ExitCode
-from .topic import check_known, echo_table, json_option, open_admin, settings_option
+from .topic import (
+    changes_of,
+    check_known,
+    echo_table,
+    json_option,
+    open_admin,
+    settings_option,
+)
 
 if TYPE_CHECKING:
     from segbroker.client import Admin
@@ -123,15 +130,24 @@ def alter(settings: dict[str, str], unset: tuple[str, ...], every: bool, bootstr
       segbroker broker alter -c connections_per_ip_max=100
       segbroker broker alter --unset connections_per_ip_max
     """
-    changes: dict[str, str | None] = {**settings, **dict.fromkeys(unset)}
+    changes = changes_of(settings, unset)
     if not changes:
         raise click.UsageError("nothing to change; give -c or --unset")
     with open_admin(bootstrap) as admin:
         target = _broker_id(admin)
         if unset:
-            check_known("broker", unset, admin.describe_broker(target))
+            check_known("broker", unset, _names(admin, target, every=every))
         admin.alter_broker_config(changes, broker_id=None if every else target)
     note(f"changed {', '.join(changes)}")
+
+
+def _names(admin: "Admin", broker_id: int, *, every: bool) -> set[str]:
+    """Of every setting that there is, or is still stored, all that it is called."""
+    from segbroker.broker.configuration.kafka_settings import KAFKA_SETTINGS
+
+    found = admin.describe_broker(broker_id) | (admin.describe_broker(None) if every else {})
+    others = {one.other_name for one in found.values() if one.other_name is not None}
+    return {*found, *others, *KAFKA_SETTINGS}
 
 
 def _broker_id(admin: "Admin") -> int:

@@ -36,10 +36,13 @@ def concerns(info: Info) -> Iterator[str]:
         yield f"the metadata cannot be written, and changes to it are refused: {why}"
     for row in sorted(info.get("read_only", ()), key=_where)[:ROWS_SHOWN]:
         yield str(row["why"])
-    for row in sorted(info.get("not_opened", ()), key=_where)[:ROWS_SHOWN]:
-        yield f"partition {row['partition']} of topic {row['topic']!r} is not served: {row['why']}"
     if (more := storage["partitions_read_only"] - ROWS_SHOWN) > 0:
         yield f"{plural(more, 'more partition')} of the same kind"
+    not_opened = sorted(info.get("not_opened", ()), key=_where)
+    for row in not_opened[:ROWS_SHOWN]:
+        yield f"partition {row['partition']} of topic {row['topic']!r} is not served: {row['why']}"
+    if (more := len(not_opened) - ROWS_SHOWN) > 0:
+        yield f"{plural(more, 'more partition')} not served: --json lists them"
     for one in info.get("listeners", ()):
         if one["connections"] >= one["connections_max"]:
             yield f"listener {one['name']} is full, with {plural(one['connections'], 'connection')}"

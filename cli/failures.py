@@ -195,7 +195,8 @@ def topic_setting_hint(name: str) -> str:
     """What may be meant by a topic setting that there is not."""
     from segbroker.segments.settings.topic_config import KEYS
 
-    near = get_close_matches(name, [key.name for key in KEYS], n=1)
+    others = [key.name for key in KEYS if key.name != name]  # another make may have none of ours
+    near = get_close_matches(name, others, n=1)
     return f"did you mean {near[0]}? {_TOPIC_SETTINGS}" if near else _TOPIC_SETTINGS
 
 

@@ -27,7 +27,14 @@ from .failures import STOP_THEM, Failure
 from .group_lag import SHARE, Ages, Facts, facts_of, facts_of_all, listed
 from .start_position import is_number, parse_start
 from .tables import number, shown, table_lines
-from .topic import check_known, echo_table, json_option, open_admin, settings_option
+from .topic import (
+    changes_of,
+    check_known,
+    echo_table,
+    json_option,
+    open_admin,
+    settings_option,
+)
 from .unserved import failure_of, unserved_in
 from .words import plural
 
@@ -223,7 +230,7 @@ def alter(name: str, settings: dict[str, str], unset: tuple[str, ...], bootstrap
       segbroker group alter workers -c share.record.lock.duration.ms=60000
       segbroker group alter workers --unset share.auto.offset.reset
     """
-    changes: dict[str, str | None] = {**settings, **dict.fromkeys(unset)}
+    changes = changes_of(settings, unset)
     if not changes:
         raise click.UsageError("nothing to change; give -c or --unset")
     with open_admin(bootstrap) as admin:

@@ -24,16 +24,23 @@ def retention_lines(config: Mapping[str, str]) -> list[str]:
     except ValueError:
         return []
     policies = config.get("cleanup.policy", "delete").split(",")
-    if "delete" not in policies:
-        return ["retention:", "  the last record of each key is kept  for ever; see cleaning"]
-    age = f"for {duration(age_ms)}, by their timestamps" if age_ms >= 0 else "for ever"
+    deletes, compacts = "delete" in policies, "compact" in policies
+    rejects = bool(sizes) and config.get("retention.full.policy") == "reject"
+    age = "for ever"
+    if deletes and age_ms >= 0:
+        age = f"for {duration(age_ms)}, by their timestamps"
     lines = ["retention:", f"  records are kept                 {age}"]
-    if sizes and config.get("retention.full.policy") == "reject":
+    if compacts and not deletes:
+        lines[1] = "  the last record of each key is kept  for ever; see cleaning"
+    if rejects:  # whatever the policy is
+        room = "by age and by deleting records" if deletes else "by deleting records"
+        if compacts and not deletes:
+            room = "by cleaning"
         lines.append(f"  a batch is refused (reject)      that would pass {' or '.join(sizes)}")
-        lines.append("  room is made                     only by age and by deleting records")
-    elif sizes:
+        lines.append(f"  room is made                     only {room}")
+    elif sizes and deletes:
         lines.append(f"  old segments go (drop-old)       while {' and '.join(sizes)} stay")
-    else:
+    elif deletes or not compacts:
         lines.append("  size                             without a limit")
     return lines
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from segbroker.protocol.limits import TOPIC_PARTITIONS_MAX
 from segbroker.segments.settings.inert_settings import INERT
 from segbroker.segments.settings.units import expected, units_of, whole_with_unit
 
@@ -40,7 +41,6 @@ from .words import plural
 if TYPE_CHECKING:
     from segbroker.client import Admin
 
-PARTITIONS_MAX = 100_000
 _FROM: Final = {
     "topic": "set here",
     "broker": "the broker",
@@ -120,7 +120,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 @click.option(
     "--partitions",
     metavar="N",
-    type=click.IntRange(1, PARTITIONS_MAX),
+    type=click.IntRange(1, TOPIC_PARTITIONS_MAX),
     help="How many partitions.  [default: the broker's]",
 )
 @config_option
@@ -279,7 +279,7 @@ def _echo_description(
 @click.option(
     "--partitions",
     metavar="N",
-    type=click.IntRange(1, PARTITIONS_MAX),
+    type=click.IntRange(1, TOPIC_PARTITIONS_MAX),
     help="Grow to N partitions. Keys may then go to other partitions than before.",
 )
 @bootstrap_option
@@ -299,7 +299,7 @@ def alter(
     """
     from segbroker.client.errors import SegbrokerError
 
-    changes: dict[str, str | None] = {**settings, **dict.fromkeys(unset)}
+    changes = changes_of(settings, unset)
     if not changes and partitions is None:
         raise click.UsageError("nothing to change; give -c, --unset or --partitions")
     with open_admin(bootstrap) as admin:
@@ -319,6 +319,13 @@ def alter(
 
 
 _HINTS = {"broker": BROKER_SETTINGS_HINT, "group": GROUP_SETTINGS_HINT}
+
+
+def changes_of(settings: Mapping[str, str], unset: Iterable[str]) -> dict[str, str | None]:
+    """What -c and --unset ask for; None unsets.  Raises UsageError: both, of one setting."""
+    if both := next((key for key in unset if key in settings), None):
+        raise click.UsageError(f"both -c and --unset of {both}")
+    return {**settings, **dict.fromkeys(unset)}
 
 
 def check_known(whose: str, keys: Iterable[str], known: Container[str]) -> None:

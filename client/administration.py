@@ -39,7 +39,7 @@ from segbroker.protocol.messages_core import (
 )
 
 from .asking import change, look
-from .cluster import NOBODY
+from .cluster import NOBODY, TopicView
 from .engine import Ask, AskAll, Call, Engine
 from .errors import (
     BrokerError,
@@ -323,7 +323,7 @@ def _topics_metadata(
 
 def delete_records(engine: Engine, offsets: ByPartition[int]) -> Call[dict[TopicPartition, int]]:
     wanted = {as_partition(tp): offset for tp, offset in offsets.items()}
-    yield from topics_known(engine, {tp.topic for tp in wanted})
+    yield from _topics_now(engine, {tp.topic for tp in wanted})
     by_leader: dict[int, dict[str, list[DeleteRecordsRequestPartition]]] = {}
     for tp, offset in wanted.items():
         leader = engine.cluster.leader(*tp)
@@ -384,21 +384,31 @@ def offsets(
             raise ValueError(f"at={at!r} is not 'start', 'end', a time in ms or a datetime")
     told: dict[TopicPartition, OffsetAndTimestamp] = {}
     for some in in_pieces(as_names(topics)):
-        in_view = engine.cluster.topics
-        added = [name for name in some if name not in in_view]
         try:
             told |= yield from _offsets_at(engine, some, time, only_served=only_served)
         finally:  # it may ask about more than a client keeps in view
-            if len(in_view) > ASKED_MAX:
-                known = [name for name in added if name in in_view and in_view[name].is_settled]
-                engine.cluster.forget(known)
+            if len(engine.cluster.topics) > ASKED_MAX:
+                _forget(engine, some)
     return told
+
+
+def _topics_now(engine: Engine, topics: Collection[str]) -> Call[list[TopicView]]:
+    """As `topics_known`, as they are now: what is in view may be as old as `metadata_max_age_ms`,
+    and who asks does so because they have changed."""
+    _forget(engine, topics)
+    return (yield from topics_known(engine, topics))
+
+
+def _forget(engine: Engine, topics: Iterable[str]) -> None:
+    """Those that nobody waits for."""
+    view = engine.cluster.topics
+    engine.cluster.forget([name for name in topics if name in view and view[name].is_settled])
 
 
 def _offsets_at(
     engine: Engine, topics: Collection[str], time: int, *, only_served: bool
 ) -> Call[dict[TopicPartition, OffsetAndTimestamp]]:
-    views = yield from topics_known(engine, topics)
+    views = yield from _topics_now(engine, topics)
     wanted = {
         TopicPartition(view.name, number): time
         for view in views

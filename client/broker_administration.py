@@ -24,12 +24,14 @@ class BrokerSetting(NamedTuple):
     value: None for what is told to nobody.
     source: "broker" or "every broker" (changed while it ran), "start", "default".
     is_read_only: it is read at the start and cannot be changed while the broker runs.
+    other_name: what the setting is called as well, by Apache Kafka; None: nothing else.
     """
 
     value: str | None
     source: str
     is_read_only: bool
     documentation: str | None
+    other_name: str | None = None
 
 
 def describe_broker(engine: Engine, broker_id: int | None) -> Call[dict[str, BrokerSetting]]:
@@ -42,14 +44,19 @@ def describe_broker(engine: Engine, broker_id: int | None) -> Call[dict[str, Bro
 
     to = ANY if broker_id is None else broker_id
     reply = yield from look(engine, request, DescribeConfigsResponse, check, to=to)
-    found = {}
+    found: dict[str, BrokerSetting] = {}
     for resource in reply.results:
         for row in resource.configs:
-            names = {one.name for one in row.synonyms}
+            names = [one.name for one in row.synonyms]
             if names and row.name not in names:
-                continue  # another name of a setting that is here under its own
+                if names[0] in found:  # it is here under its own
+                    found[names[0]] = found[names[0]]._replace(other_name=row.name)
+                continue
             source = SOURCES.get(row.config_source, str(row.config_source))
-            found[row.name] = BrokerSetting(row.value, source, row.read_only, row.documentation)
+            value = row.value
+            if value is None and not row.is_sensitive:  # Kafka's word for nothing
+                value = ""
+            found[row.name] = BrokerSetting(value, source, row.read_only, row.documentation)
     return found
 
 

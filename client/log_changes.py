@@ -176,8 +176,9 @@ class LogChanges:
     def _go_on(self, state: PartitionState, next_offset: int, gap: Gap) -> None:
         self._prefetched.move(state, next_offset, gap)
         state.round += 1
-        # The end of a bounded reading was one of the log as it was.
+        # The end of a bounded reading was one of the log as it was, and so was that of the lag.
         state.stop_offset = None
+        state.end_offset = -1
         state.forget_log()
         self._notify()
 

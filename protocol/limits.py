@@ -37,6 +37,8 @@ TAGS_COUNT_MAX: Final = 1024  # tagged fields of one struct
 
 # Names.  A topic name, Kafka's limit, is also the name of a directory.
 TOPIC_NAME_SIZE_MAX: Final = 249
+# Each is a directory.  The default of the option partitions_max is a tenth of it.
+TOPIC_PARTITIONS_MAX: Final = 100_000
 CLIENT_ID_SIZE_MAX: Final = STRING_SIZE_MAX
 
 # Records: what a batch may decompress to.

@@ -9,11 +9,11 @@
 | broker logger (8) | one logger, `root` | its level, until the restart; key by key alone |
 
 Who is not this broker is refused: there is only one.  A resource that a request changes twice is
-left as it is, and refused twice.
+left as it is, and refused twice.  The topics of a request are changed together, behind the others.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import trio
 
@@ -63,6 +63,11 @@ _INVALID: Final = {BROKER: ErrorCode.INVALID_REQUEST}
 DESCRIBED_MAX: Final = 1_000
 
 Altered = AlterConfigsRequestResource | IncrementalAlterConfigsRequestResource
+_Resource: TypeAlias = tuple[int, str]
+"""Type and name."""
+_Told: TypeAlias = tuple[ErrorCode, str | None]
+_NO_ERROR: Final[_Told] = (ErrorCode.NONE, None)
+_ONCE: Final = "Each resource must appear at most once."
 Row = TypeVar("Row", AlterConfigsResponseResource, IncrementalAlterConfigsResponseResource)
 
 
@@ -163,12 +168,28 @@ async def incremental_alter_configs(
 async def _alter_all(
     core: Core, request: AlterConfigsRequest | IncrementalAlterConfigsRequest, kind: type[Row]
 ) -> list[Row]:
-    rows = []
     pace = Pace()
     repeated = await _repeated(request.resources, pace)
+    told: dict[_Resource, _Told] = {}
+    topics: dict[str, Change] = {}
     for asked in request.resources:
         await pace.step()
-        code, message = await _alter(core, asked, repeated, validate_only=request.validate_only)
+        resource = _resource_of(asked)
+        if resource in repeated:
+            told[resource] = ErrorCode.INVALID_REQUEST, _ONCE
+        elif asked.resource_type == TOPIC and is_topic_name(asked.resource_name):
+            topics[asked.resource_name] = _change(asked)
+        else:
+            told[resource] = await _alter(core, asked, validate_only=request.validate_only)
+    outcomes = await core.topics.alter_all(topics, validate_only=request.validate_only)
+    for name, outcome in outcomes.items():
+        told[TOPIC, name] = _NO_ERROR
+        if isinstance(outcome, Exception):
+            told[TOPIC, name] = _why(outcome, TOPIC)
+    rows = []
+    for asked in request.resources:
+        await pace.step()
+        code, message = told[_resource_of(asked)]
         rows.append(
             kind(
                 error_code=code,
@@ -180,27 +201,26 @@ async def _alter_all(
     return rows
 
 
-async def _repeated(resources: Sequence[Altered], pace: Pace) -> set[tuple[int, str]]:
-    """Type and name of those that are there more than once."""
-    seen: set[tuple[int, str]] = set()
-    repeated: set[tuple[int, str]] = set()
+def _resource_of(asked: Altered) -> _Resource:
+    return asked.resource_type, asked.resource_name
+
+
+async def _repeated(resources: Sequence[Altered], pace: Pace) -> set[_Resource]:
+    """Those that are there more than once."""
+    seen: set[_Resource] = set()
+    repeated: set[_Resource] = set()
     for one in resources:
         await pace.step()
-        resource = (one.resource_type, one.resource_name)
+        resource = _resource_of(one)
         (repeated if resource in seen else seen).add(resource)
     return repeated
 
 
-async def _alter(
-    core: Core, asked: Altered, repeated: set[tuple[int, str]], *, validate_only: bool
-) -> tuple[ErrorCode, str | None]:
+async def _alter(core: Core, asked: Altered, *, validate_only: bool) -> _Told:
     name = asked.resource_name
     try:
-        if (asked.resource_type, name) in repeated:
-            raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
         if asked.resource_type == TOPIC:
-            _check_topic_name(name)
-            await core.topics.alter(name, _change(asked), validate_only=validate_only)
+            raise _no_topic_name(name)
         elif asked.resource_type == BROKER:
             await _alter_broker(core, asked, validate_only=validate_only)
         elif asked.resource_type == GROUP:
@@ -210,21 +230,27 @@ async def _alter(
             alter_logger(asked, validate_only=validate_only)
         else:
             raise _unknown_type(asked.resource_type)
-    except Refused as exc:
-        return exc.code, exc.message
-    except InvalidConfig as exc:
-        return _INVALID.get(asked.resource_type, ErrorCode.INVALID_CONFIG), str(exc)
-    except STORAGE_FAILURES as exc:
-        return wire_error(exc)
-    return ErrorCode.NONE, None
+    except (Refused, InvalidConfig, *STORAGE_FAILURES) as exc:
+        return _why(exc, asked.resource_type)
+    return _NO_ERROR
 
 
-def _check_topic_name(name: str) -> None:
-    """Raises Refused for what no topic can be called."""
+def _why(failure: Exception, resource_type: int) -> _Told:
+    """What is answered about a resource that could not be changed."""
+    match failure:
+        case Refused():
+            return failure.code, failure.message
+        case InvalidConfig():
+            return _INVALID.get(resource_type, ErrorCode.INVALID_CONFIG), str(failure)
+        case _:
+            return wire_error(failure)
+
+
+def _no_topic_name(name: str) -> Refused:
+    """Why no topic can be called so."""
     if not name:
-        raise Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-    if not is_topic_name(name):
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no topic name")
+        return Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no topic name")
 
 
 async def _alter_broker(core: Core, asked: Altered, *, validate_only: bool) -> None:

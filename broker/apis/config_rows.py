@@ -3,8 +3,8 @@
 | resource | rows |
 |---|---|
 | a topic | every key: set on it, chosen for all topics, or default |
-| this broker | every key, under our name and where there is one under Kafka's; kafka_settings |
-| | of a listener what it has of its own |
+| this broker | every key, under our name and where there is one under Kafka's; kafka_settings, |
+| | of a listener what it has of its own, and what is set here and cannot be any more |
 | every broker ("") | what is set there, and nothing else, as in Kafka |
 | a group | every key; where it is not set, what the broker's own setting says |
 | the loggers of this broker | one, `root`: what it is logged from, until the restart |
@@ -133,6 +133,9 @@ def broker_rows(core: Core, peer: Peer) -> Iterator[DescribeConfigsResponseConfi
         synonyms = _synonyms(core.settings, name)
         if synonyms[0].source != _DEFAULT:
             yield _kafka_row(name, synonyms)
+    for name, text in core.settings.set_on(core.settings.own).items():
+        if name not in core.settings.keys and name not in KAFKA_SETTINGS:
+            yield _useless_row(_synonym(name, text, _DYNAMIC_BROKER))
 
 
 def every_broker_rows(core: Core) -> Iterator[DescribeConfigsResponseConfig]:
@@ -145,7 +148,7 @@ def every_broker_rows(core: Core) -> Iterator[DescribeConfigsResponseConfig]:
             for name in dict.fromkeys((own, core.settings.kafka_names.get(own, own))):
                 yield _row(name, synonyms, _broker_type(spec), spec.metadata["doc"])
         else:
-            yield _row(own, synonyms, _STRING, "Without effect: there is no such setting.")
+            yield _useless_row(*synonyms)
 
 
 def group_rows(core: Core, group_id: str) -> Iterator[DescribeConfigsResponseConfig]:
@@ -186,6 +189,11 @@ def _row(
         config_type=kind,
         documentation=documentation,
     )
+
+
+def _useless_row(stored: DescribeConfigsResponseSynonym) -> DescribeConfigsResponseConfig:
+    """What is stored and cannot be any more: by it an operator knows what to unset."""
+    return _row(stored.name, [stored], _STRING, "Without effect: there is no such setting.")
 
 
 def _kafka_row(

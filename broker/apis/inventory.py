@@ -3,7 +3,7 @@
 | request                 | answers                                                            |
 |-------------------------|--------------------------------------------------------------------|
 | DescribeTopicPartitions | topics by name (none: all), at most PARTITIONS_MAX partitions, and |
-|                         | where to go on                                                     |
+|                         | where to go on; from a partition below 0: 42 INVALID_REQUEST       |
 | DescribeLogDirs         | one directory; sizes of the partitions asked for, null: of all     |
 | ListConfigResources     | topics, this broker, groups with settings; before version 1        |
 |                         | nothing: client metrics, of which there are none, were all of it   |
@@ -58,6 +58,10 @@ async def describe_topic_partitions(
 ) -> DescribeTopicPartitionsResponse:
     """One page of topics, in the order of their names."""
     request, cursor = call.request, call.request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        return DescribeTopicPartitionsResponse(
+            topics=[_refused(topic.name, ErrorCode.INVALID_REQUEST) for topic in request.topics]
+        )
     names = sorted({topic.name for topic in request.topics} or core.topics.all)
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
@@ -74,9 +78,9 @@ async def describe_topic_partitions(
             break
         meta = core.topics.get(name)
         if meta is None:
-            response.topics.append(_unknown(name))
+            response.topics.append(_refused(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             continue
-        page = range(max(first, 0), min(meta.partitions, first + room))
+        page = range(first, min(meta.partitions, first + room))
         response.topics.append(_described(core, meta, page))
         room -= len(page)
         if page.stop < meta.partitions:
@@ -87,9 +91,9 @@ async def describe_topic_partitions(
     return response
 
 
-def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
-        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        error_code=code,
         name=name,
         topic_id=ZERO_UUID,
         partitions=[],

@@ -167,7 +167,7 @@ def _asked(
         return _unknown(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
     if not is_topic_name(name):  # a mistake, and waiting for it would be in vain
         return _unknown(name, ErrorCode.INVALID_TOPIC_EXCEPTION, asked)
-    quotas, count = core.quotas, core.config.partitions
+    quotas, count = core.quotas, core.config.partitions_by_default
     if create and (quotas is None or not quotas.mutates(peer, count, is_strict=True)):
         return None
     return _unknown(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked)

@@ -30,6 +30,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
+import trio
+
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import (
     CreatePartitionsRequest,
@@ -41,7 +43,6 @@ from segbroker.protocol.messages_admin import (
     CreateTopicsResponse,
     CreateTopicsResponseTopic,
     DeleteRecordsRequest,
-    DeleteRecordsRequestPartition,
     DeleteRecordsResponse,
     DeleteRecordsResponsePartition,
     DeleteRecordsResponseTopic,
@@ -152,7 +153,7 @@ def _count_asked(core: Core, asked: CreateTopicsRequestTopic) -> int:
     """How many partitions a topic would have; 0: it cannot have so many, and is refused for it."""
     count = len(asked.assignments) or asked.num_partitions
     if count == _DEFAULT:
-        count = core.config.partitions
+        count = core.config.partitions_by_default
     return count if 0 < count <= core.config.partitions_max else 0
 
 
@@ -185,7 +186,7 @@ def _partitions(core: Core, asked: CreateTopicsRequestTopic) -> int:
             f"replication factor {asked.replication_factor}, there is one broker",
         )
     if asked.num_partitions == _DEFAULT:
-        return core.config.partitions
+        return core.config.partitions_by_default
     return _bounded(core, asked.num_partitions)
 
 
@@ -316,6 +317,7 @@ async def create_partitions(
     request = call.request
     counts = Counter(topic.name for topic in request.topics)
     rows = {}
+    wanted: dict[str, int] = {}
     pace = Pace()
     for asked in request.topics:
         await pace.step()
@@ -323,17 +325,21 @@ async def create_partitions(
         try:
             if counts[asked.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"{asked.name!r} is asked for twice")
-            await _grow(core, call, asked)
+            _check_growth(core, call, asked)
+            wanted[asked.name] = asked.count
         except Refused as exc:
             row.error_code, row.error_message = exc.code, exc.message
-        except STORAGE_FAILURES as exc:
-            row.error_code, row.error_message = wire_error(exc)
+    outcomes = {} if request.validate_only else await core.topics.grow_all(wanted)
+    for name, outcome in outcomes.items():
+        if isinstance(outcome, StorageError):
+            rows[name].error_code, rows[name].error_message = wire_error(outcome)
     return CreatePartitionsResponse(results=list(rows.values()))
 
 
-async def _grow(
+def _check_growth(
     core: Core, call: Call[CreatePartitionsRequest], asked: CreatePartitionsRequestTopic
 ) -> None:
+    """Raises Refused; what may be is charged."""
     meta = core.topics.get(asked.name)
     if meta is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.name!r}")
@@ -353,8 +359,6 @@ async def _grow(
         for one in asked.assignments:
             _check_assignment(core, one.broker_ids)
     _charge(core, call, asked.count - meta.partitions, _GROW_STRICT_SINCE)
-    if not call.request.validate_only:
-        await core.topics.create_partitions(asked.name, asked.count)
 
 
 async def delete_records(core: Core, call: Call[DeleteRecordsRequest]) -> DeleteRecordsResponse:
@@ -366,30 +370,44 @@ async def delete_records(core: Core, call: Call[DeleteRecordsRequest]) -> Delete
     )
     pace = Pace()
     response = DeleteRecordsResponse(topics=[])
+    wanted: list[tuple[str, int, DeleteRecordsResponsePartition]] = []
     for topic in call.request.topics:
-        await pace.step()
         rows = DeleteRecordsResponseTopic(name=topic.name, partitions=[])
         response.topics.append(rows)
         for one in topic.partitions:
-            rows.partitions.append(await _delete_before(core, topic.name, one))
+            row = DeleteRecordsResponsePartition(
+                partition_index=one.partition_index, low_watermark=-1
+            )
+            rows.partitions.append(row)
+            wanted.append((topic.name, one.offset, row))
+        await pace.step()
+    rest = iter(wanted)
+
+    async def work() -> None:
+        pace = Pace()
+        for name, offset, row in rest:
+            await _delete_before(core, name, offset, row)
             await pace.step()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(min(core.topics.lanes_at_once, len(wanted))):
+            nursery.start_soon(work)
     return response
 
 
 async def _delete_before(
-    core: Core, name: str, asked: DeleteRecordsRequestPartition
-) -> DeleteRecordsResponsePartition:
-    row = DeleteRecordsResponsePartition(partition_index=asked.partition_index, low_watermark=-1)
+    core: Core, name: str, offset: int, row: DeleteRecordsResponsePartition
+) -> None:
+    """Fills in its row."""
     try:
-        partition = core.topics.served_partition(name, asked.partition_index)
+        partition = core.topics.served_partition(name, row.partition_index)
         if partition is None:
-            row.error_code, _ = core.topics.why_unopened(name, asked.partition_index)
-            return row
+            row.error_code, _ = core.topics.why_unopened(name, row.partition_index)
+            return
         handler = partition.handler
         if handler.config.compacts and not handler.config.deletes:
             row.error_code = ErrorCode.POLICY_VIOLATION
-            return row
-        row.low_watermark = await core.lanes.run(handler.delete_records_before, asked.offset)
+            return
+        row.low_watermark = await core.lanes.run(handler.delete_records_before, offset)
     except STORAGE_FAILURES as exc:
         row.error_code, _ = wire_error(exc)
-    return row

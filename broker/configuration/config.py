@@ -57,7 +57,7 @@ FOREIGN_VARIABLES: Final = frozenset(
     {"SEGBROKER_BOOTSTRAP", "SEGBROKER_CONFIG", "SEGBROKER_CONTEXT"}
 )
 
-Source: TypeAlias = Literal["flag", "environment", "file", "default"]
+Source: TypeAlias = Literal["flag", "environment", "file", "default", "changed"]
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,11 @@ class BrokerConfig(
     def changed(self, values: Mapping[str, Any]) -> "BrokerConfig":
         """The same with other values of some keys of `all_keys`.  Raises InvalidConfig."""
         own = {name: value for name, value in values.items() if self.all_keys[name].metadata["of"]}
-        plain = {name: value for name, value in values.items() if name not in own}
-        return replace(self, **plain, by_listener={**self.by_listener, **own})
+        plain: dict[str, Any] = {name: values[name] for name in values if name not in own}
+        # What is set to its default is set all the same: other keys follow one that is not.
+        sources: dict[str, Source] = {**self.sources, **dict.fromkeys(values, "changed")}
+        by_listener = {**self.by_listener, **own}
+        return replace(self, **plain, by_listener=by_listener, sources=sources)
 
     @cached_property
     def topic_defaults(self) -> Mapping[str, str]:
@@ -177,6 +180,11 @@ class BrokerConfig(
             if spec.metadata["topic"]
             and (self.source(spec.name) != "default" or getattr(self, spec.name) != spec.default)
         }
+
+    @property
+    def partitions_by_default(self) -> int:
+        """How many a topic has for which nobody says it."""
+        return min(self.partitions, self.partitions_max)
 
     @property
     def takes_consumer_groups(self) -> bool:

@@ -5,7 +5,7 @@ Keys of the configuration; config.py puts them together.
 
 from dataclasses import dataclass
 
-from segbroker.protocol.limits import REQUEST_FRAME_SIZE_MAX
+from segbroker.protocol.limits import REQUEST_FRAME_SIZE_MAX, TOPIC_PARTITIONS_MAX
 
 from .config_key import key
 
@@ -37,14 +37,18 @@ class LimitKeys:
     partitions: int = key(
         4,
         "Number of partitions of an auto-created topic, and of one that is created with a count "
-        "of -1.",
+        "of -1; never more than partitions_max.",
         least=1,
-        most=100_000,
+        most=TOPIC_PARTITIONS_MAX,
         kafka="num.partitions",
         dynamic=True,
     )
     partitions_max: int = key(
-        10_000, "Maximum number of partitions of a topic.", least=1, most=100_000, dynamic=True
+        10_000,
+        "Maximum number of partitions of a topic.",
+        least=1,
+        most=TOPIC_PARTITIONS_MAX,
+        dynamic=True,
     )
     durability: str = key(
         "fsync",
@@ -128,7 +132,7 @@ class LimitKeys:
         256 << 20,
         "Maximum bytes of half-received requests, all connections together. Beyond it, "
         "connections in the middle of a large request wait for at most request_wait_ms and are "
-        "then closed.",
+        "then closed; the first of them goes on.",
         least=1 << 16,
         most=1 << 40,
         kafka="queued.max.request.bytes",

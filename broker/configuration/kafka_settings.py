@@ -1,8 +1,9 @@
 """Kafka's broker settings that change nothing here, and are taken all the same.
 
 Scripts and tools that tune a Kafka cluster while it runs set them by habit.  Each is about
-something that there is not: threads that Kafka has, a second replica, Kerberos.  What was set is
-checked, kept, and shown by DescribeConfigs; it has no other effect.
+something that there is not: threads that Kafka has, a second replica, Kerberos, a pause between two
+assignments of a group.  What was set is checked, kept, and shown by DescribeConfigs; it has no
+other effect.
 
 Not here, and refused: settings by which somebody would rely on what does not exist.
 """
@@ -44,10 +45,15 @@ def _share(name: str, text: str) -> None:
 
 _THREADS: Final = _whole(1, 2**31 - 1)
 _BYTES: Final = _whole(0, 2**63 - 1)
+# Between two assignments of a group; the bounds are Kafka's, group.*.max.assignment.interval.ms.
+_PAUSE: Final = KafkaSetting(INT, "1000", _whole(0, 15_000))
 
 KAFKA_SETTINGS: Final[dict[str, KafkaSetting]] = {
     "background.threads": KafkaSetting(INT, "10", _THREADS),
     "follower.replication.throttled.rate": KafkaSetting(LONG, str(2**63 - 1), _BYTES),
+    "group.consumer.assignment.interval.ms": _PAUSE,
+    "group.share.assignment.interval.ms": _PAUSE,
+    "group.streams.assignment.interval.ms": _PAUSE,
     "leader.replication.throttled.rate": KafkaSetting(LONG, str(2**63 - 1), _BYTES),
     "log.cleaner.dedupe.buffer.load.factor": KafkaSetting(DOUBLE, "0.9", _share),
     "log.cleaner.io.buffer.size": KafkaSetting(INT, "524288", _whole(0, 2**31 - 1)),

@@ -387,7 +387,7 @@ class Connection:
                     budget, over = TURN_BYTES, clock() + TURN_S
         finally:
             core.turn.end()
-            self._half.change(self.peer.address[0], -self._held)
+            self._half.change(self.peer.address[0], self, -self._held)
             self._held = 0
 
     def _begin_work(self) -> None:
@@ -452,11 +452,11 @@ class Connection:
         """Everything that stops the reading."""
         held = buffered if buffered > SMALL_BYTES else 0
         if held != self._held:
-            self._half.change(self.peer.address[0], held - self._held)
+            self._half.change(self.peer.address[0], self, held - self._held)
             self._held = held
-        if held and self._half.is_full(self.peer.address[0]):
+        if held and self._half.is_full(self.peer.address[0], self):
             with trio.move_on_after(self.core.config.request_wait_ms / 1000) as patience:
-                await self._half.wait_room(self.peer.address[0])
+                await self._half.wait_room(self.peer.address[0], self)
             if patience.cancelled_caught:
                 raise Unserved(
                     f"no room for a large request: {self._half.held_bytes} bytes of half "

@@ -17,6 +17,8 @@
 | streams.num.standby.replicas | group_streams_num_standby_replicas |
 | streams.initial.rebalance.delay.ms | group_streams_initial_rebalance_delay_ms |
 
+| *.assignment.interval.ms, of consumer, share and streams | without effect, see kafka_settings.py |
+
 A number has the bounds of the broker's setting that stands below it.
 """
 
@@ -24,6 +26,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from ..configuration.config import InvalidConfig, keys
+from ..configuration.kafka_settings import DOCUMENTATION, KAFKA_SETTINGS
 from .share_reset import parse_reset
 
 Kind: TypeAlias = Literal["int", "string", "boolean"]
@@ -79,6 +82,17 @@ def _number(of_broker: str) -> GroupKey:
     return GroupKey("int", of_broker, "", spec.metadata["doc"], check)
 
 
+def _without_effect(of_broker: str) -> GroupKey:
+    """One that Kafka has, and nothing goes by here."""
+    check_broker = KAFKA_SETTINGS[of_broker].check
+
+    def check(name: str, text: str) -> str:
+        check_broker(name, text)
+        return text
+
+    return GroupKey("int", of_broker, "", DOCUMENTATION, check)
+
+
 def _check_reset(name: str, text: str) -> str:
     try:
         parse_reset(text)
@@ -132,6 +146,10 @@ GROUP_KEYS: Final[Mapping[str, GroupKey]] = {
         "Whether members of a share group may renew their hold of a record.",
         _check_switch,
     ),
+    **{
+        f"{kind}.assignment.interval.ms": _without_effect(f"group.{kind}.assignment.interval.ms")
+        for kind in ("consumer", "share", "streams")
+    },
     STREAMS_SESSION: _number("group_streams_session_timeout_ms"),
     STREAMS_HEARTBEAT: _number("group_streams_heartbeat_interval_ms"),
     STREAMS_STANDBYS: _number("group_streams_num_standby_replicas"),

@@ -4,6 +4,10 @@ A large request is received piece by piece, and each piece takes memory until th
 Above the budget every connection in the middle of a large request waits.  An address above its own
 share waits alone, so that it cannot take the room of all others.
 
+Whoever has held something for longest, of all and of each address, never waits: a request that is
+larger than a budget comes through, and of two that are larger together one after the other.  So the
+budget of all may be passed by one request.
+
 Limit: addresses are remembered as long as they hold something, so there are no more of them than
 connections.
 """
@@ -11,36 +15,64 @@ connections.
 import trio
 
 
+class _Held:
+    """What some connections hold: in all, and who of them, for longest first."""
+
+    __slots__ = ("by_holder", "size")
+
+    def __init__(self) -> None:
+        self.by_holder: dict[object, int] = {}
+        self.size = 0
+
+    def change(self, holder: object, delta: int) -> None:
+        self.size += delta
+        if held := self.by_holder.get(holder, 0) + delta:
+            self.by_holder[holder] = held
+        else:
+            self.by_holder.pop(holder, None)
+
+    def has_room(self, budget: int, holder: object) -> bool:
+        """Whether `holder` may go on."""
+        return self.size <= budget or next(iter(self.by_holder)) is holder
+
+
 class HalfRequests:
     """What connections hold."""
 
-    __slots__ = ("_budget", "_by_host", "_host_budget", "_room", "held_bytes")
+    __slots__ = ("_all", "_budget", "_by_host", "_host_budget", "_room")
 
     def __init__(self, budget: int, host_budget: int) -> None:
         """budget, host_budget: bytes over all connections, and of one address."""
         self._budget = budget
         self._host_budget = host_budget
-        self._by_host: dict[str, int] = {}
+        self._all = _Held()
+        self._by_host: dict[str, _Held] = {}
         self._room: trio.Event | None = None
-        self.held_bytes = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """By all connections."""
+        return self._all.size
 
     def reconfigure(self, budget: int, host_budget: int) -> None:
         """Other budgets from now on; who waits looks again."""
         self._budget, self._host_budget = budget, host_budget
         self._look_again()
 
-    def is_full(self, host: str) -> bool:
-        """Whether who is in the middle of a large request, from there, must wait."""
-        return self.held_bytes > self._budget or self._by_host.get(host, 0) > self._host_budget
+    def is_full(self, host: str, holder: object) -> bool:
+        """Whether a connection from there that holds something must wait."""
+        of_host = self._by_host[host]
+        return not (
+            self._all.has_room(self._budget, holder) and of_host.has_room(self._host_budget, holder)
+        )
 
-    def change(self, host: str, delta: int) -> None:
+    def change(self, host: str, holder: object, delta: int) -> None:
         """A connection from `host` holds `delta` more bytes than before."""
-        self.held_bytes += delta
-        held = self._by_host.get(host, 0) + delta
-        if held:
-            self._by_host[host] = held
-        else:
-            self._by_host.pop(host, None)
+        of_host = self._by_host.setdefault(host, _Held())
+        for held in (self._all, of_host):
+            held.change(holder, delta)
+        if not of_host.size:
+            del self._by_host[host]
         if delta < 0:
             self._look_again()
 
@@ -49,9 +81,9 @@ class HalfRequests:
             self._room.set()
             self._room = None
 
-    async def wait_room(self, host: str) -> None:
-        """Wait until there is room again."""
-        while self.is_full(host):
+    async def wait_room(self, host: str, holder: object) -> None:
+        """Wait until there is room again for a connection that holds something."""
+        while self.is_full(host, holder):
             if self._room is None:
                 self._room = trio.Event()
             await self._room.wait()

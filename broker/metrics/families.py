@@ -36,7 +36,9 @@ FAMILIES: Final[dict[str, Family]] = {
     # Connections and requests
     "segbroker_connections": Family("gauge", "Connections that are open.", ("listener",)),
     "segbroker_connections_max": Family(
-        "gauge", "Limit of the connections of a listener.", ("listener",)
+        "gauge",
+        "Most connections of a listener: its own limit, or that of all together.",
+        ("listener",),
     ),
     "segbroker_certificate_expiry_timestamp_seconds": Family(
         "gauge", "When the certificate of a listener with TLS expires, since 1970.", ("listener",)

@@ -8,9 +8,10 @@ a lane, of at most LOOKED_AT_MAX of them for one page, and kept: those that are 
 then those that were looked at longest ago.  A topic has no size until all of it is known.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from itertools import islice
 from typing import Final, TypeAlias
+from uuid import UUID
 
 from ..core import Core
 from ..loop.pace import Pace
@@ -29,16 +30,18 @@ class ClosedSizes:
     __slots__ = ("_sizes",)
 
     def __init__(self) -> None:
-        # Who was looked at longest ago comes first.
-        self._sizes: dict[_Key, int] = {}
+        # Of which topic it is, and bytes; who was looked at longest ago comes first.
+        self._sizes: dict[_Key, tuple[UUID, int]] = {}
 
-    async def look(self, core: Core, pace: Pace, closed: Sequence[_Key]) -> dict[_Key, int]:
-        """Those of `closed` that are known; the others are forgotten."""
-        wanted = dict.fromkeys(closed)
-        kept: dict[_Key, int] = {}
-        for key, size in self._sizes.items():
-            if key in wanted:
-                kept[key] = size
+    async def look(self, core: Core, pace: Pace, closed: Mapping[_Key, UUID]) -> dict[_Key, int]:
+        """Those of `closed` that are known; the others are forgotten.
+
+        closed: with the id of the topic, for another of its name has other logs.
+        """
+        kept: dict[_Key, tuple[UUID, int]] = {}
+        for key, known in self._sizes.items():
+            if closed.get(key) == known[0]:
+                kept[key] = known
             await pace.step()
         unknown = [key for key in closed if key not in kept]
         turn = unknown[:LOOKED_AT_MAX] or list(islice(kept, LOOKED_AT_MAX))
@@ -48,9 +51,9 @@ class ClosedSizes:
             for key, found in zip(some, sizes, strict=True):
                 kept.pop(key, None)
                 if found is not None:
-                    kept[key] = found
+                    kept[key] = closed[key], found
         self._sizes = kept
-        return kept
+        return {key: size for key, (_, size) in kept.items()}
 
 
 async def add_topics(numbers: Numbers, core: Core, pace: Pace, closed_sizes: ClosedSizes) -> None:
@@ -59,7 +62,7 @@ async def add_topics(numbers: Numbers, core: Core, pace: Pace, closed_sizes: Clo
     told, names_count, left_out = await core.lanes.run(_overview, core, rows_max)
     rows_left = rows_max
     sizes: dict[str, int] = {}
-    closed: list[_Key] = []
+    closed: dict[_Key, UUID] = {}
     for name in told:
         meta = core.topics.get(name)
         if meta is None:
@@ -70,7 +73,7 @@ async def add_topics(numbers: Numbers, core: Core, pace: Pace, closed_sizes: Clo
             partition = core.topics.served_partition(name, index)
             if partition is None:
                 left_out += 1
-                closed.append((name, index))
+                closed[name, index] = meta.topic_id
                 continue
             handler = partition.handler
             produced += partition.produced_bytes

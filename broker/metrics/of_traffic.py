@@ -38,9 +38,10 @@ def add_listeners(numbers: Numbers, core: Core, listeners: Sequence[Listener]) -
         if one.certificate is not None:
             expires_s, name = one.certificate.valid_until_ms / 1000, one.spec.name
             numbers.add("segbroker_certificate_expiry_timestamp_seconds", expires_s, name)
+    most = core.descriptors.connections
     for gate in core.listener_limits.gates.values():
         numbers.add("segbroker_connections", gate.connections, gate.name)
-        numbers.add("segbroker_connections_max", gate.connections_max, gate.name)
+        numbers.add("segbroker_connections_max", min(gate.connections_max, most), gate.name)
 
 
 def add_traffic(numbers: Numbers, core: Core, live_sent_bytes: Callable[[], int]) -> None:

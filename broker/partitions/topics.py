@@ -14,11 +14,11 @@ Deleting a topic first stops serving it (waiters are answered, it cannot be open
 removes its files: nothing is appended to files that are being unlinked.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import UUID
 
 import structlog
@@ -37,19 +37,28 @@ from ..loop.lanes import Lanes
 from ..loop.pace import Pace
 from ..loop.together import Together
 from ..loop.turn import Turn
+from ..refused import Refused
 from .partition import Partition
 
 log = structlog.get_logger()
 
 CHANGED_AT_ONCE: Final = 500
 """Topics that are made or deleted together: they share their syncs, and others wait meanwhile."""
+ALTERED_AT_ONCE: Final = 100
+"""Topics whose settings are changed together: their open partitions may need syncs of their own to
+follow."""
 OPENING_AT_ONCE: Final = 4
-"""Lanes that open partitions of one request, and half of them at most: opening is made of syncs,
-which overlap."""
+"""Lanes that open partitions of one request, or delete records of them, and half of them at most:
+both are made of syncs, which overlap."""
 _NO_IDS: Final[Mapping[str, UUID]] = {}
 OPENED_TOGETHER: Final = 4
 """Partitions that a lane opens before it is asked again: to ask costs as much as to open a new one.
 None of them is served before the last is open, so not many: one may have a long log to look at."""
+
+
+Change: TypeAlias = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""From what is set to what is set afterwards."""
+Altered: TypeAlias = TopicMeta | Refused | StorageError | OSError
 
 
 class _Opening:
@@ -133,6 +142,11 @@ class Topics:
         return self._partitions.get((name, index))
 
     @property
+    def lanes_at_once(self) -> int:
+        """How many lanes one request has for what is made of syncs."""
+        return min(OPENING_AT_ONCE, max(1, self.config.lanes // 2))
+
+    @property
     def unopened(self) -> Mapping[tuple[str, int], tuple[ErrorCode, str]]:
         """The partitions that could not be opened, at the start or when they were asked for, and
         why."""
@@ -200,7 +214,7 @@ class Topics:
                 closed[key] = None
             await pace.step()
         rest = iter(closed)
-        at_once = min(OPENING_AT_ONCE, max(1, self.config.lanes // 2), len(closed))
+        at_once = min(self.lanes_at_once, len(closed))
         together = min(OPENED_TOGETHER, len(closed) // max(1, at_once))
 
         async def work() -> None:
@@ -272,7 +286,7 @@ class Topics:
 
         One is created together with those that others want meanwhile, several with each other.
         """
-        count, config = self.config.partitions, self.topic_config({})
+        count, config = self.config.partitions_by_default, self.topic_config({})
         outcomes: Sequence[Outcome | OSError]
         try:
             if len(names) == 1:
@@ -331,33 +345,62 @@ class Topics:
                 log.info("topic_deleted", topic=outcome.name)
         return outcomes
 
-    async def create_partitions(self, name: str, count: int) -> None:
-        """Let a topic grow to `count` partitions. Raises UnknownTopic, StorageError."""
-        async with self._administration:
-            await self._lanes.run(self.manager.create_partitions, name, count)
-        log.info("partitions_created", topic=name, partitions=count)
+    async def grow_all(self, wanted: Mapping[str, int]) -> dict[str, Outcome]:
+        """Let topics grow to so many partitions; of each what it is, or why it did not grow."""
+        outcomes: dict[str, Outcome] = {}
+        for some in _pieces(wanted, CHANGED_AT_ONCE):
+            async with self._administration:
+                grown = await self._lanes.run(self._grow, {name: wanted[name] for name in some})
+            outcomes |= zip(some, grown, strict=True)
+        return outcomes
 
-    async def alter(
-        self,
-        name: str,
-        change: Callable[[Mapping[str, str]], Mapping[str, str]],
-        *,
-        validate_only: bool = False,
-    ) -> None:
-        """Replace what is set on a topic by `change(what is set)`.
+    def _grow(self, wanted: Mapping[str, int]) -> list[Outcome]:
+        """As `_make`."""
+        outcomes = self.manager.grow_topics(wanted)
+        for outcome in outcomes:
+            if isinstance(outcome, TopicMeta):
+                log.info("partitions_created", topic=outcome.name, partitions=outcome.partitions)
+        return outcomes
 
-        Raises:
-            UnknownTopic, InvalidConfig, StorageError, and whatever `change` raises.
+    async def alter_all(
+        self, changes: Mapping[str, Change], *, validate_only: bool = False
+    ) -> dict[str, Altered]:
+        """Replace what is set on topics, by name, by `change(what is set)`.
+
+        Of each what it is, or why it is as it was: StorageError, OSError, and what `change` raises.
         """
-        async with self._administration:
-            meta = self.get(name)
-            if meta is None:
-                raise UnknownTopic(name)
-            overrides = TopicConfig.parse(change(meta.config.overrides)).overrides
-            if validate_only:
-                return
-            await self._lanes.run(self.manager.alter_topic, name, overrides)
-        log.info("topic_altered", topic=name, overrides=overrides)
+        outcomes: dict[str, Altered] = {}
+        for some in _pieces(changes, ALTERED_AT_ONCE):
+            async with self._administration:
+                wanted: dict[str, Mapping[str, str]] = {}
+                pace = Pace()
+                for name in some:
+                    await pace.step()
+                    try:
+                        outcomes[name] = meta = self._altered(name, changes[name])
+                        wanted[name] = meta.config.overrides
+                    except (Refused, *STORAGE_FAILURES) as exc:
+                        outcomes[name] = exc
+                if wanted and not validate_only:
+                    altered = await self._lanes.run(self._alter, wanted)
+                    outcomes |= zip(wanted, altered, strict=True)
+        return outcomes
+
+    def _altered(self, name: str, change: Change) -> TopicMeta:
+        """What would be made of a topic.  Raises UnknownTopic, InvalidConfig, as `change` does."""
+        meta = self.get(name)
+        if meta is None:
+            raise UnknownTopic(name)
+        return self.manager.check_altered(name, change(meta.config.overrides))
+
+    def _alter(self, wanted: Mapping[str, Mapping[str, str]]) -> list[Outcome]:
+        """As `_make`."""
+        outcomes = self.manager.alter_topics(wanted)
+        for outcome in outcomes:
+            if isinstance(outcome, TopicMeta):
+                overrides = outcome.config.overrides
+                log.info("topic_altered", topic=outcome.name, overrides=overrides)
+        return outcomes
 
     def check_new(self, name: str, partitions: int) -> None:
         """Raise what creating would raise: InvalidTopicName, InvalidPartitions, TopicExists,
@@ -433,6 +476,13 @@ class Topics:
                 self.closed_count += 1
                 partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
         self._turn.end()
+
+
+def _pieces(names: Iterable[str], at_once: int) -> Iterator[list[str]]:
+    """So many of them at a time."""
+    rest = iter(names)
+    while some := list(islice(rest, at_once)):
+        yield some
 
 
 def _kind_of(failure: StorageError) -> tuple[type, object]:

@@ -391,12 +391,35 @@ class DiskManager:
         self._registry.remove_left()
 
     def create_partitions(self, name: str, count: int) -> TopicMeta:
-        """Let a topic grow to `count` partitions.  Raises UnknownTopic, InvalidPartitions."""
-        return self._registry.create_partitions(name, count)
+        """Let a topic grow to `count` partitions.
+
+        Raises UnknownTopic, InvalidPartitions, StorageError.
+        """
+        (outcome,) = self.grow_topics({name: count})
+        if isinstance(outcome, StorageError):
+            raise outcome
+        return outcome
+
+    def grow_topics(self, wanted: Mapping[str, int]) -> list[Outcome]:
+        """Let several topics grow, by name; of each what `create_partitions` returns or raises.
+        Blocking."""
+        return self._registry.grow_topics(wanted)
 
     def alter_topic(self, name: str, overrides: Mapping[str, str]) -> TopicMeta:
-        """Replace the settings of a topic.  Raises UnknownTopic, InvalidConfig."""
-        return self._registry.alter_topic(name, overrides)
+        """Replace the settings of a topic.  Raises UnknownTopic, InvalidConfig, StorageError."""
+        (outcome,) = self.alter_topics({name: overrides})
+        if isinstance(outcome, StorageError):
+            raise outcome
+        return outcome
+
+    def alter_topics(self, wanted: Mapping[str, Mapping[str, str]]) -> list[Outcome]:
+        """Replace the settings of several topics, by name; of each what `alter_topic` returns or
+        raises.  Blocking."""
+        return self._registry.alter_topics(wanted)
+
+    def check_altered(self, name: str, overrides: Mapping[str, str]) -> TopicMeta:
+        """A topic as `alter_topic` would make it; raises what that would raise for these."""
+        return self._registry.check_altered(name, overrides)
 
     @property
     def topic_defaults(self) -> Mapping[str, str]:

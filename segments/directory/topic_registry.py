@@ -22,6 +22,8 @@ from uuid import UUID
 
 import structlog
 
+from segbroker.protocol.limits import TOPIC_PARTITIONS_MAX
+
 from ..disk.storage import Storage, removals, remove_tree
 from ..errors import InvalidPartitions, StorageError, TopicCollides, TopicExists
 from ..metadata.alike import first_alike, folded
@@ -39,7 +41,6 @@ from .orphans import Orphan, remove_orphan
 
 log = structlog.get_logger()
 
-PARTITIONS_MAX: Final = 10_000
 REMOVED_AT_ONCE: Final = 100
 """Files of deleted topics that the housekeeper removes before it looks after others."""
 
@@ -98,8 +99,8 @@ class TopicRegistry:
     def check_new_topic(self, name: str, partitions: int) -> None:
         """Raise what `create_topic` would raise for these, and make nothing."""
         check_topic_name(name)
-        if not 1 <= partitions <= PARTITIONS_MAX:
-            raise InvalidPartitions(name, partitions, f"outside [1, {PARTITIONS_MAX}]")
+        if not 1 <= partitions <= TOPIC_PARTITIONS_MAX:
+            raise InvalidPartitions(name, partitions, f"outside [1, {TOPIC_PARTITIONS_MAX}]")
         if name in self._known().topics:
             raise TopicExists(name)
         if (existing := first_alike(self._known().alike, name)) is not None:
@@ -282,40 +283,85 @@ class TopicRegistry:
                 housekeeper.submit(lambda: self._remove_some(steps))
                 return
 
-    def create_partitions(self, name: str, count: int) -> TopicMeta:
-        """Let a topic grow to `count` partitions.  Raises UnknownTopic, InvalidPartitions."""
-        with self.admin_lock:
-            meta = self._partitions.meta(name)
-            if not meta.partitions < count <= PARTITIONS_MAX:
-                raise InvalidPartitions(
-                    name, count, f"it has {meta.partitions}, the limit is {PARTITIONS_MAX}"
-                )
-            grown = replace(meta, partitions=count)
-            try:
-                self._make_partitions(meta, range(meta.partitions, count))
-                self._sync_folders([meta])
-                self.record("partitions_grown", name=name, id=meta.topic_id.bytes, partitions=count)
-            except OSError as exc:
-                raise StorageError(f"topic {name!r} did not grow: {exc}") from exc
-        return grown
+    def grow_topics(self, wanted: Mapping[str, int]) -> list[Outcome]:
+        """Let topics grow to so many partitions; those that grew are durable when this returns.
 
-    def alter_topic(self, name: str, overrides: Mapping[str, str]) -> TopicMeta:
-        """Replace the settings of a topic.  Raises UnknownTopic, InvalidConfig."""
+        Of each, in their order: UnknownTopic, InvalidPartitions, StorageError, or what it is.
+        """
+        outcomes: dict[str, Outcome] = {}
         with self.admin_lock:
-            config = TopicConfig.parse(overrides, self._known().topic_defaults)
-            meta = self._partitions.meta(name)
-            check_class_change(meta.config.durability, config.durability)
-            altered = replace(meta, config=config)
+            grown: list[TopicMeta] = []
+            for name, count in wanted.items():
+                try:
+                    outcomes[name] = meta = self._grow_topic(name, count)
+                    grown.append(meta)
+                except StorageError as exc:
+                    outcomes[name] = exc
+                except OSError as exc:
+                    outcomes[name] = _not_grown(name, exc)
+            rows = [
+                {"name": meta.name, "id": meta.topic_id.bytes, "partitions": meta.partitions}
+                for meta in grown
+            ]
             try:
-                self.record(
-                    "topic_altered", name=name, id=meta.topic_id.bytes, config=config.overrides
-                )
+                self._sync_folders(grown)
+                self.record_all("partitions_grown", rows)
             except OSError as exc:
-                raise StorageError(f"topic {name!r} was not altered: {exc}") from exc
-            self._look_at_damage(meta, altered)
-            served = self._partitions.served(zip(repeat(name), range(meta.partitions)))
-            self._reconfigure_all([(handler, altered) for handler in served])
-        return altered
+                outcomes |= {meta.name: _not_grown(meta.name, exc) for meta in grown}
+        return list(outcomes.values())
+
+    def _grow_topic(self, name: str, count: int) -> TopicMeta:
+        """Its further directories, which are not synced yet.  Raises as above, OSError."""
+        meta = self._partitions.meta(name)
+        if not meta.partitions < count <= TOPIC_PARTITIONS_MAX:
+            raise InvalidPartitions(
+                name, count, f"it has {meta.partitions}, the limit is {TOPIC_PARTITIONS_MAX}"
+            )
+        self._make_partitions(meta, range(meta.partitions, count))
+        return replace(meta, partitions=count)
+
+    def check_altered(self, name: str, overrides: Mapping[str, str]) -> TopicMeta:
+        """A topic as it would be with these settings.  Raises UnknownTopic, InvalidConfig."""
+        config = TopicConfig.parse(overrides, self._known().topic_defaults)
+        meta = self._partitions.meta(name)
+        check_class_change(meta.config.durability, config.durability)
+        return replace(meta, config=config)
+
+    def alter_topics(self, wanted: Mapping[str, Mapping[str, str]]) -> list[Outcome]:
+        """Replace the settings of topics, by name; durable and in force when this returns.
+
+        Of each, in their order: UnknownTopic, InvalidConfig, StorageError, or what it is.
+        """
+        outcomes: dict[str, Outcome] = {}
+        with self.admin_lock:
+            altered: list[TopicMeta] = []
+            for name, overrides in wanted.items():
+                try:
+                    outcomes[name] = meta = self.check_altered(name, overrides)
+                    altered.append(meta)
+                except StorageError as exc:
+                    outcomes[name] = exc
+            rows = [
+                {"name": meta.name, "id": meta.topic_id.bytes, "config": meta.config.overrides}
+                for meta in altered
+            ]
+            before = self._known().topics
+            try:
+                self.record_all("topic_altered", rows)
+            except OSError as exc:
+                for meta in altered:
+                    outcomes[meta.name] = StorageError(
+                        f"topic {meta.name!r} was not altered: {exc}"
+                    )
+                altered = []
+            for meta in altered:
+                self._look_at_damage(before[meta.name], meta)
+                served = self._partitions.served(zip(repeat(meta.name), range(meta.partitions)))
+                try:
+                    self._reconfigure_all([(handler, meta) for handler in served])
+                except StorageError as exc:
+                    outcomes[meta.name] = exc
+        return list(outcomes.values())
 
     def set_topic_defaults(self, values: Mapping[str, str]) -> None:
         """Choose these for all topics, and no others; done when this returns.  Blocking.
@@ -406,3 +452,7 @@ class TopicRegistry:
 
 def _not_created(name: str, exc: OSError) -> StorageError:
     return StorageError(f"topic {name!r} was not created: {exc}")
+
+
+def _not_grown(name: str, exc: OSError) -> StorageError:
+    return StorageError(f"topic {name!r} did not grow: {exc}")

@@ -62,7 +62,7 @@ from . import (
     streams_groups,
     transactions,
 )
-from .metadata import Ceiling, Metadata, decode_topic
+from .metadata import Ceiling, Metadata, TopicMeta, decode_topic
 from .name_map import NameMap
 
 Fields: TypeAlias = Mapping[str, Any]
@@ -154,19 +154,29 @@ def _without_topics(state: Metadata, names: Collection[str]) -> Metadata:
     return replace(state, sections={**state.sections, name: left})
 
 
-def _partitions_grown(state: Metadata, fields: Fields) -> Metadata:
-    if not _is_known(state, fields):
-        return state
-    meta = state.topics[fields["name"]]
-    return state.with_topic(replace(meta, partitions=fields["partitions"]))
+def _partitions_grown(state: Metadata, run: Run) -> Metadata:
+    def change(meta: TopicMeta, fields: Fields) -> TopicMeta:
+        return replace(meta, partitions=fields["partitions"])
+
+    return _topics_changed(state, run, change)
 
 
-def _topic_altered(state: Metadata, fields: Fields) -> Metadata:
-    if not _is_known(state, fields):
-        return state
-    meta = state.topics[fields["name"]]
-    config = TopicConfig.parse(fields["config"], state.topic_defaults)
-    return state.with_topic(replace(meta, config=config))
+def _topics_altered(state: Metadata, run: Run) -> Metadata:
+    def change(meta: TopicMeta, fields: Fields) -> TopicMeta:
+        return replace(meta, config=TopicConfig.parse(fields["config"], state.topic_defaults))
+
+    return _topics_changed(state, run, change)
+
+
+def _topics_changed(
+    state: Metadata, run: Run, change: Callable[[TopicMeta, Fields], TopicMeta]
+) -> Metadata:
+    metas: dict[str, TopicMeta] = {}
+    for fields in run:
+        if _is_known(state, fields):
+            name = fields["name"]
+            metas[name] = change(metas.get(name, state.topics[name]), fields)
+    return state.with_topics(metas.values()) if metas else state
 
 
 def _topic_defaults(state: Metadata, fields: Fields) -> Metadata:
@@ -243,6 +253,8 @@ _OF_GROUPS: Final = (generations.SECTION, consumer_groups.SECTION, streams_group
 RUNS: Final[dict[str, Callable[[Metadata, Run], Metadata]]] = {
     "topic_created": _topics_created,
     "topic_deleted": _topics_deleted,
+    "partitions_grown": _partitions_grown,
+    "topic_altered": _topics_altered,
     "ceilings": _ceilings,
     "epochs": _epochs,
     generations.GENERATION: _groups(generations.SECTION, generations.changed, "members"),
@@ -260,8 +272,6 @@ def _one(run: Callable[[Metadata, Run], Metadata]) -> Apply:
 
 KINDS: Final[dict[str, Apply]] = {
     **{kind: _one(run) for kind, run in RUNS.items()},
-    "partitions_grown": _partitions_grown,
-    "topic_altered": _topic_altered,
     "producer_ids": _producer_ids,
     "boot": _boot,
     topic_defaults.SET: _topic_defaults,

@@ -381,6 +381,9 @@ async def test_what_is_stored_and_cannot_be_any_more_can_be_repaired_in_any_orde
         assert told((await describe(client, "1"))["slots_max"]) == (
             "2000", DEFAULT, [("2000", DEFAULT)],
         )  # fmt: skip
+        assert told((await describe(client, "1"))["lost"]) == (
+            "1", DYNAMIC_BROKER, [("1", DYNAMIC_BROKER)],
+        )  # fmt: skip
         assert await alter(client, "1", connections_per_ip_max="7") == (0, None)
         assert (await alter(client, "1", gone="1"))[0] == ErrorCode.INVALID_REQUEST
         assert (await alter(client, "1", groups_max="-1"))[0] == ErrorCode.INVALID_REQUEST
@@ -462,6 +465,20 @@ async def test_a_member_is_asked_to_be_heard_of_before_its_session_ends() -> Non
         assert (await beat(client, joining())).heartbeat_interval_ms == 2_000
 
 
+async def test_the_pause_between_assignments_is_taken_and_shown_as_by_kafka_4_3() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        for kind in ("consumer", "share", "streams"):
+            key = f"{kind}.assignment.interval.ms"
+            default = ("1000", DEFAULT)
+            assert told((await describe(client, "g", kind=GROUP))[key]) == (*default, [default])
+            assert await alter_all(client, "1", {f"group.{key}": "500"}) == (0, None)
+            assert await alter_all(client, "g", {key: "0"}, kind=GROUP) == (0, None)
+            row = (await describe(client, "g", kind=GROUP))[key]
+            own, below = ("0", DYNAMIC_GROUP), ("500", DYNAMIC_BROKER)
+            assert told(row) == (*own, [own, below, default])
+            assert row.synonyms[1].name == f"group.{key}"
+
+
 @pytest.mark.parametrize(
     ("name", "values", "code"),
     [
@@ -471,6 +488,7 @@ async def test_a_member_is_asked_to_be_heard_of_before_its_session_ends() -> Non
         ("g", {"consumer.heartbeat.interval.ms": "45000"}, ErrorCode.INVALID_CONFIG),
         ("g", {"consumer.session.timeout.ms": "9" * 5_000}, ErrorCode.INVALID_CONFIG),
         ("g", {"streams.session.timeout.ms": "0"}, ErrorCode.INVALID_CONFIG),
+        ("g", {"share.assignment.interval.ms": "15001"}, ErrorCode.INVALID_CONFIG),
         ("", {"consumer.session.timeout.ms": "50000"}, ErrorCode.INVALID_REQUEST),
         ("g" * 1_001, {"consumer.session.timeout.ms": "50000"}, ErrorCode.INVALID_REQUEST),
     ],

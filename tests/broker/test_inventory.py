@@ -89,6 +89,24 @@ async def test_topics_come_in_pages_of_partitions() -> None:
         assert await page(client, "c", "a") == ([("a", [0, 1]), ("c", [0])], None)
 
 
+async def test_a_page_begins_at_no_partition_below_the_first() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("a", partitions=2)
+        request = DescribeTopicPartitionsRequest(
+            topics=[DescribeTopicPartitionsRequestTopic(name=name) for name in ("b", "a", "a")],
+            cursor=DescribeTopicPartitionsRequestCursor(topic_name="a", partition_index=-1),
+        )
+        reply = await client.ask(request, DescribeTopicPartitionsResponse, 0)
+        wrong = ErrorCode.INVALID_REQUEST
+        assert [(row.name, row.error_code) for row in reply.topics] == [
+            ("b", wrong),
+            ("a", wrong),
+            ("a", wrong),
+        ]
+        assert reply.next_cursor is None
+        assert await page(client, after=("a", -5)) == ([], None)
+
+
 async def test_every_partition_of_a_described_topic_is_led_here_and_an_unknown_topic_is_a_row() -> (
     None
 ):

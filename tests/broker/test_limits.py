@@ -297,6 +297,33 @@ async def test_who_does_not_read_is_not_answered_into_memory() -> None:
                 assert len(await stuck.receive_frame()) > METADATA_MAX
 
 
+@pytest.mark.parametrize(
+    ("of_all", "of_address"), [(1 << 16, 1 << 20), (1 << 20, 1 << 16)], ids=["all", "address"]
+)
+async def test_requests_that_are_larger_than_the_budget_come_through_one_by_one(
+    of_all: int, of_address: int
+) -> None:
+    async with (
+        serving(
+            request_wait_ms=600_000, request_bytes_max=of_all, request_bytes_per_ip_max=of_address
+        ) as broker,
+        connect(broker.address) as one,
+    ):
+        await one.create("t", durability="disk")
+        codes: list[int] = []
+
+        async def send() -> None:
+            async with connect(broker.address) as client:
+                codes.append((await client.produce("t", bytes(900_000))).error_code)
+
+        with trio.fail_after(60):
+            assert (await one.produce("t", bytes(900_000))).error_code == 0
+            async with trio.open_nursery() as nursery:
+                for _ in range(4):
+                    nursery.start_soon(send)
+        assert codes == [0] * 4
+
+
 async def test_half_requests_are_bounded_in_sum(events: Events) -> None:
     async with serving(request_bytes_max=1 << 20, request_wait_ms=50) as broker:
         async with (

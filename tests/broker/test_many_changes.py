@@ -12,12 +12,20 @@ import trio
 
 from segbroker.broker.apis import user_apis
 from segbroker.broker.server import Broker
-from segbroker.protocol import messages_groups, messages_quotas, messages_security
+from segbroker.protocol import (
+    messages_admin,
+    messages_groups,
+    messages_quotas,
+    messages_security,
+)
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.vendor import VendorKey
+from segbroker.segments.directory.manager import NewTopic
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata.control import Event, apply, apply_all
 from segbroker.segments.metadata.metadata import Metadata
+from segbroker.segments.metadata.metadata_log import MetadataLog
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from ..support.wire_client import WireClient, connect
 from ..support.wire_groups import WireMember
@@ -180,6 +188,137 @@ async def test_groups_that_are_deleted_together_share_their_syncs() -> None:
         assert not broker.core.groups.names()
 
 
+async def test_settings_of_many_topics_are_changed_by_a_few_syncs() -> None:
+    storage = MemoryStorage()
+    names = [f"t{number}" for number in range(COUNT)]
+    async with serving(storage=storage) as broker, connect(broker.address) as client:
+        await broker.core.topics.create_all([NewTopic(name, 1, TopicConfig()) for name in names])
+        await client.produce("t1", b"open")
+        before = await syncs(client)
+        codes = await alter_topics(
+            client,
+            topic("t0", "retention.ms", "5"),
+            topic("never", "retention.ms", "5"),
+            *(topic(name, "retention.ms", "x" if name == "t7" else "5") for name in names[1:]),
+            topic("t0", "retention.ms", "6"),
+        )
+        twice, unknown = ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        wrong = [ErrorCode.INVALID_CONFIG if name == "t7" else 0 for name in names[1:]]
+        assert codes == [twice, unknown, *wrong, twice]
+        assert await syncs(client) - before < SYNCS_MAX
+        expected = dict.fromkeys(names, 5) | {"t0": 604_800_000, "t7": 604_800_000}
+        assert retentions(broker) == expected
+        served = broker.core.topics.served_partition("t1", 0)
+        assert served is not None
+        assert served.handler.config.retention_ms == 5
+    async with serving(storage=storage) as broker:
+        assert retentions(broker) == expected
+
+
+def topic(name: str, key: str, value: str) -> messages_admin.IncrementalAlterConfigsRequestResource:
+    return messages_admin.IncrementalAlterConfigsRequestResource(
+        resource_type=2,
+        resource_name=name,
+        configs=[
+            messages_admin.IncrementalAlterConfigsRequestConfig(
+                name=key, config_operation=0, value=value
+            )
+        ],
+    )
+
+
+async def alter_topics(
+    client: WireClient,
+    *resources: messages_admin.IncrementalAlterConfigsRequestResource,
+    validate_only: bool = False,
+) -> list[int]:
+    request = messages_admin.IncrementalAlterConfigsRequest(
+        resources=list(resources), validate_only=validate_only
+    )
+    reply = await client.ask(request, messages_admin.IncrementalAlterConfigsResponse, 1)
+    assert [row.resource_name for row in reply.responses] == [
+        one.resource_name for one in resources
+    ]
+    return [row.error_code for row in reply.responses]
+
+
+def retentions(broker: Broker) -> dict[str, int]:
+    return {name: meta.config.retention_ms for name, meta in broker.core.topics.all.items()}
+
+
+async def test_topics_that_are_changed_together_fail_together_where_their_sync_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        for name in "ab":
+            await client.create(name)
+        wanted = topic("a", "retention.ms", "5"), topic("b", "retention.ms", "5")
+        grown = [
+            messages_admin.CreatePartitionsRequestTopic(name=name, count=3, assignments=None)
+            for name in "ab"
+        ]
+        request = messages_admin.CreatePartitionsRequest(
+            topics=grown, timeout_ms=9_000, validate_only=False
+        )
+        failed = ErrorCode.KAFKA_STORAGE_ERROR
+        with monkeypatch.context() as patched:
+            patched.setattr(MetadataLog, "record_all", _fails)
+            assert await alter_topics(client, *wanted) == [failed, failed]
+            reply = await client.ask(request, messages_admin.CreatePartitionsResponse, 1)
+            assert [row.error_code for row in reply.results] == [failed, failed]
+        assert set(retentions(broker).values()) == {604_800_000}
+        assert set(partitions(broker).values()) == {1}
+        assert await alter_topics(client, *wanted) == [0, 0]
+        reply = await client.ask(request, messages_admin.CreatePartitionsResponse, 1)
+        assert [row.error_code for row in reply.results] == [0, 0]
+
+
+def _fails(log: object, kind: str, several: object) -> None:
+    raise OSError(28, "no space left")
+
+
+async def test_what_cannot_be_changed_is_refused_also_where_it_is_only_tried() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        for validate_only in (True, False):
+            wanted = topic("t", "durability", "ephemeral")
+            codes = await alter_topics(client, wanted, validate_only=validate_only)
+            assert codes == [ErrorCode.INVALID_CONFIG]
+
+
+async def test_many_topics_grow_by_a_few_syncs() -> None:
+    storage = MemoryStorage()
+    names = [f"t{number}" for number in range(COUNT)]
+    async with serving(storage=storage) as broker, connect(broker.address) as client:
+        await broker.core.topics.create_all([NewTopic(name, 2, TopicConfig()) for name in names])
+        before = await syncs(client)
+        request = messages_admin.CreatePartitionsRequest(
+            topics=[
+                messages_admin.CreatePartitionsRequestTopic(
+                    name=name, count=1 if name == "t7" else 3, assignments=None
+                )
+                for name in ("never", *names)
+            ],
+            timeout_ms=9_000,
+            validate_only=False,
+        )
+        reply = await client.ask(request, messages_admin.CreatePartitionsResponse, 1)
+        assert [row.error_code for row in reply.results] == [
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            *(ErrorCode.INVALID_PARTITIONS if name == "t7" else 0 for name in names),
+        ]
+        assert await syncs(client) - before < SYNCS_MAX
+        expected = {name: 2 if name == "t7" else 3 for name in names}
+        assert partitions(broker) == expected
+        assert (await client.produce("t1", b"v", partition=2)).error_code == 0
+    async with serving(storage=storage) as broker:
+        assert partitions(broker) == expected
+
+
+def partitions(broker: Broker) -> dict[str, int]:
+    return {name: meta.partitions for name, meta in broker.core.topics.all.items()}
+
+
 def test_a_run_of_changes_is_what_they_are_one_by_one() -> None:
     random = Random(7)
     for _ in range(50):
@@ -189,16 +328,24 @@ def test_a_run_of_changes_is_what_they_are_one_by_one() -> None:
             state = apply(state, event)
         together = apply_all(Metadata("cluster"), events)
         assert together.sections == state.sections
+        assert together.topics == state.topics
         assert together.encode() == state.encode()
 
 
 def _event(random: Random, seq: int) -> Event:
     name = random.choice("abcde")
-    match random.randrange(3):
+    known = {"name": name, "id": random.choice(b"12").to_bytes(16)}
+    match random.randrange(6):
         case 0:
             values = {"request_rate": random.random()} if random.random() < 0.7 else {}
             return Event(seq, "quotas_set", {"entity": [["user", name]], "values": values})
         case 1:
+            return Event(seq, "topic_altered", {**known, "config": {"retention.ms": str(seq)}})
+        case 2:
+            return Event(seq, "partitions_grown", {**known, "partitions": seq})
+        case 3:
+            return Event(seq, "topic_created", {**known, "partitions": 1, "config": {}, "epoch": 0})
+        case 4:
             rows = [[random.choice((1, 2)), 4096, b"salt", b"stored", b"server"]]
             return Event(seq, "user_set", {"name": name, "rows": rows})
         case _:

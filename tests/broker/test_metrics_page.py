@@ -10,7 +10,7 @@ import trio
 
 from segbroker.broker.address import join_address
 from segbroker.broker.loop import pace
-from segbroker.broker.metrics import ages
+from segbroker.broker.metrics import ages, of_topics
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import (
@@ -32,6 +32,7 @@ from ..support.gated_storage import GatedStorage
 from ..support.scrape import Scraped, get, scrape
 from ..support.wire_client import WireClient, batch, connect, produce_request
 from .conftest import serving
+from .test_broker_settings import alter
 
 PAGE: Final = "127.0.0.1:0"
 STATES: Final = "segbroker_group_state"
@@ -135,6 +136,18 @@ CREATED_BEFORE: Final = OffsetCommitRequest(
 )
 
 
+async def test_the_most_connections_of_a_listener_are_those_that_it_can_have() -> None:
+    async with (
+        serving(metrics_listen=PAGE, connections_max=70) as broker,
+        connect(broker.address) as client,
+    ):
+        own = "listener_name_plaintext_connections_max"
+        for value, most in ((None, 70), ("7", 7), ("700", 70)):
+            await alter(client, "1", **{own: value})
+            page = await scraped(broker)
+            assert page.value("segbroker_connections_max", listener="PLAINTEXT") == most
+
+
 async def test_each_row_of_an_answer_with_an_error_code_counts() -> None:
     async with served() as (broker, client):
         await client.create("t", partitions=1)
@@ -233,7 +246,7 @@ async def test_what_is_left_out_counts_a_topic_that_grows_meanwhile(
             nonlocal grown
             if not grown:  # a is looked at: how many partitions there are was asked before
                 grown = True
-                await broker.core.topics.create_partitions("b", 6)
+                await broker.core.topics.grow_all({"b": 6})
                 for partition in range(6):
                     await client.produce("b", b"v", partition=partition)
             await stepped(self)
@@ -289,6 +302,31 @@ async def test_nothing_is_opened_for_a_page_and_a_topic_has_its_size_all_the_sam
         page = await scraped(broker)
         assert page.of("segbroker_topic_size_bytes", "topic") == {"t": 3 * size}
         assert page.of("segbroker_partition_size_bytes", "partition") == {"1": 2 * size}
+
+
+async def test_the_size_of_a_topic_is_not_that_of_one_of_its_name_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(of_topics, "LOOKED_AT_MAX", 1)
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t", partitions=2)
+        for partition in range(2):
+            await client.produce("t", b"v", partition=partition)
+    async with (
+        serving(storage=disk, metrics_listen=PAGE) as broker,
+        connect(broker.address) as client,
+    ):
+        known: list[dict[str, float]] = [{}, {"t": 2 * len(batch(b"v"))}]
+        for expected in known:  # a page looks at one partition
+            page = await scraped(broker)
+            assert page.of("segbroker_topic_size_bytes", "topic") == expected
+        await broker.core.topics.delete_all(["t"])
+        await client.create("t", partitions=2)
+        known = [{}, {"t": 0}]
+        for expected in known:
+            page = await scraped(broker)
+            assert page.of("segbroker_topic_size_bytes", "topic") == expected
 
 
 async def test_a_deleted_topic_has_no_rows_and_one_of_its_name_begins_at_nothing() -> None:

@@ -1,5 +1,7 @@
 """Offsets by time and by leader epoch; records deleted before an offset."""
 
+import threading
+
 import pytest
 
 from segbroker.protocol.errors import ErrorCode
@@ -22,6 +24,7 @@ from segbroker.protocol.messages_core import (
     ProduceResponse,
 )
 from segbroker.protocol.record_batch import encode_batch
+from segbroker.segments.partition.handler import DiskHandler
 
 from ..support.wire_client import (
     WireClient,
@@ -170,6 +173,39 @@ async def test_records_of_a_topic_that_is_compacted_and_no_more_are_not_deleted_
             (ErrorCode.POLICY_VIOLATION, -1),
             (0, 0),
             (0, 0),
+        ]
+
+
+async def test_records_of_several_partitions_are_deleted_side_by_side(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each waits for its disk: here for another one."""
+    both = threading.Barrier(2, timeout=60)
+    delete = DiskHandler.delete_records_before
+
+    def together(handler: DiskHandler, offset: int) -> int:
+        both.wait()
+        return delete(handler, offset)
+
+    monkeypatch.setattr(DiskHandler, "delete_records_before", together)
+    async with serving(lanes=4) as broker, connect(broker.address) as client:
+        await client.create("t", partitions=4)
+        for partition in range(4):
+            await client.produce("t", *[b"v"] * (partition + 1), partition=partition)
+        asked = [
+            DeleteRecordsRequestPartition(partition_index=partition, offset=-1)
+            for partition in (3, 1, 0, 2)
+        ]
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsRequestTopic(name="t", partitions=asked)], timeout_ms=1000
+        )
+        reply = await client.ask(request, DeleteRecordsResponse, 2)
+        rows = reply.topics[0].partitions
+        assert [(row.partition_index, row.error_code, row.low_watermark) for row in rows] == [
+            (3, 0, 4),
+            (1, 0, 2),
+            (0, 0, 1),
+            (2, 0, 3),
         ]
 
 

@@ -135,7 +135,7 @@ async def test_a_topic_that_comes_grows_and_goes_is_told_with_the_next_heartbeat
         assert reply.assignment is not None
         assert [one.partitions for one in reply.assignment.topic_partitions] == [[0]]
         topics = broker.core.topics
-        await topics.create_partitions("t", 2)
+        await topics.grow_all({"t": 2})
         reply = await beat(client, sharing(epoch=3))
         assert reply.assignment is not None
         assert [one.partitions for one in reply.assignment.topic_partitions] == [[0, 1]]

@@ -191,7 +191,7 @@ async def test_source_topics_that_are_missing_or_do_not_go_together_are_told() -
         await client.create("t", partitions=2)
         await client.create("u", partitions=3)
         assert [row.status_code for row in statuses(await one.beat())] == [2]
-        await broker.core.topics.create_partitions("t", 3)
+        await broker.core.topics.grow_all({"t": 3})
         assert (await one.beat()).status == []
         assert one.active == {"0": [0, 1, 2]}
 

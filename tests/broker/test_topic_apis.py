@@ -170,6 +170,33 @@ async def test_no_more_partitions_are_asked_for_at_once_than_kafka_takes(
         assert rows[-1] == ("b", ErrorCode.INVALID_PARTITIONS)
 
 
+async def test_a_topic_has_as_many_partitions_as_partitions_max_allows() -> None:
+    async with serving(partitions_max=100_000) as broker, connect(broker.address) as client:
+        assert await create(client, creation("large", 10_001)) == [("large", 0)]
+        rows = await create(client, creation("most", 100_000), validate_only=True)
+        assert rows == [("most", 0)]
+        request = CreatePartitionsRequest(
+            topics=[CreatePartitionsRequestTopic(name="large", count=10_002, assignments=None)],
+            timeout_ms=9_000,
+            validate_only=False,
+        )
+        reply = await client.ask(request, CreatePartitionsResponse, 1)
+        assert [row.error_code for row in reply.results] == [0]
+        assert broker.core.topics.all["large"].partitions == 10_002
+
+
+async def test_a_topic_of_which_nobody_says_it_has_no_more_partitions_than_it_may() -> None:
+    async with serving(partitions=4, partitions_max=3) as broker, connect(broker.address) as client:
+        assert await create(client, creation("made", -1)) == [("made", 0)]
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name="asked")])
+        reply = await client.ask(asked, MetadataResponse, 9)
+        assert [row.error_code for row in reply.topics] == [0]
+        assert {name: meta.partitions for name, meta in broker.core.topics.all.items()} == {
+            "made": 3,
+            "asked": 3,
+        }
+
+
 async def test_the_answer_holds_the_settings_and_never_null() -> None:
     async with serving() as broker, connect(broker.address) as client:
         request = CreateTopicsRequest(topics=[creation("t", segment_bytes="4096"), creation("a/b")])

@@ -140,6 +140,30 @@ async def test_defaults_that_contradict_each_other_change_nothing() -> None:
         assert (await layers(client, "t", "max.message.bytes"))[0][1] == "4096"
 
 
+async def test_a_setting_that_was_set_to_its_default_holds_though_another_would_follow() -> None:
+    disk = MemoryStorage()
+    large = 16 << 20
+    async with (
+        serving(storage=disk, log_segment_bytes=large) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", 1)
+        followed = ("max.message.bytes", "16777216", DEFAULT)
+        assert await layers(client, "t", "max.message.bytes") == [followed]
+        assert await alter(client, "1", message__max__bytes="1048576") == (0, None)
+        default = ("message.max.bytes", "1048576", DEFAULT)
+        chosen = ("message.max.bytes", "1048576", DYNAMIC_BROKER)
+        assert await layers(client, "t", "max.message.bytes") == [chosen, default]
+        assert await send(client, "t", 2 << 20) == ErrorCode.MESSAGE_TOO_LARGE
+    async with (
+        serving(storage=disk, log_segment_bytes=large) as broker,
+        connect(broker.address) as client,
+    ):
+        assert await layers(client, "t", "max.message.bytes") == [chosen, default]
+        assert await alter(client, "1", message__max__bytes=None) == (0, None)
+        assert await send(client, "t", 2 << 20) == 0
+
+
 async def test_what_was_set_holds_for_topics_though_its_client_was_lost_meanwhile() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")

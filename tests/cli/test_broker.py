@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from segbroker.cli.broker_status import concerns
 from segbroker.cli.exit_codes import ExitCode
 from segbroker.client import Admin
 from segbroker.client.errors import LeaderNotAvailable
@@ -72,6 +73,37 @@ def test_what_cannot_be_changed_is_said(
     assert (hint in refused.stderr.decode()) == ("no_such" in says)
 
 
+def test_a_setting_is_taken_back_by_any_name_that_it_was_set_by(address: str) -> None:
+    names = "max.connections", "num.io.threads", "groups_max"
+    for every in ([], ["--every"]):
+        for name in names:
+            words = ["broker", "alter", *every, "-b", address]
+            assert in_process(*words, "-c", f"{name}=77").returncode == 0
+            for _ in range(2):  # the second time there is nothing to take back
+                done = in_process(*words, "--unset", name)
+                assert (done.returncode, done.stderr) == (0, f"changed {name}\n".encode())
+        shown = in_process("broker", "describe", *every, "--json", "-b", address).stdout
+        assert not json.loads(shown).keys() & {"connections_max", "num.io.threads", "groups_max"}
+
+
+def test_what_is_set_for_a_listener_can_be_taken_back_when_it_is_no_more(tmp_path: Path) -> None:
+    names = "PLAINTEXT://127.0.0.1:0,EXTRA://127.0.0.1:0"
+    key, flags = "listener_name_extra_connections_max", ("--listeners", names)
+    protocols = "--listener-security-protocol-map", "PLAINTEXT:PLAINTEXT,EXTRA:PLAINTEXT"
+    with running(tmp_path / "data", *flags, *protocols) as daemon:
+        for every in ([], ["--every"]):
+            words = ["broker", "alter", *every, "-c", f"{key}=7", "-b", daemon.address]
+            assert in_process(*words).returncode == 0
+    with running(tmp_path / "data") as daemon:
+        for every in ([], ["--every"]):
+            told = in_process("broker", "describe", *every, "--json", "-b", daemon.address).stdout
+            assert json.loads(told)[key]["documentation"].startswith("Without effect")
+            words = ["broker", "alter", *every, "--unset", key, "-b", daemon.address]
+            assert in_process(*words).returncode == 0
+            told = in_process("broker", "describe", *every, "--json", "-b", daemon.address).stdout
+            assert key not in json.loads(told)
+
+
 def test_a_change_survives_a_kill_and_the_log_says_it(tmp_path: Path) -> None:
     killed = start(tmp_path / "data")
     try:
@@ -118,6 +150,21 @@ def test_the_state_of_a_broker_begins_with_what_needs_a_look(tmp_path: Path) -> 
         assert told["topics"] == told["partitions"] == told["partitions_open"] == 1
         assert told["wal"]["shards_failed"] == 0
         assert "performance" not in told
+
+
+def test_of_many_partitions_that_are_not_served_it_is_said_how_many() -> None:
+    rows = [{"topic": "t", "partition": number, "why": "gone"} for number in range(25)]
+    info = {
+        "storage": {"partitions_read_only": 0},
+        "wal": {"shards_failed": 0, "files_full": 0, "files_max": 8},
+        "scrub": {"errors": 0},
+        "cleaner": {"failures": 0},
+        "recovery": {"counts": {}},
+        "not_opened": rows,
+    }
+    said = list(concerns(info))
+    assert len(said) == 21
+    assert said[-1] == "5 more partitions not served: --json lists them"
 
 
 def test_a_partition_that_cannot_be_opened_needs_a_look(tmp_path: Path) -> None:

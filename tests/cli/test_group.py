@@ -119,6 +119,26 @@ def test_a_group_that_nobody_was_ever_in_is_one_of_consumers(run: Run, topic: st
     assert kinds == ["consumer"] * 3
 
 
+def test_a_name_that_a_client_made_up_is_on_one_line_and_writes_to_no_terminal(
+    run: Run, topic: str, daemon: Daemon
+) -> None:
+    run("topic", "create", topic, "--partitions", "1")
+    name = f"{topic}-ü \n{topic}\t\x1b[2J"
+    with segbroker.Admin(daemon.address) as admin:
+        admin.commit(name, {(topic, 0): 0})
+    shown = f"{topic}-ü \\n{topic}\\t\\x1b[2J"
+    assert shown in run("group", "list").stdout.decode().splitlines()
+    (row,) = [
+        line
+        for line in run("group", "list", "-l").stdout.decode().splitlines()
+        if line.startswith(f"{topic}-ü")
+    ]
+    assert row.startswith(f"{shown}  Empty")
+    listed = json.loads(run("group", "list", "--json").stdout)
+    assert name in [one["group"] for one in listed]
+    assert run("group", "delete", name, "--yes").returncode == 0
+
+
 def test_a_position_that_is_none_is_named(run: Run, topic: str) -> None:
     wrong = run("group", "seek", "g", topic, "yesterday")
     assert wrong.returncode == ExitCode.USAGE

@@ -6,6 +6,7 @@ import pytest
 
 from segbroker.cli.durability import PROMISES
 from segbroker.cli.exit_codes import ExitCode
+from segbroker.cli.failures import topic_setting_hint
 from segbroker.cli.retention import cleaning_lines, retention_lines
 from segbroker.client import Producer
 from segbroker.client.cleaning import Cleaning
@@ -91,11 +92,34 @@ def test_every_durability_class_has_its_words() -> None:
             {"retention.records": "5", "retention.full.policy": "reject"},
             "  a batch is refused (reject)      that would pass 5 records per partition",
         ),
+        ({"cleanup.policy": ""}, "  records are kept                 for ever"),
+        ({"cleanup.policy": "", "retention.bytes": "1"}, "  size       "),
+        (
+            {"cleanup.policy": "", "retention.bytes": "9", "retention.full.policy": "reject"},
+            "  room is made                     only by deleting records",
+        ),
+        (
+            {
+                "cleanup.policy": "compact",
+                "retention.bytes": "9",
+                "retention.full.policy": "reject",
+            },
+            "  a batch is refused (reject)      that would pass 9 bytes per partition",
+        ),
     ],
 )
 def test_describe_says_what_is_kept(settings: dict[str, str], line: str) -> None:
     config = {one.name: one.value for one in TopicConfig(settings).describe()}
     assert any(line in text for text in retention_lines(config)), retention_lines(config)
+
+
+@pytest.mark.parametrize(
+    "words", [("topic", "alter", "t"), ("group", "alter", "g"), ("broker", "alter")], ids="-".join
+)
+def test_a_setting_is_not_both_set_and_unset(run: Run, words: tuple[str, ...]) -> None:
+    done = run(*words, "-c", "retention.ms=1h", "--unset", "retention.ms")
+    assert done.returncode == ExitCode.USAGE
+    assert "both -c and --unset of retention.ms" in done.stderr.decode()
 
 
 def test_what_a_broker_does_not_tell_is_not_made_up() -> None:
@@ -300,6 +324,11 @@ def test_a_topic_is_trimmed_to_an_offset_or_a_time_in_every_partition(run: Run, 
     everything = run("topic", "trim", topic, "--before", "@4000000000000", "--yes")
     assert (everything.returncode, starts()) == (0, [3, 3])
     assert run("topic", "trim", topic, "--before", "end", "--yes").returncode == 0
+
+
+def test_a_setting_that_another_broker_does_not_know_is_not_advised_for_itself() -> None:
+    assert topic_setting_hint("durabilty").startswith("did you mean durability?")
+    assert "durability?" not in topic_setting_hint("durability")
 
 
 def test_a_partition_or_setting_that_is_not_there_is_named(run: Run, topic: str) -> None:

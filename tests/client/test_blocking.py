@@ -326,6 +326,23 @@ def test_seeking_in_a_loop_is_obeyed_by_the_next_record(daemon: Daemon, topic: s
     assert seen == [0, 1, 2, 7, 8, 9]
 
 
+def test_offsets_are_those_of_the_partitions_that_there_are_now(daemon: Daemon, topic: str) -> None:
+    with Admin(daemon.address) as asker, Admin(daemon.address) as other:
+        asker.create_topic(topic, partitions=1)
+        assert len(asker.offsets(topic)) == 1
+        asker.create_partitions(topic, 2)
+        assert len(asker.offsets(topic)) == 2
+        other.create_partitions(topic, 3)
+        assert asker.delete_records({(topic, 2): -1}) == {TopicPartition(topic, 2): 0}
+        assert len(asker.offsets(topic)) == 3
+        other.delete_topic(topic)
+        for ask in (lambda: asker.offsets(topic), lambda: asker.delete_records({(topic, 0): -1})):
+            with pytest.raises(UnknownTopicOrPartition):
+                ask()
+        other.create_topic(topic, partitions=2)
+        assert len(asker.offsets([topic])) == 2
+
+
 def test_offsets_by_start_end_and_time(daemon: Daemon, topic: str) -> None:
     with Producer(daemon.address) as producer:
         for second in range(10):

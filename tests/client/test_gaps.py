@@ -384,6 +384,19 @@ def test_a_recreated_topic_is_told_and_then_read_from_its_start() -> None:
     assert setting.read(21) == [Gap("a", 0, 100, 100, "recreated"), *range(20)]
 
 
+def test_of_another_log_no_end_is_known_before_it_was_fetched_from() -> None:
+    setting = Setting(on_gap="yield")
+    assert setting.read_from(0, 100) == list(range(100))
+    state = setting.reader.fetching.state(A)
+    assert state.end_offset == 100
+    setting.partition = setting.fill(2)
+    setting.refresh()
+    assert setting.read(1) == [Gap("a", 0, 100, 100, "recreated")]
+    assert state.end_offset == -1
+    assert setting.read(20) == list(range(20))
+    assert state.end_offset == 20
+
+
 def test_a_recreated_topic_is_raised_once() -> None:
     setting = Setting()
     assert setting.read_from(0, 100) == list(range(100))

@@ -59,6 +59,8 @@ async def pages_of_partitions(stage: Stage) -> None:
     await ask("of a later one", *names, cursor=at(names[2], 1), response_partition_limit=4)
     await ask("beyond its end", *names, cursor=at(names[1], 3), response_partition_limit=9)
     await ask("far beyond", *names, cursor=at(names[1], 30), response_partition_limit=9)
+    await ask("before its first", *reversed(names), cursor=at(names[1], -1))
+    await ask("far before", names[0], names[0], cursor=at(names[1], -9), response_partition_limit=3)
     await ask("gone meanwhile", *names, cursor=at(f"{names[1]}x", 0), response_partition_limit=9)
     nowhere = f"{stage.name}-nowhere"
     await ask("one of them not there", names[0], nowhere, names[1], response_partition_limit=4)

@@ -5,6 +5,7 @@ that runs in SEGBROKER_TEST_KAFKA=host:port.  Not part of the usual run: `pytest
 """
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -160,6 +161,15 @@ def test_topics_are_administered_as_with_kafkas_own_tools(kafka: str, name: str)
         assert admin.offsets(name, "end")[TopicPartition(name, 5)].offset == 50
         with pytest.raises(UnknownTopicOrPartition):
             admin.delete_topic("there-is-no-such-topic")
+
+
+def test_a_setting_of_a_broker_that_is_not_set_is_no_secret(kafka: str) -> None:
+    with Admin(kafka) as admin:
+        found = admin.describe_broker(admin.describe_cluster().controller)
+    secrets = {key.replace("_", ".") for key, setting in found.items() if setting.value is None}
+    assert "ssl.key.password" in secrets
+    words = re.compile("password|passphrase|secret|key|certificate|jaas")
+    assert not [key for key in secrets if not words.search(key)]
 
 
 def test_a_topic_that_is_deleted_and_made_anew_has_the_partitions_that_were_asked_for(

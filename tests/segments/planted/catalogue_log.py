@@ -92,7 +92,7 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_topic_grows_before_it_has_directories",
         "topic_registry",
-        "                self._make_partitions(meta, range(meta.partitions, count))\n",
+        "        self._make_partitions(meta, range(meta.partitions, count))\n",
         "",
         "a_topic_grows",
     ),

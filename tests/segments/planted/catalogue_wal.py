@@ -151,8 +151,7 @@ WAL_BUGS: tuple[Bug, ...] = (
         "handler",
         "            end_offset = opened.sync()\n        except NoDescriptor:\n"
         "            return False\n",
-        "            return True\n        except NoDescriptor:\n"
-        "            return False\n",
+        "            return True\n        except NoDescriptor:\n            return False\n",
         "wal_files_fill_and_are_freed",
     ),
     Bug(
