@@ -358,9 +358,9 @@ class AsyncConsumer(Generic[Notice]):
     async def _come_back(self) -> None:
         if self._reading.is_member:
             self._driver.engine  # noqa: B018 - raises ClosedError outside the block
-        self._reading.came_back()
-        if self._reading.has_events:
-            await self._tell_events()
+            self._reading.came_back()
+            if self._reading.has_events:
+                await self._tell_events()
 
     async def _tell_events(self) -> None:
         """Call what wants to know what the group gave and took."""

@@ -375,10 +375,10 @@ class Consumer(Generic[Notice]):
     def _come_back(self) -> None:
         if self._reading.is_member:
             self._driver.engine  # noqa: B018 - raises ClosedError outside the block
-        with self._lock:
-            self._reading.came_back()
-        if self._reading.has_events:
-            self._tell_events()
+            with self._lock:
+                self._reading.came_back()
+            if self._reading.has_events:
+                self._tell_events()
 
     def _tell_events(self) -> None:
         """Call what wants to know what the group gave and took."""

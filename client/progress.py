@@ -150,9 +150,7 @@ class Progress:
         self, may_go_on: Callable[[TopicPartition], bool], *, in_loop: bool
     ) -> Iterator[Record] | None:
         """The rest of a batch that was begun; None without any that may go on."""
-        for handing in tuple(self._handings.values()):
-            if not handing.has_more and not handing.in_loop:
-                del self._handings[handing.tp]  # a poll has taken the rest
+        for handing in self._handings.values():
             if not handing.has_more or not may_go_on(handing.tp):
                 continue
             if not in_loop:

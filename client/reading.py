@@ -171,9 +171,7 @@ class Reading:
 
     def came_back(self) -> None:
         """The caller asks for more.  Raises what ended its membership."""
-        if self._group is None:
-            self.progress.came_back()
-        else:
+        if self._group is not None:
             self._group.came_back(now_ms())
 
     def _is_here(self) -> None:

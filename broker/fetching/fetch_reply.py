@@ -246,13 +246,7 @@ class FetchReply(FetchPlan):
                         self._wait_for_buffer(reads[-1].stop)
                     return
                 self._lease = lease
-                unread: list[PlannedRead] = []
                 for read in reads:
-                    if not self._read_nowait(read, lease):
-                        unread.append(read)
-                    await pace.step()
-                self._core.counters.lane_reads += bool(unread)
-                for read in unread:
                     await self._read_lane(read, lease)
             self._settle(response)
             parts = await self._core.lanes.run(self._encode, response)

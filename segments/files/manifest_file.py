@@ -15,7 +15,7 @@ manifest that is.
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ..disk.storage import Storage, StorageFile, replace_file, write_all
+from ..disk.storage import Storage, StorageFile, replace_file, sync_names, write_all
 from ..errors import PASSING_ERRNOS
 from ..names import LogPaths
 from .manifest import HEADER_SIZE, ROW_SIZE, Row, encode_manifest
@@ -71,7 +71,7 @@ class ManifestFile:
     def _sync(self, file: StorageFile) -> None:
         file.fdatasync()
         if not self.is_durable:
-            self._storage.fsync_dir(self._folder)
+            sync_names(self._storage, self._folder)
             self.is_durable = True
 
     def _write(self, file: StorageFile, encoded: bytes) -> None:

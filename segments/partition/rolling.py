@@ -15,9 +15,9 @@ import structlog
 
 from ..background import Housekeeper
 from ..disk.relieving import NoDescriptor
+from ..disk.storage import NamesNotSynced
 from ..errors import PartitionReadOnly
 from ..log.partition_log import PartitionLog
-from ..log.ready import NamesNotSynced
 from ..log.sealing import seal
 
 log = structlog.get_logger()
@@ -104,6 +104,7 @@ class Rolling:
         try:
             seal(opened)
         except OSError as exc:
+            opened.doubt_names(exc)  # a full disk is waited for with less
             if opened is self._log():  # else it was opened again meanwhile, through recovery
                 self._owner.sealing_failed(exc)
         else:

@@ -1,14 +1,12 @@
 """Fetch sessions (KIP-227): partitions are named once, and then what changes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from random import Random
-from typing import Any
 
 import pytest
 import trio
 
 from segbroker.broker.fetching import fetch, fetch_reply
-from segbroker.broker.loop.lanes import Lanes
 from segbroker.broker.loop.pace import Pace
 from segbroker.broker.peers import fetch_session
 from segbroker.broker.server import Broker
@@ -450,28 +448,3 @@ async def test_what_happens_while_a_large_fetch_begins_to_wait_is_told(
             codes = {row.error_code for row in rows.values()}
             assert codes == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
         assert not any(one.fetches for one in broker.core.topics.served.values())
-
-
-async def test_a_large_fetch_of_what_is_in_the_page_cache_asks_no_lane(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A read by another thread costs more than the read, and there is one for each partition."""
-    for module in (fetch, fetch_reply):
-        monkeypatch.setattr(module, "TARGETS_ON_LOOP_MAX", 4)
-    async with serving() as broker, connect(broker.address) as client:
-        await client.create("a", 20)
-        for partition in range(20):
-            await client.produce("a", b"v%d" % partition, partition=partition)
-        ran: list[object] = []
-        run = Lanes.run
-
-        async def counted(lanes: Lanes, function: Callable[..., Any], *args: object) -> object:
-            ran.append(function)
-            return await run(lanes, function, *args)
-
-        monkeypatch.setattr(Lanes, "run", counted)
-        rows = await Session(client).fetch([("a", n, 0) for n in range(20)])
-        assert {at: values(row) for at, row in rows.items()} == {
-            ("a", n): [b"v%d" % n] for n in range(20)
-        }
-        assert len(ran) == 1, "the one that encodes the answer"

@@ -95,4 +95,11 @@ CLEANING_BUGS = (
         "        if not header.is_control and header.records_count:\n",
         "transactions_are_cleaned",
     ),
+    Bug(
+        "the_new_name_of_a_cleaned_segment_is_not_given_once_more",
+        "repairing",
+        "        if is_segment(storage, paths.log(swapped.number), swapped):\n",
+        "        if not is_segment:\n",
+        "the_sync_of_the_new_name_of_a_cleaned_segment_fails",
+    ),
 )
