@@ -271,3 +271,17 @@ def the_sync_of_the_new_name_of_a_cleaned_segment_fails(driver: Driver) -> None:
     driver.tick()
     driver.tick()
     driver.close()
+
+
+@scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
+def cleaned_behind_a_checkpoint_that_could_not_be_synced(driver: Driver) -> None:
+    for key in ("a", "b", "a", "a"):
+        put(driver, key)
+    seal(driver)
+    driver.clean("t", may_go=range(3))
+    fault(driver, Fault("fdatasync", ".manifest", 0))
+    driver.close()
+    driver.open()
+    put(driver, "b")
+    seal(driver)
+    driver.clean("t", may_go=range(4))
