@@ -240,6 +240,12 @@ def the_decision_of_a_cleaning_fails(driver: Driver) -> None:
 
 
 @scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
+def the_decision_of_a_cleaning_can_neither_be_synced_nor_cut_off(driver: Driver) -> None:
+    fault(driver, Fault("truncate", ".manifest", 0))
+    failing(driver, "fdatasync", ".manifest")
+
+
+@scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
 def the_rename_of_a_cleaned_segment_fails(driver: Driver) -> None:
     failing(driver, "rename", ".cleaned")
 
