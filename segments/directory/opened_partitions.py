@@ -15,13 +15,14 @@ Invariant: a handler is in `handlers` exactly as long as its topic exists and it
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
+from uuid import UUID
 
 import structlog
 
 from ..background import Flushers, Housekeeper
 from ..disk.memory import MemoryStorage
 from ..disk.storage import Storage
-from ..errors import PartitionMissing, StorageError, UnknownTopic
+from ..errors import PASSING_ERRNOS, PartitionMissing, StorageError, UnknownTopic
 from ..log.caches import Caches
 from ..log.partition_log import PartitionLog
 from ..log.sealing import close_log
@@ -108,6 +109,8 @@ class OpenedPartitions:
         self._lock = threading.Lock()
         self._rolls_unprepared_before = 0
         self._opening: set[tuple[str, int]] = set()
+        self._failed: set[tuple[UUID, int]] = set()
+        """What could not be opened, for another reason than want of room."""
         self._opened = threading.Condition(self._lock)
 
     @property
@@ -249,6 +252,7 @@ class OpenedPartitions:
                 (ceiling,) = self._resuming.resume([opened], self.now_ms)
             except OSError as exc:
                 close_log(opened.log, clean=False)
+                self._note_failure(meta, partition, exc)
                 text = f"cannot open partition {partition} of {topic!r}: {exc}"
                 raise StorageError(text) from exc
             handler = self._serve(opened, ceiling)
@@ -316,17 +320,24 @@ class OpenedPartitions:
                     settled_end=self._resuming.settled_end(meta, partition),
                     durable=self._putting_back.take_synced(meta, partition),
                     acks_unsynced=self._resuming.is_unresolved(meta, partition),
+                    after_failure=(meta.topic_id, partition) in self._failed,
                 ),
                 now_ms=now_ms,
                 create=False,
                 report=LogReport(self._report, meta.name, partition),
             )
             self._putting_back.opened(meta, partition)
+            self._failed.discard((meta.topic_id, partition))
             return opened
         except OSError as exc:
+            self._note_failure(meta, partition, exc)
             raise StorageError(
                 f"cannot open partition {partition} of {meta.name!r}: {exc}"
             ) from exc
+
+    def _note_failure(self, meta: TopicMeta, partition: int, exc: OSError) -> None:
+        if exc.errno not in PASSING_ERRNOS:
+            self._failed.add((meta.topic_id, partition))
 
     def _begin_ephemeral(
         self, meta: TopicMeta, partition: int, paths: LogPaths, now_ms: int

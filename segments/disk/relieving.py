@@ -7,15 +7,13 @@ Only opening a file raises NoDescriptor: whoever gets it knows that nothing was 
 synced, so nothing is in doubt.
 """
 
-import errno
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from .storage import Space, Storage, StorageFile, StorageLock
+from .storage import NO_DESCRIPTORS, Space, Storage, StorageFile, StorageLock
 
 T = TypeVar("T")
 
-NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 TRIES: Final = 8
 """Other threads may take what was given back."""
 

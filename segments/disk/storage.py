@@ -30,9 +30,11 @@ from contextlib import suppress
 from enum import Enum
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
+"""Nothing was opened, so nothing was done."""
 SMALL_FILE: Final = 4096
 TEMPORARY: Final = ".tmp"
-"""How names end that `replace_file` gives; a start removes what a crash has left of them."""
+"""How names end that `put_file` gives; a start removes what a crash has left of them."""
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -51,6 +53,11 @@ class Space(NamedTuple):
     usable: int
     files: int | None = None
     """How many files may still be made (inodes); None: they have no limit of their own."""
+
+
+class NamesNotSynced(OSError):
+    """The names in a directory could not be synced, whoever gave them; another sync of it proves
+    nothing of those that there were."""
 
 
 class StorageFile(Protocol):
@@ -175,12 +182,20 @@ def write_temporary(storage: Storage, path: str, content: Buffer, *, synced: boo
 
 
 def replace_file(storage: Storage, path: str, content: Buffer) -> None:
-    """Put `content` under `path` so that a crash leaves the old whole or the new whole.
+    """Put `content` under `path`, durably, so that a crash leaves the old whole or the new whole.
 
-    Temporary file, sync, rename, directory sync.  What a crash may leave behind is `path`.tmp,
-    which nobody reads, the next replacement empties, and a start removes.  After a failure it is
-    unlinked: it takes no space on a full disk, and what a failed sync may have left of it is never
-    synced again.
+    Raises OSError; NamesNotSynced: it is there, and may not be after a crash.
+    """
+    put_file(storage, path, content)
+    sync_names(storage, path.rpartition("/")[0])
+
+
+def put_file(storage: Storage, path: str, content: Buffer) -> None:
+    """As `replace_file`, but that the name is not synced yet: that is the caller's.
+
+    Temporary file, sync, rename.  What a crash may leave behind is `path`.tmp, which nobody reads,
+    the next replacement empties, and a start removes.  After a failure it is unlinked: it takes no
+    space on a full disk, and what a failed sync may have left of it is never synced again.
     """
     temporary = path + TEMPORARY
     try:
@@ -190,7 +205,17 @@ def replace_file(storage: Storage, path: str, content: Buffer) -> None:
             storage.unlink(temporary)
         raise
     storage.rename(temporary, path)
-    storage.fsync_dir(path.rpartition("/")[0])
+
+
+def sync_names(storage: Storage, folder: str) -> None:
+    """Make the names in a directory durable.  Raises NamesNotSynced; another OSError where there
+    was no descriptor to ask with."""
+    try:
+        storage.fsync_dir(folder)
+    except OSError as exc:
+        if exc.errno in NO_DESCRIPTORS:
+            raise
+        raise NamesNotSynced(exc.errno, exc.strerror, folder) from exc
 
 
 def make_dirs(storage: Storage, path: str) -> None:

@@ -5,6 +5,8 @@ at a time, under the log's seal lock.
 
 After a failed write or sync the file is doubtful: nothing more is appended to it or synced in it.
 All that it says is in memory, so it is replaced by a new file, and nothing is lost by the failure.
+The rows go at once: a process that comes before that would find them, a checkpoint perhaps, and go
+by what no disk has.
 
 The manifest of a new log says nothing that is not known without it, so it is written without a
 sync (docs/decisions/0143).  It and the names in its directory become durable with the first row
@@ -13,9 +15,10 @@ manifest that is.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
-from ..disk.storage import Storage, StorageFile, replace_file, write_all
+from ..disk.storage import Storage, StorageFile, replace_file, sync_names, write_all
 from ..errors import PASSING_ERRNOS
 from ..names import LogPaths
 from .manifest import HEADER_SIZE, ROW_SIZE, Row, encode_manifest
@@ -51,6 +54,10 @@ class ManifestFile:
             self._write(file, encoded)
             if sync:
                 self._sync(file)
+        except OSError:
+            with suppress(OSError):
+                file.truncate(self.size)
+            raise
         finally:
             file.close()
         self.is_doubtful = False
@@ -71,7 +78,7 @@ class ManifestFile:
     def _sync(self, file: StorageFile) -> None:
         file.fdatasync()
         if not self.is_durable:
-            self._storage.fsync_dir(self._folder)
+            sync_names(self._storage, self._folder)
             self.is_durable = True
 
     def _write(self, file: StorageFile, encoded: bytes) -> None:

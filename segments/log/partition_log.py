@@ -34,7 +34,7 @@ from itertools import accumulate, chain
 from segbroker.protocol.record_batch import BatchHeader, patch_batch, set_log_append_time
 
 from ..disk.relieving import NoDescriptor
-from ..disk.storage import Storage, StorageFile, write_all
+from ..disk.storage import NamesNotSynced, Storage, StorageFile, write_all
 from ..errors import BatchTooLarge, CorruptSegment
 from ..files.clean_points import NEVER_CLEANED, CleanPoints
 from ..files.index import ENTRY_SIZE, OFFSET_SPAN_MAX
@@ -450,6 +450,19 @@ class PartitionLog:
             self.storage.fsync_dir(self.paths.folder)
         for segment in segments:
             segment.name_is_durable = True
+
+    def doubt_names(self, cause: OSError) -> None:
+        """Something failed that the log can do without.  Was it a sync of the directory that the
+        names of segments were waiting for, too, the log has failed: the next one would succeed,
+        and prove nothing of them.  For who holds neither sync_lock nor what comes behind it."""
+        if not isinstance(cause, NamesNotSynced):
+            return
+        with self.sync_lock:
+            with self.state_lock:
+                segments = (*self.rotating, self.active)
+            if not (self.manifest.is_durable and all(one.name_is_durable for one in segments)):
+                self.failed = self.failed or cause
+                self.sync_failed = True
 
     # Who holds what
 

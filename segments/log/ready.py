@@ -20,17 +20,12 @@ Thread-safe: one lock, never held over I/O except the close of a stale file.
 import threading
 from typing import Final, NamedTuple
 
-from ..disk.relieving import NoDescriptor
-from ..disk.storage import Storage, StorageFile
+from ..disk.storage import Storage, StorageFile, sync_names
 from ..names import LogPaths
 
 AHEAD_MAX: Final = 16
 HURRY_MS: Final = 50
 CALM_MS: Final = 1_000
-
-
-class NamesNotSynced(OSError):
-    """The names in the directory of a log could not be synced, those of segments in use too."""
 
 
 class Taken(NamedTuple):
@@ -110,8 +105,8 @@ class ReadySegments:
     def make(self, active_number: int) -> None:
         """Fill up to the target behind the active segment, their names durable.
 
-        One thread at a time.  Raises OSError, and then has made nothing; NamesNotSynced: another
-        sync of the directory proves nothing of what is in it.
+        One thread at a time.  Raises OSError, and then has made nothing; NamesNotSynced: the names
+        of segments in use are in doubt as well.
         """
         with self._lock:
             first = max([active_number, *(number for number, _ in self._files)]) + 1
@@ -125,7 +120,7 @@ class ReadySegments:
                 file = self._storage.open(self._paths.log(number), create=True)
                 made.append((number, file))
             if end - 1 > self.made:
-                self._sync_names()
+                sync_names(self._storage, self._paths.folder)
         except OSError:
             _close_all(made)
             raise
@@ -135,14 +130,6 @@ class ReadySegments:
                 self._files.extend(made)
                 return
         _close_all(made)
-
-    def _sync_names(self) -> None:
-        try:
-            self._storage.fsync_dir(self._paths.folder)
-        except NoDescriptor:
-            raise  # nothing was asked for
-        except OSError as exc:
-            raise NamesNotSynced(exc.errno, exc.strerror, self._paths.folder) from exc
 
     def park(self) -> None:
         """Close the files; their names stay."""

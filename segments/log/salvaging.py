@@ -42,10 +42,11 @@ def salvage(log: PartitionLog, promised: int) -> None:
     """
     if log.manifest.is_doubtful or not log.manifest.is_durable:
         log.manifest.replace(log.active.created_ms, log.manifest_rows())
+    empty_from = log.active.number + (log.active.size > 0)
     for name in log.storage.listdir(log.paths.folder):
         number = log.paths.segment_number(name)
-        if number is not None and number > log.active.number:
-            # Made ahead, and empty; it may be their names of which the sync failed.
+        if number is not None and number >= empty_from:
+            # Nothing is in it, or was promised; it may be its name of which the sync failed.
             log.storage.unlink(f"{log.paths.folder}/{name}")
     is_cut = False
     for segment in (*log.rotating, log.active):

@@ -19,7 +19,7 @@ from collections.abc import Callable
 import structlog
 
 from ..decisions import Epochs, Scan, scan, stamp_of
-from ..disk.storage import Advice, Storage, StorageFile, read_file, replace_file
+from ..disk.storage import Advice, Storage, StorageFile, put_file, read_file
 from ..errors import CorruptSegment, StorageError
 from ..files.index import BlockBuilder, BlockIndex, WrongIndex, decode_index, segment_tag
 from ..names import LogPaths
@@ -119,7 +119,7 @@ class SealedFiles:
             if tag and index.tag != tag:
                 raise CorruptSegment(path, 0, f"tag {index.tag}, not {tag}: it is of another log")
             try:
-                replace_file(self.storage, self.paths.index(number), index.encode())
+                put_file(self.storage, self.paths.index(number), index.encode())
             except OSError as exc:
                 # A full disk, or a repair that made the same file at the same time: the reader has
                 # its index, and the next one makes it again.

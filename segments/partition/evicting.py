@@ -121,6 +121,7 @@ class Evicting:
         except LogClosed:
             return
         except OSError as exc:
+            opened.doubt_names(exc)
             log.warning("segments_not_evicted", path=opened.paths.folder, error=str(exc))
             return
         if eviction is not None:
@@ -142,4 +143,5 @@ class Evicting:
         try:
             compact_manifest(opened, self._now_ms())
         except OSError as exc:
+            opened.doubt_names(exc)
             log.warning("manifest_not_compacted", path=opened.paths.folder, error=str(exc))

@@ -15,9 +15,9 @@ import structlog
 
 from ..background import Housekeeper
 from ..disk.relieving import NoDescriptor
+from ..disk.storage import NamesNotSynced
 from ..errors import PartitionReadOnly
 from ..log.partition_log import PartitionLog
-from ..log.ready import NamesNotSynced
 from ..log.sealing import seal
 
 log = structlog.get_logger()
@@ -110,6 +110,7 @@ class Rolling:
         except NoDescriptor:
             self._owner.sealing_put_off()
         except OSError as exc:
+            opened.doubt_names(exc)  # a full disk is waited for with less
             if opened is self._log():  # else it was opened again meanwhile, through recovery
                 self._owner.sealing_failed(exc)
         else:

@@ -65,8 +65,8 @@ class Known(NamedTuple):
     cleaned: CleanPoints = NEVER_CLEANED
     pending: int | None = None
     """The segment whose new file has not its name yet: the one in .cleaned is the segment."""
-    swaps: bool = False
-    """Whether a segment came to stand for others since the last checkpoint."""
+    swapped: Row | None = None
+    """The last segment that came to stand for others since the last checkpoint."""
     owner: int = 0
     """Whose it is (names.owner_of); 0: it is of an earlier version."""
 
@@ -147,7 +147,7 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
         floor,
         cleaned,
         pending,
-        sorted_rows.swaps_behind,
+        swap.row if swap is not None and sorted_rows.swaps_behind else None,
         manifest.owner,
     )
 

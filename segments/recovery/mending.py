@@ -27,7 +27,7 @@ import structlog
 from segbroker.protocol.record_batch import GapReason
 
 from ..decisions import Gap, Loss, rebuild, scan
-from ..disk.storage import Storage, read_file, replace_file
+from ..disk.storage import Storage, put_file, read_file, replace_file
 from ..errors import CorruptSegment
 from ..files.index import BlockIndex, WrongIndex, decode_index
 from ..files.manifest import Row
@@ -138,7 +138,7 @@ def mend(
                     file.close()
                 return Mended([], is_changed=False)
         try:
-            replace_file(storage, paths.index(number), index.encode())
+            put_file(storage, paths.index(number), index.encode())
         except OSError as exc:  # it is made again by who reads it next
             logger.warning("index_not_written", path=paths.index(number), error=str(exc))
         renewed = row._replace(
@@ -159,6 +159,7 @@ def mend(
             try:
                 log.manifest.replace(now_ms, log.manifest_rows())
             except OSError as exc:  # written anew with its next row, or at the close
+                log.doubt_names(exc)
                 logger.warning("manifest_not_written", path=paths.manifest, error=str(exc))
         if damage:
             report.add("readonly", paths.folder, reason=damage)

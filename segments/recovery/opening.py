@@ -20,12 +20,13 @@ manifest says is known without it.  Its files become durable with the first sync
 """
 
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from segbroker.protocol.record_batch import GapReason
 
 from ..decisions import Decision, stamp_of
-from ..disk.storage import Storage, make_dirs, read_file, write_all
+from ..disk.storage import Storage, make_dirs, put_file, read_file, replace_file, write_all
 from ..errors import PartitionForeign, PartitionMissing
 from ..files.manifest import start_row
 from ..log.caches import Caches
@@ -63,6 +64,8 @@ class Evidence(NamedTuple):
     now: it is a lost tail where it is missing."""
     writes_again: bool = True
     """False where this process opened the log before and no sync of it failed."""
+    after_failure: bool = False
+    """This process could not open it before: what it wrote then, and named, is in new files now."""
 
 
 NOTHING_KNOWN: Final = Evidence()
@@ -102,7 +105,7 @@ def open_log(
     known, steps = found.known, found.steps
     if evidence.writes_again and known.size and known.deletes and not found.is_empty:
         # Nothing says that the process before has synced it, and what it speaks of as gone goes.
-        _write_again(storage, paths.manifest, known.size)
+        _write_again(storage, paths.manifest, known.size, into_new=evidence.after_failure)
     if not found.is_clean:
         steps = carry_out(storage, paths, found, report)
     if found.manifest_lost:
@@ -172,6 +175,7 @@ class _Opening:
         found, known, unsealed = self._found, self._found.known, self.unsealed
         self._epochs = _epochs(known, unsealed, self._evidence.leader_epoch)
         is_told = self._epochs == known.epochs and self._paths.owner in (0, known.owner)
+        is_told = is_told and (found.is_clean or not self._evidence.after_failure)
         self._is_new = found.is_empty and (is_told or not known.size)
         self._is_kept = is_told and known.size > 0
         if self._is_kept:
@@ -213,7 +217,7 @@ class _Opening:
         found, known, unsealed = self._found, self._found.known, self.unsealed
         interval = self._config.index_interval_bytes
         made = unsealed[-1].number
-        if not self._is_new:
+        if not self._is_new and not self._evidence.after_failure:
             made = max([made, *(step.number for step in self._steps)])
         opened = PartitionLog(
             self._storage,
@@ -247,6 +251,9 @@ class _Opening:
     def _write_and_sync(self) -> None:
         """It is written again first: where a sync of the process before failed, the page cache may
         have what the disk has not, and a sync of pages that count as clean would prove nothing."""
+        if self._evidence.after_failure:
+            self._put_into_new()
+            return
         for place, segment in enumerate(self.unsealed):
             is_durable = segment.number in self._evidence.durable
             if is_durable and self._steps[place].decision is Decision.KEEP:
@@ -255,6 +262,14 @@ class _Opening:
                 write_all(segment.opened(), self._steps[place].data[: segment.size], 0)
             if segment.size or self._steps:
                 segment.opened().fdatasync()
+
+    def _put_into_new(self) -> None:
+        """No file whose sync failed is synced again, nor a name believed of which that failed."""
+        for segment, step in zip(self.unsealed, self._steps, strict=False):
+            put_file(self._storage, segment.path, step.data[: segment.size])
+        for step in self._steps[len(self.unsealed) :]:  # empty, and not needed
+            with suppress(FileNotFoundError):
+                self._storage.unlink(self._paths.log(step.number))
 
     def _new_segment(self) -> ActiveSegment:
         sealed = self._found.known.sealed
@@ -272,9 +287,13 @@ class _Opening:
         )
 
 
-def _write_again(storage: Storage, path: str, size: int) -> None:
-    """Write what is there once more and sync it; of a file that only grows, its first bytes."""
+def _write_again(storage: Storage, path: str, size: int, *, into_new: bool) -> None:
+    """Write what is there once more and sync it; of a file that only grows, its first bytes.
+    into_new: into another file of the name."""
     content = read_file(storage, path)[:size]
+    if into_new:
+        replace_file(storage, path, content)
+        return
     file = storage.open(path)
     try:
         write_all(file, content, 0)

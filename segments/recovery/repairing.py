@@ -2,7 +2,8 @@
 
     unlink       what is left of replacements that a crash interrupted: nobody reads it
     manifest     copied, synced, where a cleaning has decided something since the last checkpoint
-    rename       a segment written anew that a decision speaks of gets its name, directory sync
+    rename       a segment written anew that a decision speaks of gets its name, directory sync;
+                 once more where it has it: the sync of that may have failed
     quarantine   a synced copy of the damaged file, under a name of its own
     replace      the repaired content: temp, sync, rename, directory sync
     cut          truncate, sync
@@ -22,6 +23,7 @@ from ..disk.storage import Advice, Storage, make_dirs, read_file, replace_file
 from ..names import LogPaths
 from ..report import LogReport
 from .survey import Step, Survey
+from .unfinished import is_segment
 
 QUARANTINE_TRIES_MAX: Final = 10_000
 
@@ -33,18 +35,22 @@ def carry_out(storage: Storage, paths: LogPaths, found: Survey, report: LogRepor
         # First, before one of them is used again: on.corruption may have replaced its mark already.
         with suppress(FileNotFoundError):
             storage.unlink(f"{paths.folder}/{name}")
-    if found.known.swaps and found.known.size:
+    for number in found.leftovers:  # in front of what takes one of these names
+        storage.unlink(paths.cleaned(number))
+        report.add("orphan_removed", paths.cleaned(number), reason="a cleaning without a decision")
+    swapped = found.known.swapped
+    if swapped is not None and found.known.size:
         # The sync of its last row may have failed before the start: then nothing but a new file
         # proves that it will be there when what it replaced is gone.
         rows = read_file(storage, paths.manifest)[: found.known.size]
         replace_file(storage, paths.manifest, rows)
+        if is_segment(storage, paths.log(swapped.number), swapped):
+            # Nor of its name anything but giving it once more.
+            storage.rename(paths.log(swapped.number), paths.cleaned(swapped.number))
+            _finish(storage, paths, swapped.number)
     if pending is not None:
-        storage.rename(paths.cleaned(pending), paths.log(pending))
-        storage.fsync_dir(paths.folder)  # before what it stands for goes
+        _finish(storage, paths, pending)
         report.add("cleaning_finished", paths.log(pending))
-    for number in found.leftovers:
-        storage.unlink(paths.cleaned(number))
-        report.add("orphan_removed", paths.cleaned(number), reason="a cleaning without a decision")
     for number in found.deleted:
         storage.unlink(paths.log(number))
         is_below = number < found.known.sealed.first_number
@@ -55,6 +61,12 @@ def carry_out(storage: Storage, paths: LogPaths, found: Survey, report: LogRepor
         quarantine(storage, paths, number, read_file(storage, path), report, "no such segment")
         storage.unlink(path)
     return [_do(storage, paths, step, report) for step in found.steps]
+
+
+def _finish(storage: Storage, paths: LogPaths, number: int) -> None:
+    """A segment written anew gets its name, durably: before what it stands for goes."""
+    storage.rename(paths.cleaned(number), paths.log(number))
+    storage.fsync_dir(paths.folder)
 
 
 def _do(storage: Storage, paths: LogPaths, step: Step, report: LogReport) -> Step:

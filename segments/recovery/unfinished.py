@@ -11,6 +11,9 @@
 | row; neither, the old segment under the name | UNDONE | the rows that it replaced hold again |
 | row; neither | DONE: damage | a read finds it and repairs it |
 
+A segment that is DONE gets its name once more before what it stands for goes (repairing.py): the
+sync of it may have failed.
+
 UNDONE takes a manifest whose sync failed, or a .cleaned that was damaged or removed: nothing was
 unlinked before the rename was durable, so the old segments are all there.
 

@@ -113,7 +113,7 @@ class PuttingBack:
         frames = self._waiting.get((meta.topic_id.bytes, partition))
         if frames is not None:
             try:
-                self._put_back(meta, partition, frames)
+                self._put_back(meta, partition, frames, after_failure=True)
             except (OSError, PartitionForeign) as exc:
                 raise _not_put_back(meta.name, partition, exc) from exc
             del self._waiting[meta.topic_id.bytes, partition]
@@ -153,11 +153,20 @@ class PuttingBack:
         self._each(put_back_one, range(len(some)))
         return refused
 
-    def _put_back(self, meta: TopicMeta, partition: int, frames: Sequence[Frame]) -> None:
+    def _put_back(
+        self,
+        meta: TopicMeta,
+        partition: int,
+        frames: Sequence[Frame],
+        *,
+        after_failure: bool = False,
+    ) -> None:
         owner = owner_of(meta.topic_id, partition)
         paths = partition_paths(self._root, meta.name, partition, owner)
         report = LogReport(self._report, meta.name, partition)
-        done = put_back(self._storage, paths, frames, report, meta.epoch)
+        done = put_back(
+            self._storage, paths, frames, report, meta.epoch, after_failure=after_failure
+        )
         key = meta.topic_id.bytes, partition
         self._vouch(key, done.end_offset)
         self._synced[key] = done.synced

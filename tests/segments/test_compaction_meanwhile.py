@@ -218,7 +218,7 @@ def mistake(*_: object) -> None:
     ("where", "name"),
     [
         (MemoryStorage, "rename"),
-        (swapping, "replace_file"),
+        (swapping, "put_file"),
         (SealedSegments, "splice"),
     ],
     ids=["before-the-rename", "before-the-index", "before-readers-see-it"],

@@ -28,6 +28,10 @@ from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.replay import replay
 
 from .classes import gaps_in
+from .crash.driver import Driver
+from .crash.explorer import Plan, silence
+from .crash.recording import Fault
+from .crash.scenarios_faults import fault
 from .crashing import CrashingStorage, Killed
 from .tools import append, batch_of
 
@@ -339,6 +343,20 @@ def test_a_snapshot_whose_name_a_kill_left_unsynced_survives_a_power_cut() -> No
         assert "t" in manager_on(disk.after_power_cut()).topics
         steps += 1
     assert steps > 5
+
+
+def test_a_first_snapshot_whose_name_could_not_be_synced_is_not_counted_on() -> None:
+    """The start fails, and the next one finds the snapshot there."""
+    with silence():
+        driver = Driver(Plan())
+        fault(driver, Fault("fsync_dir", "/meta", 0))
+        with pytest.raises(StorageError, match="planned"):
+            driver.open()
+        driver.kill()
+        driver.open()
+        driver.create("t", durability="fsync")
+        driver.append("t")
+        driver.explorer.finish()
 
 
 def test_deleted_names_that_are_too_many_to_remember_leave_a_floor_for_every_epoch() -> None:

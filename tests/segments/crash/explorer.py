@@ -183,6 +183,10 @@ class Explorer:
         if self._plan.instead is not None:
             self._plan.instead(self)
             return
+        self.look_at_images()
+
+    def look_at_images(self) -> None:
+        """Those of this moment, whatever the plan says is to be done instead."""
         for image in self._images.now():
             self._check(image, 0, is_kill=image.is_kill)
 

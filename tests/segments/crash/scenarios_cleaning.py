@@ -10,7 +10,7 @@ from segbroker.protocol.markers import Outcome
 from .driver import Driver
 from .recording import Fault
 from .registry import scenario
-from .scenarios_faults import fault
+from .scenarios_faults import fault, with_unsynced_names
 
 COMPACT = "compact"
 FILLING = bytes(100)
@@ -240,5 +240,54 @@ def the_decision_of_a_cleaning_fails(driver: Driver) -> None:
 
 
 @scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
+def the_decision_of_a_cleaning_can_neither_be_synced_nor_cut_off(driver: Driver) -> None:
+    fault(driver, Fault("truncate", ".manifest", 0))
+    failing(driver, "fdatasync", ".manifest")
+
+
+@scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
 def the_rename_of_a_cleaned_segment_fails(driver: Driver) -> None:
     failing(driver, "rename", ".cleaned")
+
+
+@scenario(durability="disk", cleanup_policy=COMPACT, segment_ms="50000")
+def the_sync_of_a_cleaned_name_fails_beside_names_that_wait(driver: Driver) -> None:
+    with_unsynced_names(driver)
+    driver.put("t", (b"a", bytes(360)))
+    driver.put("t", (b"a", bytes(360)))
+    seal(driver)
+    put(driver, "b")
+    driver.tick()
+    driver.put("t", (b"c", bytes(360)))
+    fault(driver, Fault("fsync_dir", "partition_0", 0))
+    driver.clean("t", may_go=[0])
+    driver.tick()
+    driver.tick()
+    put(driver, "d")
+    driver.tick()
+
+
+@scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
+def the_sync_of_the_new_name_of_a_cleaned_segment_fails(driver: Driver) -> None:
+    for size in (100, 101):
+        driver.put("t", (b"a", bytes(size)), (b"of %d" % size, b"x"))
+    seal(driver)
+    fault(driver, Fault("fsync_dir", "partition_0", 1))
+    driver.clean("t", may_go=[0])
+    driver.tick()
+    driver.tick()
+    driver.close()
+
+
+@scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
+def cleaned_behind_a_checkpoint_that_could_not_be_synced(driver: Driver) -> None:
+    for key in ("a", "b", "a", "a"):
+        put(driver, key)
+    seal(driver)
+    driver.clean("t", may_go=range(3))
+    fault(driver, Fault("fdatasync", ".manifest", 0))
+    driver.close()
+    driver.open()
+    put(driver, "b")
+    seal(driver)
+    driver.clean("t", may_go=range(4))

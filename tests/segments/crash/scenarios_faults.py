@@ -78,6 +78,37 @@ def a_sync_of_names_made_ahead_fails_in_class_disk(driver: Driver) -> None:
     driver.close()
 
 
+@scenario(durability="disk", segment_ms="5000")
+def a_sync_of_names_fails_and_the_last_segment_is_empty(driver: Driver) -> None:
+    driver.append("t", count=2)
+    fault(driver, Fault("fsync_dir", "partition_0", 0))
+    driver.tick(by_ms=6_000)
+    driver.tick()
+    driver.append("t", count=2)
+    driver.tick()
+    driver.append("t")
+
+
+def with_unsynced_names(driver: Driver) -> None:
+    """From here on no segment is made ahead: the name of each waits for the next sync."""
+    driver.handler("t")._rolling._making = True
+
+
+@scenario(durability="disk")
+def a_sync_of_a_deletion_fails_beside_names_that_wait(driver: Driver) -> None:
+    with_unsynced_names(driver)
+    driver.append("t", count=5)
+    driver.tick()
+    driver.append("t", count=4)
+    fault(driver, Fault("fsync_dir", "partition_0", 0))
+    with contextlib.suppress(StorageError):
+        driver.delete_records("t", 0, 4)
+    driver.tick()
+    driver.tick()
+    driver.append("t")
+    driver.tick()
+
+
 @scenario(durability="fsync")
 def a_write_takes_a_part(driver: Driver) -> None:
     driver.append("t", count=2)
@@ -150,3 +181,33 @@ def the_sync_of_a_tick_fails_and_another_process(driver: Driver) -> None:
     driver.append("t")
     driver.tick()
     driver.append("t")
+
+
+@scenario(durability="fsync")
+def the_name_of_a_snapshot_cannot_be_synced_and_another_process(driver: Driver) -> None:
+    fault(driver, Fault("fsync_dir", "/meta", 0))
+    driver.close()
+    driver.open()
+    driver.append("t")
+
+
+@scenario(durability="fsync")
+def the_names_of_what_is_put_back_cannot_be_synced_at_first(driver: Driver) -> None:
+    driver.append("t", count=2)
+    driver.kill()
+    fault(driver, Fault("fsync_dir", "partition_0", 0))
+    driver.open()
+    driver.append("t")
+    driver.close()
+
+
+@scenario(durability="disk")
+def the_names_of_a_log_that_is_opened_cannot_be_synced_at_first(driver: Driver) -> None:
+    driver.append("t", count=2)
+    driver.kill()
+    fault(driver, Fault("fsync_dir", "partition_0", 0))
+    driver.open()
+    with contextlib.suppress(StorageError):
+        driver.handler("t")
+    driver.append("t")
+    driver.tick()

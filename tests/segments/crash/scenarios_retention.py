@@ -60,8 +60,10 @@ def segments_go_by_records_after_a_request_to_delete(driver: Driver) -> None:
 
 
 def a_deletion_fails_and_another_process_shows_it(driver: Driver, offset: int) -> None:
-    """What the row says that could not be synced is shown: then it does not go back."""
+    """What the row says that could neither be synced nor cut off is shown: then it does not go
+    back."""
     fault(driver, Fault("fdatasync", ".manifest", 0))
+    fault(driver, Fault("truncate", ".manifest", 0))
     with contextlib.suppress(StorageError):
         driver.delete_records("t", 0, offset)
     driver.kill()

@@ -47,7 +47,7 @@ CLEANING_BUGS = (
     Bug(
         "a_decided_cleaning_is_not_finished",
         "repairing",
-        "        storage.rename(paths.cleaned(pending), paths.log(pending))\n",
+        "        _finish(storage, paths, pending)\n",
         "",
         "two_batches_in_two_segments_become_one",
     ),
@@ -94,5 +94,19 @@ CLEANING_BUGS = (
         "self._is_aborted(header):\n",
         "        if not header.is_control and header.records_count:\n",
         "transactions_are_cleaned",
+    ),
+    Bug(
+        "the_new_name_of_a_cleaned_segment_is_not_given_once_more",
+        "repairing",
+        "        if is_segment(storage, paths.log(swapped.number), swapped):\n",
+        "        if not is_segment:\n",
+        "the_sync_of_the_new_name_of_a_cleaned_segment_fails",
+    ),
+    Bug(
+        "rows_whose_sync_failed_stay_for_the_next_process",
+        "manifest_file",
+        "                file.truncate(self.size)\n",
+        "                pass\n",
+        "cleaned_behind_a_checkpoint_that_could_not_be_synced",
     ),
 )

@@ -13,15 +13,15 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_rename_is_not_synced",
         "storage",
-        '    storage.rename(temporary, path)\n    storage.fsync_dir(path.rpartition("/")[0])\n',
-        "    storage.rename(temporary, path)\n",
+        '    sync_names(storage, path.rpartition("/")[0])\n',
+        "",
         "the_first_records",
     ),
     Bug(
         "a_rename_before_the_sync",
         "storage",
-        '    storage.rename(temporary, path)\n    storage.fsync_dir(path.rpartition("/")[0])\n',
-        '    storage.fsync_dir(path.rpartition("/")[0])\n    storage.rename(temporary, path)\n',
+        '    put_file(storage, path, content)\n    sync_names(storage, path.rpartition("/")[0])\n',
+        '    sync_names(storage, path.rpartition("/")[0])\n    put_file(storage, path, content)\n',
         "the_first_records",
     ),
     Bug(
@@ -69,7 +69,7 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_names_of_a_new_log_are_not_synced",
         "manifest_file",
-        "            self._storage.fsync_dir(self._folder)\n",
+        "            sync_names(self._storage, self._folder)\n",
         "",
         "the_first_records_of_class_disk",
     ),
@@ -164,7 +164,7 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "names_of_segments_made_ahead_are_not_synced",
         "ready",
-        "                self._sync_names()\n",
+        "                sync_names(self._storage, self._paths.folder)\n",
         "                pass\n",
         "rolls_behind_a_first_sync",
     ),
@@ -309,5 +309,26 @@ LOG_BUGS: tuple[Bug, ...] = (
         '            log.storage.unlink(f"{log.paths.folder}/{name}")\n',
         "            pass\n",
         "a_sync_of_names_made_ahead_fails",
+    ),
+    Bug(
+        "an_empty_last_segment_keeps_its_name_in_doubt",
+        "salvaging",
+        "    empty_from = log.active.number + (log.active.size > 0)\n",
+        "    empty_from = log.active.number + 1\n",
+        "a_sync_of_names_fails_and_the_last_segment_is_empty",
+    ),
+    Bug(
+        "names_that_waited_for_a_sync_that_failed_are_believed",
+        "partition_log",
+        "        if not isinstance(cause, NamesNotSynced):\n            return\n",
+        "        return\n",
+        "the_sync_of_a_cleaned_name_fails_beside_names_that_wait",
+    ),
+    Bug(
+        "a_cleaning_keeps_quiet_about_names_that_were_not_synced",
+        "compacting",
+        "                opened.doubt_names(exc)\n",
+        "                pass\n",
+        "the_sync_of_a_cleaned_name_fails_beside_names_that_wait",
     ),
 )

@@ -184,9 +184,17 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_log_start_is_shown_that_nobody_knows_to_be_synced",
         "opening",
-        "        _write_again(storage, paths.manifest, known.size)\n",
+        "        _write_again(storage, paths.manifest, known.size, "
+        "into_new=evidence.after_failure)\n",
         "        pass\n",
         "the_sync_of_a_deletion_in_a_closed_log_fails_and_another_process",
+    ),
+    Bug(
+        "what_could_not_be_opened_stays_in_the_same_files",
+        "opening",
+        "        if self._evidence.after_failure:\n            self._put_into_new()\n",
+        "        if False:\n            self._put_into_new()\n",
+        "the_names_of_a_log_that_is_opened_cannot_be_synced_at_first",
     ),
     Bug(
         "a_log_start_is_synced_behind_what_it_deletes",

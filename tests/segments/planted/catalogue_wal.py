@@ -186,7 +186,8 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_names_of_what_is_put_back_are_not_synced",
         "replaying",
-        "    storage.fsync_dir(paths.folder)\n    return PutBack(durable_end, frozenset(synced))\n",
+        "    sync_names(storage, paths.folder)\n"
+        "    return PutBack(durable_end, frozenset(synced))\n",
         "    return PutBack(durable_end, frozenset(synced))\n",
         "the_wal_of_a_killed_process",
     ),
@@ -197,6 +198,20 @@ WAL_BUGS: tuple[Bug, ...] = (
         "        self._seq = self._saved_seq",
         "tests.segments.test_metadata_log:"
         "test_a_snapshot_whose_name_a_kill_left_unsynced_survives_a_power_cut",
+    ),
+    Bug(
+        "a_snapshot_whose_name_could_not_be_synced_stays",
+        "metadata_log",
+        "                    self._storage.unlink(self._path(new))\n                raise\n",
+        "                    pass\n                raise\n",
+        "the_name_of_a_snapshot_cannot_be_synced_and_another_process",
+    ),
+    Bug(
+        "what_could_not_be_put_back_goes_into_the_same_files_later",
+        "putting_back",
+        "                self._put_back(meta, partition, frames, after_failure=True)\n",
+        "                self._put_back(meta, partition, frames)\n",
+        "the_names_of_what_is_put_back_cannot_be_synced_at_first",
     ),
     Bug(
         "what_stands_in_memory_is_not_written_again_by_replay",
@@ -236,12 +251,12 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_old_snapshot_goes_before_the_new_one_is_there",
         "metadata_log",
-        "            replace_file(self._storage, self._path(new), data)\n",
+        "            try:\n                replace_file(self._storage, self._path(new), data)\n",
         "            if old:\n"
         "                self._storage.unlink(self._path(old))\n"
         "                self._storage.fsync_dir(self._folder)\n"
         "                old = 0\n"
-        "            replace_file(self._storage, self._path(new), data)\n",
+        "            try:\n                replace_file(self._storage, self._path(new), data)\n",
         "closed_and_opened_again",
     ),
     Bug(
@@ -484,10 +499,9 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_snapshot_is_spoken_of_before_it_is_there",
         "metadata.metadata_log",
-        "            replace_file(self._storage, self._path(new), data)\n"
-        "            self._number = new\n",
+        "            try:\n                replace_file(self._storage, self._path(new), data)\n",
         "            self._number = new\n            self._tell_witness()\n"
-        "            replace_file(self._storage, self._path(new), data)\n",
+        "            try:\n                replace_file(self._storage, self._path(new), data)\n",
         "the_first_records",
     ),
     Bug(

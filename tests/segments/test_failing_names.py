@@ -1,0 +1,116 @@
+"""EIO from the N-th sync of a partition's directory, for every N; then the power goes.
+
+    N-th fsync_dir fails -> the broker goes on as it can, and recovers by itself -> closed in order
+                            every disk of a power cut, now and then from there on, and in the end
+
+What was given a name before stays in doubt for ever, whatever a later sync says (recording.py).
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+
+import pytest
+
+from segbroker.segments.errors import StorageError
+
+from ..support.extent import share
+from .crash.driver import Driver
+from .crash.explorer import Explorer, Plan, silence
+from .crash.recording import Fault
+from .crash.scenarios_cleaning import put, seal
+from .crash.scenarios_faults import fault, with_unsynced_names
+
+LOOKS_EVERY = 16
+"""Operations.  A name that is in doubt stays so: not each has to be looked behind."""
+
+
+def rolls(driver: Driver) -> None:
+    for _ in range(3):
+        driver.append("t", count=5)
+        driver.tick()
+
+
+def rolls_by_age(driver: Driver) -> None:
+    for _ in range(3):
+        driver.append("t", count=2)
+        driver.tick(by_ms=60_000)
+
+
+def rolls_that_find_nothing_ready(driver: Driver) -> None:
+    with_unsynced_names(driver)
+    rolls(driver)
+
+
+def deletions(driver: Driver) -> None:
+    with_unsynced_names(driver)
+    for offset in (3, 7):
+        driver.append("t", count=5)
+        driver.tick()
+        driver.append("t", count=2)
+        with suppress(StorageError):
+            driver.delete_records("t", 0, offset)
+    driver.tick()
+
+
+def cleanings(driver: Driver) -> None:
+    with_unsynced_names(driver)
+    for size in (100, 300, 50):
+        driver.put("t", (b"a", bytes(size)), (b"of %d" % size, b"x"))
+    seal(driver)
+    driver.clean("t", may_go=[0, 2])
+    put(driver, "b")
+    driver.tick()
+    driver.put("t", (b"c", bytes(360)))
+    driver.tick()
+    seal(driver)
+    driver.clean("t", may_go=[0, 2, 4])
+
+
+def lives_on(life: Callable[[Driver], None], config: dict[str, str], number: int) -> bool:
+    """Whether a life has so many syncs of names, of which this one fails.  Raises Found."""
+
+    def look(explorer: Explorer) -> None:
+        is_over = explorer.disk.counts.get(0, 0) > number
+        if is_over and explorer.disk.operations % LOOKS_EVERY == 0:
+            explorer.look_at_images()
+
+    driver = Driver(
+        Plan(instead=look, alike_every=0, settle_every=64), f"{life.__name__}, {number}"
+    )
+    fault(driver, Fault("fsync_dir", "/partition_0", number))
+    driver.open()
+    driver.create("t", 1, **config)
+    with suppress(StorageError):  # refused: it is read-only until the next tick
+        life(driver)
+    for _ in range(3):
+        driver.tick()
+    driver.append("t")
+    driver.tick()
+    driver.close()
+    driver.explorer.look_at_images()
+    return driver.disk.counts[0] > number
+
+
+LIVES = [
+    (life, durability)
+    for life in (rolls, rolls_by_age, rolls_that_find_nothing_ready, deletions, cleanings)
+    for durability in ("fsync", "disk")
+]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("life", "durability"),
+    share(LIVES[3::4], LIVES),
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_a_sync_of_names_that_fails_costs_nothing_that_was_acknowledged(
+    life: Callable[[Driver], None], durability: str
+) -> None:
+    config = {"durability": durability, "segment_ms": "50000"}
+    if life is cleanings:
+        config["cleanup_policy"] = "compact"
+    with silence():
+        failed = next(number for number in count() if not lives_on(life, config, number))
+    assert failed >= 3, "a life with hardly a sync proves nothing"
