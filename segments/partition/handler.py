@@ -500,7 +500,9 @@ class DiskHandler(MendingPartition):
         if self._log.rotating:
             self._rolling.seal_soon()
         waits = self.config.durability is Durability.DISK or self._journaling.waits_for_flusher
-        if waits and self.has_unsynced:
+        # Another may have synced it since, a checkpoint of the WAL for one: it tells nobody.
+        is_untold = self.high_watermark < self._log.recovery_point
+        if is_untold or (waits and self.has_unsynced):
             self._flushers.request(self)
         return False
 

@@ -11,7 +11,7 @@ from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.directory.unopened import PEEKS_MAX
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.disk.relieving import NoDescriptor, RelievingStorage
-from segbroker.segments.errors import DiskFull
+from segbroker.segments.errors import DiskFull, StorageError
 from segbroker.segments.log.caches import GIVEN_AT_ONCE, LOOKS_MAX, OpenLogs
 from segbroker.segments.settings.topic_config import TopicConfig
 
@@ -356,4 +356,56 @@ def test_a_sync_that_finds_no_descriptor_is_none_that_failed() -> None:
     disk.limit = 1000
     manager.keep_house_now(NOW_MS)
     assert not handler.has_unsynced, "the tick has synced it"
+    manager.close()
+
+
+class NoIndexes(FewDescriptors):
+    """Indexes cannot be opened while there is an `error`."""
+
+    def __init__(self) -> None:
+        super().__init__(1000)
+        self.error = 0
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if self.error and path.endswith(".index"):
+            raise OSError(self.error, "no index can be opened", path)
+        return super().open(path, create=create, read_only=read_only)
+
+
+def test_full_segments_of_a_log_that_could_not_be_opened_do_not_count() -> None:
+    disk = NoIndexes()
+    config = TopicConfig({**SMALL.overrides, "durability": "disk", "retention.ms": "-1"})
+    manager = managed(disk, config)
+    disk.error = errno.EMFILE
+    for _ in range(5):
+        append(manager.get_handler("t", 0), batch_of(b"v" * 300))
+    manager.get_handler("t", 0).sync()
+    assert manager.open_logs.full_count == 4
+    found = NoIndexes()
+    found._root = disk.after_kill()._root
+    again = managed(found)
+    found.error = errno.ENOSPC
+    for _ in range(3):
+        with pytest.raises(StorageError, match="no index can be opened"):
+            again.get_handler("t", 0)
+        assert again.open_logs.full_count == 0
+    found.error = 0
+    assert again.get_handler("t", 0).log_end_offset == 5
+    again.close()
+    assert not again.open_logs.full_count
+    assert not found.open_count
+
+
+def test_what_a_checkpoint_synced_in_place_of_a_flusher_is_acknowledged_on_the_tick() -> None:
+    disk = FewDescriptors(1000)
+    manager = managed(disk, TopicConfig({"durability": "fsync", "retention.ms": "-1"}))
+    handler = manager.get_handler("t", 0)
+    disk.limit = disk.open_count
+    large = batch_of(b"v" * manager.wal.config.batch_bytes_max, now_ms=NOW_MS)
+    append(handler, large, NOW_MS)
+    assert handler.high_watermark == 0, "the flusher found no descriptor"
+    disk.limit = 1000
+    assert handler.wal_checkpoint()
+    manager.keep_house_now(NOW_MS)
+    assert handler.high_watermark == 1
     manager.close()
