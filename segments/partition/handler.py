@@ -465,7 +465,8 @@ class DiskHandler(MendingPartition):
     def segments_sealed(self, recovery_point: int) -> None:
         """Full segments were synced and sealed: their rows are written."""
         self._call_soon(lambda: self._advance(recovery_point))
-        self._evicting.retain(None)
+        if self.read_only is None:  # else an operator is to look at what there is
+            self._evicting.retain(None)
 
     def sealing_failed(self, cause: OSError) -> None:
         """Full segments could not be sealed."""
@@ -494,8 +495,8 @@ class DiskHandler(MendingPartition):
         again after a failure.
         """
         self.wants_attention = False  # first: what is appended from here on asks again
-        if self.read_only is not None:
-            self.wants_attention = self._is_poisoned and not self.try_recover(now_ms)
+        if self.is_poisoned:
+            self.wants_attention = not self.try_recover(now_ms)
             return self.wants_attention
         if self._log.rotating:
             self._rolling.seal_soon()

@@ -11,10 +11,11 @@ from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.directory.unopened import PEEKS_MAX
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.disk.relieving import NoDescriptor, RelievingStorage
-from segbroker.segments.errors import DiskFull, StorageError
+from segbroker.segments.errors import CorruptSegment, DiskFull, PartitionDamaged, StorageError
 from segbroker.segments.log.caches import GIVEN_AT_ONCE, LOOKS_MAX, OpenLogs
 from segbroker.segments.settings.topic_config import TopicConfig
 
+from .test_damage import flipped
 from .tools import SMALL, append, batch_of, offsets_in, read_from
 
 PARTITIONS = 40
@@ -408,4 +409,28 @@ def test_what_a_checkpoint_synced_in_place_of_a_flusher_is_acknowledged_on_the_t
     assert handler.wal_checkpoint()
     manager.keep_house_now(NOW_MS)
     assert handler.high_watermark == 1
+    manager.close()
+
+
+def test_full_segments_of_a_partition_that_waits_for_its_operator_are_sealed_all_the_same() -> None:
+    disk = NoIndexes()
+    settings = {**SMALL.overrides, "durability": "disk", "retention.ms": "-1"}
+    manager = managed(disk, TopicConfig({**settings, "on.corruption": "readonly"}))
+    manager.limit_open(files_max=4, logs_max=12, logs_most=24)
+    handler = manager.get_handler("t", 0)
+    for _ in range(3):
+        append(handler, batch_of(b"v" * 300))
+    path = handler._log.paths.log(0)
+    disk.error = errno.EMFILE
+    for _ in range(23):
+        append(handler, batch_of(b"v" * 300))
+    with pytest.raises(DiskFull, match="23 full segments wait to be synced"):
+        append(handler, batch_of(b"v" * 300))
+    flipped(disk, path, 100)
+    assert handler.mend(CorruptSegment(path, 0, "what a read has found"))
+    assert isinstance(handler.read_only, PartitionDamaged)
+    disk.error = 0
+    manager.keep_house_now(NOW_MS)
+    assert not manager.open_logs.full_count
+    append(manager.get_handler("t", 1), batch_of(b"v"))
     manager.close()
