@@ -301,8 +301,9 @@ class DiskHandler(MendingPartition):
             self._rolling.rolled(opened)
 
     def sync(self) -> None:
-        """Make everything appended so far durable.  Blocking.  Raises PartitionReadOnly."""
-        if self.read_only is not None:
+        """Make everything appended so far durable.  Blocking.  Raises PartitionReadOnly after a
+        failed write or sync; damage is no reason: what was acknowledged in front of it is due."""
+        if self.read_only is not None and self.is_poisoned:
             raise self.read_only
         opened = self._log
         try:
@@ -332,13 +333,14 @@ class DiskHandler(MendingPartition):
 
     def flush(self) -> None:
         """`sync` for a flusher: who waits hears of a failure through `on_failure`."""
-        if self.read_only is not None:
+        if self.is_poisoned:
             return  # nothing is synced after a failure
         try:
             self.sync()
         except PartitionReadOnly as exc:
             log.debug("log_not_flushed", topic=self.topic, partition=self.partition, error=str(exc))
-            self._ask_attention()
+            if self._log.failed is None:  # it was for want of a descriptor: on the tick
+                self._ask_attention()
             return
         if self.ceiling is None:
             self._journaling.say_end()
