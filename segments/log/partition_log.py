@@ -34,7 +34,7 @@ from itertools import accumulate, chain
 from segbroker.protocol.record_batch import BatchHeader, patch_batch, set_log_append_time
 
 from ..disk.relieving import NoDescriptor
-from ..disk.storage import NamesNotSynced, Storage, StorageFile, write_all
+from ..disk.storage import NamesNotSynced, Storage, StorageFile, turn, write_all
 from ..errors import BatchTooLarge, CorruptSegment
 from ..files.clean_points import NEVER_CLEANED, CleanPoints
 from ..files.index import ENTRY_SIZE, OFFSET_SPAN_MAX
@@ -70,6 +70,7 @@ class PartitionLog:
         "is_superseded",
         "log_start_offset",
         "manifest",
+        "named_turn",
         "on_damage",
         "open_logs",
         "paths",
@@ -152,6 +153,8 @@ class PartitionLog:
         """The first failed write or sync.  The kernel may have dropped what it was to write, and
         says so once: a second sync would succeed over it, so there is none."""
         self.sync_failed = False
+        self.named_turn = 0
+        """When names were synced for its segments (storage.turn)."""
         self.is_superseded = False
         """Whether another one was opened on the same files: nothing is changed in them from here
         any more.  Changes under seal_lock."""
@@ -448,19 +451,23 @@ class PartitionLog:
             self.manifest.settle()
         elif not all(segment.name_is_durable for segment in segments):
             self.storage.fsync_dir(self.paths.folder)
+            self.named_turn = turn()
         for segment in segments:
             segment.name_is_durable = True
 
     def doubt_names(self, cause: OSError) -> None:
         """Something failed that the log can do without.  Was it a sync of the directory that the
         names of segments were waiting for, too, the log has failed: the next one would succeed,
-        and prove nothing of them.  For who holds neither sync_lock nor what comes behind it."""
+        and prove nothing of them.  One that ended behind the begin of this one may have been that.
+        For who holds neither sync_lock nor what comes behind it."""
         if not isinstance(cause, NamesNotSynced):
             return
         with self.sync_lock:
             with self.state_lock:
                 segments = (*self.rotating, self.active)
-            if not (self.manifest.is_durable and all(one.name_is_durable for one in segments)):
+            last = max(self.named_turn, self.manifest.named_turn, self.ready.named_turn)
+            are_durable = self.manifest.is_durable and all(one.name_is_durable for one in segments)
+            if not are_durable or last > cause.began:
                 self.failed = self.failed or cause
                 self.sync_failed = True
 
