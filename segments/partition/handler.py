@@ -303,8 +303,9 @@ class DiskHandler(MendingPartition):
     def sync(self) -> None:
         """Make everything appended so far durable.  Blocking.  Raises PartitionReadOnly after a
         failed write or sync; damage is no reason: what was acknowledged in front of it is due."""
-        if self.read_only is not None and self.is_poisoned:
-            raise self.read_only
+        failure = self.read_only
+        if failure is not None and self.is_poisoned:
+            raise failure
         opened = self._log
         try:
             end_offset = opened.sync()
