@@ -54,6 +54,7 @@ class PartitionLog:
     """One open log.  Made by `opening.open_log`."""
 
     __slots__ = (
+        "_full_count",
         "_stamps_append_time",
         "active",
         "append_lock",
@@ -116,11 +117,12 @@ class PartitionLog:
         self.sealed = sealed
         self.rotating = unsealed[:-1]
         self.active = unsealed[-1]
-        open_logs.count_full(len(self.rotating))
         ahead_max = AHEAD_MAX if open_logs.most is None else 1
         self.ready = ReadySegments(storage, paths, made, ahead_max=ahead_max)
         self.manifest = ManifestFile(storage, paths, manifest_size, is_durable=manifest_is_durable)
         self.open_logs = open_logs
+        self._full_count = 0
+        self._count_full(len(self.rotating))
         self.log_start_offset = log_start_offset
         self.floor = floor
         """At or below the log start; neither goes back."""
@@ -393,7 +395,7 @@ class PartitionLog:
         with self.state_lock:
             self.rotating = [*self.rotating, old]
             self.active = active
-        self.open_logs.count_full(1)
+        self._count_full(1)
 
     def maybe_roll_by_age(self, now_ms: int) -> bool:
         """Roll an idle segment whose first batch is older than segment.ms (of a compacted topic,
@@ -499,7 +501,7 @@ class PartitionLog:
                     kept.append((segment.number, segment.file))
                     segment.file = None
             self.rotating = self.rotating[len(segments) :]
-        self.open_logs.count_full(-len(segments))
+        self._count_full(-len(segments))
         for number, file in kept:
             self.files.adopt(number, file)
 
@@ -526,12 +528,31 @@ class PartitionLog:
             file.close()
         return True
 
+    def _count_full(self, change: int) -> None:
+        self._full_count += change
+        self.open_logs.count_full(change)
+
+    def give_back(self) -> None:
+        """Close the files of full segments that nobody reads, for others who wait for descriptors.
+
+        For a log whose sync failed: nothing of it is synced any more, and who opens it again copies
+        them by their checksums (salvaging.py)."""
+        closing: list[StorageFile] = []
+        with self.seal_lock, self.sync_lock, self.append_lock:
+            self._count_full(-self._full_count)
+            with self.state_lock:
+                for segment in self.rotating:
+                    if not segment.pins and segment.file is not None:
+                        closing.append(segment.file)
+                        segment.file = None
+        for file in closing:
+            file.close()
+
     def release(self) -> None:
         """Close every descriptor; nothing is written or synced any more."""
         with self.seal_lock, self.sync_lock, self.append_lock:
             closing: list[StorageFile] = []
-            if not self.is_closed:
-                self.open_logs.count_full(-len(self.rotating))
+            self._count_full(-self._full_count)
             with self.state_lock:
                 self.is_closed = True
                 for segment in (*self.rotating, self.active):

@@ -162,6 +162,8 @@ class FailingPartition(PartitionView, ABC):
                     self._log = opened  # under the locks: who waits for one goes by this one
         except (OSError, StorageError) as exc:
             self._retry.failed(now_ms, passes=passes)
+            if not passes:
+                old.give_back()
             log.warning("still_read_only", path=old.paths.folder, error=str(exc))
             return False
         self._retry.succeeded()

@@ -434,3 +434,49 @@ def test_full_segments_of_a_partition_that_waits_for_its_operator_are_sealed_all
     assert not manager.open_logs.full_count
     append(manager.get_handler("t", 1), batch_of(b"v"))
     manager.close()
+
+
+class BrokenFolder(NoIndexes):
+    """Nothing in the directory of partition 0 can be opened or synced while it `is_broken`."""
+
+    is_broken = False
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        self._check(path)
+        return super().open(path, create=create, read_only=read_only)
+
+    def fsync_dir(self, path: str) -> None:
+        self._check(path + "/")
+        super().fsync_dir(path)
+
+    def _check(self, path: str) -> None:
+        if self.is_broken and "/partition_0/" in path:
+            raise OSError(errno.EIO, "a broken disk", path)
+
+
+def test_a_partition_that_cannot_be_opened_again_keeps_no_descriptors_from_others() -> None:
+    disk = BrokenFolder()
+    config = TopicConfig({**SMALL.overrides, "durability": "disk", "retention.ms": "-1"})
+    manager = managed(disk, config)
+    manager.limit_open(files_max=4, logs_max=12, logs_most=24)
+    handler = manager.get_handler("t", 0)
+    disk.error = errno.EMFILE
+    for _ in range(24):
+        append(handler, batch_of(b"v" * 300))
+    assert manager.open_logs.full_count == 23
+    before, disk.error, disk.is_broken = disk.open_count, 0, True
+    for second in range(1, 10):
+        manager.keep_house_now(NOW_MS + second * 1_000)
+    assert handler.read_only is not None
+    assert manager.open_logs.full_count == 0
+    assert disk.open_count <= before - 23
+    for n in range(3):
+        assert append(manager.get_handler("t", 1), batch_of(b"v" * 300)).base_offset == n
+    disk.is_broken = False
+    for second in range(100, 300, 5):
+        manager.keep_house_now(NOW_MS + second * 1_000)
+    assert append(handler, batch_of(b"v" * 300)).base_offset == 24
+    assert len(offsets_in(read_from(handler, 0))) == 25
+    manager.close()
+    assert not manager.open_logs.full_count
+    assert not disk.open_count
