@@ -28,11 +28,13 @@ import errno
 from collections.abc import Iterator
 from contextlib import suppress
 from enum import Enum
+from itertools import count
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 """Nothing was opened, so nothing was done."""
 SMALL_FILE: Final = 4096
+_turns: Final = count(1)
 TEMPORARY: Final = ".tmp"
 """How names end that `put_file` gives; a start removes what a crash has left of them."""
 
@@ -58,6 +60,9 @@ class Space(NamedTuple):
 class NamesNotSynced(OSError):
     """The names in a directory could not be synced, whoever gave them; another sync of it proves
     nothing of those that there were."""
+
+    began = 0
+    """The turn in which it was asked for."""
 
 
 class StorageFile(Protocol):
@@ -210,12 +215,21 @@ def put_file(storage: Storage, path: str, content: Buffer) -> None:
 def sync_names(storage: Storage, folder: str) -> None:
     """Make the names in a directory durable.  Raises NamesNotSynced; another OSError where there
     was no descriptor to ask with."""
+    began = turn()
     try:
         storage.fsync_dir(folder)
     except OSError as exc:
         if exc.errno in NO_DESCRIPTORS:
             raise
-        raise NamesNotSynced(exc.errno, exc.strerror, folder) from exc
+        failure = NamesNotSynced(exc.errno, exc.strerror, folder)
+        failure.began = began
+        raise failure from exc
+
+
+def turn() -> int:
+    """A greater number than any before, in all threads: what of two ended behind the begin of the
+    other."""
+    return next(_turns)
 
 
 def make_dirs(storage: Storage, path: str) -> None:

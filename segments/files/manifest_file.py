@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from ..disk.storage import Storage, StorageFile, replace_file, sync_names, write_all
+from ..disk.storage import Storage, StorageFile, replace_file, sync_names, turn, write_all
 from ..errors import PASSING_ERRNOS
 from ..names import LogPaths
 from .manifest import HEADER_SIZE, ROW_SIZE, Row, encode_manifest
@@ -30,7 +30,16 @@ HISTORY_ROWS_MAX: Final = 64
 class ManifestFile:
     """Where the next row goes.  `size` is the bytes that are valid."""
 
-    __slots__ = ("_folder", "_owner", "_path", "_storage", "is_doubtful", "is_durable", "size")
+    __slots__ = (
+        "_folder",
+        "_owner",
+        "_path",
+        "_storage",
+        "is_doubtful",
+        "is_durable",
+        "named_turn",
+        "size",
+    )
 
     def __init__(
         self, storage: Storage, paths: LogPaths, size: int, *, is_durable: bool = True
@@ -39,6 +48,8 @@ class ManifestFile:
         self.is_doubtful = False
         self.is_durable = is_durable
         """Whether what it said in the beginning is synced, and its name."""
+        self.named_turn = 0
+        """When names were synced for it (storage.turn)."""
         self._folder = paths.folder
         self._storage = storage
         self._path = paths.manifest
@@ -79,7 +90,7 @@ class ManifestFile:
         file.fdatasync()
         if not self.is_durable:
             sync_names(self._storage, self._folder)
-            self.is_durable = True
+            self.is_durable, self.named_turn = True, turn()
 
     def _write(self, file: StorageFile, encoded: bytes) -> None:
         try:
@@ -95,7 +106,7 @@ class ManifestFile:
         self.is_doubtful = True
         replace_file(self._storage, self._path, encoded)
         self.is_doubtful = False
-        self.is_durable = True
+        self.is_durable, self.named_turn = True, turn()
         self.size = len(encoded)
 
     def is_long(self, rows_count: int) -> bool:

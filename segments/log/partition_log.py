@@ -34,7 +34,7 @@ from itertools import accumulate, chain
 from segbroker.protocol.record_batch import BatchHeader, patch_batch, set_log_append_time
 
 from ..disk.relieving import NoDescriptor
-from ..disk.storage import NamesNotSynced, Storage, StorageFile, write_all
+from ..disk.storage import NamesNotSynced, Storage, StorageFile, turn, write_all
 from ..errors import BatchTooLarge, CorruptSegment
 from ..files.clean_points import NEVER_CLEANED, CleanPoints
 from ..files.index import ENTRY_SIZE, OFFSET_SPAN_MAX
@@ -54,6 +54,7 @@ class PartitionLog:
     """One open log.  Made by `opening.open_log`."""
 
     __slots__ = (
+        "_full_count",
         "_stamps_append_time",
         "active",
         "append_lock",
@@ -70,6 +71,7 @@ class PartitionLog:
         "is_superseded",
         "log_start_offset",
         "manifest",
+        "named_turn",
         "on_damage",
         "open_logs",
         "paths",
@@ -115,11 +117,12 @@ class PartitionLog:
         self.sealed = sealed
         self.rotating = unsealed[:-1]
         self.active = unsealed[-1]
-        open_logs.count_full(len(self.rotating))
         ahead_max = AHEAD_MAX if open_logs.most is None else 1
         self.ready = ReadySegments(storage, paths, made, ahead_max=ahead_max)
         self.manifest = ManifestFile(storage, paths, manifest_size, is_durable=manifest_is_durable)
         self.open_logs = open_logs
+        self._full_count = 0
+        self._count_full(len(self.rotating))
         self.log_start_offset = log_start_offset
         self.floor = floor
         """At or below the log start; neither goes back."""
@@ -152,6 +155,8 @@ class PartitionLog:
         """The first failed write or sync.  The kernel may have dropped what it was to write, and
         says so once: a second sync would succeed over it, so there is none."""
         self.sync_failed = False
+        self.named_turn = 0
+        """When names were synced for its segments (storage.turn)."""
         self.is_superseded = False
         """Whether another one was opened on the same files: nothing is changed in them from here
         any more.  Changes under seal_lock."""
@@ -390,7 +395,7 @@ class PartitionLog:
         with self.state_lock:
             self.rotating = [*self.rotating, old]
             self.active = active
-        self.open_logs.count_full(1)
+        self._count_full(1)
 
     def maybe_roll_by_age(self, now_ms: int) -> bool:
         """Roll an idle segment whose first batch is older than segment.ms (of a compacted topic,
@@ -448,19 +453,23 @@ class PartitionLog:
             self.manifest.settle()
         elif not all(segment.name_is_durable for segment in segments):
             self.storage.fsync_dir(self.paths.folder)
+            self.named_turn = turn()
         for segment in segments:
             segment.name_is_durable = True
 
     def doubt_names(self, cause: OSError) -> None:
         """Something failed that the log can do without.  Was it a sync of the directory that the
         names of segments were waiting for, too, the log has failed: the next one would succeed,
-        and prove nothing of them.  For who holds neither sync_lock nor what comes behind it."""
+        and prove nothing of them.  One that ended behind the begin of this one may have been that.
+        For who holds neither sync_lock nor what comes behind it."""
         if not isinstance(cause, NamesNotSynced):
             return
         with self.sync_lock:
             with self.state_lock:
                 segments = (*self.rotating, self.active)
-            if not (self.manifest.is_durable and all(one.name_is_durable for one in segments)):
+            last = max(self.named_turn, self.manifest.named_turn, self.ready.named_turn)
+            are_durable = self.manifest.is_durable and all(one.name_is_durable for one in segments)
+            if not are_durable or last > cause.began:
                 self.failed = self.failed or cause
                 self.sync_failed = True
 
@@ -492,7 +501,7 @@ class PartitionLog:
                     kept.append((segment.number, segment.file))
                     segment.file = None
             self.rotating = self.rotating[len(segments) :]
-        self.open_logs.count_full(-len(segments))
+        self._count_full(-len(segments))
         for number, file in kept:
             self.files.adopt(number, file)
 
@@ -519,12 +528,31 @@ class PartitionLog:
             file.close()
         return True
 
+    def _count_full(self, change: int) -> None:
+        self._full_count += change
+        self.open_logs.count_full(change)
+
+    def give_back(self) -> None:
+        """Close the files of full segments that nobody reads, for others who wait for descriptors.
+
+        For a log whose sync failed: nothing of it is synced any more, and who opens it again copies
+        them by their checksums (salvaging.py)."""
+        closing: list[StorageFile] = []
+        with self.seal_lock, self.sync_lock, self.append_lock:
+            self._count_full(-self._full_count)
+            with self.state_lock:
+                for segment in self.rotating:
+                    if not segment.pins and segment.file is not None:
+                        closing.append(segment.file)
+                        segment.file = None
+        for file in closing:
+            file.close()
+
     def release(self) -> None:
         """Close every descriptor; nothing is written or synced any more."""
         with self.seal_lock, self.sync_lock, self.append_lock:
             closing: list[StorageFile] = []
-            if not self.is_closed:
-                self.open_logs.count_full(-len(self.rotating))
+            self._count_full(-self._full_count)
             with self.state_lock:
                 self.is_closed = True
                 for segment in (*self.rotating, self.active):

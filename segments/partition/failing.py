@@ -139,7 +139,7 @@ class FailingPartition(PartitionView, ABC):
         return self._retry.failures_count
 
     @property
-    def _is_poisoned(self) -> bool:
+    def is_poisoned(self) -> bool:
         """Whether a failed write or sync is why nothing is written, not an operator's word."""
         return self.read_only is not None and not isinstance(
             self.read_only, PartitionDamaged | PartitionRefused
@@ -147,7 +147,7 @@ class FailingPartition(PartitionView, ABC):
 
     def try_recover(self, now_ms: int) -> bool:
         """Open the log again after a failure, if it is time to; whether it is writable."""
-        if not self._is_poisoned or not self._retry.is_due(now_ms):
+        if not self.is_poisoned or not self._retry.is_due(now_ms):
             return False
         old = self._log
         passes = False
@@ -162,6 +162,8 @@ class FailingPartition(PartitionView, ABC):
                     self._log = opened  # under the locks: who waits for one goes by this one
         except (OSError, StorageError) as exc:
             self._retry.failed(now_ms, passes=passes)
+            if not passes:
+                old.give_back()
             log.warning("still_read_only", path=old.paths.folder, error=str(exc))
             return False
         self._retry.succeeded()

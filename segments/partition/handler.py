@@ -301,9 +301,11 @@ class DiskHandler(MendingPartition):
             self._rolling.rolled(opened)
 
     def sync(self) -> None:
-        """Make everything appended so far durable.  Blocking.  Raises PartitionReadOnly."""
-        if self.read_only is not None:
-            raise self.read_only
+        """Make everything appended so far durable.  Blocking.  Raises PartitionReadOnly after a
+        failed write or sync; damage is no reason: what was acknowledged in front of it is due."""
+        failure = self.read_only
+        if failure is not None and self.is_poisoned:
+            raise failure
         opened = self._log
         try:
             end_offset = opened.sync()
@@ -332,13 +334,14 @@ class DiskHandler(MendingPartition):
 
     def flush(self) -> None:
         """`sync` for a flusher: who waits hears of a failure through `on_failure`."""
-        if self.read_only is not None:
+        if self.is_poisoned:
             return  # nothing is synced after a failure
         try:
             self.sync()
         except PartitionReadOnly as exc:
             log.debug("log_not_flushed", topic=self.topic, partition=self.partition, error=str(exc))
-            self._ask_attention()
+            if self._log.failed is None:  # it was for want of a descriptor: on the tick
+                self._ask_attention()
             return
         if self.ceiling is None:
             self._journaling.say_end()
@@ -465,7 +468,8 @@ class DiskHandler(MendingPartition):
     def segments_sealed(self, recovery_point: int) -> None:
         """Full segments were synced and sealed: their rows are written."""
         self._call_soon(lambda: self._advance(recovery_point))
-        self._evicting.retain(None)
+        if self.read_only is None:  # else an operator is to look at what there is
+            self._evicting.retain(None)
 
     def sealing_failed(self, cause: OSError) -> None:
         """Full segments could not be sealed."""
@@ -494,13 +498,15 @@ class DiskHandler(MendingPartition):
         again after a failure.
         """
         self.wants_attention = False  # first: what is appended from here on asks again
-        if self.read_only is not None:
-            self.wants_attention = self._is_poisoned and not self.try_recover(now_ms)
+        if self.is_poisoned:
+            self.wants_attention = not self.try_recover(now_ms)
             return self.wants_attention
         if self._log.rotating:
             self._rolling.seal_soon()
         waits = self.config.durability is Durability.DISK or self._journaling.waits_for_flusher
-        if waits and self.has_unsynced:
+        # Another may have synced it since, a checkpoint of the WAL for one: it tells nobody.
+        is_untold = self.high_watermark < self._log.recovery_point
+        if is_untold or (waits and self.has_unsynced):
             self._flushers.request(self)
         return False
 

@@ -31,6 +31,12 @@ class Rolled(Protocol):
 
     read_only: PartitionReadOnly | None
 
+    @property
+    def is_poisoned(self) -> bool:
+        """Whether a write or a sync has failed; else what is full is sealed, whoever may not write
+        meanwhile: it holds descriptors that others wait for."""
+        ...
+
     def segments_sealed(self, recovery_point: int) -> None:
         """Below `recovery_point` everything is synced.  In the house keeper's thread."""
         ...
@@ -103,7 +109,7 @@ class Rolling:
     def _seal(self) -> None:
         self._sealing = False
         opened = self._log()
-        if self._owner.read_only is not None or opened.is_closed:
+        if self._owner.is_poisoned or opened.is_closed:
             return
         try:
             seal(opened)

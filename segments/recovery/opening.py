@@ -122,7 +122,7 @@ def open_log(
         if len(opening.unsealed) > 1:
             seal(opened)
     except BaseException:
-        # Tried again every second while a disk is full: nothing may stay open.
+        # Tried again every second while a disk is full: nothing may stay open, or count as open.
         opening.close()
         caches.files.drop(paths.folder)
         raise
@@ -160,6 +160,7 @@ class _Opening:
         """Nothing is in it that has to be kept: it becomes durable with its first sync."""
         self._is_kept = False
         """The manifest is as it was."""
+        self._opened: PartitionLog | None = None
 
     def activate(self) -> None:
         """The files behind the manifest's end as segments; a new one where there is none."""
@@ -237,6 +238,7 @@ class _Opening:
             floor=found.floor,
             cleaned=known.cleaned,
         )
+        self._opened = opened
         if found.is_clean:
             opened.checkpointed = opened.log_end_offset
         return opened
@@ -247,6 +249,8 @@ class _Opening:
             if segment.file is not None:
                 segment.file.close()
                 segment.file = None
+        if self._opened is not None:
+            self._opened.release()
 
     def _write_and_sync(self) -> None:
         """It is written again first: where a sync of the process before failed, the page cache may

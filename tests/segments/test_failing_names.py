@@ -6,13 +6,17 @@
 What was given a name before stays in doubt for ever, whatever a later sync says (recording.py).
 """
 
+import errno
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 
 import pytest
 
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import StorageError
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from ..support.extent import share
 from .crash.driver import Driver
@@ -20,6 +24,7 @@ from .crash.explorer import Explorer, Plan, silence
 from .crash.recording import Fault
 from .crash.scenarios_cleaning import put, seal
 from .crash.scenarios_faults import fault, with_unsynced_names
+from .tools import SMALL, append, batch_of
 
 LOOKS_EVERY = 16
 """Operations.  A name that is in doubt stays so: not each has to be looked behind."""
@@ -114,3 +119,40 @@ def test_a_sync_of_names_that_fails_costs_nothing_that_was_acknowledged(
     with silence():
         failed = next(number for number in count() if not lives_on(life, config, number))
     assert failed >= 3, "a life with hardly a sync proves nothing"
+
+
+class _InTurn(MemoryStorage):
+    """The next sync of a directory fails; before who asked hears of it, `meanwhile` happens."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def fsync_dir(self, path: str) -> None:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+            raise OSError(errno.EIO, "the names are not synced", path)
+        super().fsync_dir(path)
+
+
+def test_a_sync_between_a_failure_and_its_news_proves_nothing_of_the_names_that_waited() -> None:
+    disk = _InTurn()
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig({**SMALL.overrides, "durability": "disk"}))
+    handler = manager.get_handler("t", 0)
+    handler._rolling._making = True  # the name of each segment waits for a sync
+    for _ in range(5):
+        append(handler, batch_of(b"v" * 300))
+    opened = handler._log
+    assert not opened.active.name_is_durable
+    disk.meanwhile = opened.sync
+    with pytest.raises(StorageError, match="the names are not synced"):
+        handler.delete_records_before(4)
+    assert disk.meanwhile is None
+    assert opened.active.name_is_durable, "as the sync in between had it"
+    assert opened.sync_failed
+    for second in range(1, 10):
+        manager.keep_house_now(second * 1_000)
+    assert handler.read_only is None
+    assert handler._log is not opened, "written anew"
+    manager.close()

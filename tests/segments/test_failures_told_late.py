@@ -10,7 +10,7 @@ from segbroker.segments.settings.topic_config import TopicConfig
 
 from .crashing import CrashingStorage
 from .test_damage import LOG_1, gaps_in, partition_with
-from .tools import SMALL, append, batch_of, flip
+from .tools import SMALL, append, batch_of, flip, read_from
 
 READONLY = {**SMALL.overrides, "on.corruption": "readonly"}
 
@@ -67,3 +67,26 @@ def test_a_sync_that_fails_under_a_request_to_delete_records_is_a_failure_of_the
     assert handler.read_only is None
     assert handler._log.failed is None, "it was opened again: a sync of it can be believed"
     handler.sync()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_was_acknowledged_in_front_of_damage_is_synced_on_the_tick(fails: bool) -> None:
+    disk = CrashingStorage()
+    config = TopicConfig({**READONLY, "durability": "disk", "retention.ms": "-1"})
+    manager, handler = partition_with(disk, 15, config)
+    tick(manager, 5)
+    last = append(handler, batch_of(b"acknowledged")).last_offset
+    assert handler.high_watermark == last + 1
+    flip(disk, LOG_1, 200)
+    assert gaps_in(handler) == [(4, 5)]
+    assert isinstance(handler.read_only, PartitionDamaged)
+    disk.sync_fails = fails
+    tick(manager, 200)
+    disk.sync_fails = False
+    assert isinstance(handler.read_only, PartitionDamaged)
+    assert not handler.wants_attention
+    assert handler.has_unsynced is fails
+    if not fails:
+        again = DiskManager("/data", storage=disk.after_power_cut(), flushers=0)
+        again.open()
+        assert b"acknowledged" in read_from(again.get_handler("t", 0), last)

@@ -11,10 +11,11 @@ from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.directory.unopened import PEEKS_MAX
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.disk.relieving import NoDescriptor, RelievingStorage
-from segbroker.segments.errors import DiskFull
+from segbroker.segments.errors import CorruptSegment, DiskFull, PartitionDamaged, StorageError
 from segbroker.segments.log.caches import GIVEN_AT_ONCE, LOOKS_MAX, OpenLogs
 from segbroker.segments.settings.topic_config import TopicConfig
 
+from .test_damage import flipped
 from .tools import SMALL, append, batch_of, offsets_in, read_from
 
 PARTITIONS = 40
@@ -357,3 +358,125 @@ def test_a_sync_that_finds_no_descriptor_is_none_that_failed() -> None:
     manager.keep_house_now(NOW_MS)
     assert not handler.has_unsynced, "the tick has synced it"
     manager.close()
+
+
+class NoIndexes(FewDescriptors):
+    """Indexes cannot be opened while there is an `error`."""
+
+    def __init__(self) -> None:
+        super().__init__(1000)
+        self.error = 0
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if self.error and path.endswith(".index"):
+            raise OSError(self.error, "no index can be opened", path)
+        return super().open(path, create=create, read_only=read_only)
+
+
+def test_full_segments_of_a_log_that_could_not_be_opened_do_not_count() -> None:
+    disk = NoIndexes()
+    config = TopicConfig({**SMALL.overrides, "durability": "disk", "retention.ms": "-1"})
+    manager = managed(disk, config)
+    disk.error = errno.EMFILE
+    for _ in range(5):
+        append(manager.get_handler("t", 0), batch_of(b"v" * 300))
+    manager.get_handler("t", 0).sync()
+    assert manager.open_logs.full_count == 4
+    found = NoIndexes()
+    found._root = disk.after_kill()._root
+    again = managed(found)
+    found.error = errno.ENOSPC
+    for _ in range(3):
+        with pytest.raises(StorageError, match="no index can be opened"):
+            again.get_handler("t", 0)
+        assert again.open_logs.full_count == 0
+    found.error = 0
+    assert again.get_handler("t", 0).log_end_offset == 5
+    again.close()
+    assert not again.open_logs.full_count
+    assert not found.open_count
+
+
+def test_what_a_checkpoint_synced_in_place_of_a_flusher_is_acknowledged_on_the_tick() -> None:
+    disk = FewDescriptors(1000)
+    manager = managed(disk, TopicConfig({"durability": "fsync", "retention.ms": "-1"}))
+    handler = manager.get_handler("t", 0)
+    disk.limit = disk.open_count
+    large = batch_of(b"v" * manager.wal.config.batch_bytes_max, now_ms=NOW_MS)
+    append(handler, large, NOW_MS)
+    assert handler.high_watermark == 0, "the flusher found no descriptor"
+    disk.limit = 1000
+    assert handler.wal_checkpoint()
+    manager.keep_house_now(NOW_MS)
+    assert handler.high_watermark == 1
+    manager.close()
+
+
+def test_full_segments_of_a_partition_that_waits_for_its_operator_are_sealed_all_the_same() -> None:
+    disk = NoIndexes()
+    settings = {**SMALL.overrides, "durability": "disk", "retention.ms": "-1"}
+    manager = managed(disk, TopicConfig({**settings, "on.corruption": "readonly"}))
+    manager.limit_open(files_max=4, logs_max=12, logs_most=24)
+    handler = manager.get_handler("t", 0)
+    for _ in range(3):
+        append(handler, batch_of(b"v" * 300))
+    path = handler._log.paths.log(0)
+    disk.error = errno.EMFILE
+    for _ in range(23):
+        append(handler, batch_of(b"v" * 300))
+    with pytest.raises(DiskFull, match="23 full segments wait to be synced"):
+        append(handler, batch_of(b"v" * 300))
+    flipped(disk, path, 100)
+    assert handler.mend(CorruptSegment(path, 0, "what a read has found"))
+    assert isinstance(handler.read_only, PartitionDamaged)
+    disk.error = 0
+    manager.keep_house_now(NOW_MS)
+    assert not manager.open_logs.full_count
+    append(manager.get_handler("t", 1), batch_of(b"v"))
+    manager.close()
+
+
+class BrokenFolder(NoIndexes):
+    """Nothing in the directory of partition 0 can be opened or synced while it `is_broken`."""
+
+    is_broken = False
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        self._check(path)
+        return super().open(path, create=create, read_only=read_only)
+
+    def fsync_dir(self, path: str) -> None:
+        self._check(path + "/")
+        super().fsync_dir(path)
+
+    def _check(self, path: str) -> None:
+        if self.is_broken and "/partition_0/" in path:
+            raise OSError(errno.EIO, "a broken disk", path)
+
+
+def test_a_partition_that_cannot_be_opened_again_keeps_no_descriptors_from_others() -> None:
+    disk = BrokenFolder()
+    config = TopicConfig({**SMALL.overrides, "durability": "disk", "retention.ms": "-1"})
+    manager = managed(disk, config)
+    manager.limit_open(files_max=4, logs_max=12, logs_most=24)
+    handler = manager.get_handler("t", 0)
+    disk.error = errno.EMFILE
+    for _ in range(24):
+        append(handler, batch_of(b"v" * 300))
+    assert manager.open_logs.full_count == 23
+    before, disk.error, disk.is_broken = disk.open_count, 0, True
+    for second in range(1, 10):
+        manager.keep_house_now(NOW_MS + second * 1_000)
+    assert handler.read_only is not None
+    assert manager.open_logs.full_count == 0
+    assert disk.open_count <= before - 23
+    for n in range(3):
+        assert append(manager.get_handler("t", 1), batch_of(b"v" * 300)).base_offset == n
+    disk.is_broken = False
+    for second in range(100, 300, 5):
+        manager.keep_house_now(NOW_MS + second * 1_000)
+    assert append(handler, batch_of(b"v" * 300)).base_offset == 24
+    assert len(offsets_in(read_from(handler, 0))) == 25
+    manager.close()
+    assert not manager.open_logs.full_count
+    assert not disk.open_count
