@@ -13,6 +13,7 @@ the lock, and runs them when it has given it back: as if the signal had come the
                    behind it (a reader that has handed something out), or is to be cheap
 
 A signal is put off by microseconds; while the main thread waits for the lock another one computes.
+One that comes several times meanwhile is handled once, as the system does; of several each is.
 A handler of another kind than Python's, or SIG_DFL, raises nothing.  Where handlers cannot be
 changed (a subinterpreter) none run.
 
@@ -70,7 +71,7 @@ class Undisturbed:
 
     def forked(self) -> None:
         """This is the child of a fork, and its only thread the main one."""
-        if self._depth:
+        if self._before:
             self._depth = 0
             self._noted_numbers.clear()  # the parent's
             self._put_on()
@@ -82,9 +83,10 @@ class Undisturbed:
                 if callable(handler):
                     self._before.append((number, handler))
                     _set_handler(number, self._noted)
-        except ValueError:
-            self._before.clear()  # a subinterpreter's
-        except BaseException:  # by a signal that had come before
+        except BaseException as exc:  # by a signal that had come before
+            if _is_of_subinterpreter(exc):
+                self._before.clear()
+                return
             self._put_on()
             raise
 
@@ -93,10 +95,28 @@ class Undisturbed:
 
     def _put_on(self) -> None:
         before, self._before = dict(self._before), []
-        _restore(list(before.items()))
-        noted, self._noted_numbers = self._noted_numbers, []
-        for number in noted:
-            before[number](number, sys._getframe(2))
+        try:
+            _restore(list(before.items()))
+        finally:
+            noted, self._noted_numbers = self._noted_numbers, []
+            if noted:
+                _handle([(n, before[n]) for n in dict.fromkeys(noted)], sys._getframe(2))
+
+
+def _is_of_subinterpreter(failure: BaseException) -> bool:
+    """Whether handlers cannot be changed here: it was raised by that, and not within a handler."""
+    trace = failure.__traceback__
+    return isinstance(failure, ValueError) and trace is not None and trace.tb_next is None
+
+
+def _handle(noted: list[tuple[int, _Handler]], frame: FrameType) -> None:
+    """All of them, in their order, whatever the first ones raise."""
+    if noted:
+        number, handler = noted.pop(0)
+        try:
+            handler(number, frame)
+        finally:
+            _handle(noted, frame)
 
 
 def _restore(before: list[tuple[int, _Handler]]) -> None:
