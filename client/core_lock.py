@@ -12,7 +12,9 @@ the lock, and runs them when it has given it back: as if the signal had come the
     plain          the lock alone: for what bears a signal at any place, and better there than
                    behind it (a reader that has handed something out), or is to be cheap
 
-A signal is put off by microseconds; while the main thread waits for the lock another one computes.
+A signal is put off by microseconds; before it the main thread waits, undelayed, until nobody has
+the lock.  That may be itself: in a handler that interrupted what takes the plain lock.  Whatever it
+asks for there is never done, but Ctrl-C ends it.
 One that comes several times meanwhile is handled once, as the system does; of several each is.
 A handler of another kind than Python's, or SIG_DFL, raises nothing.  Where handlers cannot be
 changed (a subinterpreter) none run.
@@ -139,8 +141,16 @@ class CoreLock:
         self.undisturbed = Undisturbed()
 
     def __enter__(self) -> None:
+        self.wait_free()
         self.undisturbed.__enter__()
         self.plain.acquire()
+
+    def wait_free(self) -> None:
+        """Wait until nobody has it, where a signal may end that: in front of what is undisturbed
+        and takes it at its begin."""
+        if self.plain.locked() and _is_main():
+            with self.plain:
+                pass
 
     def __exit__(self, *_: object) -> None:
         self.plain.release()

@@ -327,3 +327,53 @@ def test_a_producer_without_linger_goes_on_behind_it(
         assert signalled.has_come
         # At its deadline the connection would be given up, and all of it begun anew.
         assert producer.send(topic, b"last").result(20).topic == topic
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        pytest.param(lambda producer, _: producer.flush(), id="the lock"),
+        pytest.param(lambda producer, topic: producer.partitions_for(topic), id="a call"),
+    ],
+)
+def test_a_handler_that_waits_for_what_it_has_interrupted_ends_by_another_signal(
+    daemon: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch, use: Callable[[Any, str], object]
+) -> None:
+    """It waits for ever: the record that is placed alone has the lock.  Ctrl-C is the way out."""
+    with Producer(daemon.address, linger_ms=60_000) as producer:
+        producer.send(topic, b"first", partition=0)
+        ended = threading.Event()
+
+        def interrupt() -> None:
+            for _ in range(100):
+                if ended.wait(0.1):
+                    return
+                os.kill(os.getpid(), signal.SIGINT)
+            producer._lock.plain.release()
+
+        thread = threading.Thread(target=interrupt, daemon=True)
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            thread.start()
+            use(producer, topic)
+
+        before = signal.signal(signal.SIGUSR1, handle)
+        seal_if_full = Accumulator._seal_if_full
+
+        def signalled(*args: Any, **options: Any) -> Any:  # noqa: ANN401
+            if not thread.ident:
+                signal.raise_signal(signal.SIGUSR1)
+            return seal_if_full(*args, **options)
+
+        monkeypatch.setattr(Accumulator, "_seal_if_full", signalled)
+        try:
+            with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+                producer.send(topic, b"next", partition=0)
+                pytest.fail("it was let go on")
+        finally:
+            ended.set()
+            thread.join()
+            signal.signal(signal.SIGUSR1, before)
+        delivery = producer.send(topic, b"last", partition=0)
+        producer.flush(DEADLINE_S)
+        assert delivery.result().offset == 1
