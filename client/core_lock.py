@@ -16,8 +16,9 @@ A signal is put off by microseconds; before it the main thread waits, undelayed,
 the lock.  That may be itself: in a handler that interrupted what takes the plain lock.  Whatever it
 asks for there is never done, but Ctrl-C ends it.
 One that comes several times meanwhile is handled once, as the system does; of several each is.
-A handler of another kind than Python's, or SIG_DFL, raises nothing.  Where handlers cannot be
-changed (a subinterpreter) none run.
+A handler of another kind than Python's, or SIG_DFL, raises nothing.  One that was put over Python's
+without Python's knowledge (faulthandler.register, where there was a handler) is gone with the first
+use.  Where handlers cannot be changed (a subinterpreter) none run.
 
 The lock is not reentrant; `undisturbed` may hold itself and the lock, and be held by it.
 """
