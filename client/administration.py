@@ -323,12 +323,13 @@ def _topics_metadata(
 
 def delete_records(engine: Engine, offsets: ByPartition[int]) -> Call[dict[TopicPartition, int]]:
     wanted = {as_partition(tp): offset for tp, offset in offsets.items()}
-    yield from _topics_now(engine, {tp.topic for tp in wanted})
+    views = yield from _topics_now(engine, {tp.topic for tp in wanted})
+    known = {view.name: view for view in views}
     by_leader: dict[int, dict[str, list[DeleteRecordsRequestPartition]]] = {}
     for tp, offset in wanted.items():
-        leader = engine.cluster.leader(*tp)
+        leader = engine.cluster.leader_in(known[tp.topic], tp.partition)
         if leader is None:
-            if tp.partition in range(engine.cluster.topics[tp.topic].partition_count):
+            if tp.partition in range(known[tp.topic].partition_count):
                 raise LeaderNotAvailable(f"{tp.topic}-{tp.partition}: {NOBODY}")
             raise UnknownTopicOrPartition(f"there is no {tp.topic}-{tp.partition}")
         by_leader.setdefault(leader, {}).setdefault(tp.topic, []).append(

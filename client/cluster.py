@@ -233,7 +233,11 @@ class Cluster:
     def leader(self, topic: str, partition: int) -> int | None:
         """The broker that leads the partition; None when that is not known."""
         view = self.topics.get(topic)
-        if view is None or not partition < len(view.leaders):
+        return None if view is None else self.leader_in(view, partition)
+
+    def leader_in(self, view: TopicView, partition: int) -> int | None:
+        """As `leader`, for who has a view that another call may have had forgotten."""
+        if not partition < len(view.leaders):
             return None
         leader = view.leaders[partition]
         return leader if leader in self.brokers else None

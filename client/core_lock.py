@@ -12,9 +12,13 @@ the lock, and runs them when it has given it back: as if the signal had come the
     plain          the lock alone: for what bears a signal at any place, and better there than
                    behind it (a reader that has handed something out), or is to be cheap
 
-A signal is put off by microseconds; while the main thread waits for the lock another one computes.
-A handler of another kind than Python's, or SIG_DFL, raises nothing.  Where handlers cannot be
-changed (a subinterpreter) none run.
+A signal is put off by microseconds; before it the main thread waits, undelayed, until nobody has
+the lock.  That may be itself: in a handler that interrupted what takes the plain lock.  Whatever it
+asks for there is never done, but Ctrl-C ends it.
+One that comes several times meanwhile is handled once, as the system does; of several each is.
+A handler of another kind than Python's, or SIG_DFL, raises nothing.  One that was put over Python's
+without Python's knowledge (faulthandler.register, where there was a handler) is gone with the first
+use.  Where handlers cannot be changed (a subinterpreter) none run.
 
 The lock is not reentrant; `undisturbed` may hold itself and the lock, and be held by it.
 """
@@ -70,7 +74,7 @@ class Undisturbed:
 
     def forked(self) -> None:
         """This is the child of a fork, and its only thread the main one."""
-        if self._depth:
+        if self._before:
             self._depth = 0
             self._noted_numbers.clear()  # the parent's
             self._put_on()
@@ -82,9 +86,10 @@ class Undisturbed:
                 if callable(handler):
                     self._before.append((number, handler))
                     _set_handler(number, self._noted)
-        except ValueError:
-            self._before.clear()  # a subinterpreter's
-        except BaseException:  # by a signal that had come before
+        except BaseException as exc:  # by a signal that had come before
+            if _is_of_subinterpreter(exc):
+                self._before.clear()
+                return
             self._put_on()
             raise
 
@@ -93,10 +98,28 @@ class Undisturbed:
 
     def _put_on(self) -> None:
         before, self._before = dict(self._before), []
-        _restore(list(before.items()))
-        noted, self._noted_numbers = self._noted_numbers, []
-        for number in noted:
-            before[number](number, sys._getframe(2))
+        try:
+            _restore(list(before.items()))
+        finally:
+            noted, self._noted_numbers = self._noted_numbers, []
+            if noted:
+                _handle([(n, before[n]) for n in dict.fromkeys(noted)], sys._getframe(2))
+
+
+def _is_of_subinterpreter(failure: BaseException) -> bool:
+    """Whether handlers cannot be changed here: it was raised by that, and not within a handler."""
+    trace = failure.__traceback__
+    return isinstance(failure, ValueError) and trace is not None and trace.tb_next is None
+
+
+def _handle(noted: list[tuple[int, _Handler]], frame: FrameType) -> None:
+    """All of them, in their order, whatever the first ones raise."""
+    if noted:
+        number, handler = noted.pop(0)
+        try:
+            handler(number, frame)
+        finally:
+            _handle(noted, frame)
 
 
 def _restore(before: list[tuple[int, _Handler]]) -> None:
@@ -119,8 +142,16 @@ class CoreLock:
         self.undisturbed = Undisturbed()
 
     def __enter__(self) -> None:
+        self.wait_free()
         self.undisturbed.__enter__()
         self.plain.acquire()
+
+    def wait_free(self) -> None:
+        """Wait until nobody has it, where a signal may end that: in front of what is undisturbed
+        and takes it at its begin."""
+        if self.plain.locked() and _is_main():
+            with self.plain:
+                pass
 
     def __exit__(self, *_: object) -> None:
         self.plain.release()

@@ -68,20 +68,22 @@ def look_up(
     backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
     while True:
         views = yield from topics_known(engine, {tp.topic for tp in times})
-        counts = {view.name: view.partition_count for view in views}
+        known = {view.name: view for view in views}
         by_leader: dict[int, dict[TopicPartition, int]] = {}
         failed: dict[TopicPartition, BrokerError] = {}
         for tp, time in times.items():
             if tp in found:
                 continue
-            if not 0 <= tp.partition < counts[tp.topic]:
+            view = known[tp.topic]
+            if not 0 <= tp.partition < view.partition_count:
                 raise UnknownTopicOrPartition(
-                    f"topic {tp.topic!r} has partitions [0, {counts[tp.topic]}), not {tp.partition}"
+                    f"topic {tp.topic!r} has partitions [0, {view.partition_count}), "
+                    f"not {tp.partition}"
                 )
-            leader = engine.cluster.leader(*tp)
+            leader = engine.cluster.leader_in(view, tp.partition)
             if leader is not None:
                 by_leader.setdefault(leader, {})[tp] = time
-            elif engine.cluster.is_unserved(*tp):
+            elif tp.partition in view.unserved:
                 failed[tp] = LeaderNotAvailable(f"offsets of {tp.topic}-{tp.partition}: {NOBODY}")
         asks = [
             Ask(_request(wanted, engine, isolation_level), to=leader)
@@ -132,7 +134,8 @@ def look_up(
 def topics_known(engine: Engine, topics: Collection[str]) -> Call[list[TopicView]]:
     """Have the partitions of these topics in the cluster view; raises what the broker says.
 
-    The views are good until the next answer: another call that asks for a topic may forget it.
+    The views are good until the next answer.  Another call that asks for a topic may forget it
+    before this one goes on: then they are in the cluster view no more.
     """
     cluster = engine.cluster
     added = [name for name in topics if name not in cluster.topics]
@@ -143,7 +146,8 @@ def topics_known(engine: Engine, topics: Collection[str]) -> Call[list[TopicView
     while True:
         for view in views:
             if view.is_settled and not view.partition_count:
-                if view.name in added:  # else somebody reads it, or sends to it, once it is there
+                # Else somebody reads it, or sends to it, once it is there; or waits for it anew.
+                if view.name in added and cluster.topics.get(view.name) is view:
                     cluster.forget([view.name])
                 assert view.error is not None, "settled without partitions is an error"
                 raise view.error

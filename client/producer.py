@@ -385,6 +385,7 @@ class Producer:
 
     def _turn_in(self, inbox: Inbox) -> None:
         while True:
+            self._lock.wait_free()
             with self._lock.undisturbed:
                 with self._lock:
                     # At linger 0 the first record goes out from here; those that come while it is

@@ -190,6 +190,7 @@ class ThreadDriver(Driver):
     ) -> T:
         """Run a call to its end.  Raises what it raises."""
         engine = self.engine
+        self.lock.wait_free()
         with self.lock.undisturbed:
             with self.lock:
                 completion = engine.call(
@@ -205,6 +206,7 @@ class ThreadDriver(Driver):
         It saves the way over the I/O thread, which only hears of it when it sleeps too long to
         see to the deadlines; it receives the answer.
         """
+        self.lock.wait_free()
         with self.lock.undisturbed:
             self._push(self.engine)
 

@@ -139,15 +139,25 @@ class Authentication:
             await self.keys.refresh_for_unknown(is_patient=False)
         if (keys := self.keys.keys) is None:
             raise Unverifiable(self.keys.error)
-        try:
-            return await self._verified(token, head, keys, host)
-        except UnknownKey:
-            await self.keys.refresh_for_unknown()
-            if self.keys.error:
-                raise Unverifiable(self.keys.error) from None
-            if (newer := self.keys.keys) is None or newer is keys:
-                raise
-        return await self._verified(token, head, newer, host)
+        begun = self.keys.begun_count
+        while True:
+            try:
+                return await self._verified(token, head, keys, host)
+            except UnknownKey:
+                if (newer := await self._newer(self.keys, keys, begun)) is None:
+                    raise
+            keys = newer
+
+    async def _newer(self, source: KeySource, keys: SigningKeys, begun: int) -> SigningKeys | None:
+        """Others than these, as soon as they are read; None: there are none, also by a reading that
+        began when `begun` others had.  Raises Unverifiable."""
+        while source.keys is keys:
+            if source.ended_count > begun:
+                return None
+            await source.refresh_for_unknown()
+            if source.error:
+                raise Unverifiable(source.error)
+        return source.keys
 
     async def _verified(self, token: str, head: TokenHead, keys: SigningKeys, host: str) -> Bearer:
         async with self._checks.turn(host):

@@ -8,7 +8,8 @@
 Reading waits for a network, so it is done in a thread of its own, one at a time, and never on the
 loop or in a lane: an issuer that does not answer holds up nobody but those who need its new keys.
 They wait for the next reading, `..._timeout_ms` at most when it has begun: a refusal would be final
-for them, and anybody can have the keys read just before they change.
+for them, and anybody can have the keys read just before they change.  One that had begun before may
+be of then, too; who still is not known behind it waits for another.
 
 Nothing that was read is used unless it is a usable set.  One reading is key_reading.py's.
 """
@@ -51,6 +52,9 @@ class KeySource:
         """What was read last and can be used; None: nothing yet."""
         self.error = ""
         """Why the last reading failed; "" if it did not."""
+        self.begun_count = 0
+        self.ended_count = 0
+        """Readings, one after the other: what has changed is in one that begins from now on."""
         # Replaced as a whole: a thread that was given up may be late.
         self._last: tuple[bytes, SigningKeys] | None = None
         self._tried_at = -UNKNOWN_PAUSE_S
@@ -107,9 +111,11 @@ class KeySource:
         """Read, for `start` and `run`.  Never raises but for cancellation."""
         done = trio.Event() if self._under_way is None else self._under_way
         self._under_way = done
+        self.begun_count += 1
         try:
             await self._refresh()
         finally:
+            self.ended_count = self.begun_count
             self._tried_at = trio.current_time()
             self._under_way = None
             done.set()

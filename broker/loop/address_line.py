@@ -5,9 +5,9 @@
 Within an address, whatever came first is first.  So an address with a thousand connections in the
 line has one turn in a round, like every other.
 
-Limit: an address is remembered as long as it has something in the line.  A connection that was
-closed stays in the line until its turn has come, so the line may be longer than there are
-connections.
+Limit: an address is remembered as long as it has something in the line.  What nobody wants any more
+stays in the line until its turn has come, unless it leaves, so the line may be longer than there
+are connections.
 """
 
 from collections import deque
@@ -47,3 +47,10 @@ class AddressLine(Generic[Item]):
         if waiting:
             self._by_host[host] = waiting
         return item
+
+    def leave(self, host: str, item: Item) -> None:
+        """It is not waited for any more; it is in the line."""
+        waiting = self._by_host[host]
+        waiting.remove(item)
+        if not waiting:
+            del self._by_host[host]

@@ -3,8 +3,8 @@
     asked for -> line -> its turn: what is in work leaves room for it, or nothing is in work
 
 Whoever is too heavy for the limit is served when it is alone.  An address with a thousand
-connections in the line has one turn in a round, like every other (address_line.py); whoever gives
-up is passed over when its turn comes.
+connections in the line has one turn in a round, like every other (address_line.py).  Whoever gives
+up leaves the line: strangers come and go faster than work is done.
 """
 
 from collections.abc import AsyncIterator
@@ -18,12 +18,11 @@ from .address_line import AddressLine
 class _Turn:
     """Somebody in the line."""
 
-    __slots__ = ("is_gone", "reached", "weight")
+    __slots__ = ("reached", "weight")
 
     def __init__(self, weight: int) -> None:
         self.weight = weight
         self.reached = trio.Event()
-        self.is_gone = False
 
 
 class AddressTurns:
@@ -38,7 +37,7 @@ class AddressTurns:
         self._line: AddressLine[_Turn] = AddressLine()
 
     def __len__(self) -> int:
-        """How many wait, those who gave up included."""
+        """How many wait."""
         return len(self._line)
 
     @asynccontextmanager
@@ -53,15 +52,15 @@ class AddressTurns:
         finally:
             if turn.reached.is_set():
                 self._in_work -= weight
-            turn.is_gone = True
+            else:
+                self._line.leave(host, turn)
             self._serve()
 
     def _serve(self) -> None:
         while self._line:
             turn = self._line.first()
-            if not turn.is_gone:
-                if self._in_work and self._in_work + turn.weight > self._most:
-                    return
-                self._in_work += turn.weight
-                turn.reached.set()
+            if self._in_work and self._in_work + turn.weight > self._most:
+                return
             self._line.take()
+            self._in_work += turn.weight
+            turn.reached.set()

@@ -377,6 +377,41 @@ async def test_a_key_that_is_new_since_the_keys_were_read_just_now_is_waited_for
             assert issuer.asked == ["/jwks"] * 2
 
 
+async def test_a_key_that_is_newer_than_the_reading_under_way_is_waited_for(
+    mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may have had that begin, just before the issuer changed its keys."""
+    issuer = Issuer()
+    began, may_end = threading.Event(), threading.Event()
+    with issuer.serving() as url:
+        async with guarded(f"{url}/jwks") as broker, trio.open_nursery() as nursery:
+            waiting = Waiting(broker)
+            mock_clock.rate = 0
+            await waiting.log_in(issuer.token())
+            keys = broker.core.authentication.keys
+            assert keys is not None
+
+            def read() -> bytes:
+                found = issuer.jwks()
+                began.set()
+                assert may_end.wait(60)
+                return found
+
+            monkeypatch.setattr(keys, "_read", read)
+            mock_clock.jump(6)
+            before = waiting.count
+            nursery.start_soon(waiting.log_in, issuer.token({"kid": "nobody's"}))
+            await until_so(began.is_set)
+            issuer.rotate("second")
+            nursery.start_soon(waiting.log_in, issuer.token())
+            await until_so(lambda: waiting.count == before + 2)
+            may_end.set()
+            await until_so(lambda: waiting.count == before + 3)
+            mock_clock.jump(6)
+            await until_so(lambda: 0 in waiting.codes[1:])
+            mock_clock.rate = 1  # a wrong login is answered after a while
+
+
 async def test_a_token_by_a_new_key_is_not_refused_while_the_issuer_is_away(
     mock_clock: MockClock, events: Events
 ) -> None:

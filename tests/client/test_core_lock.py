@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trio
 
-from segbroker.client import AsyncProducer, Producer
+from segbroker.client import AsyncProducer, Producer, core_lock
 from segbroker.client.accumulator import Accumulator
 from segbroker.client.connection import Connection
 from segbroker.client.core_lock import CoreLock
@@ -76,6 +76,65 @@ def test_a_handler_runs_when_the_lock_is_free_again(number: signal.Signals) -> N
         pass
 
 
+def test_each_handler_runs_whatever_the_first_one_raises(number: signal.Signals) -> None:
+    """As it is without the lock: an end of the process is not lost behind Ctrl-C."""
+    handled: list[int] = []
+    before = signal.signal(signal.SIGUSR2, lambda number, _: handled.append(number))
+    try:
+        with pytest.raises(SystemExit), CoreLock():  # noqa: PT012
+            signal.raise_signal(number)
+            for _ in range(2_000):  # one by one where the main thread waits for the lock
+                signal.raise_signal(signal.SIGUSR2)
+        assert handled == [signal.SIGUSR2]
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+
+def test_a_signal_that_comes_behind_the_lock_keeps_none_from_being_handled(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handled: list[int] = []
+    before = signal.signal(signal.SIGUSR2, lambda number, _: handled.append(number))
+    set_handler = core_lock._set_handler
+
+    def put_on(of: int, handler: Any) -> None:  # noqa: ANN401
+        set_handler(of, handler)
+        if handler is leave:
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(core_lock, "_set_handler", put_on)
+    try:
+        with pytest.raises(SystemExit), CoreLock():
+            signal.raise_signal(signal.SIGUSR2)
+        assert handled == [signal.SIGUSR2]
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+
+def test_a_handler_may_raise_anything_while_others_are_put_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(number: int, frame: FrameType | None) -> None:
+        raise ValueError("of the program")
+
+    kept = {of: signal.signal(of, fail) for of in NUMBERS}
+    set_handler = core_lock._set_handler
+
+    def put_off(of: int, handler: Any) -> None:  # noqa: ANN401
+        if of == signal.SIGALRM and handler is not fail:
+            signal.raise_signal(of)
+        set_handler(of, handler)
+
+    monkeypatch.setattr(core_lock, "_set_handler", put_off)
+    try:
+        with pytest.raises(ValueError, match="of the program"), CoreLock():
+            pytest.fail("it has come before")
+        assert [signal.getsignal(of) for of in NUMBERS] == [fail] * len(NUMBERS)
+    finally:
+        for of, handler in kept.items():
+            signal.signal(of, handler)
+
+
 def test_what_belongs_together_is_disturbed_at_its_end(number: signal.Signals) -> None:
     lock, steps = CoreLock(), []
     with pytest.raises(SystemExit), lock.undisturbed:  # noqa: PT012
@@ -122,6 +181,28 @@ def test_a_child_has_the_handlers_of_its_parent(number: signal.Signals) -> None:
             with lock:  # nobody has it
                 os._exit(0 if is_right else 1)
     _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_a_child_has_them_in_whatever_instant_another_thread_forks(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = CoreLock()
+    children: list[int] = []
+    set_handler = core_lock._set_handler
+
+    def put_off(of: int, handler: Any) -> None:  # noqa: ANN401
+        set_handler(of, handler)
+        if of == number and not children:
+            children.append(os.fork())
+            if not children[0]:
+                lock.forked()
+                os._exit(0 if signal.getsignal(number) is leave else 1)
+
+    monkeypatch.setattr(core_lock, "_set_handler", put_off)
+    with lock:
+        pass
+    _, status = os.waitpid(children[0], 0)
     assert os.waitstatus_to_exitcode(status) == 0
 
 
@@ -246,3 +327,53 @@ def test_a_producer_without_linger_goes_on_behind_it(
         assert signalled.has_come
         # At its deadline the connection would be given up, and all of it begun anew.
         assert producer.send(topic, b"last").result(20).topic == topic
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        pytest.param(lambda producer, _: producer.flush(), id="the lock"),
+        pytest.param(lambda producer, topic: producer.partitions_for(topic), id="a call"),
+    ],
+)
+def test_a_handler_that_waits_for_what_it_has_interrupted_ends_by_another_signal(
+    daemon: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch, use: Callable[[Any, str], object]
+) -> None:
+    """It waits for ever: the record that is placed alone has the lock.  Ctrl-C is the way out."""
+    with Producer(daemon.address, linger_ms=60_000) as producer:
+        producer.send(topic, b"first", partition=0)
+        ended = threading.Event()
+
+        def interrupt() -> None:
+            for _ in range(100):
+                if ended.wait(0.1):
+                    return
+                os.kill(os.getpid(), signal.SIGINT)
+            producer._lock.plain.release()
+
+        thread = threading.Thread(target=interrupt, daemon=True)
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            thread.start()
+            use(producer, topic)
+
+        before = signal.signal(signal.SIGUSR1, handle)
+        seal_if_full = Accumulator._seal_if_full
+
+        def signalled(*args: Any, **options: Any) -> Any:  # noqa: ANN401
+            if not thread.ident:
+                signal.raise_signal(signal.SIGUSR1)
+            return seal_if_full(*args, **options)
+
+        monkeypatch.setattr(Accumulator, "_seal_if_full", signalled)
+        try:
+            with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+                producer.send(topic, b"next", partition=0)
+                pytest.fail("it was let go on")
+        finally:
+            ended.set()
+            thread.join()
+            signal.signal(signal.SIGUSR1, before)
+        delivery = producer.send(topic, b"last", partition=0)
+        producer.flush(DEADLINE_S)
+        assert delivery.result().offset == 1
