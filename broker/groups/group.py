@@ -24,7 +24,11 @@ Source: Kafka's classic group coordinator and KIP-345 (static members), KIP-394 
 from collections.abc import Mapping
 from typing import Final
 
-from segbroker.protocol.consumer_protocol import subscribed_topics
+from segbroker.protocol.consumer_protocol import (
+    assigned_partitions,
+    decode_subscription,
+    subscribed_topics,
+)
 from segbroker.protocol.errors import ErrorCode
 
 from . import group_news
@@ -141,7 +145,9 @@ class Group(Rounds):
         if self.protocol_type != CONSUMER:
             return True
         before, now = old.protocols[self.protocol], new.protocols[self.protocol]
-        return subscribed_topics(before) == subscribed_topics(now)
+        if subscribed_topics(before) != subscribed_topics(now):
+            return False
+        return not _owes_a_round(before, old.assignment)
 
     def _join_again(self, now_ms: int, joining: Joining, done: OnJoined) -> Member:
         member = self.members[joining.member_id]
@@ -291,3 +297,14 @@ class Group(Rounds):
         for member in tuple(self.members.values()):
             member.answer(code)
         self.state = State.DEAD
+
+
+def _owes_a_round(said: bytes, assignment: bytes) -> bool:
+    """Whether a member was to let go of partitions and, as it said what it had when it joined
+    (cooperative assignors), to join again for those who get them: its next life knows nothing of
+    that, and they would be read by nobody."""
+    subscription = decode_subscription(said)
+    kept = assigned_partitions(assignment) if assignment else []
+    return (
+        subscription is not None and kept is not None and not set(subscription.owned) <= set(kept)
+    )

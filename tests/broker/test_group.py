@@ -12,7 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from segbroker.broker.groups.group import Group
 from segbroker.broker.groups.group_members import Joined, Joining, Member, Synced
 from segbroker.broker.groups.group_rounds import OnRecorded, Record, State
-from segbroker.protocol.consumer_protocol import Subscription, encode_subscription
+from segbroker.protocol.consumer_protocol import (
+    Subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.metadata.generations import Generation, KeptMember
 
@@ -333,6 +337,24 @@ def test_a_static_member_that_begins_anew_stops_the_others_for_what_changes_for_
     disk.settle(11)
     assert again.generation == (1 if is_alike else 2)
     assert again.joined[0].skip_assignment is is_alike
+
+
+@pytest.mark.parametrize(
+    ("kept", "is_alike"), [(3, True), (2, False), (0, False)], ids=["nothing", "one", "all"]
+)
+def test_a_static_member_that_ends_before_it_joins_again_for_what_it_lets_go_of_has_it_dealt_out(
+    kept: int, *, is_alike: bool
+) -> None:
+    disk = Disk()
+    one = Client(group(record=disk.record), "i1")
+    one.join(0, says("t", owned=3))
+    pairs = [("t", index) for index in range(kept)]
+    one.sync(0, {one.member_id: encode_assignment(pairs) if pairs else b""})
+    disk.settle(0)
+    again = Client(one.group, "i1")
+    again.join(10, says("t"))
+    disk.settle(11)
+    assert again.generation == (1 if is_alike else 2)
 
 
 def test_what_is_in_use_stays_where_as_many_like_another_as_well() -> None:
