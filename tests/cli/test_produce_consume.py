@@ -325,11 +325,12 @@ def test_a_second_signal_gives_up_and_names_what_nobody_knows_of(
         writer.stdin.write(line)
         writer.stdin.flush()
         wait_until_read(writer)
-    # Both are there when it goes on, and the interpreter takes them by their number.
+    # Both are there when it goes on.  The interpreter takes them by their number, unless the client
+    # puts the first one off just then.
     for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
         writer.send_signal(number)
     _, said = writer.communicate(timeout=TIMEOUT_S)
-    assert writer.returncode == 143
+    assert writer.returncode in (130, 143)
     assert re.search(rb"\n  lines? 1(-2)?: given up before the broker had answered", said)
 
 
