@@ -37,11 +37,11 @@ DEADLINE_S = 120.0
 Poll = Callable[[], int]
 
 
-def _create(server: Server, names: Sequence[str]) -> None:
+def _create(server: Server, names: Sequence[str], partitions: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": server.address})
     for first in range(0, len(names), CREATED_AT_ONCE):
         wanted = [
-            NewTopic(name, 1, 1, config={"durability": "disk"})
+            NewTopic(name, partitions, 1, config={"durability": "disk"})
             for name in names[first : first + CREATED_AT_ONCE]
         ]
         for made in admin.create_topics(wanted, request_timeout=DEADLINE_S).values():
@@ -131,10 +131,7 @@ def _read_all_confluent(address: str, topic: str, count: int) -> None:
 
 def _wide(server: Server, partitions: int, turns: int) -> Entry:
     """Everything of a topic of many partitions, read by new clients by turns."""
-    admin = AdminClient({"bootstrap.servers": server.address})
-    wanted = [NewTopic("wide", partitions, 1, config={"durability": "disk"})]
-    for made in admin.create_topics(wanted, request_timeout=DEADLINE_S).values():
-        made.result(DEADLINE_S)
+    _create(server, ["wide"], partitions)
     with Producer(server.address) as producer:
         for _ in range(RECORDS_OF_EACH):
             for number in range(partitions):

@@ -34,9 +34,9 @@ Key: TypeAlias = tuple[str, int]
 GIVEN_AT_ONCE: Final = 8
 """Files that are closed, or logs that are parked, at least, where descriptors have run out."""
 FULL_LEAST: Final = 512
-"""Full segments that may wait for their seal, whatever is open; where descriptors are few,"""
+"""Full segments that may wait for their seal, whatever else is open."""
 FULL_LEAST_OF_FEW: Final = 16
-"""of those that the process has for itself (broker/configuration/descriptors.py)."""
+"""The same where `most` is set: they use what is left for files that are open for a moment."""
 LOOKS_MAX: Final = 256
 """Logs that are asked whether they can park, then: whoever wants one may be the loop."""
 

@@ -395,7 +395,7 @@ class PartitionLog:
         with self.state_lock:
             self.rotating = [*self.rotating, old]
             self.active = active
-        self._count_full(1)
+            self._count_full(1)
 
     def maybe_roll_by_age(self, now_ms: int) -> bool:
         """Roll an idle segment whose first batch is older than segment.ms (of a compacted topic,
@@ -501,7 +501,7 @@ class PartitionLog:
                     kept.append((segment.number, segment.file))
                     segment.file = None
             self.rotating = self.rotating[len(segments) :]
-        self._count_full(-len(segments))
+            self._count_full(-len(segments))
         for number, file in kept:
             self.files.adopt(number, file)
 
@@ -529,6 +529,7 @@ class PartitionLog:
         return True
 
     def _count_full(self, change: int) -> None:
+        """Under state_lock: one thread rolls while another seals."""
         self._full_count += change
         self.open_logs.count_full(change)
 
@@ -538,13 +539,12 @@ class PartitionLog:
         For a log whose sync failed: nothing of it is synced any more, and who opens it again copies
         them by their checksums (salvaging.py)."""
         closing: list[StorageFile] = []
-        with self.seal_lock, self.sync_lock, self.append_lock:
+        with self.seal_lock, self.sync_lock, self.append_lock, self.state_lock:
             self._count_full(-self._full_count)
-            with self.state_lock:
-                for segment in self.rotating:
-                    if not segment.pins and segment.file is not None:
-                        closing.append(segment.file)
-                        segment.file = None
+            for segment in self.rotating:
+                if not segment.pins and segment.file is not None:
+                    closing.append(segment.file)
+                    segment.file = None
         for file in closing:
             file.close()
 
@@ -552,8 +552,8 @@ class PartitionLog:
         """Close every descriptor; nothing is written or synced any more."""
         with self.seal_lock, self.sync_lock, self.append_lock:
             closing: list[StorageFile] = []
-            self._count_full(-self._full_count)
             with self.state_lock:
+                self._count_full(-self._full_count)
                 self.is_closed = True
                 for segment in (*self.rotating, self.active):
                     segment.retired = True
