@@ -151,7 +151,7 @@ def committed(content: Content | None, fields: Fields) -> Content:
     if "after" in fields:
         times = [fields["at"], fields.get("expire"), fields["after"]]
     rows = (
-        (topic, topic_id, partition, [*offset, *times])
+        (topic, topic_id, partition, (*offset, *times))
         for topic, topic_id, partition, *offset in fields["rows"]
     )
     return _standing(content, fields["group"], rows)
@@ -172,12 +172,12 @@ def transaction_committed(
         known_id, known = topics.get(topic, (topic_id, {}))
         before = known.get(str(partition)) if known_id == topic_id else None
         if before is None or CommittedOffset(*before).after_seq <= after_seq:
-            rows.append((topic, topic_id, partition, [*offset, at_ms, None, after_seq]))
+            rows.append((topic, topic_id, partition, (*offset, at_ms, None, after_seq)))
     return _standing(content, group, rows) if rows else content or {}
 
 
 def _standing(
-    content: Content | None, group: str, rows: Iterable[tuple[str, bytes, int, list[Any]]]
+    content: Content | None, group: str, rows: Iterable[tuple[str, bytes, int, tuple[Any, ...]]]
 ) -> Content:
     """With these offsets of a group: topic, its id, partition, what is kept of it."""
     groups = NameMap.of(content).draft()

@@ -6,8 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from segbroker.broker.loop.long_lived import OPENED_MIN, Spared
+from segbroker.broker.loop.long_lived import (
+    LONG_S,
+    OPENED_MIN,
+    THAWED_SHARE,
+    Collections,
+    Spared,
+)
 from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.metadata.committed import committed
 
 from ..support.wire_client import connect
 from .conftest import serving
@@ -33,39 +40,102 @@ class Cyclic:
         Cyclic.alive -= 1
 
 
-def test_what_was_opened_is_frozen_a_part_at_a_time() -> None:
-    counted, spared = SimpleNamespace(opened_count=0, closed_count=0), Spared()
-    spared.look(counted)
+class Told(Collections):
+    """Full collections as the test has them."""
+
+    def passes(self, seconds: float) -> None:
+        self.passed += 1
+        self._long_s = max(self._long_s, seconds)
+
+
+@pytest.fixture
+def collections() -> Iterator[Collections]:
+    told = Collections()
+    with told.listening():
+        yield told
+
+
+def test_what_was_opened_is_frozen_a_part_at_a_time(collections: Collections) -> None:
+    counted, spared = SimpleNamespace(opened_count=0, closed_count=0), Spared(collections)
+    spared.look(counted, 0)
     first = gc.get_freeze_count()
     assert first > 0
     kept = [[number] for number in range(10 * OPENED_MIN)]
     counted.opened_count = OPENED_MIN - 1
-    spared.look(counted)
+    spared.look(counted, 0)
     assert gc.get_freeze_count() <= first
     counted.opened_count = OPENED_MIN
-    spared.look(counted)
+    spared.look(counted, 0)
     assert gc.get_freeze_count() >= first + len(kept) // 2
 
 
-def test_what_lies_in_cycles_is_collected_when_enough_was_closed() -> None:
-    counted, spared = SimpleNamespace(opened_count=4 * OPENED_MIN, closed_count=0), Spared()
+def test_what_lies_in_cycles_is_collected_when_enough_was_closed(collections: Collections) -> None:
+    counted = SimpleNamespace(opened_count=4 * OPENED_MIN, closed_count=0)
+    spared = Spared(collections)
     Cyclic.alive = 0
     Cyclic()
-    spared.look(counted)
+    spared.look(counted, 0)
     gc.collect()
     assert Cyclic.alive == 1
     counted.closed_count = OPENED_MIN - 1
-    spared.look(counted)
+    spared.look(counted, 0)
     assert gc.get_freeze_count() > 0
     counted.closed_count = OPENED_MIN
-    spared.look(counted)
+    spared.look(counted, 0)
     assert gc.get_freeze_count() == 0
     gc.collect()
     assert Cyclic.alive == 0
-    spared.look(counted)
+    spared.look(counted, 0)
     assert gc.get_freeze_count() > 0
-    spared.look(counted)
+    spared.look(counted, 0)
     assert gc.get_freeze_count() > 0
+
+
+def test_what_makes_collections_long_is_frozen_and_now_and_then_looked_through() -> None:
+    counted, told = SimpleNamespace(opened_count=0, closed_count=0), Told()
+    spared = Spared(told)
+    spared.look(counted, 0)
+    gc.unfreeze()
+    told.passes(LONG_S / 2)
+    spared.look(counted, 1)
+    assert gc.get_freeze_count() == 0, "it was short"
+    told.passes(3 * LONG_S)
+    spared.look(counted, 2)
+    assert gc.get_freeze_count() > 0
+    told.passes(LONG_S)
+    spared.look(counted, 3)
+    room_s = 3 + 4 * LONG_S / THAWED_SHARE
+    spared.look(counted, room_s - 1)
+    assert gc.get_freeze_count() > 0, "together they take longer"
+    spared.look(counted, room_s + 1)
+    assert gc.get_freeze_count() == 0
+    spared.look(counted, room_s + 2)
+    assert gc.get_freeze_count() == 0, "nothing was looked through yet"
+    told.passes(5 * LONG_S)
+    spared.look(counted, room_s + 3)
+    assert gc.get_freeze_count() > 0
+    spared.look(counted, room_s + 2 + 5 * LONG_S / THAWED_SHARE)
+    assert gc.get_freeze_count() > 0
+    spared.look(counted, room_s + 4 + 5 * LONG_S / THAWED_SHARE)
+    assert gc.get_freeze_count() == 0
+
+
+def test_full_collections_are_timed(collections: Collections) -> None:
+    gc.collect(1)
+    assert (collections.passed, collections.took_s()) == (0, 0)
+    gc.collect()
+    assert collections.passed == 1
+    assert collections.took_s() > 0
+    assert collections.took_s() == 0, "told once"
+
+
+def test_a_committed_offset_is_nothing_that_the_collector_looks_at() -> None:
+    row = ["t", bytes(16), 7, 5, -1, "metadata"]
+    content = committed(None, {"group": "g", "at": 1, "rows": [row]})
+    gc.collect()
+    _, rows = content["g"]["t"]
+    assert not gc.is_tracked(rows["7"])
+    assert not gc.is_tracked(rows), "nor are all of a topic"
 
 
 async def test_the_broker_counts_what_it_opens_and_closes() -> None:
