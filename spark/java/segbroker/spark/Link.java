@@ -31,6 +31,7 @@ final class Link implements AutoCloseable {
     static final int BUFFER_KEPT = 8 << 20;
     private static final int SLICE_MS = 200;
     private static final int RENEW_PERCENT = 80;
+    private static final String SOFTWARE_VERSION = "0.2.0";
 
     static final int FETCH = 1;
     static final int LIST_OFFSETS = 2;
@@ -122,7 +123,7 @@ final class Link implements AutoCloseable {
     private boolean askVersions(int version, int timeoutMs) throws LinkError {
         RequestWriter request = request(API_VERSIONS, version);
         if (version >= 3) {
-            request.noTags().compactText("segbroker-java").compactText("0.1.0").noTags();
+            request.noTags().compactText("segbroker-java").compactText(SOFTWARE_VERSION).noTags();
         }
         Reply reply;
         try {
