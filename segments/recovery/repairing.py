@@ -1,6 +1,6 @@
 """Carrying out what the survey decided: cut, repair, clear; the damaged originals kept aside.
 
-    unlink       what is left of replacements that a crash interrupted: nobody reads it
+    unlink       what is left of replacements and removals that a crash interrupted: nobody reads it
     manifest     copied, synced, where a cleaning has decided something since the last checkpoint
     rename       a segment written anew that a decision speaks of gets its name, directory sync;
                  once more where it has it: the sync of that may have failed
@@ -56,6 +56,11 @@ def carry_out(storage: Storage, paths: LogPaths, found: Survey, report: LogRepor
         is_below = number < found.known.sealed.first_number
         reason = "below the log start" if is_below else "cleaned: another segment stands for it"
         report.add("orphan_removed", paths.log(number), reason=reason)
+    sealed = found.known.sealed
+    for name in found.names:
+        index = paths.index_number(name)
+        if index is not None and index < sealed.next_number and sealed.place_of(index) is None:
+            storage.unlink(f"{paths.folder}/{name}")  # the segment is gone
     for number in found.strangers:
         path = paths.log(number)
         quarantine(storage, paths, number, read_file(storage, path), report, "no such segment")

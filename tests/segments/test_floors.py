@@ -66,6 +66,11 @@ def segments_on(disk: MemoryStorage) -> list[int]:
     return sorted(number for number in found if number is not None)
 
 
+def indexes_on(disk: MemoryStorage) -> list[int]:
+    found = (PATHS.index_number(name) for name in disk.listdir("/log"))
+    return sorted(number for number in found if number is not None)
+
+
 @pytest.mark.parametrize("again", OPENINGS, ids=["closed", "killed", "power"])
 def test_what_retention_takes_moves_both_floors_and_what_somebody_deletes_one(
     again: Callable[[SegmentedLog, MemoryStorage], MemoryStorage],
@@ -108,7 +113,19 @@ def test_files_in_front_of_the_start_are_gone_after_the_next_opening_at_the_late
     disk = again(log, disk)
     log = open_log(disk)
     assert segments_on(disk) == [2, 3, 4]
+    assert indexes_on(disk) == [2, 3], "the last one has none yet"
     assert floors_of(log) == (0, 0, 5)
+
+
+def test_an_index_whose_segment_is_gone_is_gone_after_the_next_opening() -> None:
+    disk = MemoryStorage()
+    log = log_with(disk)
+    evict(log._log, 2, GapReason.TTL)
+    disk.unlink(PATHS.log(0))  # and the process ends, in the middle
+    disk = disk.after_kill()
+    log = open_log(disk)
+    assert (segments_on(disk), indexes_on(disk)) == ([2, 3, 4], [2, 3])
+    assert values_of(log) == [record(i) for i in range(4, 10)]
 
 
 def test_doomed_files_go_a_few_at_a_time() -> None:
