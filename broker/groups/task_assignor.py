@@ -10,23 +10,26 @@
 | active | who did it, while it has room; who has a copy; the process with the fewest tasks |
 | standby | who had the copy or did the task, while it has room; the process with the fewest |
 
-The fewest for its members, that is.
+The fewest for its members, that is.  Who had the copies fills its room with those that others could
+have had, and the rest may be what only it can have.  So copies are moved in the end, until nobody
+has two tasks more than somebody who can have one of its copies.
 
 Room: of active tasks each member has as many as the others, give or take one, and so it has of
 those with a state, which are dealt out first: they are what costs memory.  Who did most has the
 larger share.
 
 Invariants: every task is active with one member; numbers of active tasks differ by one at most, of
-those with a state too; of one task no process has two; the same group gives the same assignment,
-and one that is even already stays as it is.
+those with a state too; numbers of tasks by no more than who can have which copy demands; of one
+task no process has two; the same group gives the same assignment, and one that is even already
+stays as it is.
 
 Costs: linear in tasks and their copies.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple, TypeAlias
 
 Task: TypeAlias = tuple[str, int]
@@ -41,6 +44,7 @@ class Tasks(NamedTuple):
 
 
 NO_TASKS: Final = Tasks()
+MOVE_ROUNDS_MAX: Final = 10
 
 
 class Worker(NamedTuple):
@@ -83,6 +87,11 @@ class _Dealing:
         """It is to do it."""
         self.active[member_id].add(task)
         self.load[self.process_of[member_id]] += 1
+
+    def take_copy(self, member_id: str, task: Task) -> None:
+        """It is not to keep a copy."""
+        self.standby[member_id].remove(task)
+        self.load[self.process_of[member_id]] -= 1
 
     def give_copy(self, member_id: str, task: Task) -> None:
         """It is to keep a copy."""
@@ -196,26 +205,98 @@ def _deal_standbys(dealing: _Dealing, tasks: Sequence[Task], standbys: int) -> N
             if dealing.count(member_id) < share:
                 dealing.give_copy(member_id, task)
                 has[task].add(process_id)
-    heap = [dealing.fill(process_id) for process_id in dealing.members_of]
-    heapify(heap)
-    members_of = {
-        process_id: [(dealing.count(one), one) for one in members]
-        for process_id, members in dealing.members_of.items()
-    }
-    for some in members_of.values():
-        heapify(some)
+    fewest = _Fewest(dealing)
     for task in tasks:
-        passed = []  # processes that have it already
         while len(has[task]) <= copies:
-            least = heappop(heap)
-            process_id = least[1]
-            if process_id in has[task]:
-                passed.append(least)
-                continue
-            count, best = members_of[process_id][0]
-            heapreplace(members_of[process_id], (count + 1, best))
-            dealing.give_copy(best, task)
-            has[task].add(process_id)
-            passed.append(dealing.fill(process_id))
-        for entry in passed:
-            heappush(heap, entry)
+            member_id = fewest.outside(has[task])
+            dealing.give_copy(member_id, task)
+            has[task].add(dealing.process_of[member_id])
+            fewest.changed(member_id)
+    for _ in range(MOVE_ROUNDS_MAX):
+        if not _move_copies(dealing, fewest, has):
+            break
+
+
+class _Fewest:
+    """Which process has the fewest tasks for its members, and which member of it.
+
+    A heap of processes and one of members for each; what has changed since stays in them until it
+    comes to the top.
+    """
+
+    def __init__(self, dealing: _Dealing) -> None:
+        self._dealing = dealing
+        self._processes = [dealing.fill(process_id) for process_id in dealing.members_of]
+        heapify(self._processes)
+        self._members = {
+            process_id: [(dealing.count(one), one) for one in members]
+            for process_id, members in dealing.members_of.items()
+        }
+        for some in self._members.values():
+            heapify(some)
+
+    def changed(self, member_id: str) -> None:
+        """A member has one more or one less."""
+        process_id = self._dealing.process_of[member_id]
+        heappush(self._processes, self._dealing.fill(process_id))
+        heappush(self._members[process_id], (self._dealing.count(member_id), member_id))
+
+    def outside(self, processes: Collection[str]) -> str:
+        """The member with the fewest in the process with the fewest; not of these, of which there
+        are others."""
+        passed = {}
+        while True:
+            entry = self._processes[0]
+            _, process_id = entry
+            is_current = entry == self._dealing.fill(process_id)
+            if is_current and process_id not in processes:
+                break
+            heappop(self._processes)
+            if is_current:
+                passed[process_id] = entry
+        for entry in passed.values():
+            heappush(self._processes, entry)
+        return self.within(process_id)
+
+    def within(self, process_id: str) -> str:
+        """The member with the fewest in a process."""
+        heap = self._members[process_id]
+        while heap[0][0] != self._dealing.count(heap[0][1]):
+            heappop(heap)
+        return heap[0][1]
+
+
+def _move_copies(dealing: _Dealing, fewest: _Fewest, has: Mapping[Task, set[str]]) -> bool:
+    """Move copies from those who have most, those first that they would have to begin; whether any
+    was moved.  has: the processes that have each task.
+    """
+    counts = {one.member_id: dealing.count(one.member_id) for one in dealing.workers}
+    previous = {one.member_id: one.previous for one in dealing.workers}
+    least, moved = min(counts.values()), False
+    for member_id in sorted(counts, key=lambda one: (-counts[one], one)):
+        if counts[member_id] < least + 2:
+            break
+        known = previous[member_id].active | previous[member_id].standby
+        for task in sorted(dealing.standby[member_id], key=lambda one: (one in known, one)):
+            other = _who_has_less(dealing, fewest, member_id, has[task])
+            if other is not None:
+                dealing.take_copy(member_id, task)
+                dealing.give_copy(other, task)
+                has[task].remove(dealing.process_of[member_id])
+                has[task].add(dealing.process_of[other])
+                fewest.changed(member_id)
+                fewest.changed(other)
+                moved = True
+    return moved
+
+
+def _who_has_less(
+    dealing: _Dealing, fewest: _Fewest, member_id: str, has: Collection[str]
+) -> str | None:
+    """Who can have a copy of a member that has at least two tasks more: one of its own process,
+    where the state is, or of one that has no part of the task; None: nobody."""
+    able = [fewest.within(dealing.process_of[member_id])]
+    if len(has) < len(dealing.members_of):
+        able.append(fewest.outside(has))
+    less = (one for one in able if dealing.count(one) + 2 <= dealing.count(member_id))
+    return next(less, None)
