@@ -73,6 +73,26 @@ def mine_process(name: str) -> str:
     return "q" if name == "c" else "p"
 
 
+def test_copies_of_what_one_process_does_are_on_all_others_which_go_on_with_it() -> None:
+    place = {"a": "p", "b": "q", "c": "r", "d": "s"}
+    before = sticky(of(**place), {"s": 24}, STATEFUL, 1)
+    for name, mine in before.items():
+        others = [one.standby for other, one in before.items() if other != name]
+        assert [len(mine.active & theirs) for theirs in others] == [2, 2, 2]
+    del place["b"]
+    after = sticky(of(before, **place), {"s": 24}, STATEFUL, 1)
+    for name, mine in after.items():
+        assert mine.active <= before[name].active | before[name].standby
+
+
+def test_who_has_a_copy_has_the_larger_share_for_it() -> None:
+    one, two, three = (frozenset({("s", n), ("s", n + 1)}) for n in (0, 2, 4))
+    last = three - {("s", 5)}
+    before = {"a": Tasks(one), "b": Tasks(two, last)}
+    after = sticky(of(before, a="p", b="q"), {"s": 5}, STATEFUL, 0)
+    assert (after["a"].active, after["b"].active) == (one, two | last)
+
+
 def totals(found: Mapping[str, Tasks]) -> dict[str, int]:
     return {name: len(mine.active) + len(mine.standby) for name, mine in found.items()}
 
