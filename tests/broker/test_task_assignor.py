@@ -75,7 +75,7 @@ def mine_process(name: str) -> str:
 
 def test_copies_of_what_one_process_does_are_on_all_others_which_go_on_with_it() -> None:
     place = {"a": "p", "b": "q", "c": "r", "d": "s"}
-    before = sticky(of(**place), {"s": 24}, STATEFUL, 1)
+    before = sticky(of({}, **place), {"s": 24}, STATEFUL, 1)
     for name, mine in before.items():
         others = [one.standby for other, one in before.items() if other != name]
         assert [len(mine.active & theirs) for theirs in others] == [2, 2, 2]
@@ -106,7 +106,7 @@ def test_who_comes_has_its_share_of_the_copies_too() -> None:
 
 def test_copies_are_even_when_all_instances_were_started_anew_one_by_one() -> None:
     place = {"a": "p", "b": "q", "c": "r"}
-    found = sticky(of(**place), {"s": 16}, STATEFUL, 1)
+    found = sticky(of({}, **place), {"s": 16}, STATEFUL, 1)
     for name in "abc":
         left = {one: where for one, where in place.items() if one != name}
         found = sticky(of(found, **left), {"s": 16}, STATEFUL, 1)

@@ -114,7 +114,7 @@ async def offsets_of_a_transaction(stage: Stage) -> None:
     await ask("empty group", group_id="")
     if stage.version >= 3:
         await ask("a generation that is not there", generation_id=4)
-        stranger = {"member_id": "x", "generation_id": 1}
+        stranger: dict[str, Any] = {"member_id": "x", "generation_id": 1}
         await ask("a member that is not there", **stranger)
         await ask("neither is there", f"{stage.name}-nowhere", **stranger)
 
