@@ -121,6 +121,10 @@ def _told(
     )
 
 
+def _is_blank(text: str | None) -> bool:
+    return text is not None and not text.strip()
+
+
 def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
     """Raise Refused for a request that contradicts itself, in Kafka's words."""
     epoch = request.member_epoch
@@ -128,15 +132,15 @@ def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
         request.subscribed_topic_regex is not None
     )
     problem = None
-    if not request.group_id:
+    if _is_blank(request.group_id):
         problem = "GroupId can't be empty."
-    elif request.instance_id == "":
+    elif _is_blank(request.instance_id):
         problem = "InstanceId can't be empty."
-    elif request.rack_id == "":
+    elif _is_blank(request.rack_id):
         problem = "RackId can't be empty."
     elif epoch < LEAVE_FOR_A_WHILE:
         problem = f"MemberEpoch is {epoch}, but must be greater than or equal to -2."
-    elif not request.member_id and (epoch != JOIN or version >= _MEMBER_CHOOSES_ID_SINCE):
+    elif _is_blank(request.member_id) and (epoch != JOIN or version >= _MEMBER_CHOOSES_ID_SINCE):
         problem = "MemberId can't be empty."
     elif epoch == LEAVE_FOR_A_WHILE and request.instance_id is None:
         problem = "InstanceId can't be null."

@@ -68,6 +68,7 @@ ROWS_AT_ONCE: Final = ROWS_MAX
 _AS_THE_BROKER_IS_SET: Final = -1  # retention_time_ms
 _TIME_MS_MAX: Final = 2**63 - 1
 _MEMBER_EPOCH_SINCE: Final = 9
+_NOT_THERE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _NOTHING: Final = CommittedOffset(-1, -1, "", -1)
 
 
@@ -94,7 +95,12 @@ class Looked(NamedTuple):
     row: CommitRow | None
 
     def accept(self, code: ErrorCode, late: Late | None) -> CommitRow | None:
-        """What is to be stored; code: what is wrong with the sender."""
+        """What is to be stored; code: what is wrong with the sender.
+
+        What is not there is said to be that, whoever the sender is, as by Kafka.
+        """
+        if self.answer.error_code in _NOT_THERE:
+            return None
         if code and (late is None or not late.may_commit(self.meta, self.answer.partition_index)):
             self.answer.error_code = code
             return None

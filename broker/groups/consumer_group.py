@@ -16,6 +16,10 @@ member stops for the others: one that keeps its partitions reads on.  A member t
 go of a partition is dropped if it has not done so within its rebalance_timeout; so is a member
 without a heartbeat for a session.
 
+Targets of a group that is larger than LARGE_MIN are REST_MS apart: a thousand members that join one
+after the other would take the loop for seconds.  Where somebody waits for an answer, a member of
+the classic protocol, one is made at once.
+
 | refused with | who |
 |---|---|
 | 25 UNKNOWN_MEMBER_ID | is no member: it joins again |
@@ -56,6 +60,10 @@ from .topic_regex import TopicRegex
 JOIN: Final = 0
 LEAVE: Final = -1
 LEAVE_FOR_A_WHILE: Final = -2
+LARGE_MIN: Final = 1_000_000
+"""Members, times members and partitions together: what it costs that all of them join."""
+REST_MS: Final = 1_000
+"""Between two targets of such a group: Kafka's consumer.assignment.interval.ms, by default."""
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +74,7 @@ class ConsumerGroup:
     session_timeout_ms: int
     size_max: int
     tell: Tell = untold
+    large_min: int = LARGE_MIN
     epoch: int = 0
     assignment_epoch: int = 0
     members: dict[str, ConsumerMember] = field(default_factory=dict)
@@ -82,6 +91,8 @@ class ConsumerGroup:
     """The member that each instance is."""
     has_turned: bool = False
     """Whether the next heartbeat makes the target anew, also where nobody came."""
+    _rests_until_ms: int = 0
+    """Until when no other target is made."""
     _is_settling: bool = False
     """Whether it was told that the epoch rose, and not yet that everybody is at the target."""
 
@@ -185,7 +196,7 @@ class ConsumerGroup:
             why = group_news.TURNED if self.has_turned else why
             self._tell_rise(why, member.who, beat.reason)
             self.has_turned = False
-        self._retarget()
+        self._retarget(now_ms if member.classic is None else None)
         before = (member.epoch, member.reconciled)
         still_has = member.still_has(beat) if is_back else beat.owned
         changed = member.reconcile(
@@ -389,12 +400,20 @@ class ConsumerGroup:
         if self.target.look(topics, self.members.values(), resubscribed=False):
             self.epoch += 1
             self._tell_rise(group_news.OTHER_TOPICS)
-        self._retarget()
+        self._retarget(None)
 
-    def _retarget(self) -> None:
-        if self.epoch != self.assignment_epoch and self.target.is_ready:
-            self._changed(*self.target.make(self.members))
-            self.assignment_epoch = self.epoch
+    def _retarget(self, now_ms: int | None) -> None:
+        """now_ms: None where it cannot wait."""
+        if self.epoch == self.assignment_epoch or not self.target.is_ready:
+            return
+        if now_ms is not None:
+            if now_ms < self._rests_until_ms:
+                return
+            count = len(self.members)
+            if count * (count + self.target.size) > self.large_min:
+                self._rests_until_ms = now_ms + REST_MS
+        self._changed(*self.target.make(self.members))
+        self.assignment_epoch = self.epoch
 
     # Offsets
 
@@ -475,7 +494,7 @@ class ConsumerGroup:
             self._tell(group_news.EMPTY)
             self.empty_since_ms = now_ms
             self.target = Target()
-            self.assignment_epoch = self.epoch
+            self.assignment_epoch, self._rests_until_ms = self.epoch, 0
 
     def tick(self, now_ms: int) -> None:
         """Do what is due: drop who was not heard of, and who does not do what it is to do."""

@@ -58,6 +58,11 @@ class Target:
     _subscribed: dict[frozenset[TopicId], frozenset[TopicId]] = field(default_factory=dict)
     """What members are subscribed to, one object for all who are to the same."""
 
+    @property
+    def size(self) -> int:
+        """How many partitions there are to be given."""
+        return sum(self._counts.values())
+
     def of(self, member_id: str) -> tuple[Partition, ...]:
         """What a member is to have."""
         return self.given.get(member_id, ())

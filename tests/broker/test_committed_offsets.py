@@ -167,6 +167,25 @@ async def test_what_cannot_be_committed_is_refused_by_name() -> None:
         assert await stands(client, "t") == {("t", 0): -1}
 
 
+async def test_what_is_not_there_is_said_also_to_who_may_not_commit() -> None:
+    rows = [
+        OffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=1, committed_metadata=None
+        )
+        for partition in (0, 9)
+    ]
+    topics = [OffsetCommitRequestTopic(name=name, partitions=rows) for name in ("t", "nope")]
+    request = OffsetCommitRequest(
+        group_id="g", generation_id_or_member_epoch=3, member_id="nobody", topics=topics
+    )
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        reply = await client.ask(request, OffsetCommitResponse, 7)
+        codes = [[row.error_code for row in topic.partitions] for topic in reply.topics]
+        gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert codes == [[ErrorCode.UNKNOWN_MEMBER_ID, gone], [gone, gone]]
+
+
 async def test_metadata_is_measured_in_characters_of_java_not_in_bytes() -> None:
     # U+00DF is two bytes and one unit of UTF-16; U+1F600 four bytes and two units.
     async with serving() as broker, connect(broker.address) as client:

@@ -1,7 +1,9 @@
 """The state machine of one KIP-848 group: epochs, step by step reconciliation, fencing, time."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -10,9 +12,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from segbroker.broker.groups import topic_expressions
-from segbroker.broker.groups.consumer_group import JOIN, LEAVE, LEAVE_FOR_A_WHILE, ConsumerGroup
+from segbroker.broker.groups.consumer_group import (
+    JOIN,
+    LARGE_MIN,
+    LEAVE,
+    LEAVE_FOR_A_WHILE,
+    REST_MS,
+    ConsumerGroup,
+)
 from segbroker.broker.groups.consumer_members import Beat, Sight, Told, every_topic
-from segbroker.broker.groups.server_assignors import Partition
+from segbroker.broker.groups.server_assignors import (
+    ASSIGNORS,
+    Assignment,
+    Partition,
+    Subscriber,
+    uniform,
+)
 from segbroker.broker.groups.topic_expressions import PATTERNS_MAX, Expressions
 from segbroker.broker.loop.loop_clock import NEVER_MS
 from segbroker.broker.refused import Refused
@@ -548,10 +563,13 @@ def test_most_members_choose_the_assignor() -> None:
 class ConsumerGroupMachine(RuleBasedStateMachine):
     """Joins, leaves, lost answers, silence and changing topics: one owner at every moment."""
 
+    large_min = LARGE_MIN
+
     def __init__(self) -> None:
         super().__init__()
         self.now_ms = 0
         self.group = group()
+        self.group.large_min = self.large_min
         self.topics = topics_of(a=4, b=2)
         self.clients: dict[str, Client] = {}
         self.gone: list[Client] = []
@@ -692,7 +710,8 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         for client in tuple(self.clients.values()):
             client.join(self.now_ms)
         live = tuple(self.clients.values())
-        for _ in range(4):
+        for _ in range(5):
+            self.now_ms += REST_MS
             for client in live:
                 self.ask(client, heard=True, full=False)
         if not live:
@@ -709,14 +728,55 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         assert frozenset().union(*(client.reads for client in live)) == wanted
 
 
+class LargeGroupMachine(ConsumerGroupMachine):
+    """The same of a group whose targets are a second apart."""
+
+    large_min = 0
+
+
 TestConsumerGroupMachine = ConsumerGroupMachine.TestCase
-TestConsumerGroupMachine.settings = settings(
+TestLargeGroupMachine = LargeGroupMachine.TestCase
+TestConsumerGroupMachine.settings = TestLargeGroupMachine.settings = settings(
     max_examples=60,
     stateful_step_count=30,
     deadline=None,
     database=None,
     suppress_health_check=list(HealthCheck),
 )
+
+
+def test_targets_of_a_large_group_are_a_second_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def counted(subscribers: Sequence[Subscriber], *more: Any) -> Assignment:  # noqa: ANN401
+        made.append(len(subscribers))
+        return uniform(subscribers, *more)
+
+    monkeypatch.setitem(ASSIGNORS, "uniform", counted)
+    many, some = topics_of(a=10_000), group(size_max=1_000)
+    members = [Client(some, f"member-{n}", topics=many) for n in range(200)]
+    for one in members:
+        assert one.join(REST_MS - 1).epoch > 0
+    # Of a hundred and ten thousand partitions are dealt out at once.
+    assert made[-1] < 110
+    assert some.state == "Assigning"
+    before = len(made)
+    for now_ms in (REST_MS, 2 * REST_MS - 1, 2 * REST_MS, 2 * REST_MS + 1):
+        for one in members:
+            one.heartbeat(now_ms)
+    assert made[before:] == [200]
+    assert some.state == "Stable"
+    assert {len(one.reads) for one in members} == {50}
+
+
+def test_a_large_group_that_everybody_left_is_dealt_out_at_once() -> None:
+    some = group()
+    some.large_min = 0
+    one, two = Client(some, "one"), Client(some, "two")
+    one.join()
+    one.leave()
+    two.join()
+    assert two.reads == part("a", 0, 1, 2, 3)
 
 
 def test_who_joins_costs_no_look_at_all_that_the_others_subscribe_to() -> None:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from segbroker.broker.groups import classic_members
-from segbroker.broker.groups.consumer_group import LEAVE
+from segbroker.broker.groups.consumer_group import LARGE_MIN, LEAVE, REST_MS, ConsumerGroup
 from segbroker.broker.groups.consumer_members import every_topic
 from segbroker.broker.groups.group import Group
 from segbroker.broker.groups.group_members import Joining
@@ -70,15 +70,22 @@ class Classic:
 class Life:
     """Joins, leaves, lost answers and silence of both kinds; the group turns back and again."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, large_min: int = LARGE_MIN) -> None:
+        """large_min: 0 for a group whose targets are a second apart."""
         self.random = random
         self.now_ms = 0
-        self.group = group()
+        self.large_min = large_min
+        self.group = self.new_group()
         self.numbers = count(1)
         self.classic: list[Classic] = []
         self.clients: list[Client] = []
         self.asked: list[Joining] = []
         self.join_consumer()
+
+    def new_group(self) -> ConsumerGroup:
+        made = group()
+        made.large_min = self.large_min
+        return made
 
     def live(self, steps: int) -> None:
         """A while at random."""
@@ -217,7 +224,7 @@ class Life:
 
         classic = Group("g", self.new_id, 0, 100, record)
         downgrade(self.now_ms, self.group, classic, TOPICS)
-        made = group()
+        made = self.new_group()
         upgrade(self.now_ms, classic, made, TOPICS, lambda viewer: every_topic)
         made.given = dict(self.group.given)
         before, self.group = self.group, made
@@ -267,6 +274,7 @@ class Life:
         self.clients.clear()
         self.join_consumer()
         for _ in range(20):
+            self.now_ms += REST_MS
             self.everybody()
             self.check()
         shares = [one.reads for one in self.clients] + [one.reads for one in self.classic]
@@ -367,10 +375,13 @@ def test_partitions_that_there_cannot_be_are_left_out() -> None:
     assert classic_members.partitions_of(rows, TOPICS) == {(TOPICS["a"].topic_id.bytes, 4)}
 
 
-def test_members_of_both_protocols_have_one_owner_of_each_partition_over_turns_too() -> None:
+@pytest.mark.parametrize("large_min", [LARGE_MIN, 0], ids=["small", "large"])
+def test_members_of_both_protocols_have_one_owner_of_each_partition_over_turns_too(
+    large_min: int,
+) -> None:
     for _ in range(RUNS):
         seed = Random().randrange(1 << 32)
         print(f"seed {seed}")
-        life = Life(Random(seed))
+        life = Life(Random(seed), large_min)
         life.live(STEPS)
         life.end()

@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Mapping
+from itertools import product
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -72,6 +73,48 @@ def mine_process(name: str) -> str:
     return "q" if name == "c" else "p"
 
 
+def test_copies_of_what_one_process_does_are_on_all_others_which_go_on_with_it() -> None:
+    place = {"a": "p", "b": "q", "c": "r", "d": "s"}
+    before = sticky(of({}, **place), {"s": 24}, STATEFUL, 1)
+    for name, mine in before.items():
+        others = [one.standby for other, one in before.items() if other != name]
+        assert [len(mine.active & theirs) for theirs in others] == [2, 2, 2]
+    del place["b"]
+    after = sticky(of(before, **place), {"s": 24}, STATEFUL, 1)
+    for name, mine in after.items():
+        assert mine.active <= before[name].active | before[name].standby
+
+
+def test_who_has_a_copy_has_the_larger_share_for_it() -> None:
+    one, two, three = (frozenset({("s", n), ("s", n + 1)}) for n in (0, 2, 4))
+    last = three - {("s", 5)}
+    before = {"a": Tasks(one), "b": Tasks(two, last)}
+    after = sticky(of(before, a="p", b="q"), {"s": 5}, STATEFUL, 0)
+    assert (after["a"].active, after["b"].active) == (one, two | last)
+
+
+def totals(found: Mapping[str, Tasks]) -> dict[str, int]:
+    return {name: len(mine.active) + len(mine.standby) for name, mine in found.items()}
+
+
+def test_who_comes_has_its_share_of_the_copies_too() -> None:
+    before = sticky(of(a="p", b="q"), {"s": 36}, STATEFUL, 1)
+    after = sticky(of(before, a="p", b="q", c="r"), {"s": 36}, STATEFUL, 1)
+    assert totals(after) == {"a": 24, "b": 24, "c": 24}
+    assert sticky(of(after, a="p", b="q", c="r"), {"s": 36}, STATEFUL, 1) == after
+
+
+def test_copies_are_even_when_all_instances_were_started_anew_one_by_one() -> None:
+    place = {"a": "p", "b": "q", "c": "r"}
+    found = sticky(of({}, **place), {"s": 16}, STATEFUL, 1)
+    for name in "abc":
+        left = {one: where for one, where in place.items() if one != name}
+        found = sticky(of(found, **left), {"s": 16}, STATEFUL, 1)
+        place = left | {f"{name}2": f"{name}2"}
+        found = sticky(of(found, **place), {"s": 16}, STATEFUL, 1)
+    assert sorted(totals(found).values()) == [10, 11, 11]
+
+
 def test_one_process_keeps_no_copies() -> None:
     found = sticky(of(a="p", b="p"), {"s": 4}, STATEFUL, 3)
     assert standbys(found) == {"a": 0, "b": 0}
@@ -129,8 +172,17 @@ def test_whatever_comes_and_goes_tasks_are_dealt_out_evenly(
         kept = Counter(task for mine in found.values() for task in mine.standby)
         if processes:
             assert kept == Counter({t: wanted for t in every if t[0] in STATEFUL and wanted})
+        counts = totals(found)
+        for name, other in product(counts, counts):
+            if counts[name] >= counts[other] + 2:
+                where = processes[other]
+                movable = [t for t in found[name].standby if not in_process[where, t]]
+                assert not movable, "nobody can have less of them"
+                assert processes[name] != where or not found[name].standby
         again = sticky(of(found, **processes), sizes, STATEFUL, copies)
         assert {name: mine.active for name, mine in again.items()} == {
             name: mine.active for name, mine in found.items()
         }, "what is even stays"
+        if counts and max(counts.values()) - min(counts.values()) <= 1:
+            assert again == found
         before = found

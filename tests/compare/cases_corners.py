@@ -168,8 +168,8 @@ async def commits_at_the_borders(stage: Stage) -> None:
         await commit(stage, "an empty instance", topic, 5, group_instance_id="")
 
     async def ask(label: str, *topics: dict[str, Any], **more: Any) -> None:
-        fields = {"group_id": stage.name, "member_id": ""} | more
-        fields["generation_id_or_member_epoch"] = -1
+        fields: dict[str, Any] = {"group_id": stage.name, "member_id": ""}
+        fields = fields | {"generation_id_or_member_epoch": -1} | more
         await stage.ask(label, ApiKey.OFFSET_COMMIT, topics=list(topics), **fields)
 
     row = {"partition_index": 0, "committed_offset": 3, "committed_metadata": ""}
@@ -180,12 +180,20 @@ async def commits_at_the_borders(stage: Stage) -> None:
     twice = [row, row | {"committed_offset": 4}]
     await ask("a partition twice", which | {"partitions": twice})
     await ask("a topic twice", which | {"partitions": [row]}, which | {"partitions": [row]})
+    stranger = {"member_id": "no", "generation_id_or_member_epoch": 3}
+    await commit(stage, "of nobody, partition 9", topic, 5, partition_index=9, **stranger)
+    long = {"committed_metadata": "m" * 5_000}
+    await commit(stage, "of nobody, long metadata", topic, 5, **long, **stranger)
     if stage.version >= IDS_SINCE:
+        gone = {"topic_id": NOWHERE, "partitions": [row]}
+        await ask("of nobody, unknown id", gone, which | {"partitions": [row]}, **stranger)
         await ask("unknown id", {"topic_id": NOWHERE, "partitions": [row]})
         await ask("no id", {"topic_id": UUID(int=0), "partitions": [row]})
         stage.topics[NOWHERE] = "nowhere"
         await ask("both", {"topic_id": NOWHERE, "partitions": [row]}, which | {"partitions": [row]})
     else:
+        gone = {"name": f"{topic}-no", "partitions": [row]}
+        await ask("of nobody, no topic", gone, which | {"partitions": [row]}, **stranger)
         await ask("bad name", {"name": "a/b", "partitions": [row]})
         await ask("empty name", {"name": "", "partitions": [row]})
     if stage.version <= 4:

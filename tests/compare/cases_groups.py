@@ -411,6 +411,12 @@ async def members_of_the_newer_protocol(stage: Stage) -> None:
     quiet: dict[str, Any] = {"rebalance_timeout_ms": -1, "subscribed_topic_names": None}
     quiet |= {"topic_partitions": None}
     await ask("empty group id", group_id="")
+    await ask("blank group id", group_id=" ")
+    await ask("blank instance", instance_id=" ")
+    await ask("blank rack", rack_id="\t")
+    if stage.version >= 1:
+        await ask("blank member id", member_id=" ")
+    await ask("blank member id later", member_id=" ", member_epoch=1)
     await ask("no subscription", subscribed_topic_names=None)
     await ask("no rebalance timeout", rebalance_timeout_ms=-1)
     await ask("unknown assignor", server_assignor="nobody")

@@ -114,7 +114,9 @@ async def offsets_of_a_transaction(stage: Stage) -> None:
     await ask("empty group", group_id="")
     if stage.version >= 3:
         await ask("a generation that is not there", generation_id=4)
-        await ask("a member that is not there", member_id="x", generation_id=1)
+        stranger: dict[str, Any] = {"member_id": "x", "generation_id": 1}
+        await ask("a member that is not there", **stranger)
+        await ask("neither is there", f"{stage.name}-nowhere", **stranger)
 
 
 async def sent(stage: Stage, me: dict[str, Any], topic: str, version: int) -> None:
