@@ -3,7 +3,7 @@ r"""One cleaning of one compacted log, in steps: learn the dirty part's keys, wr
     dirt      what can be cleaned now (dirtiness.py)
     learn     the dirty part, batch by batch -> where each key was written last, as far as it fits
     filter    every segment up to there -> what is left, together with that of the next -> swap_in
-    note      CLEANED row: everything below was cleaned, since when
+    note      CLEANED row: everything below was cleaned, since when; none if nobody knows the time
 
     sealed 0 | sealed 1 | sealed 2 | sealed 3 |   learnt: [2, 3]
     \________ new 1 ___/ \___ as it was ______/   read: all; written: what changes
@@ -270,10 +270,10 @@ def _note(log: PartitionLog, survivors: Survivors, limits: Limits) -> None:
     with log.seal_lock:
         if log.is_closed or log.is_superseded:
             raise Interrupted
-        points = log.cleaned.reached(until, limits.now_ms, log.config.delete_retention_ms)
-        if points is not log.cleaned:
+        points = log.cleaned.reached(until, limits.age_ms, log.config.delete_retention_ms)
+        if points is not log.cleaned and limits.age_ms is not None:
             log.note(points.rows()[-1:])
-            log.cleaned = points
             log.checkpointed = -1
+        log.cleaned = points
         if forgotten:
             save_producers(log)
