@@ -164,9 +164,15 @@ class SealedSegments:
         """Place of the segment that holds `offset`."""
         return bisect_right(self.base_offsets, offset) - 1
 
-    def find_time(self, timestamp_ms: int) -> int:
-        """Place of the first segment with a record not older; len(self) for none."""
-        return bisect_left(self.running_max_timestamps, timestamp_ms)
+    def find_time(self, timestamp_ms: int, offset: int = 0) -> int:
+        """Place of the first segment with a record not older, of those that end behind `offset`;
+        len(self) for none."""
+        place = bisect_left(self.running_max_timestamps, timestamp_ms)
+        if place < len(self) and self.end_of(place) <= offset:  # that one did not keep its promise
+            place, stamps = self.count_below(offset), self.max_timestamps
+            while place < len(stamps) and stamps[place] < timestamp_ms:
+                place += 1
+        return place
 
     def drop_front(self, count: int) -> None:
         """The first `count` are deleted.  Costs what they are, plus a move of the columns."""
