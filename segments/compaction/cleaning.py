@@ -89,7 +89,7 @@ def clean(log: PartitionLog, limits: Limits) -> Generator[int, None, Cleaned]:
 
     Raises CorruptSegment, Interrupted, StorageError, OSError.
     """
-    with log.state_lock:
+    with log.seal_lock:  # not the lock that appends and reads wait for: there may be very many
         found = _dirt(log, limits)
         rows = [row for row in log.sealed.rows() if row.base_offset < found.end]
     dirty = [row for row in rows if row.end_offset > found.begin]
