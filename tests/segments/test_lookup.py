@@ -1,5 +1,6 @@
 """Offsets by time where the timestamps that a log knows are not those of its records."""
 
+import random
 import struct
 
 import pytest
@@ -191,3 +192,49 @@ def test_the_greatest_timestamp_is_no_markers_however_much_is_read_for_it(
     assert log.handler.greatest_timestamp() == (at, NOW)
     log.seal()
     assert log.handler.greatest_timestamp() == (at, NOW)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_time_is_found_where_a_reader_of_everything_finds_it(seed: int) -> None:
+    """Times that do not rise, both types of timestamps, transactions, cleanings, a log start inside
+    a segment, starts: at any moment, for any time."""
+    rng = random.Random(seed)
+    log = Compacted(MemoryStorage(), cleanup_policy=rng.choice(["delete", "compact"]))
+    sequence = 0
+    for _ in range(rng.randrange(30, 60)):
+        log.now_ms = NOW + rng.choice([-1, rng.randrange(40), rng.randrange(400)])
+        records = [(b"k%d" % rng.randrange(9), bytes(rng.randrange(60))) for _ in range(3)]
+        codec = rng.choice([Codec.NONE, Codec.ZSTD])
+        match rng.randrange(12):
+            case 0:
+                log.clean()
+            case 1:
+                log.seal()
+            case 2 if rng.randrange(4) == 0:
+                handler = log.handler
+                start, end = handler.log_start_offset, handler.log_end_offset
+                handler.delete_records_before(rng.randint(start, min(start + 9, end)))
+            case 3:
+                log.manager.close()
+                log.open()
+            case 4:
+                kind = rng.choice(["CreateTime", "LogAppendTime"])
+                now = log.manager.topics["t"].config.overrides
+                log.manager.alter_topic("t", {**now, "message.timestamp.type": kind})
+            case 5 | 6:
+                at = log.send(*records, producer=(7, 0, sequence), transactional=True, codec=codec)
+                sequence += 3
+                log.now_ms += rng.randrange(200)
+                outcome = rng.choice([Outcome.COMMIT, Outcome.ABORT])
+                log.end(outcome, (7, 0), range(at, at + 3))
+            case _:
+                log.send(*records, codec=codec)
+        stamps = [
+            (record.offset, record.timestamp_ms)
+            for record in log.records(log.handler.log_start_offset)
+        ]
+        for time_ms in (NOW - 2, *(NOW + rng.randrange(500) for _ in range(8)), NOW + 2_000):
+            wanted = next((one for one in stamps if one[1] >= time_ms), None)
+            assert log.handler.offset_for_timestamp(time_ms) == wanted
+        greatest = max(stamps, key=lambda one: (one[1], -one[0]), default=None)
+        assert log.handler.greatest_timestamp() == greatest
