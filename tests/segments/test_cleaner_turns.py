@@ -127,4 +127,3 @@ def test_what_is_gone_when_its_turn_has_come_is_passed_over() -> None:
     for second in range(1, 40):
         several.cleaner.step(NOW + 1_000 * second)
     assert several.cleanings() == [0, 1]
-

@@ -196,14 +196,16 @@ def test_a_cleaning_lists_the_segments_of_a_log_while_appends_and_reads_wait_for
 
     def guarded(sealed: SealedSegments) -> list[Row]:
         """A microsecond for each segment: there may be 100,000 of them."""
-        assert not opened.state_lock.locked() and not opened.append_lock.locked()
+        assert not opened.state_lock.locked()
+        assert not opened.append_lock.locked()
         assert opened.seal_lock.locked(), "nobody takes any out meanwhile"
         listed.append(len(sealed))
         return rows(sealed)
 
     monkeypatch.setattr(SealedSegments, "rows", guarded)
     log.clean_sealed()
-    assert listed and log.handler.compacting.failures_count == 0
+    assert listed
+    assert log.handler.compacting.failures_count == 0
 
 
 def test_an_exception_that_nobody_thought_of_ends_one_cleaning_and_is_tried_again(

@@ -240,5 +240,6 @@ def test_columns_that_were_changed_are_those_that_are_made_anew(seed: int) -> No
 
 
 def row_of(rng: random.Random, number: int, begin: int, end: int) -> Row:
-    size, records, stamp = rng.randrange(1_000), rng.randrange(end - begin + 1), rng.randrange(-1, 9)
+    size, records = rng.randrange(1_000), rng.randrange(end - begin + 1)
+    stamp = rng.randrange(-1, 9)
     return Row(RowKind.SEGMENT, number, begin, end, size, records, max_timestamp=stamp)
