@@ -14,9 +14,9 @@ beginning again (producers.py).  Not where batches were there that nobody knows 
 a snapshot of a log that does not begin with 0, and behind a segment that cannot be read or a gap of
 what went on purpose.
 
-Segments behind the snapshot may be gone: retention goes on where a full disk has no room for a newer
-one.  Then the next batch of every producer is taken at its word, too, and of one of whom there is
-nothing but a marker.
+Segments behind the snapshot may be gone: retention goes on where a full disk has no room for a
+newer one.  Then the next batch of every producer is taken at its word, too, and of one of whom
+there is nothing but a marker.
 """
 
 import errno
