@@ -62,9 +62,10 @@ def replay_producers(opened: PartitionLog) -> None:
         return
     lost = 0
     is_front_gone = opened.first_base_offset > max(end, 0)
-    is_all_known = not is_front_gone and (end >= 0 or opened.log_start_offset == 0)
+    is_all_known = end >= 0 or opened.log_start_offset == 0
     if is_front_gone:
         table.lose_tail()
+        is_all_known = False
     for found in _batches(opened, end):
         if found is None:
             table.lose_tail()

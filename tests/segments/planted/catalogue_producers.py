@@ -119,8 +119,8 @@ PRODUCER_BUGS: Final = (
     Bug(
         "producers_are_held_to_a_snapshot_although_segments_behind_it_are_gone",
         "producer_replay",
-        "    if is_front_gone:\n        table.lose_tail()\n",
-        "",
+        "        table.lose_tail()\n        is_all_known = False\n    for",
+        "        is_all_known = False\n    for",
         "segments_go_and_what_is_known_of_a_producer_has_no_room",
     ),
     Bug(
