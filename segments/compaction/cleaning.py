@@ -3,7 +3,7 @@ r"""One cleaning of one compacted log, in steps: learn the dirty part's keys, wr
     dirt      what can be cleaned now (dirtiness.py)
     learn     the dirty part, batch by batch -> where each key was written last, as far as it fits
     filter    every segment up to there -> what is left, together with that of the next -> swap_in
-    note      CLEANED row: everything below was cleaned, since when
+    note      CLEANED row: everything below was cleaned, since when; none if nobody knows the time
 
     sealed 0 | sealed 1 | sealed 2 | sealed 3 |   learnt: [2, 3]
     \________ new 1 ___/ \___ as it was ______/   read: all; written: what changes
@@ -89,7 +89,7 @@ def clean(log: PartitionLog, limits: Limits) -> Generator[int, None, Cleaned]:
 
     Raises CorruptSegment, Interrupted, StorageError, OSError.
     """
-    with log.state_lock:
+    with log.seal_lock:  # not the lock that appends and reads wait for: there may be very many
         found = _dirt(log, limits)
         rows = [row for row in log.sealed.rows() if row.base_offset < found.end]
     dirty = [row for row in rows if row.end_offset > found.begin]
@@ -270,10 +270,10 @@ def _note(log: PartitionLog, survivors: Survivors, limits: Limits) -> None:
     with log.seal_lock:
         if log.is_closed or log.is_superseded:
             raise Interrupted
-        points = log.cleaned.reached(until, limits.now_ms, log.config.delete_retention_ms)
-        if points is not log.cleaned:
+        points = log.cleaned.reached(until, limits.age_ms, log.config.delete_retention_ms)
+        if points is not log.cleaned and limits.age_ms is not None:
             log.note(points.rows()[-1:])
-            log.cleaned = points
             log.checkpointed = -1
+        log.cleaned = points
         if forgotten:
             save_producers(log)

@@ -36,7 +36,7 @@ from operator import attrgetter
 from typing import Final
 
 from segbroker.protocol.batch_layout import CODEC_BITS, BatchFault
-from segbroker.protocol.markers import marker_outcome
+from segbroker.protocol.markers import Outcome, marker_outcome
 from segbroker.protocol.record_batch import (
     BatchHeader,
     GapReason,
@@ -92,9 +92,9 @@ class Survivors:
         age_ms: the time to measure the stay of tombstones by; None: none goes."""
         self.counts = Counts()
         self.markers: set[int] = set()
-        """Offsets of the markers that were seen and stay."""
+        """Offsets of the abort markers that were seen and stay; there may be very many others."""
         self.dropped: set[int] = set()
-        """Offsets of the markers that go with what is under way."""
+        """Offsets of the abort markers that go with what is under way."""
         self._gone: list[memoryview] = []
         self.changed = False
         """Whether something went; set by `filter`, for its caller to take back."""
@@ -208,16 +208,19 @@ class Survivors:
         if gap_reason(header) is GapReason.DELETED:
             left = self._emptied(header)
             return batch if left is not None and left == bytes(batch) else left
-        if marker_outcome(header, batch) is None:
+        outcome = marker_outcome(header, batch)
+        if outcome is None:
             self.counts.records_after += header.records_count
             return batch
         has_data = header.producer_id in self._with_data
         self._with_data.discard(header.producer_id)
         if has_data or not self._is_over(header.base_offset) or self._is_last_marker(header):
-            self.markers.add(header.base_offset)
+            if outcome is Outcome.ABORT:
+                self.markers.add(header.base_offset)
             self.counts.records_after += header.records_count
             return batch
-        self.dropped.add(header.base_offset)
+        if outcome is Outcome.ABORT:
+            self.dropped.add(header.base_offset)
         return None
 
     def _emptied(self, header: BatchHeader) -> bytes | None:

@@ -1,6 +1,7 @@
 """The cleaner: which compacted partition is cleaned next, and how fast; in the background.
 
-    look      every `backoff_ms`: the open partitions of compacted topics -> the dirtiest that wants
+    look      every `backoff_ms`: the open partitions of compacted topics -> those that want to be
+              cleaned; then each of them once, the dirtiest first; at once again if one was
     step      what the rate allows since the last step, then it rests in the middle of a segment
 
 `step` is called in a lane, several times a second; one partition at a time.  Reading costs the disk
@@ -13,15 +14,21 @@ and decoding the interpreter, so the rate (bytes read per second) bounds both.
 | log.cleaner.backoff.ms | the pause when nothing is dirty enough |
 | log.cleaner.enable | false: nothing is cleaned, what is under way is ended |
 
-At the limit of the buffer a partition is cleaned as far as its keys fit, and again at once: it is
-still dirty.
+At the limit of the buffer a partition is cleaned as far as its keys fit, and again behind the
+others that were dirty with it: it still is.
+
+Everyone comes to their turn: a partition that is dirty again, or whose cleaning failed, is behind
+those that have waited.  A look costs a few microseconds for each partition, so there is one for all
+that it finds, not one for each.
 """
 
+from collections import deque
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ..compaction.compacting import Compacting
+from ..compaction.dirtiness import Dirt
 from ..partition.handler import DiskHandler
 from .manager import DiskManager
 
@@ -65,6 +72,8 @@ class Cleaner:
         self._buffer_bytes = buffer_bytes
         self._backoff_ms = backoff_ms
         self._running: _Running | None = None
+        self._waiting: deque[DiskHandler] = deque()
+        self._got_on = False
         self._now_ms = -1
         self._looked_ms: int | None = None
         self._allowance = 0
@@ -105,65 +114,85 @@ class Cleaner:
             return 0
         self._allowance += self._rate * elapsed // 1_000
         done = 0
-        while self._allowance > 0 and not self._stopped and self._running is not None:
-            count = self._next(now_ms, age_ms)
+        while self._allowance > 0 and not self._stopped:
+            if self._running is None and not self._begin(now_ms, age_ms):
+                break
+            count = self._next(now_ms)
             self._allowance -= count
             done += count
         self.statistics.bytes_read += done
         return done
 
     def clean_now(self, handler: DiskHandler, now_ms: int) -> None:
-        """One whole cleaning of a partition, whatever its dirt: for tools and tests."""
+        """Clean all of a partition that can be, whatever its dirt: for tools and tests."""
         age_ms = self._age_ms(now_ms, None)
-        self._begin_one(handler, now_ms, age_ms)
-        while self._running is not None:
-            self._next(now_ms, age_ms)
+        compacting, is_done = handler.compacting, False
+        while not is_done:
+            before = compacting.cleanings_count
+            self._begin_one(handler, now_ms, age_ms)
+            while self._running is not None:
+                self._next(now_ms)
+            has_failed = compacting.cleanings_count == before
+            is_done = has_failed or compacting.last is None or compacting.last.is_whole
 
     def _age_ms(self, now_ms: int, monotonic_ms: int | None) -> int | None:
         return now_ms if self._manager.believes(now_ms, monotonic_ms) else None
 
-    def _next(self, now_ms: int, age_ms: int | None) -> int:
+    def _next(self, now_ms: int) -> int:
         assert self._running is not None, "begun by the caller"
         running = self._running
         count = next(running.steps, None)
         if count is not None:
             return count
         self._running = None
-        if self._account(running, now_ms):
-            self._begin(now_ms, age_ms, again=True)
+        self._account(running, now_ms)
         return 0
 
-    def _begin(self, now_ms: int, age_ms: int | None, *, again: bool = False) -> bool:
+    def _begin(self, now_ms: int, age_ms: int | None) -> bool:
         """Choose the next partition; whether there is one."""
-        looked = self._looked_ms
-        if not again and looked is not None and 0 <= now_ms - looked < self._backoff_ms:
-            return False
-        self._looked_ms = now_ms
-        dirtiest: DiskHandler | None = None
-        ratio = -1.0
-        for handler in list(self._manager.handlers.values()):
-            if handler.config.compacts:
-                found = handler.compacting.wants(now_ms, age_ms)
-                if found is not None and found.ratio > ratio:
-                    dirtiest, ratio = handler, found.ratio
-        if dirtiest is None:
-            return False
-        self._begin_one(dirtiest, now_ms, age_ms)
-        return True
+        if not self._waiting:
+            self._look(now_ms, age_ms)
+        while self._waiting:
+            handler = self._waiting.popleft()
+            if self._wants(handler, now_ms, age_ms) is not None:
+                self._begin_one(handler, now_ms, age_ms)
+                return True
+        return False
+
+    def _look(self, now_ms: int, age_ms: int | None) -> None:
+        """Find those that want to be cleaned."""
+        looked, got_on = self._looked_ms, self._got_on
+        if not got_on and looked is not None and 0 <= now_ms - looked < self._backoff_ms:
+            return
+        self._looked_ms, self._got_on = now_ms, False
+        found = [
+            (dirt.ratio, handler)
+            for handler in list(self._manager.handlers.values())
+            if (dirt := self._wants(handler, now_ms, age_ms)) is not None
+        ]
+        found.sort(key=lambda one: -one[0])
+        self._waiting.extend(handler for _, handler in found)
+
+    def _wants(self, handler: DiskHandler, now_ms: int, age_ms: int | None) -> Dirt | None:
+        """What could be cleaned of a partition, if it should be."""
+        is_open = self._manager.handlers.get((handler.topic, handler.partition)) is handler
+        if not is_open or not handler.config.compacts:
+            return None
+        return handler.compacting.wants(now_ms, age_ms)
 
     def _begin_one(self, handler: DiskHandler, now_ms: int, age_ms: int | None) -> None:
         compacting = handler.compacting
         steps = compacting.clean(now_ms, age_ms, self._buffer_bytes)
         self._running = _Running(compacting, steps, compacting.cleanings_count)
 
-    def _account(self, ended: _Running, now_ms: int) -> bool:
-        """Count what came of a cleaning; whether it ended well."""
+    def _account(self, ended: _Running, now_ms: int) -> None:
+        """Count what came of a cleaning."""
         numbers, done = self.statistics, ended.compacting.last
         if ended.compacting.cleanings_count == ended.cleanings_before or done is None:
             numbers.failures += 1
-            return False
+            return
+        self._got_on = True
         numbers.cleanings += 1
         numbers.bytes_freed += done.counts.bytes_before - done.counts.bytes_after
         numbers.records_removed += done.counts.records_before - done.counts.records_after
         numbers.last_ended_ms = now_ms
-        return True

@@ -35,6 +35,8 @@ log = structlog.get_logger()
 
 CHUNK_SIZE: Final = 256 << 10
 """Bytes per read; more than a kernel reads ahead, so a probe does not see its own traces."""
+LOOK_SIZE: Final = 4096
+"""What a partition without a sealed segment counts against the rate: its manifest was read."""
 ELAPSED_MAX_MS: Final = 2_000
 """Time that a step makes up for: after a pause there is no burst."""
 
@@ -94,7 +96,7 @@ class Scrubber:
             if count is None:
                 self._end(now_ms)
                 break
-            self._allowance -= count
+            self._allowance -= count or LOOK_SIZE
             done += count
             self.statistics.bytes += count
         return done
@@ -120,7 +122,7 @@ class Scrubber:
         )
 
     def _pass(self) -> Iterator[int]:
-        """All of it; yields the bytes of each read."""
+        """All of it; yields the bytes of each read, and 0 where a partition has nothing to read."""
         for name in sorted(self._manager.topics):
             meta = self._manager.topics.get(name)
             if meta is None or meta.config.durability is Durability.EPHEMERAL:
@@ -141,11 +143,11 @@ class Scrubber:
         known: Known | None = None
         if handler is None:
             known = read_known(manager.storage, paths)
-            if known is None:
-                return
-            numbers = known.sealed.numbers.tolist()
+            numbers = known.sealed.numbers.tolist() if known is not None else []
         else:
             numbers = handler.sealed_numbers()
+        if not numbers:
+            yield 0
         errors = self.statistics.errors
         for number in numbers:
             handler = manager.handler_if_open(meta.name, partition)

@@ -14,6 +14,10 @@ Kept in the manifest as CLEANED rows; where they are lost everything is dirty ag
 stays longer.  Points that are close together become one, with the later time: at most POINTS_MAX,
 so the stay is longer by a few hundredths, however often the log is cleaned.
 
+A cleaning while the clock is not believed makes no point.  What it reached is clean as long as the
+log is open, and its time counts from the next point behind it; the time of a clock that is ahead
+would count for all that is cleaned until then (decision 0268).
+
 Invariants: offsets and times rise; immutable, replaced as a whole.
 """
 
@@ -36,9 +40,10 @@ class Point(NamedTuple):
 class CleanPoints:
     """The points of one log."""
 
-    __slots__ = ("_ends", "points")
+    __slots__ = ("_ends", "end_offset", "points")
 
-    def __init__(self, points: Iterable[Point] = ()) -> None:
+    def __init__(self, points: Iterable[Point] = (), end_offset: int = 0) -> None:
+        """end_offset: how far it was cleaned, where nobody knows since when."""
         kept: list[Point] = []
         for point in points:
             if not kept or (
@@ -47,29 +52,29 @@ class CleanPoints:
                 kept.append(point)
         self.points = tuple(kept)
         self._ends = [point.end_offset for point in kept]
-
-    @property
-    def end_offset(self) -> int:
+        self.end_offset = max([*self._ends[-1:], end_offset])
         """Below it the log has been cleaned; 0 where it never was."""
-        return self._ends[-1] if self._ends else 0
 
     @property
     def cleaned_ms(self) -> int:
-        """When it was cleaned last, as far as it got on; -1 for never."""
+        """When it was cleaned last, as far as it got on and the time is known; -1 for never."""
         return self.points[-1].cleaned_ms if self.points else -1
 
     def since(self, offset: int) -> int | None:
-        """When the cleaning first reached `offset`; None: not yet."""
+        """When the cleaning first reached `offset`; None: not yet, or nobody knows."""
         place = bisect_right(self._ends, offset)
         return self.points[place].cleaned_ms if place < len(self.points) else None
 
-    def reached(self, end_offset: int, now_ms: int, retention_ms: int) -> "CleanPoints":
+    def reached(self, end_offset: int, now_ms: int | None, retention_ms: int) -> "CleanPoints":
         """The points after a cleaning up to `end_offset`.
 
-        retention_ms: delete.retention.ms; of what was cleaned longer ago one point is enough.
+        now_ms: None: nobody knows the time.  retention_ms: delete.retention.ms; of what was cleaned
+        longer ago one point is enough.
         """
         if end_offset <= self.end_offset:
             return self
+        if now_ms is None:
+            return CleanPoints(self.points, end_offset)
         now_ms = max(now_ms, self.cleaned_ms)  # a clock that was set back
         points = [*self.points, Point(end_offset, now_ms)]
         old = [point for point in points if point.cleaned_ms + retention_ms <= now_ms]
@@ -86,9 +91,10 @@ class CleanPoints:
 
     def cut(self, end_offset: int) -> "CleanPoints":
         """The points of a log that ends at `end_offset`."""
-        return CleanPoints(
+        points = (
             Point(min(point.end_offset, end_offset), point.cleaned_ms) for point in self.points
         )
+        return CleanPoints(points, min(self.end_offset, end_offset))
 
     def rows(self) -> list[Row]:
         """As the manifest has them."""

@@ -164,9 +164,15 @@ class SealedSegments:
         """Place of the segment that holds `offset`."""
         return bisect_right(self.base_offsets, offset) - 1
 
-    def find_time(self, timestamp_ms: int) -> int:
-        """Place of the first segment with a record not older; len(self) for none."""
-        return bisect_left(self.running_max_timestamps, timestamp_ms)
+    def find_time(self, timestamp_ms: int, offset: int = 0) -> int:
+        """Place of the first segment with a record not older, of those that end behind `offset`;
+        len(self) for none."""
+        place = bisect_left(self.running_max_timestamps, timestamp_ms)
+        if place < len(self) and self.end_of(place) <= offset:  # that one did not keep its promise
+            place, stamps = self.count_below(offset), self.max_timestamps
+            while place < len(stamps) and stamps[place] < timestamp_ms:
+                place += 1
+        return place
 
     def drop_front(self, count: int) -> None:
         """The first `count` are deleted.  Costs what they are, plus a move of the columns."""
@@ -174,12 +180,7 @@ class SealedSegments:
         self.total_records -= sum(self.records[:count])
         for column in (*self._columns(), self.running_max_timestamps):
             del column[:count]
-        newest, running = -1, self.running_max_timestamps
-        for place, stamp in enumerate(self.max_timestamps):
-            newest = max(newest, stamp)
-            if running[place] == newest:
-                break  # what went was older: from here on nothing changes
-            running[place] = newest
+        self._renew_from(0)
 
     def splice(self, row: Row) -> list[int]:
         """A segment stands for all that lie in its offsets, the last of which had its number;
@@ -189,7 +190,9 @@ class SealedSegments:
         assert row.base_offset == self.base_offsets[first], "a cleaning moves no offset"
         assert row.end_offset == self.end_of(last), "a cleaning moves no offset"
         gone = self.numbers[first:last].tolist()
-        for column in self._columns():
+        self.total_size -= sum(self.sizes[first:last])
+        self.total_records -= sum(self.records[first:last])
+        for column in (*self._columns(), self.running_max_timestamps):
             del column[first:last]
         self.base_offsets[first] = row.base_offset
         self.replace(row)
@@ -200,13 +203,15 @@ class SealedSegments:
         place = self.place_of(row.number)
         assert place is not None, "it is one of them"
         assert row.base_offset == self.base_offsets[place], "a repair moves no offset"
+        self.total_size += row.size - self.sizes[place]
+        self.total_records += row.records - self.records[place]
         self.sizes[place] = row.size
         self.records[place] = row.records
         self.block_size_maxes[place] = row.block_size_max
         self.leader_epochs[place] = row.leader_epoch
         self.max_timestamps[place] = row.max_timestamp
         self.tags[place] = row.tag
-        self._renew()
+        self._renew_from(place)
 
     def row(self, number: int) -> Row | None:
         """The manifest row of a segment; None when it is not among them."""
@@ -238,6 +243,17 @@ class SealedSegments:
             self.max_timestamps,
             self.tags,
         ]
+
+    def _renew_from(self, place: int) -> None:
+        """What lies in front of `place`, or has its timestamp, is another: a reader waits for this,
+        so it costs no look at all segments."""
+        running, stamps = self.running_max_timestamps, self.max_timestamps
+        newest = running[place - 1] if place else -1
+        for at in range(place, len(stamps)):
+            newest = max(newest, stamps[at])
+            if running[at] == newest:
+                break  # what went was older: from here on nothing changes
+            running[at] = newest
 
     def _renew(self) -> None:
         self.running_max_timestamps = array("q", accumulate(self.max_timestamps, max))

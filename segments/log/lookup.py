@@ -4,10 +4,14 @@ A time is looked for in three steps that narrow: the columns (which segment), it
 block), its batches (which record).  Timestamps need not rise, so each step compares with the
 greatest timestamp so far: the answer is the first record, by offset, that is not older.
 
-The greatest timestamp that the columns know may be no record's: that of a transaction's marker, of
-a record below the log start, of one that was lost to damage.  Then segments are read, those with
-the greatest timestamps first, until none can hold a greater one; SEGMENTS_MAX of them, after which
-the greatest that was found is the answer: all markers may be younger than all records.
+A timestamp that the columns know may be no record's: that of a transaction's marker, of a record
+below the log start, of one that was lost to damage.  Then the next segment that promises one is
+looked at, and so on.  All markers may be younger than all records, where old records are written in
+transactions; so behind READ_IN_VAIN_MAX bytes the next marker that is not older is the answer: it
+lies at or before the record, and Kafka gives the first.
+
+For the greatest timestamp segments are read, those with the greatest first, until none can hold a
+greater one; SEGMENTS_MAX of them, after which the greatest that was found is the answer.
 
 The bytes that are read have a valid checksum.  So if a batch cannot be decompressed, its producer
 compressed it wrongly: it is skipped.
@@ -41,32 +45,44 @@ OPENED_SIZE_MAX: Final = 16 << 20
 """Bytes of records of one batch, opened."""
 OPENED_IN_VAIN_MAX: Final = 64
 OPENED_BYTES_MAX: Final = 1 << 30
+READ_IN_VAIN_MAX: Final = 256 << 20
+"""Bytes of batches that are read and have no record that is looked for."""
 
 
 def offset_for_timestamp(log: PartitionLog, timestamp_ms: int) -> tuple[int, int] | None:
     """(offset, timestamp) of the first record not older, or None.  Blocking."""
-    offset = _first_offset_by_time(log, timestamp_ms)
-    if offset is None:
-        return None
-    start = max(offset, log.log_start_offset)
-    in_vain = 0
-    for batch in batches(log, start, log.log_end_offset):
-        header = read_header(batch)
-        if header.max_timestamp < timestamp_ms or header.is_control or not header.records_count:
-            continue
-        if in_vain == OPENED_IN_VAIN_MAX:
-            return _as_promised(log, header)
-        try:
-            found = first_at_or_after(
-                batch, timestamp_ms, from_offset=log.log_start_offset, size_max=OPENED_SIZE_MAX
-            )
-        except InvalidBatch as exc:
-            if exc.fault is BatchFault.TOO_LARGE:
+    return _first_by_time(log, timestamp_ms, believes_markers=True)
+
+
+def _first_by_time(
+    log: PartitionLog, timestamp_ms: int, *, believes_markers: bool
+) -> tuple[int, int] | None:
+    start = log.log_start_offset
+    in_vain = read_size = 0
+    while (span := _promising(log, timestamp_ms, start)) is not None:
+        for batch in batches(log, max(span.begin, start), span.end):
+            header = read_header(batch)
+            read_size += len(batch)
+            if header.max_timestamp < timestamp_ms or not header.records_count:
+                continue
+            if header.is_control:
+                if believes_markers and read_size > READ_IN_VAIN_MAX:
+                    return _as_promised(log, header)
+                continue
+            if in_vain == OPENED_IN_VAIN_MAX:
                 return _as_promised(log, header)
-            found = None  # its producer compressed something else: there is no record to find
-        if found is not None:
-            return found
-        in_vain += 1
+            try:
+                found = first_at_or_after(
+                    batch, timestamp_ms, from_offset=log.log_start_offset, size_max=OPENED_SIZE_MAX
+                )
+            except InvalidBatch as exc:
+                if exc.fault is BatchFault.TOO_LARGE:
+                    return _as_promised(log, header)
+                found = None  # its producer compressed something else: there is no record to find
+            if found is not None:
+                return found
+            in_vain += 1
+        start = span.end
     return None
 
 
@@ -75,22 +91,29 @@ def _as_promised(log: PartitionLog, header: BatchHeader) -> tuple[int, int]:
     return max(header.base_offset, log.log_start_offset), header.max_timestamp
 
 
-def _first_offset_by_time(log: PartitionLog, timestamp_ms: int) -> int | None:
-    """An offset at or before the record looked for, close to it."""
+class _Span(NamedTuple):
+    """A segment, or the end of one: its offsets, and a timestamp that no record of it is above."""
+
+    begin: int
+    end: int
+    newest_ms: int
+
+
+def _promising(log: PartitionLog, timestamp_ms: int, offset: int) -> _Span | None:
+    """What may hold the first record from `offset` on that is not older, and ends behind it."""
     with log.state_lock:
-        place = log.sealed.find_time(timestamp_ms)
-        if place < len(log.sealed):
-            number = log.sealed.numbers[place]
-            base_offset, size = log.sealed.base_offsets[place], log.sealed.sizes[place]
-            tag = log.sealed.tags[place]
-        else:
+        place = log.sealed.find_time(timestamp_ms, offset)
+        if place == len(log.sealed):
             for segment in (*log.rotating, log.active):
-                if segment.max_timestamp >= timestamp_ms:
-                    return segment.base_offset
+                if segment.max_timestamp >= timestamp_ms and segment.next_offset > offset:
+                    return _Span(segment.base_offset, segment.next_offset, segment.max_timestamp)
             return None
-    index = log.files.index(number, base_offset, size, tag)
+        row = log.sealed.row(log.sealed.numbers[place])
+    assert row is not None, "it has this number"
+    index = log.files.index(row.number, row.base_offset, row.size, row.tag)
     ordinal = index.block_by_time(timestamp_ms)
-    return base_offset + (index.offsets[ordinal] if ordinal < len(index.blocks) else 0)
+    first = index.offsets[ordinal] if ordinal < len(index.blocks) else 0
+    return _Span(row.base_offset + first, row.end_offset, row.max_timestamp)
 
 
 def greatest_timestamp(log: PartitionLog) -> tuple[int, int] | None:
@@ -105,15 +128,8 @@ def greatest_timestamp(log: PartitionLog) -> tuple[int, int] | None:
             greatest = max(greatest, sealed[-1])
     if greatest < 0:
         return None
-    return offset_for_timestamp(log, greatest) or _greatest_of_records(log)
-
-
-class _Span(NamedTuple):
-    """A segment: its offsets, and a timestamp that no record of it is above."""
-
-    begin: int
-    end: int
-    newest_ms: int
+    found = _first_by_time(log, greatest, believes_markers=False)
+    return found or _greatest_of_records(log)
 
 
 class _Room:

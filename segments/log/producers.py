@@ -308,6 +308,13 @@ class ProducerTable:
             for producer_id, known in self._producers.items()
         }
 
+    def lose_front(self) -> None:
+        """Of whom only a marker is left had batches in front of it, perhaps: the same for those."""
+        self._producers = {
+            producer_id: known if known.batches else known._replace(resumes=True)
+            for producer_id, known in self._producers.items()
+        }
+
     def rows(self) -> list[tuple[int, Producer]]:
         """What is known, by producer id; copied at once, so also beside who changes it."""
         return sorted(self._producers.copy().items())

@@ -13,6 +13,10 @@ Offsets of gaps are counted: an epoch that begins behind what was lost may be se
 beginning again (producers.py).  Not where batches were there that nobody knows any more: without
 a snapshot of a log that does not begin with 0, and behind a segment that cannot be read or a gap of
 what went on purpose.
+
+Segments behind the snapshot may be gone: retention goes on where a full disk has no room for a
+newer one.  Then the next batch of every producer is taken at its word, too, and of one of whom
+there is nothing but a marker.
 """
 
 import errno
@@ -57,7 +61,11 @@ def replay_producers(opened: PartitionLog) -> None:
     if end == opened.log_end_offset:
         return
     lost = 0
+    is_front_gone = opened.first_base_offset > max(end, 0)
     is_all_known = end >= 0 or opened.log_start_offset == 0
+    if is_front_gone:
+        table.lose_tail()
+        is_all_known = False
     for found in _batches(opened, end):
         if found is None:
             table.lose_tail()
@@ -76,6 +84,8 @@ def replay_producers(opened: PartitionLog) -> None:
             lost += header.next_offset - header.base_offset
         elif reason is not None:
             is_all_known = False
+    if is_front_gone:
+        table.lose_front()
 
 
 def _batches(opened: PartitionLog, end: int) -> Iterator[_Found | None]:

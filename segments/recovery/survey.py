@@ -165,8 +165,14 @@ def survey(storage: Storage, paths: LogPaths, around: Circumstances) -> Survey:
         known = None
         contents, deleted, strangers, leftovers, names = _read_unsealed(storage, paths, known)
     if known is None:
+        first = contents[0][0] if contents else 0
         manifest_lost = any(len(data) for _, data in contents)
-        known = Known(SealedSegments(contents[0][0] if contents else 0, 0), -1, [], None, 0)
+        copy = None if manifest_lost else read_start_copy(storage, paths)
+        known = Known(SealedSegments(first, 0), -1, [], None, 0)
+        if copy is not None:
+            # No batch says where the first segment begins: all in front of it was deleted.
+            manifest_lost, start = True, copy.base_offset
+            known = Known(SealedSegments(first, start), start, [], None, 0)
     elif contents and not known.knows_base:
         # Nothing but its first batch says where the first segment begins: a log start that was set
         # by a request may lie anywhere inside it.

@@ -10,6 +10,8 @@ import pytest
 
 from segbroker.protocol.markers import Outcome
 from segbroker.protocol.record_batch import read_header
+from segbroker.segments.compaction.offset_map import OffsetMap
+from segbroker.segments.compaction.survivors import Survivors
 from segbroker.segments.compaction.swapping import NewSegment
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.disk.storage import read_file, replace_file
@@ -347,3 +349,28 @@ def test_records_that_a_cleaning_took_are_not_taken_off_the_number_of_records_ag
     for start, count in ((0, 21), (60, 21), (99, 21), (100, 20), (103, 17), (119, 1), (120, 0)):
         log.handler.delete_records_before(start)
         assert log.handler.records_count == count == len(log.records(start))
+
+
+def test_a_cleaning_remembers_the_markers_of_aborted_transactions_and_no_others() -> None:
+    """There may be millions of the others, and each would cost 65 bytes of memory."""
+    log = Compacted(MemoryStorage())
+    for sequence in range(20):
+        at = log.send((b"k%d" % sequence, b"v"), producer=(7, 0, sequence), transactional=True)
+        log.end(Outcome.ABORT if sequence == 9 else Outcome.COMMIT, (7, 0), [at])
+    aborted = log.handler.transactions.ranges().rows
+    survivors = Survivors(
+        OffsetMap(1 << 16, 20, bytes(16)),
+        NEVER_CLEANED,
+        log.handler._log.producers.rows(),
+        aborted,
+        age_ms=NOW,
+        delete_retention_ms=DAY,
+        now_ms=NOW,
+    )
+    batches = log.batches()
+    for batch in batches:
+        assert survivors.learn(batch)
+    for batch in batches:
+        survivors.filter(batch)
+    assert survivors.counts.aborted == 1
+    assert survivors.markers == {row.last_offset for row in aborted}

@@ -185,6 +185,29 @@ def test_a_cleaning_looks_at_the_segments_of_a_log_only_while_nobody_takes_any_o
     assert (log.handler.compacting.cleanings_count, log.handler.compacting.failures_count) == (1, 0)
 
 
+def test_a_cleaning_lists_the_segments_of_a_log_while_appends_and_reads_wait_for_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = Compacted(MemoryStorage())
+    log.send((b"k", b"v"), (b"k", b"v"))
+    roll(log)
+    opened, rows = log.handler._log, SealedSegments.rows
+    listed: list[int] = []
+
+    def guarded(sealed: SealedSegments) -> list[Row]:
+        """A microsecond for each segment: there may be 100,000 of them."""
+        assert not opened.state_lock.locked()
+        assert not opened.append_lock.locked()
+        assert opened.seal_lock.locked(), "nobody takes any out meanwhile"
+        listed.append(len(sealed))
+        return rows(sealed)
+
+    monkeypatch.setattr(SealedSegments, "rows", guarded)
+    log.clean_sealed()
+    assert listed
+    assert log.handler.compacting.failures_count == 0
+
+
 def test_an_exception_that_nobody_thought_of_ends_one_cleaning_and_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -153,6 +153,31 @@ def test_a_request_to_delete_survives_the_loss_of_the_manifest() -> None:
         assert floors_of(log) == (2, GapReason.CAP, 5)
 
 
+@pytest.mark.parametrize("lost", ["missing", "damaged"])
+def test_a_request_to_delete_all_survives_the_loss_of_the_manifest(lost: str) -> None:
+    """No segment has a batch that says where it begins; its offsets were given all the same."""
+    disk = MemoryStorage()
+    log = log_with(disk)
+    with log._log.append_lock:
+        log._log.roll(1_000)
+    seal(log._log)
+    delete_records_before(log._log, 10)
+    assert unlink_doomed(log._log) == 0
+    log.close()
+    if lost == "missing":
+        disk.unlink(PATHS.manifest)
+    else:
+        flip(disk, PATHS.manifest, 10)
+    for _ in range(2):
+        with open_log(disk) as log:
+            assert floors_of(log) == (0, 0, 10)
+            assert log.log_end_offset == 10
+    with open_log(disk) as log:
+        log.append([record(10)], now_ms=1_000)
+        assert values_of(log) == [record(10)]
+        assert log.log_end_offset == 11
+
+
 def test_a_request_to_delete_survives_damage_in_the_manifest() -> None:
     disk = MemoryStorage()
     log = log_with(disk)

@@ -1,6 +1,8 @@
 """Where the front of a log is drawn to the offset and to the millisecond: columns, aborted ranges,
 ages, caps."""
 
+import random
+
 import pytest
 
 from segbroker.protocol.markers import Outcome
@@ -212,3 +214,32 @@ def test_after_a_recovery_the_next_one_is_tried_at_once() -> None:
     assert not retry.is_due(NOW + 2 * FIRST_RETRY_MS)
     retry.succeeded()
     assert retry.is_due(NOW)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_columns_that_were_changed_are_those_that_are_made_anew(seed: int) -> None:
+    rng = random.Random(seed)
+    sealed, end_offset = SealedSegments(0, 0), 0
+    for number in range(30):
+        begin, end_offset = end_offset, end_offset + rng.randrange(1, 20)
+        sealed.add(row_of(rng, number, begin, end_offset))
+    while len(sealed) > 1:
+        rows = sealed.rows()
+        first = rng.randrange(len(rows))
+        last = min(len(rows) - 1, first + rng.randrange(4))
+        if rng.randrange(4):
+            sealed.splice(
+                row_of(rng, rows[last].number, rows[first].base_offset, rows[last].end_offset)
+            )
+        else:
+            sealed.drop_front(rng.randrange(1, 3))
+        anew = SealedSegments(0, 0)
+        anew.fill(sealed.rows())
+        assert list(sealed.running_max_timestamps) == list(anew.running_max_timestamps)
+        assert (sealed.total_size, sealed.total_records) == (anew.total_size, anew.total_records)
+
+
+def row_of(rng: random.Random, number: int, begin: int, end: int) -> Row:
+    size, records = rng.randrange(1_000), rng.randrange(end - begin + 1)
+    stamp = rng.randrange(-1, 9)
+    return Row(RowKind.SEGMENT, number, begin, end, size, records, max_timestamp=stamp)

@@ -1,7 +1,9 @@
 """What a partition remembers of a producer, at the limits: five batches, the last sequence, epochs,
 the exact millisecond."""
 
+import errno
 from collections.abc import Sequence
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,10 +19,12 @@ from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.disk.storage import read_file, replace_file, write_all
 from segbroker.segments.errors import InvalidProducerEpoch, OutOfOrderSequence
+from segbroker.segments.log import deleting
 from segbroker.segments.log.producers import WINDOW
 from segbroker.segments.log.transaction_index import Aborted
 from segbroker.segments.partition.handler import PRODUCER_EXPIRATION_MS, DiskHandler
 
+from .compacted import Compacted
 from .test_retention import manager_on, partition_on
 from .tools import append, batch_of, flip, lose_wal
 
@@ -405,3 +409,51 @@ def test_a_producer_with_an_open_transaction_is_known_however_long_that_takes() 
     handler.append(marker, check_batch(marker, stored=True), NOW)
     manager.keep_house_now(NOW + 2 * PRODUCER_EXPIRATION_MS)
     assert list(handler.producers()) == []
+
+
+def test_a_producer_of_whom_only_a_marker_is_left_goes_on() -> None:
+    """Its batches were deleted, and then what was saved of it was lost: only its next batch can
+    say where it is."""
+    log = Compacted(MemoryStorage(), cleanup_policy="delete")
+    first = log.send((b"k", b"1"), (b"k", b"2"), producer=(7, 0, 0), transactional=True)
+    log.seal()
+    log.end(Outcome.COMMIT, (7, 0), [])
+    log.handler.delete_records_before(first + 2)
+    log.manager.housekeeping(log.now_ms)
+    log.manager.close()
+    log.disk.unlink(f"{FOLDER}/t_partition_0.producers")
+    log.open()
+    assert [(known.batches, known.resumes) for _, known in log.handler.producers()] == [((), True)]
+    assert log.send((b"k", b"3"), producer=(7, 0, 2), transactional=True) == first + 3
+    with pytest.raises(OutOfOrderSequence):
+        log.send((b"k", b"5"), producer=(7, 0, 4), transactional=True)
+
+
+@pytest.mark.parametrize("has_markers", [False, True])
+@pytest.mark.parametrize("has_older", [False, True])
+def test_a_producer_whose_batches_went_on_a_full_disk_goes_on_after_a_kill(
+    monkeypatch: pytest.MonkeyPatch, *, has_older: bool, has_markers: bool
+) -> None:
+    """There was no room to save what is known of it, and space comes first."""
+    log = Compacted(MemoryStorage(), cleanup_policy="delete")
+    log.send((b"k", b"1"), producer=(7, 0, 0), transactional=has_markers)
+    if has_older:
+        log.manager.close()
+        log.open()
+    log.send((b"k", b"2"), producer=(7, 0, 1), transactional=has_markers)
+    if has_markers:
+        log.end(Outcome.COMMIT, (7, 0), [])
+    log.send((b"k", b"3"), producer=(7, 0, 2), transactional=has_markers)
+    log.seal()
+    if has_markers:
+        log.end(Outcome.COMMIT, (7, 0), [])
+    full = OSError(errno.ENOSPC, "no space")
+    monkeypatch.setattr(deleting, "save_producers", Mock(side_effect=full))
+    log.handler.delete_records_before(log.handler.log_end_offset - has_markers)
+    log.manager.housekeeping(log.now_ms)
+    log.disk = log.disk.after_kill()
+    log.open()
+    end = log.handler.log_end_offset
+    assert log.send((b"k", b"4"), producer=(7, 0, 3), transactional=has_markers) == end
+    with pytest.raises(OutOfOrderSequence):
+        log.send((b"k", b"6"), producer=(7, 0, 5), transactional=has_markers)

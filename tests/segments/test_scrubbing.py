@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from segbroker.segments.directory import scrubbing
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.directory.scrubbing import Scrubber
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.disk.posix import PosixFile, PosixStorage
-from segbroker.segments.disk.storage import Advice, read_file, write_all
+from segbroker.segments.disk.storage import Advice, Storage, read_file, write_all
+from segbroker.segments.names import LogPaths
+from segbroker.segments.recovery.known import Known, read_known
 from segbroker.segments.settings.topic_config import TopicConfig
 
 from .tools import SMALL, append, batch_of, flip
@@ -152,6 +155,33 @@ def test_after_a_pause_there_is_no_burst() -> None:
     scrubber = Scrubber(manager, 500, DAY_MS)
     scrubber.step(1_000)
     assert scrubber.step(3_600_000) <= 1_000 + 512
+
+
+def test_partitions_without_a_sealed_segment_are_passed_over_at_its_rate_and_not_after_a_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = MemoryStorage()
+    with DiskManager("/data", storage=disk, flushers=0, now_ms=1_000) as manager:
+        manager.create_topic("t", 100, SMALL)
+        for partition in range(100):
+            append(manager.get_handler("t", partition), batch_of(b"v"))
+    manager = DiskManager("/data", storage=disk, flushers=0, now_ms=1_000)
+    manager.open()
+    scrubber = Scrubber(manager, 40_000, DAY_MS)
+    looks: list[str] = []
+
+    def read(storage: Storage, paths: LogPaths) -> Known | None:
+        looks.append(paths.folder)
+        if len(looks) == 50:
+            scrubber.stop()
+        return read_known(storage, paths)
+
+    monkeypatch.setattr(scrubbing, "read_known", read)
+    scrubber.step(1_000)
+    assert 0 < len(looks) <= 12
+    for second in range(2, 60):
+        scrubber.step(1_000 * second)
+    assert len(looks) == 50
 
 
 def test_a_topic_deleted_in_the_middle_of_a_pass_is_passed_over() -> None:

@@ -169,6 +169,24 @@ def transactions_are_cleaned(driver: Driver) -> None:
     driver.clean("t", may_go=[1, 2, 3])
 
 
+@scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000", delete_retention_ms="0")
+def a_committed_transaction_goes_with_its_marker(driver: Driver) -> None:
+    # 0: a of 7, committed by 1 | 2: b of 7, committed by 3 | 4: a     then 1 is nobody's marker
+    driver.put("t", (b"a", b"x"), producer=(7, 0, 0), transactional=True)
+    driver.mark("t", Outcome.COMMIT, 7)
+    driver.put("t", (b"b", b"y"), producer=(7, 0, 1), transactional=True)
+    driver.mark("t", Outcome.COMMIT, 7)
+    put(driver, "a")
+    seal(driver)
+    driver.clean("t", may_go=[0])
+    put(driver, "c")
+    seal(driver)
+    driver.clean("t", may_go=[0, 1])
+    driver.kill()
+    driver.open()
+    driver.put("t", (b"b", b"z"), producer=(7, 0, 2))
+
+
 @scenario(durability="fsync", cleanup_policy="compact,delete", segment_ms="50000")
 def cleaned_and_deleted_from(driver: Driver) -> None:
     for key in ("a", "b", "a", "c", "a"):

@@ -139,6 +139,23 @@ def the_disk_is_full_in_class_disk(driver: Driver) -> None:
 
 
 @scenario(durability="fsync")
+def segments_go_and_what_is_known_of_a_producer_has_no_room(driver: Driver) -> None:
+    driver.append("t", count=2, producer=(7, 0, 0))
+    driver.close()
+    driver.open()
+    driver.append("t", count=8, producer=(7, 0, 2))
+    driver.append("t", count=6)
+    driver.tick()
+    fault(driver, Fault("create", ".producers.tmp", 0, errno.ENOSPC))
+    driver.delete_records("t", 0, 12)
+    driver.kill()
+    driver.open()
+    assert driver.handler("t")._log.first_base_offset == 12, "behind what the snapshot covers"
+    driver.append("t", producer=(7, 0, 10))
+    assert driver.handler("t").log_end_offset == 17, "what it sends next is not refused"
+
+
+@scenario(durability="fsync")
 def no_topic_on_a_full_disk(driver: Driver) -> None:
     driver.append("t")
     fault(driver, Fault("pwrite", "wal-0.log", 0, errno.ENOSPC, room=20))

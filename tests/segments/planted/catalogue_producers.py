@@ -116,4 +116,18 @@ PRODUCER_BUGS: Final = (
         "        place = bisect_left(self.lasts, begin + 1, 0, self.rows_count)\n        return",
         LOST_MARKERS,
     ),
+    Bug(
+        "producers_are_held_to_a_snapshot_although_segments_behind_it_are_gone",
+        "producer_replay",
+        "        table.lose_tail()\n        is_all_known = False\n    for",
+        "        is_all_known = False\n    for",
+        "segments_go_and_what_is_known_of_a_producer_has_no_room",
+    ),
+    Bug(
+        "who_has_nothing_left_but_a_marker_is_to_begin_with_0",
+        "producer_replay",
+        "    if is_front_gone:\n        table.lose_front()\n",
+        "",
+        BORDERS + "a_producer_of_whom_only_a_marker_is_left_goes_on",
+    ),
 )
