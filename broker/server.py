@@ -44,7 +44,15 @@ from .access.authentication import Authentication
 from .access.authorizer import Authorizer
 from .access.listener_limits import Gate, ListenerLimits
 from .access.quotas import Quotas
-from .chores import clean, keep_house, reopen, scrub, tell_sums, watch_certificates
+from .chores import (
+    clean,
+    keep_house,
+    reopen,
+    scrub,
+    tell_stuck,
+    tell_sums,
+    watch_certificates,
+)
 from .configuration.config import BrokerConfig, join_address
 from .configuration.connection_overrides import parse_overrides
 from .configuration.descriptors import divide
@@ -348,6 +356,7 @@ class Broker:
             services.start_soon(watch, core, self._connections)
             services.start_soon(keep_house, core)
             services.start_soon(scrub, core)
+            services.start_soon(tell_stuck, core)
             services.start_soon(reopen, core)
             services.start_soon(clean, core)
             if authentication.keys is not None:
