@@ -11,10 +11,13 @@ None from `explain` means "not expected": a bug, and the traceback is wanted.
 """
 
 import errno
+import os
+import pwd
 import re
 import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -254,7 +257,9 @@ def _storage(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
         case errors.NotADataDirectory():
             return Failure(str(error), ExitCode.USAGE)
         case _:
-            return Failure(str(error), ExitCode.SYSTEM)
+            cause = error.__cause__
+            hint = _owner_hint(cause) if isinstance(cause, OSError) else ""
+            return Failure(str(error), ExitCode.SYSTEM, hint)
 
 
 def _protocol(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
@@ -290,4 +295,26 @@ def _system(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
         what = f"{error.filename.removesuffix('/LOCK')} is a file: no data directory can be there"
     elif error.filename is not None:
         what = f"{error.filename}: {what}"
-    return Failure(what, ExitCode.SYSTEM)
+    return Failure(what, ExitCode.SYSTEM, _owner_hint(error))
+
+
+def _owner_hint(error: OSError) -> str:
+    """Whose it is that may not be opened, where that is somebody else."""
+    if error.errno != errno.EACCES or not isinstance(error.filename, str):
+        return ""
+    for path in (Path(error.filename), *Path(error.filename).parents):
+        try:
+            owner = path.stat().st_uid
+        except OSError:
+            continue  # what is around it can be looked at
+        if owner == os.geteuid():
+            break
+        return f"{path} belongs to {_user(owner)}, and this is run by {_user(os.geteuid())}"
+    return ""
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
