@@ -17,10 +17,13 @@ cannot be forgotten.  What one listener has of its own is --listener-name-<name>
 listeners are called.  Flags win over SEGBROKER_* variables, these over the --config file.
 """
 
+import fcntl
 import json
 import os
 import resource
 import signal
+import stat
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import Field
 from pathlib import Path
@@ -206,6 +209,14 @@ def raise_descriptor_limit() -> int | None:
     return None if hard == resource.RLIM_INFINITY else hard
 
 
+def append_to_log() -> None:
+    """Have what is logged to a file appended to it, also by `2> broker.log`: when somebody cuts the
+    file off (logrotate's copytruncate) the next line is its first, and not behind as many NULs."""
+    if stat.S_ISREG(os.fstat(sys.stderr.fileno()).st_mode):
+        flags = fcntl.fcntl(sys.stderr.fileno(), fcntl.F_GETFL)
+        fcntl.fcntl(sys.stderr.fileno(), fcntl.F_SETFL, flags | os.O_APPEND)
+
+
 def run(settings: BrokerConfig) -> int:
     """Serve until a signal; the exit code."""
     import trio
@@ -215,6 +226,7 @@ def run(settings: BrokerConfig) -> int:
     from segbroker.broker.loop.long_lived import spare
     from segbroker.broker.server import Broker
 
+    append_to_log()
     configure(settings)
     broker = Broker(settings, descriptors_max=raise_descriptor_limit())
     forced: list[int] = []
