@@ -133,6 +133,7 @@ class Broker:
         self.pages: Pages | None = None
         self._metrics_bound: tuple[str, int] | None = None
         self._core: Core | None = None
+        self._lanes: Lanes | None = None
         self._shelf = Shelf(config.frame_bytes_max)
         self._half = HalfRequests(config.request_bytes_max, config.request_bytes_per_ip_max)
 
@@ -178,9 +179,11 @@ class Broker:
         self._draining.set()
 
     async def reload_certificate(self) -> None:
-        """Read the files of all certificates again: for connections from now on."""
+        """Read the files of all certificates again: for connections from now on.  At any time: also
+        of a broker that starts, or ends."""
         for certificate in self._certificates:
-            await self.core.lanes.run(certificate.reload)
+            assert self._lanes is not None, "before there is one they were there"
+            await self._lanes.run(certificate.reload)
 
     @property
     def _certificates(self) -> list[Certificate]:
@@ -225,7 +228,7 @@ class Broker:
         self, handle_signals: bool, task_status: trio.TaskStatus[tuple[str, int]]
     ) -> None:
         """The broker, from the opening of its data to the closing."""
-        lanes = Lanes(self.config.lanes)
+        self._lanes = lanes = Lanes(self.config.lanes)
         manager = self._manager or DiskManager(
             self.config.data,
             call_soon=call_soon_here(),
