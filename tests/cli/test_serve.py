@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ import pytest
 from segbroker.broker.configuration.config import keys
 from segbroker.client import Admin, Producer
 
-from ..support.daemon import start
+from ..support.daemon import launch, log_of, running, start
+from ..support.waiting import until
 from .conftest import COMMAND, TIMEOUT_S, environment, segbroker
 
 
@@ -239,6 +241,39 @@ def test_a_log_that_cannot_be_written_does_not_end_the_broker(tmp_path: Path, lo
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0
+
+
+def has_open(pid: int, name: str) -> bool:
+    """Whether a process has a file of this name open."""
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            if descriptor.readlink().name == name:
+                return True
+    return False
+
+
+def test_a_third_signal_ends_a_broker_that_can_do_nothing(tmp_path: Path) -> None:
+    with running(tmp_path / "data"):
+        pass
+    (snapshot,) = (tmp_path / "data/meta").iterdir()
+    snapshot.unlink()
+    os.mkfifo(snapshot)  # whoever opens it waits
+    process = launch(tmp_path / "data")
+    log = log_of(tmp_path / "data")
+    before = log.read_text().count("signal_received")
+    try:
+        until(lambda: has_open(process.pid, "LOCK"))
+        for number, sent in enumerate((signal.SIGINT, signal.SIGTERM), 1):
+            process.send_signal(sent)
+            until(lambda: log.read_text().count("signal_received") == before + number)  # noqa: B023
+        assert process.poll() is None
+        process.terminate()
+        assert process.wait(60) == -signal.SIGTERM
+    finally:
+        process.kill()
+        process.wait(60)
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 def test_settings_that_are_shown_can_be_saved_and_read_again(tmp_path: Path) -> None:
