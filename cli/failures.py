@@ -35,6 +35,7 @@ _SILENT = ("no answer", "did not answer")
 _TLS_FILES = "the files for TLS cannot be used"
 _NO_TLS = "closed during the TLS handshake"
 _IN_THE_LOGIN = "in the login, without an answer"
+_NO_THREAD = "can't start new thread"  # Python's words
 _HUNG_UP = ("closed the connection", "Connection reset by peer")
 
 
@@ -74,7 +75,7 @@ def explain(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
         return _several(error, params)
     if isinstance(error, Failure):
         return error
-    for explain_kind in (_client, _broker_config, _storage, _protocol, _system):
+    for explain_kind in (_client, _broker_config, _storage, _protocol, _system, _threads):
         failure = explain_kind(error, params)
         if failure is not None:
             return failure
@@ -296,6 +297,13 @@ def _system(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
     elif error.filename is not None:
         what = f"{error.filename}: {what}"
     return Failure(what, ExitCode.SYSTEM, _owner_hint(error))
+
+
+def _threads(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
+    if not isinstance(error, RuntimeError) or str(error) != _NO_THREAD:
+        return None
+    hint = "a limit of tasks or of memory is reached: TasksMax, pids.max, ulimit -u, ulimit -v"
+    return Failure("the system gives no further thread", ExitCode.SYSTEM, hint)
 
 
 def _owner_hint(error: OSError) -> str:

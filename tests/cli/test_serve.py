@@ -5,6 +5,7 @@ import re
 import resource
 import signal
 import subprocess
+import sys
 import tomllib
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from segbroker.broker.configuration.config import keys
+from segbroker.cli.exit_codes import ExitCode
 from segbroker.client import Admin, Producer
 
 from ..support.daemon import launch, log_of, running, start
@@ -241,6 +243,24 @@ def test_a_log_that_cannot_be_written_does_not_end_the_broker(tmp_path: Path, lo
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0
+
+
+def test_a_start_that_gets_no_thread_says_which_limits_there_are(tmp_path: Path) -> None:
+    script = (
+        "import _thread, threading\n"
+        'def refused(*_): raise RuntimeError("can\'t start new thread")\n'  # as CPython says it
+        "_thread.start_new_thread = threading._start_new_thread = refused\n"
+        "from segbroker.cli.main import main; main()\n"
+    )
+    words = ("serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+    run = subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=TIMEOUT_S
+    )
+    assert run.returncode == ExitCode.SYSTEM
+    assert run.stderr.splitlines()[-2:] == [
+        "Error: the system gives no further thread",
+        "Hint: a limit of tasks or of memory is reached: TasksMax, pids.max, ulimit -u, ulimit -v",
+    ]
 
 
 def has_open(pid: int, name: str) -> bool:
