@@ -5,6 +5,7 @@
 | keep_house | `housekeeping_interval_ms` | whatever is due: the directory's upkeep.py, groups |
 | scrub | every second | reads sealed segments again, as much as its rate allows |
 | reopen | every second; less often if that is slow | opens what could not be opened |
+| tell_stuck | every second | says when the write-ahead log is stuck, and when it goes on |
 | clean | every second; every 50 ms while a partition is cleaned | cleans compacted partitions |
 | watch_certificates | `ssl_reload_interval_ms`; 0: never | files that changed are read again |
 
@@ -99,6 +100,20 @@ async def scrub(core: Core) -> None:
         if core.config.scrub_bytes_per_second:
             with _told("scrub_failed"):
                 await core.lanes.run(core.scrubber.step, core.now_ms())
+
+
+async def tell_stuck(core: Core) -> None:
+    """Log when a write to the write-ahead log does not end, and that it did, for ever: nothing
+    fails on a disk that does not answer."""
+    told_s = 0.0
+    while True:
+        await trio.sleep(LOOK_S)
+        stuck_s = core.topics.manager.wal.statistics().stuck_s
+        if stuck_s and not told_s:
+            log.warning("wal_stuck", seconds=round(stuck_s, 1), advice="check the disk")
+        elif told_s and not stuck_s:
+            log.info("wal_goes_on", seconds_min=round(told_s, 1))
+        told_s = stuck_s
 
 
 async def reopen(core: Core) -> None:

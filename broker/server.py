@@ -44,7 +44,15 @@ from .access.authentication import Authentication
 from .access.authorizer import Authorizer
 from .access.listener_limits import Gate, ListenerLimits
 from .access.quotas import Quotas
-from .chores import clean, keep_house, reopen, scrub, tell_sums, watch_certificates
+from .chores import (
+    clean,
+    keep_house,
+    reopen,
+    scrub,
+    tell_stuck,
+    tell_sums,
+    watch_certificates,
+)
 from .configuration.config import BrokerConfig, join_address
 from .configuration.connection_overrides import parse_overrides
 from .configuration.descriptors import divide
@@ -125,6 +133,7 @@ class Broker:
         self.pages: Pages | None = None
         self._metrics_bound: tuple[str, int] | None = None
         self._core: Core | None = None
+        self._lanes: Lanes | None = None
         self._shelf = Shelf(config.frame_bytes_max)
         self._half = HalfRequests(config.request_bytes_max, config.request_bytes_per_ip_max)
 
@@ -170,9 +179,11 @@ class Broker:
         self._draining.set()
 
     async def reload_certificate(self) -> None:
-        """Read the files of all certificates again: for connections from now on."""
+        """Read the files of all certificates again: for connections from now on.  At any time: also
+        of a broker that starts, or ends."""
         for certificate in self._certificates:
-            await self.core.lanes.run(certificate.reload)
+            assert self._lanes is not None, "before there is one they were there"
+            await self._lanes.run(certificate.reload)
 
     @property
     def _certificates(self) -> list[Certificate]:
@@ -217,7 +228,7 @@ class Broker:
         self, handle_signals: bool, task_status: trio.TaskStatus[tuple[str, int]]
     ) -> None:
         """The broker, from the opening of its data to the closing."""
-        lanes = Lanes(self.config.lanes)
+        self._lanes = lanes = Lanes(self.config.lanes)
         manager = self._manager or DiskManager(
             self.config.data,
             call_soon=call_soon_here(),
@@ -348,6 +359,7 @@ class Broker:
             services.start_soon(watch, core, self._connections)
             services.start_soon(keep_house, core)
             services.start_soon(scrub, core)
+            services.start_soon(tell_stuck, core)
             services.start_soon(reopen, core)
             services.start_soon(clean, core)
             if authentication.keys is not None:

@@ -48,8 +48,9 @@ def concerns(info: Info) -> Iterator[str]:
             yield f"listener {one['name']} is full, with {plural(one['connections'], 'connection')}"
     if count := wal["shards_failed"]:
         yield f"{plural(count, 'shard')} of the write-ahead log failed: check the disk"
-    if wal["files_full"] and wal["files_full"] >= wal["files_max"]:
-        yield "the write-ahead log is full: acknowledgements wait for a checkpoint"
+    if seconds := wal.get("stuck_s"):
+        since = age(int(seconds * 1000))
+        yield f"the write-ahead log is stuck: a write has not ended for {since}; check the disk"
     if count := info["recovery"]["counts"].get("offsets_lost", 0):
         yield f"{plural(count, 'offset')} lost since the start: see recovery below"
     if count := scrub["errors"]:

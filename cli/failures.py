@@ -11,10 +11,13 @@ None from `explain` means "not expected": a bug, and the traceback is wanted.
 """
 
 import errno
+import os
+import pwd
 import re
 import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -32,6 +35,7 @@ _SILENT = ("no answer", "did not answer")
 _TLS_FILES = "the files for TLS cannot be used"
 _NO_TLS = "closed during the TLS handshake"
 _IN_THE_LOGIN = "in the login, without an answer"
+_NO_THREAD = "can't start new thread"  # Python's words
 _HUNG_UP = ("closed the connection", "Connection reset by peer")
 
 
@@ -71,7 +75,7 @@ def explain(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
         return _several(error, params)
     if isinstance(error, Failure):
         return error
-    for explain_kind in (_client, _broker_config, _storage, _protocol, _system):
+    for explain_kind in (_client, _broker_config, _storage, _protocol, _system, _threads):
         failure = explain_kind(error, params)
         if failure is not None:
             return failure
@@ -254,7 +258,9 @@ def _storage(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
         case errors.NotADataDirectory():
             return Failure(str(error), ExitCode.USAGE)
         case _:
-            return Failure(str(error), ExitCode.SYSTEM)
+            cause = error.__cause__
+            hint = _owner_hint(cause) if isinstance(cause, OSError) else ""
+            return Failure(str(error), ExitCode.SYSTEM, hint)
 
 
 def _protocol(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
@@ -290,4 +296,33 @@ def _system(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
         what = f"{error.filename.removesuffix('/LOCK')} is a file: no data directory can be there"
     elif error.filename is not None:
         what = f"{error.filename}: {what}"
-    return Failure(what, ExitCode.SYSTEM)
+    return Failure(what, ExitCode.SYSTEM, _owner_hint(error))
+
+
+def _threads(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
+    if not isinstance(error, RuntimeError) or str(error) != _NO_THREAD:
+        return None
+    hint = "a limit of tasks or of memory is reached: TasksMax, pids.max, ulimit -u, ulimit -v"
+    return Failure("the system gives no further thread", ExitCode.SYSTEM, hint)
+
+
+def _owner_hint(error: OSError) -> str:
+    """Whose it is that may not be opened, where that is somebody else."""
+    if error.errno != errno.EACCES or not isinstance(error.filename, str):
+        return ""
+    for path in (Path(error.filename), *Path(error.filename).parents):
+        try:
+            owner = path.stat().st_uid
+        except OSError:
+            continue  # what is around it can be looked at
+        if owner == os.geteuid():
+            break
+        return f"{path} belongs to {_user(owner)}, and this is run by {_user(os.geteuid())}"
+    return ""
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"

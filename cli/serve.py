@@ -9,18 +9,24 @@
 
     SIGTERM or SIGINT   once: no new connection, requests in flight are answered (for at most
                         drain_timeout_ms), everything is synced and closed, exit code 0
-                        again: the drain is given up, exit code 130 or 143; what was acknowledged
-                        is as safe as its durability class says
+                        again: the drain is given up, files are synced and closed, exit code 130
+                        or 143
+                        a third time: the process ends as it is, also one that still starts, or
+                        waits for a disk; what was acknowledged is as safe as its durability class
+                        says
 
 Every setting of the broker is a flag here, made from the fields of `BrokerConfig`: a setting
 cannot be forgotten.  What one listener has of its own is --listener-name-<name>-..., whatever the
 listeners are called.  Flags win over SEGBROKER_* variables, these over the --config file.
 """
 
+import fcntl
 import json
 import os
 import resource
 import signal
+import stat
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import Field
 from pathlib import Path
@@ -151,7 +157,7 @@ def serve(
     Prints `segbroker listening on HOST:PORT` to standard output when it is ready, a line for each
     listener, and with --metrics-listen `segbroker metrics on http://HOST:PORT/metrics`; the log
     goes to standard error.  SIGTERM or Ctrl-C ends it after the requests in flight; a second one
-    at once.  SIGHUP has the certificate read again.
+    gives these up, a third ends the process as it is.  SIGHUP has the certificate read again.
 
     What one listener has of its own is --listener-name-NAME-SETTING, as in
     --listener-name-outside-ssl-ca.
@@ -206,6 +212,14 @@ def raise_descriptor_limit() -> int | None:
     return None if hard == resource.RLIM_INFINITY else hard
 
 
+def append_to_log() -> None:
+    """Have what is logged to a file appended to it, also by `2> broker.log`: when somebody cuts the
+    file off (logrotate's copytruncate) the next line is its first, and not behind as many NULs."""
+    if stat.S_ISREG(os.fstat(sys.stderr.fileno()).st_mode):
+        flags = fcntl.fcntl(sys.stderr.fileno(), fcntl.F_GETFL)
+        fcntl.fcntl(sys.stderr.fileno(), fcntl.F_SETFL, flags | os.O_APPEND)
+
+
 def run(settings: BrokerConfig) -> int:
     """Serve until a signal; the exit code."""
     import trio
@@ -215,6 +229,7 @@ def run(settings: BrokerConfig) -> int:
     from segbroker.broker.loop.long_lived import spare
     from segbroker.broker.server import Broker
 
+    append_to_log()
     configure(settings)
     broker = Broker(settings, descriptors_max=raise_descriptor_limit())
     forced: list[int] = []
@@ -251,9 +266,14 @@ async def _run(
 async def _obey(
     signals: AsyncIterator[int], broker: "Broker", scope: "trio.CancelScope", forced: list[int]
 ) -> None:
-    """The first signal drains, the second cuts everything off; SIGHUP reads the certificate."""
+    """The first signal drains, the second cuts everything off, a third finds the system's own
+    handler; SIGHUP reads the certificate."""
+    import structlog
+
+    log = structlog.get_logger()
     draining = False
     async for number in signals:
+        log.info("signal_received", signal=signal.Signals(number).name)
         if number == signal.SIGHUP:
             await broker.reload_certificate()
         elif not draining:
@@ -263,3 +283,5 @@ async def _obey(
         else:
             forced.append(number)
             scope.cancel()
+            for third in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(third, signal.SIG_DFL)

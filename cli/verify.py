@@ -12,6 +12,7 @@ hears of what was lost.  Running it again ends with 0.
 """
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .command import Command
+from .directory_owner import act_as_owner
 from .exit_codes import ExitCode
 from .standard_error import log_to_stderr
 from .words import plural
@@ -33,7 +35,9 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument(
-    "directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
+    "directory",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, readable=False, path_type=Path),
 )
 @click.option(
     "--repair",
@@ -69,6 +73,9 @@ def _verified(directory: Path, repair: bool, as_json: bool) -> "Result":
     from segbroker.segments.checks.directory_check import lock_directory, repair_directory
     from segbroker.segments.disk.posix import PosixStorage
 
+    if repair:
+        act_as_owner(directory)
+    os.listdir(directory)  # where that is not allowed nothing seems to be there
     storage, root = PosixStorage(), str(directory)
     now_ms = time.time_ns() // 1_000_000
     lock = lock_directory(storage, root)

@@ -122,6 +122,12 @@ FAMILIES: Final[dict[str, Family]] = {
     "segbroker_wal_files_max": Family(
         "gauge", "Limit of full files: there acknowledgements wait for a checkpoint."
     ),
+    "segbroker_wal_file_waits_seconds_total": Family(
+        "counter", "How long writes have waited for the next file: mostly for a checkpoint."
+    ),
+    "segbroker_wal_stuck_seconds": Family(
+        "gauge", "For how long one write and its sync have not ended, from 10 s on; else 0."
+    ),
     "segbroker_wal_checkpoints_total": Family("counter", "Checkpoints."),
     # Recovery and upkeep
     "segbroker_recovery_findings_total": Family(

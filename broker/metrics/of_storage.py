@@ -59,6 +59,8 @@ def add_wal(numbers: Numbers, core: Core) -> None:
     numbers.add("segbroker_wal_files", wal.files)
     numbers.add("segbroker_wal_files_full", wal.files_full)
     numbers.add("segbroker_wal_files_max", wal.files_max)
+    numbers.add("segbroker_wal_file_waits_seconds_total", wal.file_waits_s)
+    numbers.add("segbroker_wal_stuck_seconds", wal.stuck_s)
     numbers.add("segbroker_wal_checkpoints_total", wal.checkpoints)
 
 

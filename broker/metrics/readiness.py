@@ -3,7 +3,8 @@
 | not ready, because | until |
 |---|---|
 | the broker ends | its end |
-| the write-ahead log cannot be written | a file of it can be |
+| the write-ahead log cannot be written | a file of it was |
+| a write to it, with its sync, does not end | it does |
 | the metadata cannot be written | they are settled |
 | the volume has less room than ROOM_MIN, or for fewer files than FILES_MIN | there is more |
 | the volume lets no file be opened for writing: it is read-only, or was shut down | it does |
@@ -41,8 +42,11 @@ async def why_not_ready(core: Core) -> list[str]:
     if core.is_draining:
         why.append(ENDING)
     manager = core.topics.manager
-    if failed := manager.wal.statistics().shards_failed:
-        why.append(f"the write-ahead log cannot be written: {failed} shards have failed")
+    wal = manager.wal.statistics()
+    if wal.shards_failed:
+        why.append(f"the write-ahead log cannot be written: {wal.shards_failed} shards have failed")
+    if wal.stuck_s:
+        why.append(f"the write-ahead log is stuck: a write has not ended for {wal.stuck_s:.0f} s")
     if (unsettled := manager.why_unsettled) is not None:
         why.append(f"the metadata cannot be written: {unsettled}")
     with suppress(OSError):  # then it is as unknown as where there is no disk

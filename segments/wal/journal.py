@@ -97,8 +97,15 @@ class WalStatistics:
     bytes_written: int
     files: int
     files_full: int
-    """That wait for a checkpoint; at `files_max` acknowledgements wait for it."""
+    """That wait for a checkpoint."""
     files_max: int
+    """Of `files_full`: all but the one of each shard that is written.  When that is full, too,
+    acknowledgements wait for a checkpoint."""
+    file_waits_s: float
+    """Seconds that they have waited for the next file, for a checkpoint or until it was made; one
+    that goes on is not in it."""
+    stuck_s: float
+    """For how long a shard has been writing one group, if that is too long (STUCK_S); else 0."""
     checkpoints: int
 
 
@@ -394,7 +401,9 @@ class Wal:
             bytes_written=sum(shard.bytes_written for shard in shards),
             files=sum(shard.files_count for shard in shards),
             files_full=sum(shard.full_count for shard in shards),
-            files_max=self.config.files_max * len(shards),
+            files_max=(self.config.files_max - 1) * len(shards),
+            file_waits_s=round(sum(shard.file_waits_s for shard in shards), 3),
+            stuck_s=max((shard.stuck_s for shard in shards), default=0.0),
             checkpoints=self.checkpoints,
         )
 

@@ -25,7 +25,8 @@ Failure: after a failed write or sync everybody in the group and in the queue is
 is written, and that descriptor is never synced again.  `revive` continues in another file, whose
 sync can be trusted.  It first writes there which frames were given up (GIVEN_UP), so that remains
 of them are not applied, and the lack of them is not taken for damage.  That is synced before
-anything else is written, so a torn group never stands there without it.  Every partition that
+anything else is written, so a torn group never stands there without it; and before the shard counts
+as writable, for the file itself may have been made before the disk failed.  Every partition that
 failed writes a BARRIER before it continues, so earlier frames cannot replace newer ones.
 
 A start counts missing event numbers as damage.  So when control events were given up, in a failure
@@ -84,6 +85,8 @@ GROUP_BYTES_MAX: Final = 4 << 20
 """A group grows no further than the source that passes this: bounds memory and the wait."""
 HERE_BYTES_MAX: Final = 64 << 10
 """What a source may have appended that is written by its own thread."""
+STUCK_S: Final = 10.0
+"""A group that takes longer is stuck: on a disk that does not answer, or for want of a file."""
 
 
 class Full(NamedTuple):
@@ -157,6 +160,10 @@ class Shard:
         self.syncs_here = 0
         """Of `syncs`, those of `commit_here`."""
         self.sync_times = SyncTimes()
+        self.file_waits_s = 0.0
+        """Seconds that groups waited for the next file."""
+        self._group_began: float | None = None
+        """When the writing of the group began that is under way."""
         self._files = files
         self._files_max = files_max
         self._call_soon = call_soon
@@ -291,12 +298,21 @@ class Shard:
                 return
             self._retire(trusted=False)
             self._active = self.supply.next_file()
+            self._say_given_up()
             self.failure = None
         log.info("wal_writable_again", folder=self._files.folder)
 
     @property
     def full_count(self) -> int:
         return len(self.full)
+
+    @property
+    def stuck_s(self) -> float:
+        """For how many seconds one group has been written, from STUCK_S on; else 0, and without a
+        clock.  Without a lock: the writer holds its own meanwhile."""
+        began = self._group_began
+        seconds = 0.0 if began is None else self._inline_budget.now() - began
+        return seconds if seconds >= STUCK_S else 0.0
 
     @property
     def files_count(self) -> int:
@@ -466,6 +482,8 @@ class Shard:
         except OSError as exc:
             error = exc
             self._events_given_up |= group.has_control
+        finally:
+            self._group_began = None
         group.settle(error, call_soon)
 
     def _absorb(self, group: Group, call_soon: CallSoon) -> None:
@@ -479,9 +497,8 @@ class Shard:
 
     def _append(self, group: Group) -> None:
         """Write the frames and sync; over several files where they do not fit one."""
-        if self._given_up is not None:
-            self._append_all([self._given_up], Group())
-            self._given_up = None
+        self._group_began = self._inline_budget.now()
+        self._say_given_up()
         first_lsn = self._next_lsn
         active = self._active
         begin = (0, FRAMES_BEGIN) if active is None else (active.sequence, active.end)
@@ -494,6 +511,12 @@ class Shard:
             raise
         if group.acknowledge is not None:
             group.acknowledge()
+
+    def _say_given_up(self) -> None:
+        """Write and sync which frames were given up, if any were.  Raises OSError."""
+        if self._given_up is not None:
+            self._append_all([self._given_up], Group())
+            self._given_up = None
 
     def _append_all(self, frames: Sequence[Frame], group: Group) -> bool:
         """Write these frames of the group and sync; whether a MARK has to follow."""
@@ -543,7 +566,9 @@ class Shard:
     def _roll(self, frame: Frame) -> WalFile:
         """The next file; the active one is full."""
         assert frame.size <= self._files.frames_end - FRAMES_BEGIN, "whoever brings it has a limit"
+        began = self._inline_budget.now()
         following = self.supply.next_file()
+        self.file_waits_s += self._inline_budget.now() - began
         self._retire(trusted=True)
         self._active = following
         if self.full_count * 2 >= self._files_max:

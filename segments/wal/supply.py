@@ -144,7 +144,12 @@ class Supply:
                 made = self._files.prepare(self._next_sequence)
             except OSError as exc:
                 error = exc
-                log.warning("wal_file_not_made", folder=self._files.folder, error=str(exc))
+                log.warning(
+                    "wal_file_not_made",
+                    folder=self._files.folder,
+                    bytes=self._files.file_bytes,
+                    error=str(exc),
+                )
             except Exception as exc:  # a mistake of ours: nobody may wait for the file for ever
                 error = OSError(errno.EIO, f"the maker of the WAL crashed: {exc!r}")
                 log.exception("wal_maker_crashed", folder=self._files.folder)

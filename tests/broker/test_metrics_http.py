@@ -334,6 +334,53 @@ async def test_a_broker_whose_disk_fails_is_not_ready_until_it_can_be_written() 
         await until_ready(broker)
 
 
+async def test_a_broker_whose_disk_fails_is_not_ready_though_nobody_writes(events: Events) -> None:
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=20, metrics_listen=PAGE) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        disk.sync_error = OSError(5, "the test refuses it")
+        code, _ = await client.try_create("other")  # no partition fails, and tries again
+        assert code == ErrorCode.KAFKA_STORAGE_ERROR
+        await becomes(lambda: bool(events.named("wal_still_failed")))
+        answer = await exchange(broker, get(b"/health/ready", LAST))
+        assert b"the write-ahead log cannot be written: 1 shards have failed" in answer
+        assert not events.named("wal_writable_again")
+        disk.sync_error = None
+        await until_ready(broker)
+
+
+async def test_a_broker_whose_disk_does_not_answer_is_not_ready_until_it_does(
+    events: Events,
+) -> None:
+    disk, now = GatedStorage(), 0.0
+    async with (
+        serving(storage=disk, clock=lambda: now, metrics_listen=PAGE) as broker,
+        connect(broker.address) as client,
+        trio.open_nursery() as nursery,
+    ):
+        await client.create("t")
+        disk.syncs.clear()
+        nursery.start_soon(client.produce, "t", b"v")
+        (shard,) = broker.core.topics.manager.wal._shards
+        await becomes(lambda: shard._group_began is not None)
+        assert (await exchange(broker, get(b"/health/ready", LAST))).startswith(b"HTTP/1.1 200")
+        now = 11.0
+        answer = await exchange(broker, get(b"/health/ready", LAST))
+        assert answer.startswith(b"HTTP/1.1 503")
+        why = b"\r\n\r\nthe write-ahead log is stuck: a write has not ended for 11 s\n"
+        assert answer.endswith(why)
+        metrics = await exchange(broker, get(b"/metrics", LAST))
+        assert b"\nsegbroker_wal_stuck_seconds 11.0\n" in metrics
+        await becomes(lambda: bool(events.named("wal_stuck")))
+        assert not events.named("wal_goes_on")
+        disk.syncs.set()
+        await until_ready(broker)
+        await becomes(lambda: bool(events.named("wal_goes_on")))
+
+
 class SmallDisk(MemoryStorage):
     """A disk in memory with so much room, that becomes read-only, or hangs, at the test's word."""
 

@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 import trio
 
-from segbroker.broker.configuration.config import BrokerConfig
+from segbroker.broker.configuration.config import BrokerConfig, merge
 from segbroker.broker.peers.tls import Certificate, CertificateUnusable
 from segbroker.broker.server import Broker
 from segbroker.client import AsyncAdmin, Security, TlsFailed
@@ -20,8 +20,10 @@ from segbroker.protocol.certificate_dates import valid_until_ms
 from segbroker.protocol.messages_core import FetchResponse, MetadataRequest, MetadataResponse
 
 from ..support.certificates import Authority
+from ..support.gated_storage import GatedStorage
+from ..support.waiting import becomes
 from ..support.wire_client import Closed, WireClient, connect, fetch_request, values
-from .conftest import Events, serving
+from .conftest import PATIENT, Events, manager, serving
 
 
 @pytest.fixture
@@ -282,6 +284,35 @@ async def test_a_new_certificate_is_shown_to_new_connections_and_old_ones_live_o
             after = await certificate_of(broker, context)
     assert before != after
     assert len(events.named("certificate_reloaded")) == 1
+
+
+async def test_certificates_are_read_again_while_the_broker_starts(
+    authority: Authority, events: Events
+) -> None:
+    disk = GatedStorage()
+    disk.held = b"alice"  # the start waits for the sync of its first user
+    config = merge(
+        {
+            "listeners": "SSL://127.0.0.1:0",
+            "ssl_certificate": str(authority.server()),
+            "ssl_reload_interval_ms": 0,
+            "initial_user": "alice",
+            "initial_password": "secret",
+            **PATIENT,
+        }
+    )
+    broker = Broker(config, manager=manager(disk))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(broker.run)
+        try:
+            await becomes(lambda: not disk.syncs.is_set())
+            await broker.reload_certificate()
+            assert len(events.named("certificate_reloaded")) == 1
+        finally:
+            disk.held = None
+            disk.syncs.set()
+        await becomes(lambda: bool(events.named("broker_started")))
+        broker.drain()
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

@@ -156,7 +156,7 @@ def test_of_many_partitions_that_are_not_served_it_is_said_how_many() -> None:
     rows = [{"topic": "t", "partition": number, "why": "gone"} for number in range(25)]
     info = {
         "storage": {"partitions_read_only": 0},
-        "wal": {"shards_failed": 0, "files_full": 0, "files_max": 8},
+        "wal": {"shards_failed": 0},
         "scrub": {"errors": 0},
         "cleaner": {"failures": 0},
         "recovery": {"counts": {}},
@@ -165,6 +165,20 @@ def test_of_many_partitions_that_are_not_served_it_is_said_how_many() -> None:
     said = list(concerns(info))
     assert len(said) == 21
     assert said[-1] == "5 more partitions not served: --json lists them"
+
+
+def test_a_write_that_does_not_end_needs_a_look() -> None:
+    info = {
+        "storage": {"partitions_read_only": 0},
+        "wal": {"shards_failed": 0, "stuck_s": 75.5},
+        "scrub": {"errors": 0},
+        "cleaner": {"failures": 0},
+        "recovery": {"counts": {}},
+    }
+    (said,) = concerns(info)
+    assert said == (
+        "the write-ahead log is stuck: a write has not ended for 1 minute; check the disk"
+    )
 
 
 def test_a_partition_that_cannot_be_opened_needs_a_look(tmp_path: Path) -> None:

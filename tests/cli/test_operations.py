@@ -2,10 +2,13 @@
 
 import configparser
 import json
+import os
 import re
 import shlex
 import shutil
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,6 +47,25 @@ def test_a_service_manager_that_is_not_there_is_said_and_no_hindrance(
     daemon = start(tmp_path / "data")
     assert daemon.stop() == 0
     assert f"NOTIFY_SOCKET={tmp_path / 'nobody'}: No such file" in daemon.log.read_text()
+
+
+def test_a_log_that_is_cut_off_while_the_broker_writes_it_begins_with_the_next_line(
+    tmp_path: Path,
+) -> None:
+    words = ("serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+    log = tmp_path / "broker.log"
+    with log.open("w") as sink:  # as by `2> broker.log`, which appends nothing
+        process = subprocess.Popen(
+            [sys.executable, "-m", "segbroker.cli", *words], stdout=subprocess.PIPE, stderr=sink
+        )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b"segbroker listening on ")
+        os.truncate(log, 0)  # as logrotate does with `copytruncate`
+        process.terminate()
+        assert process.wait(60) == 0
+    events = [json.loads(line)["event"] for line in log.read_text().splitlines()]
+    assert events[-2:] == ["drain_began", "broker_stopped"]
 
 
 def test_the_unit_of_the_page_has_flags_and_codes_that_exist() -> None:

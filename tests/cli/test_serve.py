@@ -5,15 +5,19 @@ import re
 import resource
 import signal
 import subprocess
+import sys
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from segbroker.broker.configuration.config import keys
+from segbroker.cli.exit_codes import ExitCode
 from segbroker.client import Admin, Producer
 
-from ..support.daemon import start
+from ..support.daemon import launch, log_of, running, start
+from ..support.waiting import until
 from .conftest import COMMAND, TIMEOUT_S, environment, segbroker
 
 
@@ -239,6 +243,57 @@ def test_a_log_that_cannot_be_written_does_not_end_the_broker(tmp_path: Path, lo
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0
+
+
+def test_a_start_that_gets_no_thread_says_which_limits_there_are(tmp_path: Path) -> None:
+    script = (
+        "import _thread, threading\n"
+        'def refused(*_): raise RuntimeError("can\'t start new thread")\n'  # as CPython says it
+        "_thread.start_new_thread = threading._start_new_thread = refused\n"
+        "from segbroker.cli.main import main; main()\n"
+    )
+    words = ("serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+    run = subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=TIMEOUT_S
+    )
+    assert run.returncode == ExitCode.SYSTEM
+    assert run.stderr.splitlines()[-2:] == [
+        "Error: the system gives no further thread",
+        "Hint: a limit of tasks or of memory is reached: TasksMax, pids.max, ulimit -u, ulimit -v",
+    ]
+
+
+def has_open(pid: int, name: str) -> bool:
+    """Whether a process has a file of this name open."""
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            if descriptor.readlink().name == name:
+                return True
+    return False
+
+
+def test_a_third_signal_ends_a_broker_that_can_do_nothing(tmp_path: Path) -> None:
+    with running(tmp_path / "data"):
+        pass
+    (snapshot,) = (tmp_path / "data/meta").iterdir()
+    snapshot.unlink()
+    os.mkfifo(snapshot)  # whoever opens it waits
+    process = launch(tmp_path / "data")
+    log = log_of(tmp_path / "data")
+    before = log.read_text().count("signal_received")
+    try:
+        until(lambda: has_open(process.pid, "LOCK"))
+        for number, sent in enumerate((signal.SIGINT, signal.SIGTERM), 1):
+            process.send_signal(sent)
+            until(lambda: log.read_text().count("signal_received") == before + number)  # noqa: B023
+        assert process.poll() is None
+        process.terminate()
+        assert process.wait(60) == -signal.SIGTERM
+    finally:
+        process.kill()
+        process.wait(60)
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 def test_settings_that_are_shown_can_be_saved_and_read_again(tmp_path: Path) -> None:

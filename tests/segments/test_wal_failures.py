@@ -4,6 +4,7 @@ import errno
 from collections.abc import Callable
 
 import pytest
+from structlog.testing import capture_logs
 
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
@@ -112,17 +113,26 @@ def test_a_failed_file_is_given_up_once_however_often_it_takes_to_get_another() 
     writer.append(b"kept")
     disk.fail_write = errno.ENOSPC
     writer.append(b"lost")
-    wal.revive()  # in the file that was made ahead
-    writer.append(b"lost, too")
-    for _ in range(2):
+    for _ in range(3):  # the first one has the file that was made ahead
         with pytest.raises(OSError, match="planted"):
             wal.revive()
+        writer.append(b"lost, too")
     disk.fail_write = 0
     wal.revive()
     assert writer.shard.full_count == 2
     wal.checkpoint()
     writer.append(b"more")
     assert content(replayed(disk.after_power_cut())) == b"more"
+
+
+def test_of_a_file_that_could_not_be_made_it_is_said_how_much_room_it_needs() -> None:
+    disk = FailingStorage()
+    wal, _ = begun(disk)
+    disk.fail_write = errno.ENOSPC
+    with capture_logs() as logs:
+        Writer(wal).append(b"no file")
+    (line,) = [line for line in logs if line["event"] == "wal_file_not_made"]
+    assert line["bytes"] == SMALL.file_bytes
 
 
 class Mistaken(Writer):

@@ -270,7 +270,7 @@ def test_what_rode_with_a_group_that_failed_rides_with_the_next_that_is_written(
     assert len(scanned(disk, 1).frames) == 5, "it rides once"
 
 
-def test_a_lone_writer_leaves_the_first_group_after_a_failure_to_the_thread() -> None:
+def test_a_lone_writer_leaves_the_first_group_after_one_that_found_no_file_to_the_thread() -> None:
     disk = FailingStorage()
     wal = Wal(disk, ROOT, SMALL, threaded=False, call_soon=at_once, clock=lambda: 0.0)
     wal.open()
@@ -278,14 +278,19 @@ def test_a_lone_writer_leaves_the_first_group_after_a_failure_to_the_thread() ->
     writer = Writer(wal)
     for _ in range(40):
         writer.append(b"1")
-    disk.fail_sync = errno.EIO
-    writer.append(b"lost!")
-    disk.fail_sync = 0
-    wal.revive()
-    writer.pending.add(b"after", 0, 45, 45, 50, 1)
+    writer.shard.supply.release()
+    disk.fail_write, disk.writes_before_failure = errno.ENOSPC, 1
+    fits, needs_a_file = b"fits", bytes(SMALL.batch_bytes_max)
+    told: list[OSError | None] = []
+    frames = [Frame(FrameType.CONTROL, payload=payload) for payload in (fits, needs_a_file)]
+    writer.shard.put(frames, told.append)
+    assert isinstance(told[0], OSError)
+    assert wal.statistics().shards_failed == 0
+    disk.fail_write = 0
+    writer.pending.add(b"after", 0, 40, 40, 45, 1)
     assert not writer.shard.commit_here(writer, writer.pending.frames_size)
     writer.shard.submit(writer)
-    writer.pending.add(b"here", 0, 50, 50, 54, 1)
+    writer.pending.add(b"here", 0, 45, 45, 49, 1)
     assert writer.shard.commit_here(writer, writer.pending.frames_size)
     assert content(replayed(disk.after_power_cut())) == b"1" * 40 + b"afterhere"
 
@@ -304,6 +309,28 @@ def test_frames_that_were_given_up_are_not_kept_for_a_log_that_cannot_be_synced(
     assert not disk.exists(f"{FOLDER}/wal-0.log")
     found = replayed(disk.after_power_cut())
     assert content(found) == b"kept."
+    assert not found.missing
+
+
+def test_a_shard_counts_as_writable_when_another_file_has_been_written_not_when_there_is_one() -> (
+    None
+):
+    disk = FailingStorage()
+    wal, _ = begun(disk)
+    writer = Writer(wal)
+    writer.append(b"kept.")
+    disk.fail_sync = errno.EIO
+    writer.append(b"lost!")
+    for _ in range(2):
+        with pytest.raises(OSError, match="planted"):
+            wal.revive()
+        assert wal.statistics().shards_failed == 1
+    disk.fail_sync = 0
+    wal.revive()
+    assert wal.statistics().shards_failed == 0
+    writer.append(b"after")
+    found = replayed(disk.after_power_cut())
+    assert content(found) == b"kept.after"
     assert not found.missing
 
 

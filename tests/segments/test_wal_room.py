@@ -133,6 +133,40 @@ def test_a_mistake_in_a_checkpoint_is_told_to_who_waits_for_room() -> None:
         until(lambda: control_works(wal))
 
 
+class Held(Writer):
+    """A partition whose checkpoint lasts as long as the test wants."""
+
+    released = threading.Event()
+
+    def wal_checkpoint(self) -> bool:
+        assert self.released.wait(60), "the test never released it"
+        return super().wal_checkpoint()
+
+
+def test_a_write_that_waits_for_a_checkpoint_is_seen_and_its_wait_is_counted() -> None:
+    now = 0.0
+    config = WalConfig(file_bytes=8192, shard_bytes=FILES_MAX * 8192)
+    wal = Wal(MemoryStorage(), ROOT, config, threaded=True, call_soon=at_once, clock=lambda: now)
+    wal.open()
+    wal.absorbed()
+    writer = Held(wal)
+    writer.released.clear()
+    for _ in range(20):  # more than both files take
+        writer.append(bytes(1_000))
+    until(lambda: wal.statistics().files_full == wal.statistics().files_max == 1)
+    until(lambda: writer.shard.supply._starves)
+    now = 9.5
+    assert wal.statistics().stuck_s == 0
+    now = 12.0
+    until(lambda: wal.statistics().stuck_s == 12)
+    assert wal.statistics().file_waits_s == 0, "it goes on"
+    writer.released.set()
+    until(lambda: writer.durable == 20_000)
+    assert (wal.statistics().stuck_s, wal.statistics().file_waits_s) == (0, 12)
+    wal.stop()
+    wal.close(empty=False)
+
+
 class Overtaken(ShardFiles):
     """The maker counts, `meanwhile` happens, and it goes by what it has counted."""
 
