@@ -46,6 +46,7 @@ from .errors import (
     OPEN_ALREADY,
     OPENED_ONCE,
     WAS_CLOSED,
+    BrokerUnreachable,
     BusyError,
     ClosedError,
     ConnectionLost,
@@ -124,7 +125,13 @@ class ThreadDriver(Driver):
         self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
         self._thread = threading.Thread(target=self._run, name="segbroker-io", daemon=True)
         _open.add(self)  # before the thread: a fork finds it whenever it comes
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # the system has none to give
+            self._thread = None
+            _open.discard(self)
+            self._close_wakers()
+            raise
         try:
             self.call(
                 reaching.connect(), timeout_ms=reaching.timeout_ms, on_timeout=reaching.give_up
@@ -373,7 +380,10 @@ class ThreadDriver(Driver):
             self._resolved.append((transport, found))
             self._wake()
 
-        threading.Thread(target=look_up, name="segbroker-resolve", daemon=True).start()
+        try:
+            _beside(look_up, "segbroker-resolve")
+        except SegbrokerError as exc:
+            self._lost(transport, exc)
 
     def _renew_token(self, tokens: Tokens) -> None:
         """Get one for sessions that end soon; they go on meanwhile, and look for it."""
@@ -382,7 +392,10 @@ class ThreadDriver(Driver):
             with suppress(SegbrokerError):  # who has to open a connection without it says so
                 tokens.get()
 
-        threading.Thread(target=get, name="segbroker-token", daemon=True).start()
+        try:
+            _beside(get, "segbroker-token")
+        except SegbrokerError:
+            tokens.is_getting = False
 
     def _take_resolved(self) -> None:
         while self._resolved:
@@ -473,6 +486,14 @@ class ThreadDriver(Driver):
                 with suppress(KeyError):
                     self._selector.unregister(transport.socket)
                 transport.close()
+
+
+def _beside(work: Callable[[], None], name: str) -> None:
+    """Do it in a thread of its own.  Raises BrokerUnreachable: the system has none to give now."""
+    try:
+        threading.Thread(target=work, name=name, daemon=True).start()
+    except RuntimeError as exc:
+        raise BrokerUnreachable(str(exc)) from exc
 
 
 _open: "WeakSet[ThreadDriver]" = WeakSet()

@@ -118,7 +118,11 @@ class Transport:
         problem = f"{host}:{port}: no address"
         while self.addresses:
             family, address = self.addresses.pop(0)
-            sock = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                sock = socket.socket(family, socket.SOCK_STREAM)
+            except OSError as exc:  # no descriptor is left, or the system has no IPv6
+                problem = f"{host}:{port}: {exc.strerror or exc}"
+                continue
             sock.setblocking(False)
             try:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
