@@ -6,9 +6,8 @@ import errno
 import logging
 import socket
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import anyio.to_thread
 import pytest
@@ -36,14 +35,17 @@ class Few:
             raise error
 
 
-def few_sockets(patch: pytest.MonkeyPatch, few: Few) -> None:
+def make_sockets(patch: pytest.MonkeyPatch, make: Callable[[int, int], socket.socket]) -> None:
     """For the client, and nobody else in this process."""
-
-    def make(*args: Any) -> socket.socket:  # noqa: ANN401
-        few.take(OSError(errno.EMFILE, "Too many open files"))
-        return socket.socket(*args)
-
     patch.setattr(transport, "socket", SimpleNamespace(**{**vars(socket), "socket": make}))
+
+
+def few_sockets(patch: pytest.MonkeyPatch, few: Few) -> None:
+    def make(family: int, kind: int) -> socket.socket:
+        few.take(OSError(errno.EMFILE, "Too many open files"))
+        return socket.socket(family, kind)
+
+    make_sockets(patch, make)
 
 
 def few_threads(patch: pytest.MonkeyPatch, few: Few, name: str = "segbroker-resolve") -> None:
@@ -103,14 +105,13 @@ def test_another_address_is_tried_where_there_is_no_socket_for_one(
     number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A system without IPv6 finds addresses of it all the same."""
-    few_sockets(monkeypatch, Few(0))
 
     def make(family: int, kind: int) -> socket.socket:
         if family == socket.AF_INET6:
             raise OSError(number, "none")
         return socket.socket(family, kind)
 
-    monkeypatch.setattr(transport.socket, "socket", make)
+    make_sockets(monkeypatch, make)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
         found = [(socket.AF_INET6, ("::1", port, 0, 0)), (socket.AF_INET, ("127.0.0.1", port))]
