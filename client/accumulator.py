@@ -48,6 +48,7 @@ class Accumulator(Batches):
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
         wake_by: WakeBy,
+        wake_for_wait: WakeBy | None = None,
         delivery: type[Delivery] = Delivery,
         lock: AbstractContextManager[object] | None = None,
         undisturbed: AbstractContextManager[object] | None = None,
@@ -59,11 +60,14 @@ class Accumulator(Batches):
             now_ms=now_ms,
             wall_ms=wall_ms,
             wake_by=wake_by,
+            wake_for_wait=wake_for_wait,
             undisturbed=undisturbed,
         )
         self.flushing = False
         # The short way in, see inbox: the shells' send() appends there.
         self.inboxes: dict[str, Inbox] = {}
+        # Those that somebody has put something into who could not look: the I/O side does.
+        self.unseen: list[Inbox] = []
         # Those with a limit: what was put there lingers, or is told to the I/O side when it is put.
         self._lingering: dict[Inbox, None] = {}
         self._lock = lock if lock is not None else nullcontext()
@@ -348,6 +352,10 @@ class Accumulator(Batches):
     def seal_due(self, now_ms: int) -> None:
         """Seal what has lingered, what somebody waits for, and all of it when memory is short."""
         linger_ms = self.settings.linger_ms
+        while self.unseen:
+            inbox = self.unseen.pop()
+            if not inbox.pending.limit and len(inbox.pending):
+                self._open_inbox(inbox)
         hurry = self.flushing or self._space is not None
         for inbox in list(self._lingering):
             if hurry or now_ms >= inbox.opened_ms + linger_ms:

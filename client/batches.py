@@ -58,10 +58,12 @@ class Batches:
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
         wake_by: WakeBy,
+        wake_for_wait: WakeBy | None = None,
         undisturbed: AbstractContextManager[object] | None = None,
     ) -> None:
         """`wake_by(t)` tells the I/O side that it has to look at `t` (ms) at the latest.
 
+        wake_for_wait: the same by who then waits for a record; None: the same.
         undisturbed: in it no signal is handled.
         """
         self.undisturbed = undisturbed if undisturbed is not None else nullcontext()
@@ -81,6 +83,7 @@ class Batches:
         self._now_ms = now_ms
         self._wall_ms = wall_ms
         self._wake_by = wake_by
+        self._wake_for_wait = wake_for_wait or wake_by
         self._space: Completion[None] | None = None
 
     # Which queue, which batch.
@@ -142,7 +145,7 @@ class Batches:
         check_text("topic", topic)
         if not 0 < len(topic.encode()) <= TOPIC_NAME_SIZE_MAX:
             raise ValueError(f"topic name of {len(topic.encode())} bytes")
-        state = self.topics[topic] = TopicQueue(topic, self._wake_by)
+        state = self.topics[topic] = TopicQueue(topic, self._wake_for_wait)
         self.wanted(topic)
         return state
 

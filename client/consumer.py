@@ -20,7 +20,7 @@ Only one thread at a time may read; a second one gets BusyError.
 
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from functools import partial
 from itertools import chain, islice
@@ -140,8 +140,6 @@ class Consumer(Generic[Notice]):
         Raises ValueError for a value that cannot be used.
         """
         self._driver = ThreadDriver()
-        # Plain: interrupted at any place, a reader has handed out nothing that nobody saw.
-        self._lock = self._driver.lock.plain
         self._forgotten = Forgotten()
         self._turns = Turns()
         self._reading = Reading(
@@ -158,6 +156,11 @@ class Consumer(Generic[Notice]):
             wake_by=self._driver.wake_by,
             options=options,
         )
+
+    @property
+    def _lock(self) -> AbstractContextManager[object]:
+        # Plain: interrupted at any place, a reader has handed out nothing that nobody saw.
+        return self._driver.lock.plain
 
     def __repr__(self) -> str:
         return said_of(self, self._reading.engine.settings, self._driver.state)

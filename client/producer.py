@@ -137,6 +137,7 @@ class Producer:
             now_ms=now_ms,
             wall_ms=wall_ms,
             wake_by=self._driver.wake_by,
+            wake_for_wait=self._driver.wake_for_wait,
             delivery=SyncDelivery,
             lock=self._driver.lock,
             undisturbed=self._driver.lock.undisturbed,
@@ -179,6 +180,7 @@ class Producer:
 
         In the child of a fork nothing is delivered: that is the parent's to do.
         """
+        self._lock.wait_free()
         atexit.unregister(self.close)
         if self._driver.is_forked:
             return
@@ -384,6 +386,12 @@ class Producer:
         return self._driver.wait(done, timeout_ms)
 
     def _turn_in(self, inbox: Inbox) -> None:
+        if self._lock.is_mine:
+            # In a finalizer, or a signal's handler: it is taken already, and is seen to behind
+            # what is done here.
+            self._accumulator.unseen.append(inbox)
+            self._driver.wake_by(0)
+            return
         while True:
             self._lock.wait_free()
             with self._lock.undisturbed:

@@ -20,7 +20,7 @@ One thread at a time reads: BusyError for a second one.  What became of a record
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Literal, Never, Self, Unpack, overload
@@ -103,7 +103,6 @@ class ShareConsumer(Generic[Notice]):
         Raises ValueError for a value that cannot be used.
         """
         self._driver = ThreadDriver()
-        self._lock = self._driver.lock.plain  # as in Consumer
         self._forgotten = Forgotten()
         self._turns = Turns()
         self._reading = ShareReading(
@@ -116,6 +115,10 @@ class ShareConsumer(Generic[Notice]):
             wake_by=self._driver.wake_by,
             options=options,
         )
+
+    @property
+    def _lock(self) -> AbstractContextManager[object]:
+        return self._driver.lock.plain  # as in Consumer
 
     def __repr__(self) -> str:
         return said_of(self, self._reading.engine.settings, self._driver.state)

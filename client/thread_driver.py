@@ -39,7 +39,7 @@ from weakref import WeakSet
 from .clock import now_ms
 from .completion import Waitable
 from .connection import Connection, State
-from .core_lock import CoreLock
+from .core_lock import WITHIN, CoreLock
 from .driver import Driver
 from .engine import Call, Engine, OnTimeout
 from .errors import (
@@ -238,11 +238,23 @@ class ThreadDriver(Driver):
     def wait(self, what: Waitable, timeout_ms: float | None = None) -> bool:
         """Wait until done; False when `timeout_ms` passed first.
 
-        Raises BusyError in the I/O thread, where a log's handlers run: it would wait for itself.
+        Raises BusyError where it would wait for itself: in the I/O thread, in which a log's
+        handlers run, and in a thread that is within the client's work already.
         """
-        if not what.done and threading.current_thread() is self._thread:
-            raise BusyError("in the client's own thread (a handler of its log?) nothing can wait")
+        if not what.done:
+            self._check_may_wait()
         return wait_done(what, timeout_ms)
+
+    def wake_for_wait(self, at_ms: int) -> None:
+        """As `wake_by`, of somebody who then waits; raises as `wait`."""
+        self._check_may_wait()
+        self.wake_by(at_ms)
+
+    def _check_may_wait(self) -> None:
+        if threading.current_thread() is self._thread:
+            raise BusyError("in the client's own thread (a handler of its log?) nothing can wait")
+        if self.lock.is_mine:
+            raise BusyError(WITHIN)
 
     # The I/O thread.
 
