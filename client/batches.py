@@ -28,12 +28,22 @@ from itertools import accumulate, chain, islice
 from operator import add
 from random import Random
 
+from segbroker.protocol import limits
+from segbroker.protocol.compression import Codec
+from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
 from segbroker.protocol.record_batch import HEADER_SIZE, encode_batch
 
 from .columns import headers_size, size_of, total_size
 from .completion import Completion
-from .errors import NAMED_MAX, DeliveryFailed, SegbrokerError, Undelivered, say_undelivered
+from .errors import (
+    NAMED_MAX,
+    DeliveryFailed,
+    SegbrokerError,
+    Undelivered,
+    broker_error,
+    say_undelivered,
+)
 from .pending import partitions_for_keys
 from .producer_batch import PartitionQueue, ProducerBatch, TopicQueue, WakeBy
 from .records import HeaderPairs, check_text
@@ -217,7 +227,16 @@ class Batches:
     def _room(
         self, queue: PartitionQueue, more: int, *, force: bool = False
     ) -> ProducerBatch | Completion[None]:
-        """A batch of the queue with `more` bytes reserved and not used yet."""
+        """A batch of the queue with `more` bytes reserved and not used yet.
+
+        Raises MessageTooLarge for a record that the broker would take, as it is small when it is
+        compressed, and that nobody could read.  Others are refused when no request can carry them.
+        """
+        is_hidden = self.settings.codec is not Codec.NONE
+        if is_hidden and more > limits.FRAME_SIZE_MAX:
+            why = f"record of {more} bytes before compression, limit {limits.FRAME_SIZE_MAX}"
+            where = f"topic {queue.topic!r}, partition {queue.partition}"
+            raise broker_error(ErrorCode.MESSAGE_TOO_LARGE, where, why)
         batch = queue.open
         if batch is not None and batch.size + more <= batch.reserved:
             return batch

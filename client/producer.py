@@ -223,8 +223,9 @@ class Producer:
         timestamp_ms: since 1970; default: when its batch was opened.
 
         Raises TypeError and ValueError for what cannot be sent, the broker's error for a topic
-        that cannot be had, ClosedError after the end, DeliveryFailed when records that failed
-        unseen fill half the buffer.
+        that cannot be had, MessageTooLarge for more than 100 MiB that are to be compressed,
+        ClosedError after the end, DeliveryFailed when records that failed unseen fill half the
+        buffer.
         """
         if headers is None and partition is None and timestamp_ms is None:
             inbox = self._inboxes.get(topic)
