@@ -336,7 +336,7 @@ class AsyncDriver(Driver):
                 raise BrokerUnreachable(f"{connection.host}: {exc}") from exc
             if connection.state is State.CLOSED:
                 return  # given up meanwhile: nobody would close a socket made now
-        transport.addresses = addresses
+        transport.found(addresses)
         transport.connect_next()
         wait: Wait | None = Wait.WRITABLE
         while wait is not None:

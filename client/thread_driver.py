@@ -417,7 +417,7 @@ class ThreadDriver(Driver):
             if isinstance(found, SegbrokerError):
                 self._lost(transport, found)
             else:
-                transport.addresses = found
+                transport.found(found)
                 self._connect(transport)
 
     def _connect(self, transport: Transport) -> None:
