@@ -7,7 +7,8 @@
 Leaving the block delivers everything, or raises DeliveryFailed with the records that were not
 acknowledged.  When the block ends with an exception, that exception is raised: the remaining
 records get a moment (none after Ctrl-C), and a note on the exception names those that were not
-delivered.
+delivered.  The end of a generator that is left half way, and sys.exit(), end the block as its end
+does.
 
     with Producer(transactional_id="billing-1") as producer:
         with producer.transaction():
@@ -26,6 +27,7 @@ from typing import Self, Unpack
 from .accumulator import Accumulator
 from .clock import now_ms, wall_ms
 from .completion import Completion
+from .driver import REGULAR
 from .engine import Engine
 from .errors import (
     BusyError,
@@ -152,6 +154,7 @@ class Producer:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
         keep_freed_memory()
         self._driver.start(self._producing.engine)
+        atexit.register(self.close)
         return self
 
     def open(self) -> Self:
@@ -160,9 +163,7 @@ class Producer:
         Whoever forgets to is closed at a regular end of the interpreter; not after a signal, nor in
         a forked worker.  Raises as entering the block.
         """
-        self.__enter__()
-        atexit.register(self.close)
-        return self
+        return self.__enter__()
 
     def __exit__(
         self,
@@ -170,7 +171,7 @@ class Producer:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if exc is None or self._driver.is_forked:
+        if exc is None or isinstance(exc, REGULAR) or self._driver.is_forked:
             self.close()
             return
         self._abandon(exc, GRACE_MS if isinstance(exc, Exception) else 0)
@@ -181,18 +182,22 @@ class Producer:
         In the child of a fork nothing is delivered: that is the parent's to do.
         """
         self._lock.wait_free()
-        atexit.unregister(self.close)
         if self._driver.is_forked:
+            atexit.unregister(self.close)
             return
         try:
             self._flush(None)
         except BaseException as exc:
             self._abandon(exc, 0)
             raise
-        self._driver.stop()
+        self._stop()
         undelivered = self._accumulator.take_undelivered()
         if undelivered:
             raise DeliveryFailed(undelivered)
+
+    def _stop(self) -> None:
+        atexit.unregister(self.close)
+        self._driver.stop()
 
     def _abandon(self, exc: BaseException, grace_ms: int) -> None:
         """End at once, or after a moment; `exc` is told what was not delivered, unseen."""
@@ -200,7 +205,7 @@ class Producer:
             if grace_ms:
                 self._flush(grace_ms)
         finally:
-            self._driver.stop()
+            self._stop()
         if note := self._accumulator.say_undelivered():
             exc.add_note(note)
 
