@@ -166,7 +166,9 @@ class Accumulator(Batches):
             raise self.error
         if inbox.pending.limit == 0:
             self._open_inbox(inbox, wake=wake)
-            if not inbox.leftover and len(inbox.pending) < inbox.limit_usual:
+            is_few = not inbox.leftover and len(inbox.pending) < inbox.limit_usual
+            # What has lingered is put into batches whether or not there is room.
+            if is_few and self.reserved_bytes < self.settings.buffer_bytes:
                 return None
         self.raise_failed()
         room = self._drain(inbox, force=False)
@@ -214,8 +216,11 @@ class Accumulator(Batches):
         values, keys, span = inbox.pending.take(Span(inbox))
         assert isinstance(span, Span), "an inbox is closed when its accumulator is"
         mean = max(1, size // len(values)) + RECORD_OVERHEAD
-        # The put that finds so many is one more: together as many as one batch takes.
-        inbox.limit_usual = max(1, (self._full_bytes(inbox.topic) - HEADER_SIZE) // mean - 1)
+        # The put that finds so many is one more: together as many as one batch takes.  Of all that
+        # linger together as much as the buffer takes, which nothing pending has a place in.
+        share_bytes = self.settings.buffer_bytes // max(1, len(self._lingering))
+        full_bytes = min(self._full_bytes(inbox.topic), share_bytes)
+        inbox.limit_usual = max(1, (full_bytes - HEADER_SIZE) // mean - 1)
         inbox.leftover += self._split(inbox.topic, span, values, keys)
         return self._place_leftover(inbox, force=force)
 

@@ -305,6 +305,7 @@ class Batches:
         # What was reserved and not used goes back.
         self.reserved_bytes -= batch.reserved - batch.size
         batch.reserved = batch.size
+        self._maybe_wake_senders()
         if self.settings.idempotent:
             batch.sequence = queue.next_sequence
             queue.next_sequence = (queue.next_sequence + batch.count) % SEQUENCES
@@ -344,6 +345,9 @@ class Batches:
             self.failed_bytes += batch.reserved
         self.reserved_bytes -= batch.reserved
         assert self.reserved_bytes >= 0, f"released more than reserved: {self.reserved_bytes}"
+        self._maybe_wake_senders()
+
+    def _maybe_wake_senders(self) -> None:
         if self.reserved_bytes * 2 <= self.settings.buffer_bytes:
             self.wake_senders()
 
