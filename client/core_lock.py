@@ -78,7 +78,8 @@ class Undisturbed:
         # What the program handles them with, and which of them are off.
         self._handlers: dict[int, _Handler] = {}
         self._off: dict[int, None] = {}
-        self._noted_numbers: list[int] = []
+        # What has come, each once, in its order.
+        self._noted_numbers: dict[int, None] = {}
 
     def __enter__(self) -> None:
         if _is_main():
@@ -104,15 +105,7 @@ class Undisturbed:
     def _put_off(self) -> None:
         self._keeps = True
         try:
-            for number in _NUMBERS:
-                handler = _handler_of(number)
-                if callable(handler):
-                    if handler != self._noted:  # else it is off since the last time
-                        self._handlers[number] = handler
-                    self._off[number] = None
-                    was = _set_handler(number, self._noted)
-                    if was != self._noted:
-                        self._handlers[number] = was  # the program may have put it there since
+            self._take_off()
         except BaseException as exc:  # by a signal that had come before
             self._keeps = False
             if _is_of_subinterpreter(exc):
@@ -121,8 +114,20 @@ class Undisturbed:
             self._put_on()
             raise
 
+    def _take_off(self) -> None:
+        """By itself: of a loop within `try` some jumps are not, and signals come there, too."""
+        for number in _NUMBERS:
+            handler = _handler_of(number)
+            if callable(handler):
+                if handler != self._noted:  # else it is off since the last time
+                    self._handlers[number] = handler
+                self._off[number] = None
+                was = _set_handler(number, self._noted)
+                if was != self._noted:
+                    self._handlers[number] = was  # the program may have put it there since
+
     def _noted(self, number: int, _: FrameType | None) -> None:
-        self._noted_numbers.append(number)
+        self._noted_numbers[number] = None
         if not self._keeps:
             self._put_on()
 
@@ -133,10 +138,8 @@ class Undisturbed:
             try:
                 self._restore()  # what the first one has not come to
             finally:
-                noted, self._noted_numbers = self._noted_numbers, []
-                if noted:
-                    handlers = [(n, self._handlers[n]) for n in dict.fromkeys(noted)]
-                    _handle(handlers, sys._getframe(2))
+                if self._noted_numbers:
+                    self._handle(sys._getframe(2))
 
     def _restore(self) -> None:
         """May be left by what a handler raises, in front of any change: Python looks there."""
@@ -146,22 +149,24 @@ class Undisturbed:
                 _set_handler(number, was)  # the program has put it there meanwhile
             self._off.pop(number, None)
 
+    def _handle(self, frame: FrameType) -> None:
+        """All that have come, in their order, whatever the first ones raise."""
+        if self._noted_numbers:
+            number = next(iter(self._noted_numbers))
+            handler = self._handlers[number]
+            del self._noted_numbers[number]
+            try:
+                if callable(handler):
+                    handler(number, frame)
+            finally:
+                self._handle(frame)
+
 
 def _is_of_subinterpreter(failure: BaseException) -> bool:
     """Whether handlers cannot be changed here: it was raised by that, and not within a handler."""
     trace = failure.__traceback__
-    return isinstance(failure, ValueError) and trace is not None and trace.tb_next is None
-
-
-def _handle(noted: list[tuple[int, _Handler]], frame: FrameType) -> None:
-    """All of them, in their order, whatever the first ones raise."""
-    if noted:
-        number, handler = noted.pop(0)
-        try:
-            if callable(handler):
-                handler(number, frame)
-        finally:
-            _handle(noted, frame)
+    inner = None if trace is None else trace.tb_next  # that of _take_off
+    return isinstance(failure, ValueError) and inner is not None and inner.tb_next is None
 
 
 class CoreLock:
