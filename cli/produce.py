@@ -40,7 +40,7 @@ from .line_ranges import LineRanges
 from .lines import READ_SIZE, LineTooLong, LineUnfinished, read_lines
 from .progress import Update, counter
 from .properties import security
-from .stop_signal import StopSignal
+from .stop_signal import GivenUp, StopSignal
 from .unserved import why_unserved
 
 if TYPE_CHECKING:
@@ -339,13 +339,13 @@ def tell(settlement: Settlement, ask_why: Callable[[], str] | None = None) -> No
 
 @contextmanager
 def told_when_given_up(settlement: Settlement) -> Iterator[None]:
-    """A second signal (SystemExit) leaves the block: say what nobody knows of."""
+    """A second signal leaves the block: say what nobody knows of."""
     try:
         yield
-    except SystemExit:
+    except GivenUp as exc:
         settlement.give_up()
         tell(settlement)
-        raise
+        raise SystemExit(exc.exit_code) from None
 
 
 def read_until(stop: StopSignal, size: int) -> bytes | None:

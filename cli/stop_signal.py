@@ -20,6 +20,14 @@ import click
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+class GivenUp(KeyboardInterrupt):
+    """By the second signal.  Unlike SystemExit it leaves the block of a producer at once."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.exit_code = 128 + number
+
+
 class StopSignal:
     """See the module. `received` is the number of the first signal, or None."""
 
@@ -56,7 +64,7 @@ class StopSignal:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.received is not None:
-            raise SystemExit(128 + number)
+            raise GivenUp(number)
         self.received = number
         if sys.stderr.isatty():
             click.echo("delivering what was read; Ctrl-C again gives up", err=True)

@@ -16,6 +16,7 @@ at least.
 """
 
 import logging
+import traceback
 from typing import NamedTuple
 
 log = logging.getLogger("segbroker.client")
@@ -31,7 +32,13 @@ class Notice(NamedTuple):
     text: str
 
     def write(self) -> None:
-        log.log(self.level, "%s", self.text)
+        """What the program's handlers and filters raise is shown, as those of the standard library
+        show it, and is not the client's end."""
+        try:
+            log.log(self.level, "%s", self.text)
+        except Exception:
+            if logging.raiseExceptions:
+                traceback.print_exc()
 
 
 class _Missed:

@@ -48,6 +48,7 @@ class Accumulator(Batches):
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
         wake_by: WakeBy,
+        wake_for_wait: WakeBy | None = None,
         delivery: type[Delivery] = Delivery,
         lock: AbstractContextManager[object] | None = None,
         undisturbed: AbstractContextManager[object] | None = None,
@@ -59,11 +60,14 @@ class Accumulator(Batches):
             now_ms=now_ms,
             wall_ms=wall_ms,
             wake_by=wake_by,
+            wake_for_wait=wake_for_wait,
             undisturbed=undisturbed,
         )
         self.flushing = False
         # The short way in, see inbox: the shells' send() appends there.
         self.inboxes: dict[str, Inbox] = {}
+        # Those that somebody has put something into who could not look: the I/O side does.
+        self.unseen: list[Inbox] = []
         # Those with a limit: what was put there lingers, or is told to the I/O side when it is put.
         self._lingering: dict[Inbox, None] = {}
         self._lock = lock if lock is not None else nullcontext()
@@ -162,7 +166,9 @@ class Accumulator(Batches):
             raise self.error
         if inbox.pending.limit == 0:
             self._open_inbox(inbox, wake=wake)
-            if not inbox.leftover and len(inbox.pending) < inbox.limit_usual:
+            is_few = not inbox.leftover and len(inbox.pending) < inbox.limit_usual
+            # What has lingered is put into batches whether or not there is room.
+            if is_few and self.reserved_bytes < self.settings.buffer_bytes:
                 return None
         self.raise_failed()
         room = self._drain(inbox, force=False)
@@ -210,8 +216,11 @@ class Accumulator(Batches):
         values, keys, span = inbox.pending.take(Span(inbox))
         assert isinstance(span, Span), "an inbox is closed when its accumulator is"
         mean = max(1, size // len(values)) + RECORD_OVERHEAD
-        # The put that finds so many is one more: together as many as one batch takes.
-        inbox.limit_usual = max(1, (self._full_bytes(inbox.topic) - HEADER_SIZE) // mean - 1)
+        # The put that finds so many is one more: together as many as one batch takes.  Of all that
+        # linger together as much as the buffer takes, which nothing pending has a place in.
+        share_bytes = self.settings.buffer_bytes // max(1, len(self._lingering))
+        full_bytes = min(self._full_bytes(inbox.topic), share_bytes)
+        inbox.limit_usual = max(1, (full_bytes - HEADER_SIZE) // mean - 1)
         inbox.leftover += self._split(inbox.topic, span, values, keys)
         return self._place_leftover(inbox, force=force)
 
@@ -348,6 +357,10 @@ class Accumulator(Batches):
     def seal_due(self, now_ms: int) -> None:
         """Seal what has lingered, what somebody waits for, and all of it when memory is short."""
         linger_ms = self.settings.linger_ms
+        while self.unseen:
+            inbox = self.unseen.pop()
+            if not inbox.pending.limit and len(inbox.pending):
+                self._open_inbox(inbox)
         hurry = self.flushing or self._space is not None
         for inbox in list(self._lingering):
             if hurry or now_ms >= inbox.opened_ms + linger_ms:

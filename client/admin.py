@@ -94,6 +94,7 @@ class Admin:
     def __enter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
         self._driver.start(self._engine)
+        atexit.register(self.close)
         return self
 
     def open(self) -> Self:
@@ -102,9 +103,7 @@ class Admin:
         Whoever forgets to is closed at a regular end of the interpreter; not after a signal, nor in
         a forked worker.  Raises as entering the block.
         """
-        self.__enter__()
-        atexit.register(self.close)
-        return self
+        return self.__enter__()
 
     def __exit__(
         self,
@@ -112,7 +111,7 @@ class Admin:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._driver.stop()
+        self.close()
 
     def close(self) -> None:
         """End.  Again: nothing."""

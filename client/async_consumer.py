@@ -30,6 +30,7 @@ from .async_driver import AsyncDriver, wait_done
 from .clock import now_ms
 from .consumed import ConsumedBatch
 from .consumer import GOODBYE_MS, HURRIED_MS
+from .driver import is_hurried
 from .errors import BusyError, SegbrokerError
 from .group_events import Event, Listener
 from .group_offsets import CommittedOffset, GroupMetadata
@@ -134,8 +135,7 @@ class AsyncConsumer(Generic[Notice]):
         traceback: TracebackType | None,
     ) -> None:
         try:
-            # A cancellation does not wait for a broker.
-            await self._say_goodbye(exc is not None and not isinstance(exc, Exception))
+            await self._say_goodbye(is_hurried(exc))
         finally:
             await self._driver.stop(exc_type, exc, traceback)
 
@@ -146,18 +146,18 @@ class AsyncConsumer(Generic[Notice]):
         finally:
             await self._driver.stop()
 
-    async def _say_goodbye(self, is_hurried: bool) -> None:
+    async def _say_goodbye(self, hurried: bool) -> None:
         if not self._reading.is_member or not self._driver.is_open:
             return
         self._driver.check_thread()
         group = self._reading.group
         events = group.closing()
         try:
-            if not is_hurried:
+            if not hurried:
                 for event in events:
                     await _call(event)
         finally:
-            if is_hurried:
+            if hurried:
                 await self._driver.call_last(group.goodbye(patient=False), HURRIED_MS)
             else:
                 with suppress(SegbrokerError):

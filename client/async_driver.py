@@ -27,6 +27,7 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from .async_tokens import get_token
+from .beside import beside
 from .clock import now_ms
 from .completion import Waitable
 from .connection import Connection, State
@@ -36,6 +37,7 @@ from .engine import Call, Engine, OnTimeout
 from .errors import (
     OPENED_ONCE,
     WAS_CLOSED,
+    BrokerUnreachable,
     BusyError,
     ClosedError,
     SegbrokerError,
@@ -325,13 +327,16 @@ class AsyncDriver(Driver):
             connection.host, connection.port, numeric_only=True
         )
         if not addresses:
-            addresses = await anyio.to_thread.run_sync(
-                lambda: resolve(connection.host, connection.port, numeric_only=False),
-                abandon_on_cancel=True,
-            )
+            try:
+                addresses = await beside(
+                    lambda: resolve(connection.host, connection.port, numeric_only=False),
+                    "segbroker-resolve",
+                )
+            except RuntimeError as exc:  # the system has no thread to give now
+                raise BrokerUnreachable(f"{connection.host}: {exc}") from exc
             if connection.state is State.CLOSED:
                 return  # given up meanwhile: nobody would close a socket made now
-        transport.addresses = addresses
+        transport.found(addresses)
         transport.connect_next()
         wait: Wait | None = Wait.WRITABLE
         while wait is not None:

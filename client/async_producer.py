@@ -26,6 +26,7 @@ from .accumulator import Accumulator
 from .async_driver import AsyncDriver, wait_done
 from .clock import now_ms, wall_ms
 from .completion import Completion
+from .driver import REGULAR
 from .engine import Engine
 from .errors import BusyError, DeliveryFailed, ProducerFenced, SegbrokerError
 from .group_offsets import CommittedOffset, GroupMetadata, as_offsets
@@ -115,7 +116,7 @@ class AsyncProducer:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if exc is None:
+        if exc is None or isinstance(exc, REGULAR):
             await self.aclose()
             return
         if isinstance(exc, Exception):

@@ -22,6 +22,7 @@ from .async_consumer import GIVE_WAY_MS
 from .async_driver import AsyncDriver, wait_done
 from .clock import now_ms
 from .consumer import GOODBYE_MS, HURRIED_MS
+from .driver import is_hurried
 from .errors import BusyError, SegbrokerError
 from .reading import Notice, check_poll
 from .records import Gap, TopicPartition
@@ -101,17 +102,16 @@ class AsyncShareConsumer(Generic[Notice]):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # A cancellation does not wait for a broker.
-        is_hurried = exc is not None and not isinstance(exc, Exception)
+        hurried = is_hurried(exc)
         try:
-            await self._say_goodbye(is_hurried)
+            await self._say_goodbye(hurried)
         finally:
             try:
                 await self._driver.stop(exc_type, exc, traceback)
             finally:
-                if is_hurried and (failed := self._reading.take_last()):
+                if hurried and (failed := self._reading.take_last()):
                     told(failed, exc)
-        if not is_hurried:
+        if not hurried:
             await self._tell_last(exc)
 
     async def aclose(self) -> None:
@@ -123,11 +123,11 @@ class AsyncShareConsumer(Generic[Notice]):
             await self._driver.stop()
         await self._tell_last(None)
 
-    async def _say_goodbye(self, is_hurried: bool) -> None:
+    async def _say_goodbye(self, hurried: bool) -> None:
         if not self._driver.is_open:
             return
-        goodbye = self._reading.goodbye(patient=not is_hurried)
-        if is_hurried:
+        goodbye = self._reading.goodbye(patient=not hurried)
+        if hurried:
             await self._driver.call_last(goodbye, HURRIED_MS)
             return
         with suppress(SegbrokerError):

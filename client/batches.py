@@ -28,12 +28,22 @@ from itertools import accumulate, chain, islice
 from operator import add
 from random import Random
 
+from segbroker.protocol import limits
+from segbroker.protocol.compression import Codec
+from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
 from segbroker.protocol.record_batch import HEADER_SIZE, encode_batch
 
 from .columns import headers_size, size_of, total_size
 from .completion import Completion
-from .errors import NAMED_MAX, DeliveryFailed, SegbrokerError, Undelivered, say_undelivered
+from .errors import (
+    NAMED_MAX,
+    DeliveryFailed,
+    SegbrokerError,
+    Undelivered,
+    broker_error,
+    say_undelivered,
+)
 from .pending import partitions_for_keys
 from .producer_batch import PartitionQueue, ProducerBatch, TopicQueue, WakeBy
 from .records import HeaderPairs, check_text
@@ -58,10 +68,12 @@ class Batches:
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
         wake_by: WakeBy,
+        wake_for_wait: WakeBy | None = None,
         undisturbed: AbstractContextManager[object] | None = None,
     ) -> None:
         """`wake_by(t)` tells the I/O side that it has to look at `t` (ms) at the latest.
 
+        wake_for_wait: the same by who then waits for a record; None: the same.
         undisturbed: in it no signal is handled.
         """
         self.undisturbed = undisturbed if undisturbed is not None else nullcontext()
@@ -81,6 +93,7 @@ class Batches:
         self._now_ms = now_ms
         self._wall_ms = wall_ms
         self._wake_by = wake_by
+        self._wake_for_wait = wake_for_wait or wake_by
         self._space: Completion[None] | None = None
 
     # Which queue, which batch.
@@ -142,7 +155,7 @@ class Batches:
         check_text("topic", topic)
         if not 0 < len(topic.encode()) <= TOPIC_NAME_SIZE_MAX:
             raise ValueError(f"topic name of {len(topic.encode())} bytes")
-        state = self.topics[topic] = TopicQueue(topic, self._wake_by)
+        state = self.topics[topic] = TopicQueue(topic, self._wake_for_wait)
         self.wanted(topic)
         return state
 
@@ -214,7 +227,16 @@ class Batches:
     def _room(
         self, queue: PartitionQueue, more: int, *, force: bool = False
     ) -> ProducerBatch | Completion[None]:
-        """A batch of the queue with `more` bytes reserved and not used yet."""
+        """A batch of the queue with `more` bytes reserved and not used yet.
+
+        Raises MessageTooLarge for a record that the broker would take, as it is small when it is
+        compressed, and that nobody could read.  Others are refused when no request can carry them.
+        """
+        is_hidden = self.settings.codec is not Codec.NONE
+        if is_hidden and more > limits.FRAME_SIZE_MAX:
+            why = f"record of {more} bytes before compression, limit {limits.FRAME_SIZE_MAX}"
+            where = f"topic {queue.topic!r}, partition {queue.partition}"
+            raise broker_error(ErrorCode.MESSAGE_TOO_LARGE, where, why)
         batch = queue.open
         if batch is not None and batch.size + more <= batch.reserved:
             return batch
@@ -283,6 +305,7 @@ class Batches:
         # What was reserved and not used goes back.
         self.reserved_bytes -= batch.reserved - batch.size
         batch.reserved = batch.size
+        self._maybe_wake_senders()
         if self.settings.idempotent:
             batch.sequence = queue.next_sequence
             queue.next_sequence = (queue.next_sequence + batch.count) % SEQUENCES
@@ -322,6 +345,9 @@ class Batches:
             self.failed_bytes += batch.reserved
         self.reserved_bytes -= batch.reserved
         assert self.reserved_bytes >= 0, f"released more than reserved: {self.reserved_bytes}"
+        self._maybe_wake_senders()
+
+    def _maybe_wake_senders(self) -> None:
         if self.reserved_bytes * 2 <= self.settings.buffer_bytes:
             self.wake_senders()
 

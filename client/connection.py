@@ -141,14 +141,16 @@ class Connection:
         client_id: str,
         deadline_ms: int,
         ask_version: int = 4,
+        address_turn: int = 0,
         new_login: Callable[[], Login] | None = None,
         may_renew: Callable[[], bool] | None = None,
         tls: bool = False,
     ) -> None:
         """`deadline_ms` bounds connecting, negotiating and the login; `ask_version` is
-        ApiVersions' own; `new_login` makes a login, None: none is asked for; `may_renew`: whether
-        there is what a renewal needs, None: there always is; `tls`: whether it is spoken, for the
-        reasons that errors give.
+        ApiVersions' own; `address_turn`: with which address of its host it begins, counted round;
+        `new_login` makes a login, None: none is asked for; `may_renew`: whether there is what a
+        renewal needs, None: there always is; `tls`: whether it is spoken, for the reasons that
+        errors give.
         """
         self.host = host
         self.port = port
@@ -165,6 +167,7 @@ class Connection:
         self._sent_bytes = 0
         self.setup_deadline_ms = deadline_ms
         self.ask_version = ask_version
+        self.address_turn = address_turn
         self.on_ready: Callable[[int], None] | None = None
         self._client_id = client_id
         self._new_login = new_login

@@ -20,7 +20,7 @@ Only one thread at a time may read; a second one gets BusyError.
 
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from functools import partial
 from itertools import chain, islice
@@ -30,6 +30,7 @@ from typing import Any, Generic, Literal, Never, Self, Unpack, overload
 from .assigned import Fetched
 from .clock import now_ms
 from .consumed import ConsumedBatch
+from .driver import is_hurried
 from .errors import SegbrokerError
 from .forgotten import Forgotten
 from .group_events import Listener
@@ -140,8 +141,6 @@ class Consumer(Generic[Notice]):
         Raises ValueError for a value that cannot be used.
         """
         self._driver = ThreadDriver()
-        # Plain: interrupted at any place, a reader has handed out nothing that nobody saw.
-        self._lock = self._driver.lock.plain
         self._forgotten = Forgotten()
         self._turns = Turns()
         self._reading = Reading(
@@ -159,6 +158,11 @@ class Consumer(Generic[Notice]):
             options=options,
         )
 
+    @property
+    def _lock(self) -> AbstractContextManager[object]:
+        # Plain: interrupted at any place, a reader has handed out nothing that nobody saw.
+        return self._driver.lock.plain
+
     def __repr__(self) -> str:
         return said_of(self, self._reading.engine.settings, self._driver.state)
 
@@ -168,6 +172,7 @@ class Consumer(Generic[Notice]):
         group = self._reading.group if self._reading.is_member else None
         goodbye = None if group is None else partial(group.goodbye, patient=True)
         self._forgotten.opened(self, self._driver, goodbye, GOODBYE_MS)
+        self._forgotten.close_at_exit(self, self._driver, GOODBYE_MS)
         return self
 
     def open(self) -> Self:
@@ -176,9 +181,7 @@ class Consumer(Generic[Notice]):
         Whoever forgets to is closed at a regular end of the interpreter; not after a signal, nor in
         a forked worker.  Raises as entering the block.
         """
-        self.__enter__()
-        self._forgotten.close_at_exit(self, self._driver, GOODBYE_MS)
-        return self
+        return self.__enter__()
 
     def __exit__(
         self,
@@ -186,34 +189,33 @@ class Consumer(Generic[Notice]):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Ctrl-C does not wait for a broker.
-        self._close(is_hurried=exc is not None and not isinstance(exc, Exception))
+        self._close(hurried=is_hurried(exc))
 
     def close(self) -> None:
         """End; in a group commit what was gone past, and leave.  Again: nothing."""
-        self._close(is_hurried=False)
+        self._close(hurried=False)
 
-    def _close(self, *, is_hurried: bool) -> None:
+    def _close(self, *, hurried: bool) -> None:
         try:
             if self._reading.is_member and self._driver.is_open:
-                self._say_goodbye(is_hurried)
+                self._say_goodbye(hurried)
         finally:
             self._driver.stop()
             self._forgotten.closed()
 
-    def _say_goodbye(self, is_hurried: bool) -> None:
+    def _say_goodbye(self, hurried: bool) -> None:
         group = self._reading.group
         with self._lock:
             events = group.closing()
         try:
             for event in events:
-                if event.listener is not None and not is_hurried:
+                if event.listener is not None and not hurried:
                     event.listener(event.partitions)
         finally:
             with suppress(SegbrokerError):
                 self._driver.call(
-                    group.goodbye(patient=not is_hurried),
-                    timeout_ms=HURRIED_MS if is_hurried else GOODBYE_MS,
+                    group.goodbye(patient=not hurried),
+                    timeout_ms=HURRIED_MS if hurried else GOODBYE_MS,
                 )
 
     # Which partitions.

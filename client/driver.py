@@ -3,9 +3,19 @@ itself, and that it belongs to its process.
 """
 
 from abc import ABC, abstractmethod
+from typing import Final
 
 from .engine import Engine
 from .errors import NOT_PICKLED
+
+REGULAR: Final = (GeneratorExit, SystemExit)
+"""What leaves a block as its end does: a generator that is left half way, and sys.exit(), of which
+nobody sees a note."""
+
+
+def is_hurried(exc: BaseException | None) -> bool:
+    """Whether a block that is left by it waits for no broker: by Ctrl-C, or a cancellation."""
+    return exc is not None and not isinstance(exc, (Exception, *REGULAR))
 
 
 class Driver(ABC):

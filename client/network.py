@@ -88,6 +88,8 @@ class Node:
         self.waiting: deque[Waiting] = deque()
         # A broker that hangs up on ApiVersions 4 is asked with 0 the next time.
         self.ask_version = 4
+        # Of the addresses that its host may have: with which the next try begins.
+        self.address_turn = 0
         self.last_error: SegbrokerError | None = None
 
     @property
@@ -147,6 +149,7 @@ class Network:
                 adopted.connection, node.connection = node.connection, None
                 adopted.waiting, node.waiting = node.waiting, adopted.waiting
                 adopted.ask_version = node.ask_version
+                adopted.address_turn = node.address_turn
                 return
 
     def keep(self, broker_ids: Container[int], now_ms: int) -> None:
@@ -282,6 +285,9 @@ class Network:
         else:
             if connection.was_connected and isinstance(error, ConnectionLost):
                 node.ask_version = 0
+            if not connection.was_connected:
+                # The first address may be one that swallows all: a try is over before the second.
+                node.address_turn += 1
             if not self.closed:
                 self.absences.failed(node.key[0], error, node.tried_at_ms, now_ms)
         node.retry_at_ms = now_ms + node.backoff.next_delay_ms()
@@ -314,6 +320,7 @@ class Network:
             client_id=self.settings.client_id,
             deadline_ms=deadline_ms,
             ask_version=node.ask_version,
+            address_turn=node.address_turn,
             new_login=self._new_login,
             may_renew=None if tokens is None else tokens.may_renew,
             tls=self.settings.security is not None and self.settings.security.tls,

@@ -7,7 +7,8 @@
 Leaving the block delivers everything, or raises DeliveryFailed with the records that were not
 acknowledged.  When the block ends with an exception, that exception is raised: the remaining
 records get a moment (none after Ctrl-C), and a note on the exception names those that were not
-delivered.
+delivered.  The end of a generator that is left half way, and sys.exit(), end the block as its end
+does.
 
     with Producer(transactional_id="billing-1") as producer:
         with producer.transaction():
@@ -26,6 +27,7 @@ from typing import Self, Unpack
 from .accumulator import Accumulator
 from .clock import now_ms, wall_ms
 from .completion import Completion
+from .driver import REGULAR
 from .engine import Engine
 from .errors import (
     BusyError,
@@ -137,6 +139,7 @@ class Producer:
             now_ms=now_ms,
             wall_ms=wall_ms,
             wake_by=self._driver.wake_by,
+            wake_for_wait=self._driver.wake_for_wait,
             delivery=SyncDelivery,
             lock=self._driver.lock,
             undisturbed=self._driver.lock.undisturbed,
@@ -151,6 +154,7 @@ class Producer:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
         keep_freed_memory()
         self._driver.start(self._producing.engine)
+        atexit.register(self.close)
         return self
 
     def open(self) -> Self:
@@ -159,9 +163,7 @@ class Producer:
         Whoever forgets to is closed at a regular end of the interpreter; not after a signal, nor in
         a forked worker.  Raises as entering the block.
         """
-        self.__enter__()
-        atexit.register(self.close)
-        return self
+        return self.__enter__()
 
     def __exit__(
         self,
@@ -169,7 +171,7 @@ class Producer:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if exc is None or self._driver.is_forked:
+        if exc is None or isinstance(exc, REGULAR) or self._driver.is_forked:
             self.close()
             return
         self._abandon(exc, GRACE_MS if isinstance(exc, Exception) else 0)
@@ -179,18 +181,23 @@ class Producer:
 
         In the child of a fork nothing is delivered: that is the parent's to do.
         """
-        atexit.unregister(self.close)
+        self._lock.wait_free()
         if self._driver.is_forked:
+            atexit.unregister(self.close)
             return
         try:
             self._flush(None)
         except BaseException as exc:
             self._abandon(exc, 0)
             raise
-        self._driver.stop()
+        self._stop()
         undelivered = self._accumulator.take_undelivered()
         if undelivered:
             raise DeliveryFailed(undelivered)
+
+    def _stop(self) -> None:
+        atexit.unregister(self.close)
+        self._driver.stop()
 
     def _abandon(self, exc: BaseException, grace_ms: int) -> None:
         """End at once, or after a moment; `exc` is told what was not delivered, unseen."""
@@ -198,7 +205,7 @@ class Producer:
             if grace_ms:
                 self._flush(grace_ms)
         finally:
-            self._driver.stop()
+            self._stop()
         if note := self._accumulator.say_undelivered():
             exc.add_note(note)
 
@@ -221,8 +228,9 @@ class Producer:
         timestamp_ms: since 1970; default: when its batch was opened.
 
         Raises TypeError and ValueError for what cannot be sent, the broker's error for a topic
-        that cannot be had, ClosedError after the end, DeliveryFailed when records that failed
-        unseen fill half the buffer.
+        that cannot be had, MessageTooLarge for more than 100 MiB that are to be compressed,
+        ClosedError after the end, DeliveryFailed when records that failed unseen fill half the
+        buffer.
         """
         if headers is None and partition is None and timestamp_ms is None:
             inbox = self._inboxes.get(topic)
@@ -384,6 +392,12 @@ class Producer:
         return self._driver.wait(done, timeout_ms)
 
     def _turn_in(self, inbox: Inbox) -> None:
+        if self._lock.is_mine:
+            # In a finalizer, or a signal's handler: it is taken already, and is seen to behind
+            # what is done here.
+            self._accumulator.unseen.append(inbox)
+            self._driver.wake_by(0)
+            return
         while True:
             self._lock.wait_free()
             with self._lock.undisturbed:

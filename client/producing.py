@@ -92,7 +92,8 @@ class Producing:
 
     def next_wake_ms(self) -> int | None:
         accumulator = self.accumulator
-        if self._wanted or (self._is_handed_over and accumulator.active):
+        is_looked_for = bool(self._wanted or accumulator.unseen)
+        if is_looked_for or (self._is_handed_over and accumulator.active):
             return 0
         wakes: list[int] = []
         for queue in accumulator.active:

@@ -20,7 +20,7 @@ One thread at a time reads: BusyError for a second one.  What became of a record
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Literal, Never, Self, Unpack, overload
@@ -28,6 +28,7 @@ from typing import Any, Generic, Literal, Never, Self, Unpack, overload
 from .acknowledging import Kind, ShareRecord, told
 from .clock import now_ms
 from .consumer import GOODBYE_MS, HURRIED_MS
+from .driver import is_hurried
 from .errors import SegbrokerError
 from .forgotten import Forgotten
 from .reading import Notice, check_poll
@@ -103,7 +104,6 @@ class ShareConsumer(Generic[Notice]):
         Raises ValueError for a value that cannot be used.
         """
         self._driver = ThreadDriver()
-        self._lock = self._driver.lock.plain  # as in Consumer
         self._forgotten = Forgotten()
         self._turns = Turns()
         self._reading = ShareReading(
@@ -117,6 +117,10 @@ class ShareConsumer(Generic[Notice]):
             options=options,
         )
 
+    @property
+    def _lock(self) -> AbstractContextManager[object]:
+        return self._driver.lock.plain  # as in Consumer
+
     def __repr__(self) -> str:
         return said_of(self, self._reading.engine.settings, self._driver.state)
 
@@ -125,6 +129,7 @@ class ShareConsumer(Generic[Notice]):
         self._driver.start(self._reading.engine)
         goodbye = partial(self._reading.goodbye, patient=True)
         self._forgotten.opened(self, self._driver, goodbye, GOODBYE_MS)
+        self._forgotten.close_at_exit(self, self._driver, GOODBYE_MS)
         return self
 
     def open(self) -> Self:
@@ -133,9 +138,7 @@ class ShareConsumer(Generic[Notice]):
         Whoever forgets to is closed at a regular end of the interpreter; not after a signal, nor in
         a forked worker.  Raises as entering the block.
         """
-        self.__enter__()
-        self._forgotten.close_at_exit(self, self._driver, GOODBYE_MS)
-        return self
+        return self.__enter__()
 
     def __exit__(
         self,
@@ -151,20 +154,19 @@ class ShareConsumer(Generic[Notice]):
         self._close(None)
 
     def _close(self, exc: BaseException | None) -> None:
-        # Ctrl-C does not wait for a broker.
-        is_hurried = exc is not None and not isinstance(exc, Exception)
+        hurried = is_hurried(exc)
         try:
             if self._driver.is_open:
                 with suppress(SegbrokerError):
                     self._driver.call(
-                        self._reading.goodbye(patient=not is_hurried),
-                        timeout_ms=HURRIED_MS if is_hurried else GOODBYE_MS,
+                        self._reading.goodbye(patient=not hurried),
+                        timeout_ms=HURRIED_MS if hurried else GOODBYE_MS,
                     )
         finally:
             self._driver.stop()
             self._forgotten.closed()
         failed = [] if self._driver.is_forked else self._reading.take_last()
-        if failed and self._reading.on_failed is not None and not is_hurried:
+        if failed and self._reading.on_failed is not None and not hurried:
             self._reading.on_failed(failed)
         elif failed:
             told(failed, exc)

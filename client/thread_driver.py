@@ -39,13 +39,14 @@ from weakref import WeakSet
 from .clock import now_ms
 from .completion import Waitable
 from .connection import Connection, State
-from .core_lock import CoreLock
+from .core_lock import WITHIN, CoreLock
 from .driver import Driver
 from .engine import Call, Engine, OnTimeout
 from .errors import (
     OPEN_ALREADY,
     OPENED_ONCE,
     WAS_CLOSED,
+    BrokerUnreachable,
     BusyError,
     ClosedError,
     ConnectionLost,
@@ -124,7 +125,13 @@ class ThreadDriver(Driver):
         self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
         self._thread = threading.Thread(target=self._run, name="segbroker-io", daemon=True)
         _open.add(self)  # before the thread: a fork finds it whenever it comes
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # the system has none to give
+            self._thread = None
+            _open.discard(self)
+            self._close_wakers()
+            raise
         try:
             self.call(
                 reaching.connect(), timeout_ms=reaching.timeout_ms, on_timeout=reaching.give_up
@@ -231,11 +238,23 @@ class ThreadDriver(Driver):
     def wait(self, what: Waitable, timeout_ms: float | None = None) -> bool:
         """Wait until done; False when `timeout_ms` passed first.
 
-        Raises BusyError in the I/O thread, where a log's handlers run: it would wait for itself.
+        Raises BusyError where it would wait for itself: in the I/O thread, in which a log's
+        handlers run, and in a thread that is within the client's work already.
         """
-        if not what.done and threading.current_thread() is self._thread:
-            raise BusyError("in the client's own thread (a handler of its log?) nothing can wait")
+        if not what.done:
+            self._check_may_wait()
         return wait_done(what, timeout_ms)
+
+    def wake_for_wait(self, at_ms: int) -> None:
+        """As `wake_by`, of somebody who then waits; raises as `wait`."""
+        self._check_may_wait()
+        self.wake_by(at_ms)
+
+    def _check_may_wait(self) -> None:
+        if threading.current_thread() is self._thread:
+            raise BusyError("in the client's own thread (a handler of its log?) nothing can wait")
+        if self.lock.is_mine:
+            raise BusyError(WITHIN)
 
     # The I/O thread.
 
@@ -373,7 +392,10 @@ class ThreadDriver(Driver):
             self._resolved.append((transport, found))
             self._wake()
 
-        threading.Thread(target=look_up, name="segbroker-resolve", daemon=True).start()
+        try:
+            _beside(look_up, "segbroker-resolve")
+        except SegbrokerError as exc:
+            self._lost(transport, exc)
 
     def _renew_token(self, tokens: Tokens) -> None:
         """Get one for sessions that end soon; they go on meanwhile, and look for it."""
@@ -382,7 +404,10 @@ class ThreadDriver(Driver):
             with suppress(SegbrokerError):  # who has to open a connection without it says so
                 tokens.get()
 
-        threading.Thread(target=get, name="segbroker-token", daemon=True).start()
+        try:
+            _beside(get, "segbroker-token")
+        except SegbrokerError:
+            tokens.is_getting = False
 
     def _take_resolved(self) -> None:
         while self._resolved:
@@ -392,7 +417,7 @@ class ThreadDriver(Driver):
             if isinstance(found, SegbrokerError):
                 self._lost(transport, found)
             else:
-                transport.addresses = found
+                transport.found(found)
                 self._connect(transport)
 
     def _connect(self, transport: Transport) -> None:
@@ -473,6 +498,14 @@ class ThreadDriver(Driver):
                 with suppress(KeyError):
                     self._selector.unregister(transport.socket)
                 transport.close()
+
+
+def _beside(work: Callable[[], None], name: str) -> None:
+    """Do it in a thread of its own.  Raises BrokerUnreachable: the system has none to give now."""
+    try:
+        threading.Thread(target=work, name=name, daemon=True).start()
+    except RuntimeError as exc:
+        raise BrokerUnreachable(str(exc)) from exc
 
 
 _open: "WeakSet[ThreadDriver]" = WeakSet()

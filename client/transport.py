@@ -8,7 +8,9 @@ away by themselves TlsFailed.
 With TLS a lock guards the connection's state, as the blocking shell sends from two threads; it is
 held for encrypting or decrypting what is there, never for a wait.
 
-A host name may have several addresses (localhost: ::1 and 127.0.0.1); they are tried in turn.
+A host name may have several addresses (localhost: ::1 and 127.0.0.1).  They are tried one after
+another as long as each is refused; one that says nothing takes all the time of its connection, and
+the next connection begins with the next address.
 """
 
 import os
@@ -104,12 +106,18 @@ class Transport:
         self._lock = Lock()
         # A record that the socket did not take whole: TLS demands the same bytes again.
         self._again: Buffer = b""
-        self.addresses = list(addresses)
+        self.addresses: list[SocketAddress] = []
+        self.found(addresses)
         # The shell waits for the socket to take more.
         self.waits_to_send = False
         # A thread is sending (the blocking shell has two).
         self.is_sending = False
         self._low_water = 1
+
+    def found(self, addresses: Sequence[SocketAddress]) -> None:
+        """These are the addresses of the host."""
+        first = self.connection.address_turn % len(addresses) if addresses else 0
+        self.addresses = [*addresses[first:], *addresses[:first]]
 
     def connect_next(self) -> None:
         """Begin to connect to the next address; raises ConnectionLost when none is left."""
@@ -118,7 +126,11 @@ class Transport:
         problem = f"{host}:{port}: no address"
         while self.addresses:
             family, address = self.addresses.pop(0)
-            sock = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                sock = socket.socket(family, socket.SOCK_STREAM)
+            except OSError as exc:  # no descriptor is left, or the system has no IPv6
+                problem = f"{host}:{port}: {exc.strerror or exc}"
+                continue
             sock.setblocking(False)
             try:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -97,10 +97,11 @@ def test_a_signal_that_comes_behind_the_lock_keeps_none_from_being_handled(
     before = signal.signal(signal.SIGUSR2, lambda number, _: handled.append(number))
     set_handler = core_lock._set_handler
 
-    def put_on(of: int, handler: Any) -> None:  # noqa: ANN401
-        set_handler(of, handler)
+    def put_on(of: int, handler: Any) -> Any:  # noqa: ANN401
+        was = set_handler(of, handler)
         if handler is leave:
             signal.raise_signal(number)
+        return was
 
     monkeypatch.setattr(core_lock, "_set_handler", put_on)
     try:
@@ -120,10 +121,10 @@ def test_a_handler_may_raise_anything_while_others_are_put_off(
     kept = {of: signal.signal(of, fail) for of in NUMBERS}
     set_handler = core_lock._set_handler
 
-    def put_off(of: int, handler: Any) -> None:  # noqa: ANN401
+    def put_off(of: int, handler: Any) -> Any:  # noqa: ANN401
         if of == signal.SIGALRM and handler is not fail:
             signal.raise_signal(of)
-        set_handler(of, handler)
+        return set_handler(of, handler)
 
     monkeypatch.setattr(core_lock, "_set_handler", put_off)
     try:
@@ -133,6 +134,110 @@ def test_a_handler_may_raise_anything_while_others_are_put_off(
     finally:
         for of, handler in kept.items():
             signal.signal(of, handler)
+
+
+ENDING = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+@pytest.mark.parametrize("when", ["putting off", "putting on"])
+@pytest.mark.parametrize("comes_at", ENDING, ids=lambda number: number.name)
+@pytest.mark.parametrize("to", [signal.SIG_IGN, leave], ids=["ignored", "another handler"])
+def test_what_a_handler_makes_of_handlers_holds(
+    when: str,
+    comes_at: signal.Signals,
+    to: Any,  # noqa: ANN401
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As of a program that begins to end: what is signalled next is not to disturb that."""
+    kept = {of: signal.getsignal(of) for of in ENDING}
+
+    def end(number: int, frame: FrameType | None) -> None:
+        for of in ENDING:
+            signal.signal(of, to)
+
+    for of in ENDING:
+        signal.signal(of, end)
+    set_handler = core_lock._set_handler
+    has_come = False
+
+    def put(of: int, handler: Any) -> Any:  # noqa: ANN401
+        nonlocal has_come
+        if of == comes_at and (handler is end) is (when == "putting on") and not has_come:
+            has_come = True
+            was = set_handler(of, handler) if when == "putting on" else None
+            signal.raise_signal(of)
+            if was is not None:
+                return was
+        return set_handler(of, handler)
+
+    monkeypatch.setattr(core_lock, "_set_handler", put)
+    try:
+        with CoreLock():
+            pass
+        assert has_come
+        assert [signal.getsignal(of) for of in ENDING] == [to] * len(ENDING)
+    finally:
+        for of, handler in kept.items():
+            signal.signal(of, handler)
+
+
+class Over(Exception):
+    """The time of something is."""
+
+
+def test_an_alarm_that_comes_while_handlers_are_put_on_leaves_none_off(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python runs handlers also in front of each change: the one that is to be put on then is not,
+    and Ctrl-C would be noted for ever."""
+
+    set_handler = core_lock._set_handler
+    left = 2
+
+    def put(of: int, handler: Any) -> Any:  # noqa: ANN401
+        nonlocal left
+        if handler is leave and left:
+            left -= 1
+            raise Over
+        return set_handler(of, handler)
+
+    monkeypatch.setattr(core_lock, "_set_handler", put)
+    lock = CoreLock()
+    with pytest.raises(Over), lock:
+        pass
+    # Two came, and it is off still: it is handled all the same, at once, and is on again.
+    with pytest.raises(SystemExit):
+        signal.raise_signal(number)
+    assert signal.getsignal(number) is leave
+    left = 2
+    with pytest.raises(Over), lock:
+        pass
+    with pytest.raises(SystemExit), lock:
+        signal.raise_signal(number)
+    assert signal.getsignal(number) is leave
+
+
+def test_alarms_at_any_time_leave_the_other_handlers_as_they_were() -> None:
+    def end(number: int, frame: FrameType | None) -> None:
+        raise Over
+
+    alarm = signal.signal(signal.SIGALRM, end)
+    term = signal.signal(signal.SIGTERM, leave)
+    try:
+        for n in range(300):
+            lock = CoreLock()
+            with pytest.raises(Over):  # noqa: PT012
+                signal.setitimer(signal.ITIMER_REAL, (500 + n * 997 % 1_000) * 1e-6)
+                while True:
+                    with lock:
+                        pass
+            with lock:  # what two alarms at once could leave is put on here
+                pass
+            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            assert signal.getsignal(signal.SIGTERM) is leave
+    finally:
+        signal.signal(signal.SIGTERM, term)
+        signal.signal(signal.SIGALRM, alarm)
 
 
 def test_what_belongs_together_is_disturbed_at_its_end(number: signal.Signals) -> None:
@@ -191,13 +296,14 @@ def test_a_child_has_them_in_whatever_instant_another_thread_forks(
     children: list[int] = []
     set_handler = core_lock._set_handler
 
-    def put_off(of: int, handler: Any) -> None:  # noqa: ANN401
-        set_handler(of, handler)
+    def put_off(of: int, handler: Any) -> Any:  # noqa: ANN401
+        was = set_handler(of, handler)
         if of == number and not children:
             children.append(os.fork())
             if not children[0]:
                 lock.forked()
                 os._exit(0 if signal.getsignal(number) is leave else 1)
+        return was
 
     monkeypatch.setattr(core_lock, "_set_handler", put_off)
     with lock:
@@ -327,53 +433,3 @@ def test_a_producer_without_linger_goes_on_behind_it(
         assert signalled.has_come
         # At its deadline the connection would be given up, and all of it begun anew.
         assert producer.send(topic, b"last").result(20).topic == topic
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        pytest.param(lambda producer, _: producer.flush(), id="the lock"),
-        pytest.param(lambda producer, topic: producer.partitions_for(topic), id="a call"),
-    ],
-)
-def test_a_handler_that_waits_for_what_it_has_interrupted_ends_by_another_signal(
-    daemon: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch, use: Callable[[Any, str], object]
-) -> None:
-    """It waits for ever: the record that is placed alone has the lock.  Ctrl-C is the way out."""
-    with Producer(daemon.address, linger_ms=60_000) as producer:
-        producer.send(topic, b"first", partition=0)
-        ended = threading.Event()
-
-        def interrupt() -> None:
-            for _ in range(100):
-                if ended.wait(0.1):
-                    return
-                os.kill(os.getpid(), signal.SIGINT)
-            producer._lock.plain.release()
-
-        thread = threading.Thread(target=interrupt, daemon=True)
-
-        def handle(number: int, frame: FrameType | None) -> None:
-            thread.start()
-            use(producer, topic)
-
-        before = signal.signal(signal.SIGUSR1, handle)
-        seal_if_full = Accumulator._seal_if_full
-
-        def signalled(*args: Any, **options: Any) -> Any:  # noqa: ANN401
-            if not thread.ident:
-                signal.raise_signal(signal.SIGUSR1)
-            return seal_if_full(*args, **options)
-
-        monkeypatch.setattr(Accumulator, "_seal_if_full", signalled)
-        try:
-            with pytest.raises(KeyboardInterrupt):  # noqa: PT012
-                producer.send(topic, b"next", partition=0)
-                pytest.fail("it was let go on")
-        finally:
-            ended.set()
-            thread.join()
-            signal.signal(signal.SIGUSR1, before)
-        delivery = producer.send(topic, b"last", partition=0)
-        producer.flush(DEADLINE_S)
-        assert delivery.result().offset == 1

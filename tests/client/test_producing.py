@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from segbroker.client.accumulator import Accumulator
+from segbroker.client.batches import RECORD_OVERHEAD
 from segbroker.client.completion import Completion
 from segbroker.client.engine import Call, Pause
 from segbroker.client.errors import (
@@ -24,6 +25,7 @@ from segbroker.client.producing import Producing
 from segbroker.client.records import RecordMetadata
 from segbroker.client.settings import ProducerSettings
 from segbroker.protocol import limits
+from segbroker.protocol.compression import Codec
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import MetadataRequest, MetadataResponse, ProduceRequest
 from segbroker.protocol.messages_groups import (
@@ -404,6 +406,31 @@ def test_what_no_request_can_carry_is_too_large_and_others_go_on(
         r"topic 'a', partition 0: frame of 20\d\d\d bytes, limit 10000", str(record.error)
     )
     assert world.stored("a") == [*small[1:], b"behind"]
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
+def test_what_nobody_could_read_is_too_large_however_small_it_is_compressed(
+    monkeypatch: pytest.MonkeyPatch, many: bool
+) -> None:
+    """The broker would take it: it sees the size that it has compressed."""
+    monkeypatch.setattr(limits, "FRAME_SIZE_MAX", 10_000)
+    world = World()
+    sender = Sender(world, codec=Codec.GZIP, batch_bytes=8_000)
+    largest = 10_000 - RECORD_OVERHEAD
+    too_large: list[bytes | None] = [bytes(largest + 1)]
+
+    def send() -> None:
+        if many:
+            sender.accumulator.append_many(Many("a", too_large, None, None, 0, None))
+        else:
+            sender.try_send("a", too_large[0], partition=0)
+
+    sender.send("a", bytes(largest), partition=0)
+    with pytest.raises(MessageTooLarge, match="10001 bytes before compression, limit 10000"):
+        send()
+    sender.send("a", b"behind", partition=0)
+    sender.flush()
+    assert world.stored("a") == [bytes(largest), b"behind"]
 
 
 def test_who_is_given_no_producer_id_is_told_why() -> None:

@@ -5,20 +5,30 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from random import Random
 
 import pytest
 
-from segbroker.client import Admin, AsyncAdmin, BrokerUnreachable, SegbrokerError, TlsFailed
+from segbroker.client import (
+    Admin,
+    AsyncAdmin,
+    BrokerUnreachable,
+    SegbrokerError,
+    TlsFailed,
+    async_driver,
+    network,
+    thread_driver,
+)
 from segbroker.client.completion import Completion
 from segbroker.client.connection import Connection
 from segbroker.client.engine import Engine
 from segbroker.client.errors import ConnectionLost, NoBroker
 from segbroker.client.reaching import Reaching
 from segbroker.client.settings import ClientSettings
-from segbroker.client.transport import Transport, Wait, resolve
+from segbroker.client.transport import SocketAddress, Transport, Wait, resolve
 
+from ..support.daemon import Daemon
 from ..support.ports import keep_port
 
 START_MS = 1_000
@@ -180,3 +190,39 @@ def test_who_speaks_another_protocol_is_said_at_once(
         Admin(address, connect_timeout_ms=600_000),
     ):
         pass
+
+
+@pytest.fixture
+def with_a_deaf_address(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A broker by a name of two addresses, of which the first drops whatever it is sent: a listener
+    has room for so many whom nobody takes."""
+    monkeypatch.setattr(network, "SETUP_TIMEOUT_MS", 300)
+    host, _, port = daemon.address.rpartition(":")
+
+    with socket.socket() as deaf, ExitStack() as stack:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(deaf.getsockname())
+
+        def find(host_or_name: str, port: int, *, numeric_only: bool) -> list[SocketAddress]:
+            if host_or_name == "two.example":
+                addresses = [deaf.getsockname(), (host, port)]
+                return [] if numeric_only else [(socket.AF_INET, one) for one in addresses]
+            return resolve(host_or_name, port, numeric_only=numeric_only)
+
+        for shell in (thread_driver, async_driver):
+            monkeypatch.setattr(shell, "resolve", find)
+        yield f"two.example:{port}"
+
+
+def test_a_name_is_reached_though_its_first_address_swallows_all(with_a_deaf_address: str) -> None:
+    with Admin(with_a_deaf_address) as admin:
+        admin.list_topics()
+
+
+async def test_an_async_client_reaches_it_too(with_a_deaf_address: str) -> None:
+    async with AsyncAdmin(with_a_deaf_address) as admin:
+        await admin.list_topics()

@@ -140,5 +140,5 @@ class _Life:
         self.history.read(f"{self.name}/{self._stretch}", key, offset, value)
 
 
-async def _silence(is_hurried: bool) -> None:
+async def _silence(hurried: bool) -> None:
     """Say nothing."""

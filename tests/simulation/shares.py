@@ -228,5 +228,5 @@ class _Life:
                 )
 
 
-async def _silence(is_hurried: bool) -> None:
+async def _silence(hurried: bool) -> None:
     """Say nothing."""

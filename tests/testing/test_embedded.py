@@ -137,3 +137,20 @@ def test_where_nobody_has_configured_the_log_it_has_what_is_asked_for(
     assert "connection_closed" not in told
     structlog.configure(processors=[structlog.processors.KeyValueRenderer()])
     assert "event='connection_closed'" in used(EmbeddedBroker())
+
+
+@pytest.mark.usefixtures("unconfigured")
+def test_a_program_configures_its_log_beside_a_broker_as_without_one() -> None:
+    """Programs look whether somebody has, and then leave it; structlog itself warns of it."""
+    before = list(structlog.get_config()["processors"])
+    renderer = structlog.processors.KeyValueRenderer()
+    with EmbeddedBroker(), EmbeddedBroker(log_level="debug"):
+        assert not structlog.is_configured()
+        structlog.configure_once(processors=[renderer])
+        assert structlog.get_config()["processors"] == [renderer]
+    assert structlog.get_config()["processors"] == [renderer]
+    structlog.reset_defaults()
+    with EmbeddedBroker():
+        pass
+    assert structlog.get_config()["processors"] == before
+    assert not structlog.is_configured()
