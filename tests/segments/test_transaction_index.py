@@ -5,13 +5,13 @@ import sys
 from collections.abc import Callable
 from random import Random
 from types import FrameType
-from typing import SupportsIndex, cast, overload
+from typing import SupportsIndex, overload
 
 import pytest
 
 from segbroker.protocol.markers import Outcome
 from segbroker.protocol.record_batch import BatchHeader, check_batch, encode_batch
-from segbroker.segments.log.transaction_index import Aborted, AbortedRanges, TransactionIndex
+from segbroker.segments.log.transaction_index import Aborted, TransactionIndex
 
 RANGES = [Aborted(7, 10 * n, 10 * n + 5) for n in range(6)]
 
@@ -117,6 +117,6 @@ def test_beside_a_long_range_each_is_looked_at_once_for_all_batches() -> None:
     index.ended(1, Outcome.ABORT, 201)
     ranges = index.ranges()
     rows = Counted(ranges.rows)
-    walk = cast(AbortedRanges, ranges._replace(rows=rows)).walk()
+    walk = ranges._replace(rows=rows).walk()
     assert all(walk.has(header_at(1 + 2 * n, 7)) for n in range(100))
     assert rows.looks == 101
