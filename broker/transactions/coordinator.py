@@ -263,7 +263,13 @@ class Coordinator:
             if spare_id is None:
                 return Given(_UNAVAILABLE)
             verdict = transactions.end(
-                entry.known, producer_id, epoch, spare_id, commit=commit, next_epoch=next_epoch
+                entry.known,
+                producer_id,
+                epoch,
+                spare_id,
+                self._now_ms(),
+                commit=commit,
+                next_epoch=next_epoch,
             )
             given = await self._apply(entry, verdict)
         if verdict.decision is not None and not given.code:
