@@ -178,11 +178,14 @@ class TransactionIndex:
 
     def forget_before(self, log_start_offset: int) -> int:
         """Forget ranges that end below the start of the log; how many."""
-        count = bisect_left(self._rows.lasts, log_start_offset)
+        aborted, lasts = self._rows
+        count = bisect_left(lasts, log_start_offset)
         if count:
-            self._rows = _Rows.of(self.aborted[count:])
-            # One that was long must not make every later look-up long.
-            self._span_max = max(map(_span, self.aborted), default=0)
+            self._rows = _Rows(aborted[count:], lasts[count:])
+            # One that was long must not make every later look-up long.  As a rule another is as
+            # long, soon found: appends wait for this, and there may be a million.
+            if not any(_span(row) == self._span_max for row in self.aborted):
+                self._span_max = max(map(_span, self.aborted), default=0)
         return count
 
     def forget_marked(self, end_offset: int, markers: Container[int]) -> int:
@@ -207,7 +210,10 @@ class TransactionIndex:
 
     def copy(self) -> "TransactionIndex":
         """The state as it is now."""
-        return TransactionIndex(dict(self.open), self.aborted)
+        copied = TransactionIndex(self.open.copy())
+        copied._rows = _Rows(*(column.copy() for column in self._rows))
+        copied._span_max = self._span_max
+        return copied
 
 
 def _span(row: Aborted) -> int:
