@@ -211,7 +211,7 @@ class TransactionIndex:
     def copy(self) -> "TransactionIndex":
         """The state as it is now."""
         copied = TransactionIndex(self.open.copy())
-        copied._rows = _Rows(*(column.copy() for column in self._rows))
+        copied._rows = _Rows(self._rows.aborted.copy(), self._rows.lasts.copy())
         copied._span_max = self._span_max
         return copied
 
