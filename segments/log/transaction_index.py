@@ -119,7 +119,7 @@ class AbortedWalk:
         own = self._ahead.get(header.producer_id)
         while own and own[0].last_offset <= offset:
             own.popleft()
-        return bool(own) and own[0].first_offset <= offset
+        return own is not None and len(own) > 0 and own[0].first_offset <= offset
 
 
 class TransactionIndex:
