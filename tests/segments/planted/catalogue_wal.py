@@ -540,8 +540,8 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "what_the_loop_has_not_heard_of_was_promised_to_nobody",
         "failing",
-        "            salvage(old, max(promised, self.high_watermark))\n",
-        "            salvage(old, self.high_watermark)\n",
+        "                salvage(old, max(promised, self.high_watermark))\n",
+        "                salvage(old, self.high_watermark)\n",
         "tests.segments.test_answers_under_way:"
         "test_what_the_wal_has_synced_is_not_cut_though_the_loop_hears_of_it_late",
     ),
