@@ -212,7 +212,7 @@ async def test_nothing_overtakes_a_batch_that_a_log_opened_again_has_not_any_mor
     and writable before the second batch comes."""
     disk = GatedStorage()
     async with (
-        serving(storage=disk, housekeeping_interval_ms=10) as broker,
+        serving(storage=disk, housekeeping_interval_ms=3_600_000) as broker,
         connect(broker.address) as client,
     ):
         await client.create("t")
@@ -232,6 +232,7 @@ async def test_nothing_overtakes_a_batch_that_a_log_opened_again_has_not_any_mor
         file = disk.open("/data/topics/t/partition_0/t_partition_0_segment_0.log")
         file.pwrite(bytes(len(batch(b"0"))), size)
         disk.sync_error = None
+        assert await trio.to_thread.run_sync(handler.try_recover, 1_700_000_000_000)
 
         async def is_writable() -> bool:
             return handler.read_only is None

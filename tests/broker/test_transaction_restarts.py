@@ -13,6 +13,7 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.record_batch import check_batch, encode_batch
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import PartitionReadOnly
+from segbroker.segments.metadata.metadata import IN_DOUBT
 from segbroker.segments.metadata.transactions import DECIDED, TRANSACTION, State
 
 from ..support.gated_storage import GatedStorage
@@ -32,6 +33,8 @@ from ..support.wire_transactions import (
     until,
 )
 from .conftest import Events, serving
+
+NOT_BY_ITSELF_MS = 3_600_000
 
 
 async def restarted(
@@ -123,7 +126,7 @@ async def test_what_lost_records_with_a_failed_sync_is_never_committed_without_t
     """Their pages are gone as well, so the partition waits for a restart; in the same boot."""
     disk = GatedStorage()
     async with (
-        serving(storage=disk, housekeeping_interval_ms=20) as broker,
+        serving(storage=disk, housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker,
         connect(broker.address) as client,
     ):
         await client.create("t", durability=durability)
@@ -150,10 +153,14 @@ async def test_what_lost_records_with_a_failed_sync_is_never_committed_without_t
         )
         disk.sync_error = None
 
-        async def was_tried() -> bool:
-            return handler.recoveries_failed > 0
+        assert not await trio.to_thread.run_sync(handler.try_recover, NOW_MS)
+        key = broker.core.topics.all["t"].topic_id, 0
 
-        await until(was_tried)
+        async def is_known() -> bool:
+            ceiling = broker.core.topics.manager._known.ceiling(key)
+            return ceiling is not None and ceiling.boot == IN_DOUBT
+
+        await until(is_known)
         image = disk.after_kill()
 
     async def check(client: WireClient, broker: Broker) -> None:
