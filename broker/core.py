@@ -93,6 +93,7 @@ class Core:
     file_system: FileSystem | None
     group_settings: GroupSettings
     topics: Topics
+    refusals: Refusals
     producer_ids: ProducerIds
     groups: Groups
     shares: Shares
@@ -122,7 +123,6 @@ class Core:
     quotas: Quotas | None = None
     counters: Counters = field(default_factory=Counters)
     fetch_sessions: Sessions = field(default_factory=Sessions)
-    refusals: Refusals = field(default_factory=Refusals)
     closing_lines: ClosingLines = field(default_factory=ClosingLines)
     large_requests: LargeRequests = field(default_factory=LargeRequests)
     # The broker ends: nobody waits for what may come.

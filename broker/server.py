@@ -305,6 +305,7 @@ class Broker:
                 file_system=file_system_of(config.data) if self._manager is None else None,
                 group_settings=group_settings,
                 topics=topics,
+                refusals=topics.refusals,
                 producer_ids=producer_ids,
                 groups=groups,
                 shares=Shares(

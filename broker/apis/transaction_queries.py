@@ -146,29 +146,32 @@ async def describe_producers(
         response.topics.append(rows)
         for index in topic.partition_indexes:
             if (topic.name, index) not in told:
-                rows.partitions.append(_producers_of(core, topic.name, index))
+                rows.partitions.append(await _producers_of(core, topic.name, index, pace))
             told.add((topic.name, index))
             await pace.step()
     return response
 
 
-def _producers_of(core: Core, name: str, index: int) -> DescribeProducersResponsePartition:
+async def _producers_of(
+    core: Core, name: str, index: int, pace: Pace
+) -> DescribeProducersResponsePartition:
     row = DescribeProducersResponsePartition(partition_index=index, active_producers=[])
     partition = core.topics.served_partition(name, index)
     if partition is None:
         row.error_code, row.error_message = core.topics.why_unopened(name, index)
         return row
-    opened = partition.handler.transactions.open
-    row.active_producers = [
-        DescribeProducersResponseProducer(
-            producer_id=producer_id,
-            producer_epoch=known.epoch,
-            last_sequence=known.batches[-1].last_sequence if known.batches else -1,
-            last_timestamp=known.last_ms,
-            # Nobody has coordinated a producer of which no transaction ended here.
-            coordinator_epoch=0 if known.marked_ms >= 0 else -1,
-            current_txn_start_offset=opened.get(producer_id, -1),
+    handler = partition.handler
+    for producer_id, known in handler.producers():
+        row.active_producers.append(
+            DescribeProducersResponseProducer(
+                producer_id=producer_id,
+                producer_epoch=known.epoch,
+                last_sequence=known.batches[-1].last_sequence if known.batches else -1,
+                last_timestamp=known.last_ms,
+                # Nobody has coordinated a producer of which no transaction ended here.
+                coordinator_epoch=0 if known.marked_ms >= 0 else -1,
+                current_txn_start_offset=handler.transactions.open.get(producer_id, -1),
+            )
         )
-        for producer_id, known in partition.handler.producers()
-    ]
+        await pace.step()
     return row

@@ -28,6 +28,7 @@ from segbroker.segments.wal.group import Acknowledge
 from ..error_map import wire_error
 from ..loop.ingest import Ingest
 from ..loop.turn import Turn
+from .refusals import Refusals
 
 log = structlog.get_logger()
 
@@ -65,6 +66,7 @@ class Partition:
         "_appends",
         "_ingest",
         "_is_held",
+        "_refusals",
         "_turn",
         "fetched_bytes",
         "fetches",
@@ -74,7 +76,9 @@ class Partition:
         "topic",
     )
 
-    def __init__(self, handler: DiskHandler, *, ingest: Ingest, turn: Turn) -> None:
+    def __init__(
+        self, handler: DiskHandler, *, ingest: Ingest, refusals: Refusals, turn: Turn
+    ) -> None:
         self.handler = handler
         self.topic = handler.topic
         self.index = handler.partition
@@ -84,6 +88,7 @@ class Partition:
         self._appends: deque[_Append] = deque()
         self._ingest = ingest
         self._is_held = False
+        self._refusals = refusals
         self._turn = turn
         handler.on_high_watermark = self._high_watermark_moved
         handler.on_failure = self._failed
@@ -186,5 +191,9 @@ class Partition:
     def _failed(self, handler: DiskHandler, error: StorageError) -> None:
         log.error("partition_failed", topic=self.topic, partition=self.index, error=str(error))
         self._settle_durable()
+        if self._appends:
+            self._refusals.note_not_durable(
+                self.topic, self.index, handler.producers(), handler.high_watermark
+            )
         self._fail_appends(*wire_error(error))
         self._turn.end()

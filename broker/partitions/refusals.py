@@ -8,16 +8,19 @@
 
 A partition that knows the producer answers the second batch OUT_OF_ORDER_SEQUENCE_NUMBER by itself,
 and every client then sends both again in order.  For a partition that does not know the producer
-yet, the lowest refused sequence is kept here until it comes again.
+yet, the lowest refused sequence is kept here until it comes again.  So it is with what was appended
+and could not be made durable: opened again, the log may be without it, and without its producer.
 
 Bounded: the oldest is forgotten first.  The list is lost with the process, but so are the
 connections that had batches in flight.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from segbroker.protocol.record_batch import BatchHeader
 from segbroker.segments.errors import OutOfOrderSequence
+from segbroker.segments.log.producers import Producer
 
 REFUSALS_MAX: Final = 10_000
 _HALF: Final = 1 << 30
@@ -34,12 +37,27 @@ class Refusals:
 
     def note(self, topic: str, partition: int, header: BatchHeader) -> None:
         """This batch was refused, and may come again."""
-        if header.producer_id < 0:
-            return
-        key = (topic, partition, header.producer_id, header.producer_epoch)
+        if header.producer_id >= 0:
+            key = (topic, partition, header.producer_id, header.producer_epoch)
+            self._note(key, header.base_sequence)
+
+    def note_not_durable(
+        self,
+        topic: str,
+        partition: int,
+        producers: Iterable[tuple[int, Producer]],
+        high_watermark: int,
+    ) -> None:
+        """What these have from there on was refused, and may come again."""
+        for producer_id, known in producers:
+            for batch in known.batches:
+                if batch.base_offset >= high_watermark:
+                    self._note((topic, partition, producer_id, known.epoch), batch.first_sequence)
+
+    def _note(self, key: tuple[str, int, int, int], sequence: int) -> None:
         known = self.lowest.get(key)
-        if known is None or _is_before(header.base_sequence, known):
-            self.lowest[key] = header.base_sequence
+        if known is None or _is_before(sequence, known):
+            self.lowest[key] = sequence
         if len(self.lowest) > REFUSALS_MAX:
             del self.lowest[next(iter(self.lowest))]
 

@@ -39,6 +39,7 @@ from ..loop.together import Together
 from ..loop.turn import Turn
 from ..refused import Refused
 from .partition import Partition
+from .refusals import Refusals
 
 log = structlog.get_logger()
 
@@ -87,6 +88,7 @@ class Topics:
         self._lanes = lanes
         self._ingest = ingest
         self._turn = turn
+        self.refusals = Refusals()
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._opening: dict[tuple[str, int], _Opening] = {}
         self._deleting: set[str] = set()
@@ -456,7 +458,7 @@ class Topics:
         self._told.pop(key, None)
         if self._unopened.pop(key, None) is not None:
             log.info("partition_opened_again", topic=name, partition=index)
-        partition = Partition(handler, ingest=self._ingest, turn=self._turn)
+        partition = Partition(handler, ingest=self._ingest, refusals=self.refusals, turn=self._turn)
         self._partitions[key] = partition
         self.opened_count += 1
         handler.on_recovered = partial(self._opened, partition)

@@ -42,6 +42,12 @@ _EPOCH_EACH_SINCE: Final = 12
 _ABORTABLE_SINCE: Final = 11
 # Refusals that pass by themselves: the same batch will come again (refusals.py).
 _PASSING: Final = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS)
+# The same of a partition that was to be part of the transaction: the last one was being ended then,
+# and may not be any more.
+_PASSING_UNADDED: Final = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+)
 # Earlier versions are served to be refused by name (librdkafka wants them advertised).
 _RECORD_BATCHES_SINCE: Final = 3
 
@@ -169,7 +175,7 @@ def _check_transaction(
         transactional_id, batch, partition.topic, partition.index
     )
     is_passing = code is ErrorCode.CONCURRENT_TRANSACTIONS or (
-        code is ErrorCode.INVALID_TXN_STATE and unadded is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        code is ErrorCode.INVALID_TXN_STATE and unadded in _PASSING_UNADDED
     )
     if is_passing:
         code = ErrorCode.NOT_ENOUGH_REPLICAS  # clients send it again

@@ -35,6 +35,7 @@ from segbroker.protocol.messages_share_groups import (
     ShareFetchResponseTopic,
 )
 from segbroker.segments.errors import SegmentReplaced
+from segbroker.segments.log.transaction_index import AbortedRanges
 from segbroker.segments.partition.handler import ReadPlan
 
 from ..access.authorizer import READ, TOPIC
@@ -92,14 +93,22 @@ def _refusal(code: ErrorCode, message: str | None) -> ShareFetchResponse:
 class _Planned:
     """A partition to be read for the reply."""
 
-    __slots__ = ("_host", "_replies", "live", "offset", "plan")
+    __slots__ = ("_host", "_replies", "aborted", "live", "offset", "plan")
 
     def __init__(
-        self, live: LivePartition, offset: int, plan: ReadPlan, replies: ReplyBudget, host: str
+        self,
+        live: LivePartition,
+        offset: int,
+        plan: ReadPlan,
+        aborted: AbortedRanges | None,
+        replies: ReplyBudget,
+        host: str,
     ) -> None:
+        """aborted: ranges for a reader of committed records; None for another."""
         self.live = live
         self.offset = offset
         self.plan = plan
+        self.aborted = aborted
         self._replies = replies
         self._host = host
         replies.add(host, plan.size_max)
@@ -351,6 +360,8 @@ class _ShareFetching:
             return None
         if not part.has_room(self._core.shares.limits(live.key.group_id)):
             return None
+        # In front of the plan: what the log forgets behind it, the read may still have batches of.
+        aborted = handler.transactions.ranges() if isolation == READ_COMMITTED else None
         try:
             plan = handler.plan_read(offset, size, up_to=end)
         except STORAGE_FAILURES as exc:
@@ -362,7 +373,7 @@ class _ShareFetching:
             self._is_cut_short = True
             return None
         core, host = self._core, self._call.peer.address[0]
-        return _Planned(live, offset, plan, core.shares.reply_budget, host)
+        return _Planned(live, offset, plan, aborted, core.shares.reply_budget, host)
 
     @property
     def _isolation(self) -> int:
@@ -375,9 +386,6 @@ class _ShareFetching:
         """Read, and acquire what of it is available then."""
         live = one.live
         self._session.had_its_turn(live.place)
-        handler = live.partition.handler
-        is_committed = self._isolation == READ_COMMITTED
-        aborted = handler.transactions.ranges() if is_committed else None
         buffer = memoryview(bytearray(one.plan.size_max))
         try:
             count = one.plan.read_nowait(buffer)
@@ -394,7 +402,7 @@ class _ShareFetching:
             return
         if self._is_gone or live.is_gone:
             return
-        found = Fetched(buffer[:count], aborted)
+        found = Fetched(buffer[:count], one.aborted)
         limits, start = self._core.shares.limits(live.key.group_id), live.part.start
         acquired = live.part.acquire(
             self._session.member_id,

@@ -26,7 +26,7 @@ class Fetched:
     def __init__(self, records: memoryview, aborted: AbortedRanges | None) -> None:
         """aborted: for a reader of committed records."""
         self._records = records
-        self._aborted = aborted
+        self._aborted = None if aborted is None else aborted.walk()
         self._looked_at: list[Batch] = []
         # Where each of them ends in the records.
         self._stops: list[int] = []
@@ -69,12 +69,4 @@ class Fetched:
     def _has_records(self, header: BatchHeader) -> bool:
         if header.is_control or header.records_count <= 0:
             return False
-        return self._aborted is None or not _is_aborted(header, self._aborted)
-
-
-def _is_aborted(header: BatchHeader, aborted: AbortedRanges) -> bool:
-    return header.is_transactional and any(
-        row.producer_id == header.producer_id
-        for row in aborted.between(header.base_offset, header.next_offset)
-        if row.first_offset <= header.base_offset < row.last_offset
-    )
+        return self._aborted is None or not (header.is_transactional and self._aborted.has(header))

@@ -263,7 +263,13 @@ class Coordinator:
             if spare_id is None:
                 return Given(_UNAVAILABLE)
             verdict = transactions.end(
-                entry.known, producer_id, epoch, spare_id, commit=commit, next_epoch=next_epoch
+                entry.known,
+                producer_id,
+                epoch,
+                spare_id,
+                self._now_ms(),
+                commit=commit,
+                next_epoch=next_epoch,
             )
             given = await self._apply(entry, verdict)
         if verdict.decision is not None and not given.code:
@@ -447,8 +453,8 @@ class Coordinator:
         """One durable event; the markers follow.  Every entry is locked."""
         if commit:
             known = [entry.known for entry, _ in ending if entry.known is not None]
-            if not await self._markers.sync_data(known):
-                return _UNAVAILABLE
+            if not await self._markers.sync_data(known) or any(e.is_torn for e, _ in ending):
+                return _UNAVAILABLE  # torn: it is aborted when this is asked again
         at_ms = self._now_ms()
         code = await self._record(
             DECIDED,

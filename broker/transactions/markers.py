@@ -12,6 +12,9 @@ Durable means synced, also in the classes `disk` and `memory`: if a power cut to
 transaction that counts as ended, the transaction would stay open for ever.  Records of these
 classes are synced, too, before the decision to commit: a committed transaction is whole after a
 power cut, whatever the class.
+
+A transaction may have 10,000 partitions, and many may end at once: others have their turn between
+the markers, and lanes while partitions are synced.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,6 +31,7 @@ from segbroker.segments.settings.topic_config import Durability
 
 from ..error_map import STORAGE_FAILURES
 from ..loop.lanes import Lanes
+from ..loop.pace import Pace
 from ..loop.turn import Turn
 from ..partitions.partition import Partition
 from ..partitions.topics import Topics
@@ -36,6 +40,8 @@ log = structlog.get_logger()
 
 SYNCED_ON_COMMIT: Final = (Durability.DISK, Durability.MEMORY)
 """Classes whose records are acknowledged before they are synced, and stay."""
+APPENDED_AT_ONCE: Final = 32
+"""Markers, of whatever transactions, that are appended in one pass of the loop."""
 RETRY_SECONDS: Final = 0.1
 RETRY_SECONDS_MAX: Final = 5.0
 
@@ -59,16 +65,20 @@ class Markers:
         self._topics = topics
         self._lanes = lanes
         self._turn = turn
+        self._appending = trio.CapacityLimiter(APPENDED_AT_ONCE)
+        self._syncing = trio.CapacityLimiter(topics.lanes_at_once)
 
     async def write_all(self, ended: Transaction, now_ms: int) -> None:
         """Have a durable marker in every partition of a decided transaction."""
         assert ended.ending is not None, "it is decided"
         outcome = ended.state.outcome
         assert outcome is not None, "it is decided"
+        pace = Pace()
         async with trio.open_nursery() as nursery:
             for topic, indexes in ended.partitions.items():
                 for index in indexes:
                     nursery.start_soon(self.write, topic, index, ended.ending, outcome, now_ms)
+                    await pace.step()
 
     async def sync_data(self, ending: Iterable[Transaction]) -> bool:
         """Make durable what the classes `disk` and `memory` have of transactions that are about to
@@ -80,16 +90,18 @@ class Markers:
                 if meta is not None and meta.config.durability in SYNCED_ON_COMMIT:
                     partitions.update((topic, index) for index in indexes)
         found: list[bool] = []
+        pace = Pace()
         async with trio.open_nursery() as nursery:
             for key in sorted(partitions):
                 nursery.start_soon(self._sync, *key, found)
+                await pace.step()
         return all(found)
 
     async def _sync(self, topic: str, index: int, found: list[bool]) -> None:
         try:
             partition = await self._topics.open(topic, index)
             if partition is not None:
-                await self._lanes.run(partition.handler.sync)
+                await self._synced(partition)
             found.append(True)
         except STORAGE_FAILURES as exc:
             log.warning("transaction_not_synced", topic=topic, partition=index, error=str(exc))
@@ -127,14 +139,15 @@ class Markers:
             if partition is None:
                 return True  # deleted
             handler = partition.handler
-            if handler.read_only is not None:
-                return False
-            end_offset = handler.log_end_offset
-            if ending.producer_id in handler.transactions.open and not unless():
-                marker = encode_marker(outcome, ending.producer_id, ending.epoch, now_ms)
-                partition.append(memoryview(marker), read_header(marker), now_ms)
+            async with self._appending:
+                if handler.read_only is not None:
+                    return False
                 end_offset = handler.log_end_offset
-                log.debug("marker_written", topic=topic, partition=index, outcome=outcome.name)
+                if ending.producer_id in handler.transactions.open and not unless():
+                    marker = encode_marker(outcome, ending.producer_id, ending.epoch, now_ms)
+                    partition.append(memoryview(marker), read_header(marker), now_ms)
+                    end_offset = handler.log_end_offset
+                    log.debug("marker_written", topic=topic, partition=index, outcome=outcome.name)
             return await self._is_durable(partition, end_offset)
         except STORAGE_FAILURES as exc:
             log.warning("marker_not_written", topic=topic, partition=index, error=str(exc))
@@ -154,5 +167,10 @@ class Markers:
             partition.advanced()
             self._turn.end()
         if handler.config.durability in SYNCED_ON_COMMIT:
-            await self._lanes.run(handler.sync)
+            await self._synced(partition)
         return handler.read_only is None
+
+    async def _synced(self, partition: Partition) -> None:
+        """Raises StorageError."""
+        async with self._syncing:
+            await self._lanes.run(partition.handler.sync)

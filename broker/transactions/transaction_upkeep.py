@@ -4,6 +4,7 @@
 |---|---|---|
 | open for longer than its timeout | every round; a start leaves it GRACE_MS | aborted, fenced |
 | open, and records of it may be gone | at the start | the same, before anybody commits the rest |
+| open in a partition that has lost its end | when that is opened | the same |
 | decided, without all of its markers | at the start | its markers |
 | open in a partition, and known to nobody | when the partition is opened | an abort marker |
 | open in a partition | somebody who may says so | known: it is aborted; else an abort marker |
@@ -106,14 +107,19 @@ class TransactionUpkeep:
         return any(meta is not None and meta.config.durability in volatile for meta in topics)
 
     def partition_opened(self, partition: Partition) -> None:
-        """End what is open in it and nowhere else."""
+        """End what is open in it and nowhere else, or may have lost records in it."""
+        table, topic, index = self._coordinator.table, partition.topic, partition.index
+        if self._manager.take_lost_end(topic, index):
+            for entry in table.open.values():
+                if entry.known is not None and entry.known.has(topic, index):
+                    entry.is_torn = True
+                    entry.deadline_ms = monotonic_ms()
         for producer_id, first_offset in list(partition.handler.transactions.open.items()):
-            table = self._coordinator.table
-            if not table.takes_part(producer_id, partition.topic, partition.index):
+            if not table.takes_part(producer_id, topic, index):
                 log.warning(
                     "transaction_hangs",
-                    topic=partition.topic,
-                    partition=partition.index,
+                    topic=topic,
+                    partition=index,
                     producer_id=producer_id,
                     first_offset=first_offset,
                 )

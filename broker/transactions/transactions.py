@@ -245,6 +245,7 @@ def end(
     producer_id: int,
     epoch: int,
     spare_id: int,
+    now_ms: int,
     *,
     commit: bool,
     next_epoch: bool,
@@ -280,6 +281,7 @@ def end(
                 last_producer_id=known.producer_id,
                 last_epoch=known.epoch,
                 state=State.COMPLETE_ABORT,
+                at_ms=now_ms,
             )
         )
     return _repeated(known, is_same=is_same)

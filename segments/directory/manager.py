@@ -443,6 +443,12 @@ class DiskManager:
         found: Mapping[str, Any] | None = self._known.sections.get(name)
         return found
 
+    def take_lost_end(self, topic: str, partition: int) -> bool:
+        """Whether the end of this partition was found to be lost since this was asked: something
+        that it acknowledged before it was synced may be gone."""
+        meta = self.topics.get(topic)
+        return meta is not None and self._resuming.take_lost_end((meta.topic_id, partition))
+
     @property
     def is_settled(self) -> bool:
         """Whether no control event is in doubt: written perhaps, and reported as failed."""

@@ -10,10 +10,10 @@ their checksums, and a new file has new pages, whose sync can be believed.  The 
 name, durably, before anybody may write again.  So it is with names: each is given anew.
 
 Whatever was promised has to be there: if a batch does not compare that is below the high watermark,
-or that the write-ahead log has synced, everything stays as it is (a restart then replays the
-write-ahead log).  What lies above was promised to nobody and is kept up to the first batch that
-does not compare: what follows that, also in later segments, would stand behind a gap that no record
-is missing in.
+or that the write-ahead log has synced, everything stays as it is.  A restart then replays the
+write-ahead log; of a class that acknowledges before the sync it finds a gap (ceilings.py).  What
+lies above was promised to nobody and is kept up to the first batch that does not compare: what
+follows that, also in later segments, would stand behind a gap that no record is missing in.
 
 Costs a copy of the unsealed segments, once per failure.  Invariant: no file whose sync failed is
 written or synced again.

@@ -27,6 +27,7 @@ appended to or replaced together; a transaction is in `aborted` before it leaves
 """
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Container, Iterable
 from typing import Final, NamedTuple
 
@@ -83,6 +84,42 @@ class AbortedRanges(NamedTuple):
         """Whether a range ends in [begin, end): there is, or was, a marker."""
         place = bisect_left(self.lasts, begin, 0, self.rows_count)
         return place < self.rows_count and self.lasts[place] < end
+
+    def walk(self) -> "AbortedWalk":
+        """For who asks of one batch after the other."""
+        return AbortedWalk(self)
+
+
+class AbortedWalk:
+    """Which batches were aborted, asked in their order: each range is looked at once, however many
+    there are beside a long one.
+
+    Of one producer the ranges do not overlap, so only the first that has not ended counts.
+    """
+
+    __slots__ = ("_ahead", "_place", "_ranges")
+
+    def __init__(self, ranges: AbortedRanges) -> None:
+        self._ranges = ranges
+        self._place = -1
+        """Of the first range that was not looked at; -1: none was."""
+        self._ahead: dict[int, deque[Aborted]] = {}
+        """By producer, in order; those that were passed may still be there."""
+
+    def has(self, header: BatchHeader) -> bool:
+        """Whether this batch is in a range of its producer."""
+        offset = header.base_offset
+        rows, lasts, count, span_max = self._ranges
+        if self._place < 0:
+            self._place = bisect_left(lasts, offset, 0, count)
+        while self._place < count and lasts[self._place] <= offset + span_max:
+            row = rows[self._place]
+            self._ahead.setdefault(row.producer_id, deque()).append(row)
+            self._place += 1
+        own = self._ahead.get(header.producer_id)
+        while own and own[0].last_offset <= offset:
+            own.popleft()
+        return own is not None and len(own) > 0 and own[0].first_offset <= offset
 
 
 class TransactionIndex:
@@ -141,11 +178,14 @@ class TransactionIndex:
 
     def forget_before(self, log_start_offset: int) -> int:
         """Forget ranges that end below the start of the log; how many."""
-        count = bisect_left(self._rows.lasts, log_start_offset)
+        aborted, lasts = self._rows
+        count = bisect_left(lasts, log_start_offset)
         if count:
-            self._rows = _Rows.of(self.aborted[count:])
-            # One that was long must not make every later look-up long.
-            self._span_max = max(map(_span, self.aborted), default=0)
+            self._rows = _Rows(aborted[count:], lasts[count:])
+            # One that was long must not make every later look-up long.  As a rule another is as
+            # long, soon found: appends wait for this, and there may be a million.
+            if not any(_span(row) == self._span_max for row in self.aborted):
+                self._span_max = max(map(_span, self.aborted), default=0)
         return count
 
     def forget_marked(self, end_offset: int, markers: Container[int]) -> int:
@@ -170,7 +210,10 @@ class TransactionIndex:
 
     def copy(self) -> "TransactionIndex":
         """The state as it is now."""
-        return TransactionIndex(dict(self.open), self.aborted)
+        copied = TransactionIndex(self.open.copy())
+        copied._rows = _Rows(self._rows.aborted.copy(), self._rows.lasts.copy())
+        copied._span_max = self._span_max
+        return copied
 
 
 def _span(row: Aborted) -> int:

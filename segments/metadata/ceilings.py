@@ -14,6 +14,7 @@ in blocks, durably, before any of a block is acknowledged; the high watermark ne
 | half of the block is used | end + BLOCK | nobody, unless the block runs out first |
 | end is synced and idle for IDLE_MS | end, SETTLED | the next append, for one event |
 | clean close | end, SETTLED | the close |
+| a sync failed, and acknowledged bytes are not there any more | as it is, IN_DOUBT | nobody |
 
 A lowered ceiling counts from the moment it is handed to the log, a raised one from the moment it is
 durable.  The lock orders raising and lowering as the log gets them; it is held over nothing, and
@@ -25,7 +26,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from .metadata import SETTLED, Ceiling
+from .metadata import IN_DOUBT, SETTLED, Ceiling
 
 BLOCK: Final = 1 << 20
 IDLE_MS: Final = 30_000
@@ -85,3 +86,13 @@ class PartitionCeiling:
             self.durable = self.renew_at = end_offset
             self.is_settled = True
             self._reserve(Ceiling(end_offset, SETTLED), lowered)
+
+    def doubt(self) -> None:
+        """Something below it is gone, and the machine was up all the time: the next process finds
+        the log as after a power cut.  Asked again and again where that cannot be written."""
+
+        def doubted(error: OSError | None) -> None:
+            """Whether or not that was written: nothing is appended to the log."""
+
+        with self._lock:
+            self._reserve(Ceiling(self.durable, IN_DOUBT), doubted)

@@ -55,6 +55,8 @@ comes until the next snapshot."""
 RETIRED_MAX: Final = 10_000
 SETTLED: Final = 0
 """The boot of a ceiling that holds in every boot: everything below it is there, and synced."""
+IN_DOUBT: Final = -1
+"""The boot of a ceiling below which something was found to be gone, as if it were of another."""
 
 PartitionKey: TypeAlias = tuple[UUID, int]
 

@@ -89,6 +89,11 @@ class FailingPartition(PartitionView, ABC):
         `opened` is durable.  Raises OSError."""
 
     @abstractmethod
+    def _doubt_end(self) -> None:
+        """Something that was promised is gone: have it written down, as far as nothing else has it,
+        for the next process."""
+
+    @abstractmethod
     def _tell_failure(self, error: StorageError) -> None:
         """Nothing is written any more, and this is why: whoever waits hears it."""
 
@@ -189,7 +194,11 @@ class FailingPartition(PartitionView, ABC):
             raise LogClosed(old.paths.folder)
         promised = self._stop()  # also where nothing is in doubt: nothing is told of `old` any more
         if in_doubt:
-            salvage(old, max(promised, self.high_watermark))
+            try:
+                salvage(old, max(promised, self.high_watermark))
+            except CorruptSegment:
+                self._doubt_end()
+                raise
         opened = self._reopen(now_ms)
         try:
             self._begin_anew(opened)

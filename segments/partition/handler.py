@@ -426,6 +426,10 @@ class DiskHandler(MendingPartition):
         if end_offset > 0 and found.checkpointed != end_offset and not found.is_new:
             self._vouch(found, end_offset)
 
+    def _doubt_end(self) -> None:
+        if self.ceiling is not None:  # else the WAL has it
+            self.ceiling.doubt()
+
     def _tell_failure(self, error: StorageError) -> None:
         if self.on_failure is not None:
             self.on_failure(self, error)

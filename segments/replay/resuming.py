@@ -6,6 +6,7 @@
 | in this boot | any | go on: the process died, the page cache did not |
 | in another boot | at or above it | go on |
 | in another boot | below it | gap `lost_tail` up to the ceiling, new leader epoch |
+| in doubt: a sync failed, and what it was for was gone from memory | below it | the same |
 | settled: the log was synced up to there | below it | the same with the reason `corruption` |
 | any, class `ephemeral` | (nothing is there) | an empty log that begins at the ceiling, new epoch |
 
@@ -54,6 +55,7 @@ class Resuming:
     def __init__(self, metadata: MetadataLog, report: RecoveryReport) -> None:
         self._metadata = metadata
         self._report = report
+        self._lost_ends: set[PartitionKey] = set()
 
     def begin_boot(self, boot_id: str) -> None:
         """Note which boot of the machine this is, if it is another.  Raises OSError."""
@@ -125,6 +127,14 @@ class Resuming:
             ceiling.offset if ceiling is not None and ceiling.boot == SETTLED and is_stored else -1
         )
 
+    def take_lost_end(self, key: PartitionKey) -> bool:
+        """Whether a gap was written up to what a partition had reserved, since this was asked: what
+        it acknowledged there before may be gone."""
+        if key not in self._lost_ends:
+            return False
+        self._lost_ends.discard(key)
+        return True
+
     def resume(
         self, opened: Sequence[Found], now_ms: int, each: Each = one_by_one
     ) -> list[PartitionCeiling | None]:
@@ -179,6 +189,8 @@ class Resuming:
         reason = GapReason.CORRUPTION if settled else GapReason.LOST_TAIL
         lost_from = one.log.log_end_offset
         write_lost_tail(one.log, ceiling.offset, epoch, reason, now_ms)
+        if not settled:
+            self._lost_ends.add(one.key)
         LogReport(self._report, one.meta.name, one.partition).add(
             "gap",
             one.log.paths.folder,

@@ -18,6 +18,7 @@ from segbroker.protocol.record_batch import GapReason, gap_reason, iter_batches,
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import batch, connect, fetch_request, produce_request, values
+from ..support.wire_transactions import until
 from .conftest import Events, serving
 
 
@@ -203,6 +204,43 @@ async def test_nothing_overtakes_a_batch_that_was_refused_for_a_passing_reason()
         assert await produce(second) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert [await produce(first), await produce(second)] == [0, 0]
         assert values(await client.fetch("t", 0)) == [b"0", b"1", b"2"]
+        assert not broker.core.refusals.lowest
+
+
+async def test_nothing_overtakes_a_batch_that_a_log_opened_again_has_not_any_more() -> None:
+    """Its sync failed, and the kernel has dropped its pages: the partition is without its producer,
+    and writable before the second batch comes."""
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=3_600_000) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        await client.produce("t", b"before")
+        handler = broker.core.topics.served["t", 0].handler
+        size = handler.size_bytes
+
+        async def produce(sequence: int) -> tuple[int, int]:
+            data = batch(b"%d" % sequence, producer=(7, 0, sequence))
+            reply = await client.ask(produce_request("t", data), ProduceResponse, 9)
+            row = reply.responses[0].partition_responses[0]
+            return row.error_code, row.base_offset
+
+        disk.sync_error = OSError(errno.EIO, "the disk is gone")
+        assert await produce(0) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+        assert handler.read_only is not None
+        file = disk.open("/data/topics/t/partition_0/t_partition_0_segment_0.log")
+        file.pwrite(bytes(len(batch(b"0"))), size)
+        disk.sync_error = None
+        assert await trio.to_thread.run_sync(handler.try_recover, 1_700_000_000_000)
+
+        async def is_writable() -> bool:
+            return handler.read_only is None
+
+        await until(is_writable)
+        assert handler.log_end_offset == 1, "it is gone"
+        assert await produce(1) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+        assert [await produce(0), await produce(1)] == [(0, 1), (0, 2)]
         assert not broker.core.refusals.lowest
 
 

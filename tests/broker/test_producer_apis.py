@@ -2,11 +2,17 @@
 
 from typing import cast
 
+import pytest
+
+from segbroker.broker.loop import pace
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import (
     ProduceResponse,
 )
 from segbroker.protocol.messages_transactions import (
+    DescribeProducersRequest,
+    DescribeProducersRequestTopic,
+    DescribeProducersResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
@@ -18,6 +24,7 @@ from ..support.wire_client import (
     produce_request,
 )
 from .conftest import serving
+from .test_hostile import turns_meanwhile
 
 
 async def test_producer_ids_never_repeat() -> None:
@@ -104,3 +111,24 @@ async def test_log_append_time_is_refused_from_a_producer_of_a_create_time_topic
         reply = await client.ask(produce_request("t", bytes(records)), ProduceResponse, 9)
         row = reply.responses[0].partition_responses[0]
         assert row.error_code == ErrorCode.INVALID_TIMESTAMP
+
+
+async def test_producers_of_a_partition_are_told_with_other_requests_in_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count = 40
+    monkeypatch.setattr(pace, "STEP_S", -1.0)  # it has had its time after each
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        for producer_id in range(count):
+            request = produce_request("t", batch(b"v", producer=(producer_id, 0, 0)))
+            await client.ask(request, ProduceResponse, 9)
+        asked = DescribeProducersRequest(
+            topics=[DescribeProducersRequestTopic(name="t", partition_indexes=[0])]
+        )
+
+        async def ask() -> None:
+            reply = await client.ask(asked, DescribeProducersResponse, 0)
+            assert len(reply.topics[0].partitions[0].active_producers) == count
+
+        assert await turns_meanwhile(ask) > count

@@ -1,11 +1,13 @@
 """compression.type: what comes otherwise is compressed anew, and nothing else of it changes."""
 
 import gzip
+from typing import Any
 
 import pytest
 import trio
 
 from segbroker.broker.loop.ingest import SLACK_BYTES
+from segbroker.broker.producing import produce, recompressing
 from segbroker.protocol.batch_header import write_crc
 from segbroker.protocol.compression import Codec, compress
 from segbroker.protocol.errors import ErrorCode
@@ -28,9 +30,11 @@ from segbroker.protocol.record_batch import (
     recompress,
 )
 from segbroker.protocol.schema import records_view
+from segbroker.segments.errors import PartitionReadOnly
 
 from ..support.gated_storage import GatedStorage
-from ..support.wire_client import WireClient, connect, produce_request
+from ..support.wire_client import WireClient, connect, produce_request, values
+from ..support.wire_transactions import V2, Tx, read
 from .conftest import serving
 from .test_broker_settings import alter_all
 
@@ -345,3 +349,31 @@ async def test_a_setting_that_changes_counts_from_the_next_batch_on() -> None:
         await send(client, made(Codec.NONE))
         codecs = [read_header(batch).codec for batch in await stored(client)]
         assert codecs == [*[Codec.NONE] * 3, Codec.ZSTD, Codec.LZ4, Codec.NONE]
+
+
+async def test_a_batch_of_a_transaction_whose_last_one_ends_meanwhile_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its partition could not be made part of it yet: that is no reason to abort."""
+    monkeypatch.setattr("segbroker.broker.transactions.coordinator.MARKERS_WAIT_SECONDS", 0.01)
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", compression_type="gzip")
+        await client.create("held")
+        await client.produce("t", b"opened")
+        tx = Tx(client, "tx", V2)
+        assert await tx.init() == 0
+        assert await tx.send("held", b"v") == 0
+        handler = broker.core.topics.served["held", 0].handler
+        handler.read_only = PartitionReadOnly("held", 0, "says the test")
+        assert await tx.end(commit=True) == 0
+
+        async def ends_meanwhile(*args: Any) -> None:  # noqa: ANN401 - as it is called
+            handler.read_only = None
+            await broker.core.transactions.table.entries["tx"].completed.wait()
+            await recompressing.recompress_row(*args)
+
+        monkeypatch.setattr(produce, "recompress_row", ends_meanwhile)
+        assert await tx.send("t", b"w") == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert await tx.send("t", b"w") == 0
+        assert await tx.end(commit=True) == 0
+        assert values(await read(client, "t"))[:2] == [b"opened", b"w"]

@@ -7,6 +7,7 @@ from segbroker.segments.partition.handler import DiskHandler, ReadPlan
 
 from ..support.wire_client import connect
 from ..support.wire_shares import Sharing
+from ..support.wire_transactions import V2, Tx
 from .conftest import serving
 from .test_share_fetch import offsets, sharing
 
@@ -77,3 +78,30 @@ async def test_what_whole_batches_leave_of_a_limit_is_not_waited_for(most: str) 
                 0, min_bytes=limit, max_bytes=max_bytes, max_records=5, wait_ms=600_000
             )
         assert offsets(given)[:5] == list(range(5))
+
+
+async def test_aborted_records_that_are_deleted_while_another_partition_is_read_are_not_handed_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The read of the second has been planned: the batches are there, the log knows no range."""
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", 2)
+        await client.produce("t", b"first")
+        tx = Tx(client, "x", V2)
+        assert not await tx.init()
+        assert not await tx.send("t", b"aborted", partition=1)
+        assert not await tx.end(commit=False)
+        await client.produce("t", b"behind", partition=1)
+        one = await sharing(client, share_isolation_level="read_committed")
+        handler = broker.core.topics.served["t", 1].handler
+        read_nowait = ReadPlan.read_nowait
+
+        def deleted(self: ReadPlan, buffer: memoryview) -> int | None:
+            if handler.log_start_offset == 0:
+                handler.delete_records_before(2)
+                handler.keep_house(broker.core.now_ms())
+                assert not handler.transactions.aborted
+            return read_nowait(self, buffer)
+
+        monkeypatch.setattr(ReadPlan, "read_nowait", deleted)
+        assert [given.value for given in await one.fetch(0, 1)] == [b"first", b"behind"]

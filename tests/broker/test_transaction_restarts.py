@@ -13,6 +13,7 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.record_batch import check_batch, encode_batch
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import PartitionReadOnly
+from segbroker.segments.metadata.metadata import IN_DOUBT
 from segbroker.segments.metadata.transactions import DECIDED, TRANSACTION, State
 
 from ..support.gated_storage import GatedStorage
@@ -32,6 +33,8 @@ from ..support.wire_transactions import (
     until,
 )
 from .conftest import Events, serving
+
+NOT_BY_ITSELF_MS = 3_600_000
 
 
 async def restarted(
@@ -111,6 +114,65 @@ async def test_what_is_open_after_a_start_goes_on_unless_records_of_it_may_be_go
         await until(is_aborted)
         assert aborted(await read(client, "sound")) == [(tx.producer_id, 0)]
         assert await again.end(commit=True) == ErrorCode.PRODUCER_FENCED
+
+    await restarted(image, check)
+
+
+@pytest.mark.parametrize("durability", ["disk", "memory"])
+@pytest.mark.parametrize("lost", ["all", "some"])
+async def test_what_lost_records_with_a_failed_sync_is_never_committed_without_them(
+    durability: str, lost: str
+) -> None:
+    """Their pages are gone as well, so the partition waits for a restart; in the same boot."""
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", durability=durability)
+        await client.create("sound")
+        tx = Tx(client, "a", V2)
+        assert await tx.init() == 0
+        assert await tx.send("sound", b"s") == 0
+        assert await client.produce("t", b"of somebody else")
+        if lost == "some":
+            assert await tx.send("t", b"kept") == 0
+        handler = broker.core.topics.served["t", 0].handler
+        await trio.to_thread.run_sync(handler.sync)
+        known = broker.core.transactions.table.get("a")
+        assert known is not None
+        assert await broker.core.transactions.add("a", *known.key, {"t": [0]}) == 0
+        disk.sync_error = OSError(errno.EIO, "the disk is gone")
+        size = handler.size_bytes
+        assert await tx.send("t", b"gone") == 0
+        gone = handler.size_bytes - size
+        with pytest.raises(PartitionReadOnly):
+            await trio.to_thread.run_sync(handler.sync)
+        disk.open("/data/topics/t/partition_0/t_partition_0_segment_0.log").pwrite(
+            bytes(gone), size
+        )
+        disk.sync_error = None
+
+        assert not await trio.to_thread.run_sync(handler.try_recover, NOW_MS)
+        key = broker.core.topics.all["t"].topic_id, 0
+
+        async def is_known() -> bool:
+            ceiling = broker.core.topics.manager._known.ceiling(key)
+            return ceiling is not None and ceiling.boot == IN_DOUBT
+
+        await until(is_known)
+        image = disk.after_kill()
+
+    async def check(client: WireClient, broker: Broker) -> None:
+        again = Tx(client, "a", V2, tx.producer_id, tx.epoch, dict(tx.sequences))
+
+        async def is_fenced() -> bool:
+            code = await again.end(commit=True)
+            assert code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.PRODUCER_FENCED)
+            return code == ErrorCode.PRODUCER_FENCED
+
+        await until(is_fenced)
+        assert aborted(await read(client, "sound")) == [(tx.producer_id, 0)]
 
     await restarted(image, check)
 

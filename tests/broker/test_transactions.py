@@ -61,7 +61,7 @@ def after(row: Transaction | None, verdict: Verdict) -> Transaction:
 
 
 def end(row: Transaction | None, commit: bool, *, epoch: int = EPOCH, v2: bool = False) -> Verdict:
-    return transactions.end(row, ID, epoch, SPARE, commit=commit, next_epoch=v2)
+    return transactions.end(row, ID, epoch, SPARE, NOW, commit=commit, next_epoch=v2)
 
 
 def add(row: Transaction | None, *, epoch: int = EPOCH) -> Verdict:
@@ -138,7 +138,9 @@ def test_another_epoch_is_fenced_and_another_id_unknown_in_every_state(state: St
         assert end(row, True, epoch=epoch).code is FENCED
         assert end(row, True, epoch=epoch, v2=True).code is FENCED
         assert init(row, ID, epoch).code is FENCED
-    assert transactions.end(row, 8, EPOCH, SPARE, commit=True, next_epoch=False).code is UNKNOWN
+    assert (
+        transactions.end(row, 8, EPOCH, SPARE, NOW, commit=True, next_epoch=False).code is UNKNOWN
+    )
     assert transactions.check(row, 8, EPOCH) is UNKNOWN
     assert transactions.check_produce(None, ID, EPOCH, "out", 0) is UNKNOWN
     assert add(None).code is end(None, True).code is stage(None, "g", implicit=True).code is UNKNOWN
@@ -244,14 +246,20 @@ def test_a_producer_goes_on_behind_an_abort_of_the_broker_but_never_commits_it()
 def test_the_last_epoch_is_followed_by_a_new_id() -> None:
     row = in_state(State.ONGOING)._replace(epoch=EPOCH_LAST)
     assert transactions.needs_id(row)
-    ended = transactions.end(row, ID, EPOCH_LAST, SPARE, commit=True, next_epoch=True)
+    ended = transactions.end(row, ID, EPOCH_LAST, SPARE, NOW, commit=True, next_epoch=True)
     assert ended.decision is not None
     decided_row = after_decision(row, ended.decision, commit=True, at_ms=NOW)
     assert decided_row.ending == Ending(ID, EPOCH_LAST + 1)
     assert decided_row.key == (SPARE, 0)
     # Its answer was lost: the end comes again under the old id.
     repeated = transactions.end(
-        after_markers(decided_row, at_ms=NOW), ID, EPOCH_LAST, 100, commit=True, next_epoch=True
+        after_markers(decided_row, at_ms=NOW),
+        ID,
+        EPOCH_LAST,
+        100,
+        NOW,
+        commit=True,
+        next_epoch=True,
     )
     assert repeated == Verdict()
     fenced = after(row, Verdict(decision=transactions.fence(row)))
@@ -292,6 +300,7 @@ def test_an_abort_of_nothing_gives_the_next_epoch_under_version_2() -> None:
     row = in_state(State.EMPTY)
     ended = after(row, end(row, False, v2=True))
     assert (ended.key, ended.state) == ((ID, EPOCH + 1), State.COMPLETE_ABORT)
+    assert ended.at_ms == NOW, "its id is in use"
     assert end(ended, False, v2=True) == Verdict()
 
 
@@ -403,7 +412,7 @@ def test_whatever_is_asked_epochs_never_go_back_and_events_say_the_same(asked: l
                 )
             case "late":
                 verdict = transactions.end(
-                    row, producer_id, epoch - 1, spare, commit=True, next_epoch=True
+                    row, producer_id, epoch - 1, spare, NOW, commit=True, next_epoch=True
                 )
                 if row is not None and row.state is State.ONGOING:
                     assert verdict.code is FENCED
@@ -419,6 +428,7 @@ def test_whatever_is_asked_epochs_never_go_back_and_events_say_the_same(asked: l
                     producer_id,
                     epoch,
                     spare,
+                    NOW,
                     commit="commit" in what,
                     next_epoch=what.endswith("2"),
                 )

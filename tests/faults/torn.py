@@ -13,6 +13,7 @@ group stands behind the last that is there.
 import threading
 import time
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -151,7 +152,8 @@ def _write(address: str, verdict: TornVerdict) -> None:
         except KafkaError:
             # Either way: the next instance finds it decided, or aborts it.
             verdict.outcomes[number] = UNKNOWN
-            producer.close(0)
+            with suppress(KafkaError):  # what it could not send within 0 s; the next one fences it
+                producer.close(0)
             producer = _producer(address)
     producer.close()
 

@@ -8,7 +8,6 @@ from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 from segbroker.broker.share_fetching import share_fetch
-from segbroker.broker.shares import fetched
 from segbroker.broker.shares.beginnings import Beginnings, Why
 from segbroker.broker.shares.live_partition import Key
 from segbroker.broker.shares.offset_reset import first_offsets
@@ -17,6 +16,7 @@ from segbroker.broker.shares.share_partition import SharePartition
 from segbroker.broker.shares.shares import Shares
 from segbroker.client.share_lanes import ShareLanes
 from segbroker.protocol.errors import ErrorCode
+from segbroker.segments.log.transaction_index import AbortedWalk
 from segbroker.segments.metadata.metadata import TopicMeta
 from segbroker.segments.metadata.share_groups import ShareState, Span
 
@@ -149,7 +149,7 @@ BUGS = (
     ),
     Bug(
         "share groups that read what is committed are given aborted records",
-        lambda: patch.object(fetched, "_is_aborted", lambda header, aborted: False),
+        replaced(AbortedWalk, "has", lambda _: lambda self, header: False),
         CALM | CLEAN,
         topics=HAVE_TRANSACTIONS,
     ),
