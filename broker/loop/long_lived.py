@@ -12,7 +12,7 @@ collected.
 | OPENED_MIN partitions were opened | all there is is frozen |
 | a full collection took LONG_S | all there is is frozen |
 | a quarter of the partitions that were frozen was closed, and OPENED_MIN | all is thawed |
-| frozen after a long collection, and THAWED_SHARE of the time has room for another | all is thawed |
+| frozen after a long collection, and THAWED_SHARE of the time has room for one | all is thawed |
 | thawed, and a full collection has passed | all there is is frozen |
 
 A frozen object that is in no cycle is freed as usual.  Only the daemon does this: in the process of
