@@ -463,7 +463,6 @@ class DiskHandler(MendingPartition):
             start = delete_records_before(opened, offset)
         except OSError as exc:
             # The records are as good as before: nothing of the log itself was touched.
-            opened.doubt_names(exc)
             raise StorageError(f"cannot delete records of {opened.paths.folder}: {exc}") from exc
         if opened.doomed:
             self._evicting.evict_soon()
