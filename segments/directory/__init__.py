@@ -9,6 +9,7 @@ A module imports only what stands above it:
     relief             descriptors given back by what is open
     upkeep             who is looked after as time goes by, and how many at once
     opened_partitions  which partitions are open: opened once, by whoever asks first
+    several_topics     a change of several topics, and what comes of each
     topic_registry     which topics there are: made, grown, altered, deleted
     start_room         how much room a start needs
     starting           what a data directory says before it is served

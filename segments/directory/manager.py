@@ -51,8 +51,9 @@ from .age_clock import AgeClock, ClockFile
 from .opened_partitions import OpenedPartitions, Threads
 from .relief import Relief
 from .reserve import Reserve
+from .several_topics import Outcome
 from .starting import Starting
-from .topic_registry import NewTopic, Outcome, TopicRegistry
+from .topic_registry import NewTopic, TopicRegistry
 from .unopened import Unopened
 from .upkeep import Upkeep
 

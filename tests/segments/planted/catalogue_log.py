@@ -83,10 +83,12 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_topic_is_known_before_it_has_directories",
         "topic_registry",
-        "                self._sync_folders(made.values())\n"
-        '                self.record_all("topic_created", map(encode_topic, made.values()))\n',
-        '                self.record_all("topic_created", map(encode_topic, made.values()))\n'
-        "                self._sync_folders(made.values())\n",
+        "                self._sync_folders(change.taken.values())\n"
+        '                self.record_all("topic_created", '
+        "map(encode_topic, change.taken.values()))\n",
+        '                self.record_all("topic_created", '
+        "map(encode_topic, change.taken.values()))\n"
+        "                self._sync_folders(change.taken.values())\n",
         "topics_in_a_row",
     ),
     Bug(
