@@ -13,6 +13,7 @@ A module imports only what stands above it:
     topic_registry     which topics there are: made, grown, altered, deleted
     start_room         how much room a start needs
     starting           what a data directory says before it is served
+    ending             what an orderly stop says of the ends of logs
     manager            the data directory: DiskManager
     scrubbing          sealed segments read again and again, slowly
     cleaner            which partition is cleaned next, and how fast

@@ -423,9 +423,9 @@ WAL_BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "an_orderly_stop_settles_no_log_of_class_fsync",
-        "manager",
-        "        if handler.read_only is not None or (known is None and not end_offset):\n",
-        "        if handler.ceiling is None or (known is None and not end_offset):\n",
+        "ending",
+        "    if handler.read_only is not None or (before is None and not end_offset):\n",
+        "    if handler.ceiling is None or (before is None and not end_offset):\n",
         "tests.segments.test_parts_of_a_backup:"
         "test_what_an_orderly_stop_has_settled_vouches_in_every_later_life",
     ),
