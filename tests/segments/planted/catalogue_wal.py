@@ -295,7 +295,7 @@ WAL_BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "what_was_given_up_is_replayed",
-        "wal.replay",
+        "wal.missing",
         "    return [(path, _without(one, given_up)) for path, one in files] if given_up else",
         "    return",
         "the_log_goes_on_behind_a_group_that_was_given_up",
