@@ -140,7 +140,7 @@ def test_where_share_groups_stand() -> None:
     (meta,) = [replace(meta, name="flights") for meta in list(known.topics.values())[:1]]
     before = {"share_groups": {"h": {"flights": [topic_id, {"0": [1, []]}]}}}
     state = replace(
-        known.with_topic(replace(meta, topic_id=UUID(bytes=topic_id))), sections=before, seq=6
+        known.with_topics([replace(meta, topic_id=UUID(bytes=topic_id))]), sections=before, seq=6
     )
     after = apply_all(state, events)
     assert after.sections["share_groups"] == {
