@@ -174,10 +174,10 @@ def test_a_deletion_that_was_refused_never_comes_true() -> None:
     with pytest.raises(StorageError, match="was not deleted"):
         manager.delete_topic("t")
     assert list(manager.topics) == ["t"]
-    disk.sync_fails = False
-    manager.housekeeping(10_000)  # the disk is well again: a snapshot settles it
     # The event is on the disk, as far as a kill is concerned.
     assert [event.kind for event in events_on(disk)][-1] == "topic_deleted"
+    disk.sync_fails = False
+    manager.housekeeping(10_000)  # the disk is well again: a snapshot settles it
     assert list(manager_on(disk.after_kill()).topics) == ["t"]
     assert list(manager_on(disk.after_power_cut()).topics) == ["t"]
 
