@@ -32,5 +32,6 @@ own list:
     chores          what is done again and again beside the requests
     metrics         the metrics page and the health pages, over HTTP
     reconfiguring   settings that were changed take effect
+    assembling      the parts of a broker, each made of those before it
     server          opens the data directory, listens, serves, drains, closes
 """

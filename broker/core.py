@@ -1,7 +1,7 @@
 """What every request may need, in one place: the broker without its sockets.
 
 `Core` holds the parts of one broker: topics, groups, transactions, access rules, threads, limits.
-server.py makes it, once; handlers get it with every call, so nothing of a broker is global.  It
+assembling.py makes it, once; handlers get it with every call, so nothing of a broker is global.  It
 belongs to the event loop.  No logic goes in here: what a part does is in its own package.
 """
 

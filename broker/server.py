@@ -1,16 +1,21 @@
 """The broker: opens the data directory, listens, serves, drains, closes.
 
-    run()  open the manager -> bind -> serve ... drain() -> stop accepting
-                                                         -> stop reading, answer what is in flight
-                                                         -> (deadline) cut the other connections
-                                                         -> sync and close the manager
-    tasks: metrics page, around all of it
-           accept | one per connection | deadlines | turn | express way | watchdog | chores
-           | signing keys | signals; when needed: a drain of a slow reader, a read in a lane
+    run    metrics page (its listener is there before the data is read)
+             manager.open       recovery; in a lane
+               bind_all         whoever connects from here on waits in the backlog
+                 assemble       the parts (assembling.py); nothing runs yet
+                   services     tasks of the parts: deadlines, turn, express way, watchdog, chores
+                     serving    accept, and a task per connection
 
-This module makes the parts of a broker, in the order in which they need each other, and the nursery
-that all tasks live in.  It handles no request: connections/ turns bytes into frames, requests.py
-turns frames into calls.  All parts are in one `Core` (core.py).
+    end    from the inside outwards; nothing ends before what it serves
+           serving    drain() -> no more is accepted or read, what is in flight is answered
+                              -> (drain_timeout_ms, or a second signal) cut the others
+           services   scrub and cleaner stop at their next step, the tasks are cancelled
+           listeners  closed, if they are not yet
+           manager    synced and closed, also when anything above has failed
+           metrics    the page that says how it goes is the last to end
+
+This module makes no part and handles no request: it says what starts and ends, and in which order.
 
 With `handle_signals` the first SIGTERM or SIGINT drains, the second cuts the connections, and
 SIGHUP rereads the certificate.  Without it signals are left alone: for tests, and for brokers
@@ -23,9 +28,8 @@ begun, no request waits for new records.
 import math
 import select
 import signal
-import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -33,17 +37,10 @@ import structlog
 import trio
 
 from segbroker.protocol.kernel import KERNEL_IS_NATIVE
-from segbroker.segments.directory.cleaner import Cleaner
 from segbroker.segments.directory.manager import DiskManager
-from segbroker.segments.directory.scrubbing import Scrubber
 from segbroker.segments.wal.journal import WalConfig
 
-from .access.address_limits import AddressLimits
-from .access.audit import Audit
-from .access.authentication import Authentication
-from .access.authorizer import Authorizer
-from .access.listener_limits import Gate, ListenerLimits
-from .access.quotas import Quotas
+from .assembling import assemble
 from .chores import (
     clean,
     keep_house,
@@ -54,37 +51,22 @@ from .chores import (
     watch_certificates,
 )
 from .configuration.config import BrokerConfig, join_address
-from .configuration.connection_overrides import parse_overrides
 from .configuration.descriptors import divide
 from .configuration.file_system import file_system_of
 from .configuration.locked_out import locked_out
-from .configuration.settings import BrokerSettings
-from .connections.connection import Connection, Shelf, reset_on_close
-from .connections.handshakes import Handshakes
+from .connections.admission import Admission
+from .connections.connection import Connection
 from .connections.watchdog import watch
 from .core import Core, wall_ms
-from .groups.group_settings import GroupSettings
-from .groups.groups import Groups
-from .groups.viewers import sight_of
 from .loop.callbacks import Callbacks
-from .loop.deadlines import Deadlines
-from .loop.half_requests import HalfRequests
-from .loop.ingest import Ingest
 from .loop.lanes import Lanes
-from .loop.pool import BufferPool
-from .loop.turn import Turn, end_passes
-from .partitions.topics import Topics
-from .peers.listener import Listener, accept_all, bind_all
+from .loop.tasks import Tasks
+from .loop.turn import end_passes
+from .peers.listener import Listener, bind_all
 from .peers.tls import Certificate
-from .principal import parse_principals
 from .producing.express import Express
 from .producing.intake import PLAIN_FRAME_BYTES_MAX
-from .reconfiguring import default_quotas, limit_open, reconfigure
-from .shares.shares import Shares
-from .transactions.coordinator import Coordinator
-from .transactions.markers import Markers
-from .transactions.producer_ids import ProducerIds
-from .transactions.transaction_upkeep import TransactionUpkeep
+from .reconfiguring import limit_open, reconfigure
 
 if TYPE_CHECKING:
     from .metrics.pages import Pages
@@ -127,15 +109,12 @@ class Broker:
         """Where connections wait that produce; None: there is no such way here."""
         self._listeners: list[Listener] = []
         self._connections: set[Connection] = set()
-        self._handshakes = Handshakes()
-        self._limits: AddressLimits
+        self._admission: Admission | None = None
         self._draining = trio.Event()
         self.pages: Pages | None = None
         self._metrics_bound: tuple[str, int] | None = None
         self._core: Core | None = None
         self._lanes: Lanes | None = None
-        self._shelf = Shelf(config.frame_bytes_max)
-        self._half = HalfRequests(config.request_bytes_max, config.request_bytes_per_ip_max)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -172,7 +151,8 @@ class Broker:
     @property
     def half_request_bytes(self) -> int:
         """Bytes held of requests that are not whole yet."""
-        return self._half.held_bytes
+        assert self._admission is not None, "the broker has not started"
+        return self._admission.half.held_bytes
 
     def drain(self) -> None:
         """Begin to end: `run` returns when what is in flight is answered. May be called again."""
@@ -201,6 +181,7 @@ class Broker:
 
         Raises:
             StorageError: the data directory cannot be opened or closed.
+            InvalidConfig: the settings name what is not there.
             OSError: an address cannot be bound, the certificate cannot be used.
         """
         if not self.config.metrics_listen:
@@ -262,116 +243,32 @@ class Broker:
         handle_signals: bool,
         task_status: trio.TaskStatus[tuple[str, int]],
     ) -> None:
-        settings = BrokerSettings(self.config, manager)
-        config = settings.config
-        turn = Turn()
-        ingest = Ingest(config.ingest_bytes_max)
-        deadlines = Deadlines(turn.end)
-        topics = Topics(manager, config, lanes, ingest, turn)
-        await topics.choose_defaults()
-        producer_ids = ProducerIds(manager, lanes)
-        authentication = Authentication(manager, config, lanes)
-        await lanes.run(authentication.prepare)
-        if authentication.keys is not None:
-            await authentication.keys.start()
+        """Serve what `manager` has, from the first accept to the last answer."""
+        tasks = Tasks()
+        self._core = core = await assemble(
+            self.config,
+            manager,
+            lanes,
+            tasks.spawn,
+            bound=self.address,
+            descriptors_max=self._descriptors_max,
+            file_system=file_system_of(self.config.data) if self._manager is None else None,
+            open_connections=self._connections.__len__,
+            now_ms=self._now_ms,
+        )
+        if self._takes_express and core.config.frame_bytes_max >= PLAIN_FRAME_BYTES_MAX:
+            self.express = Express(core, manager.call_soon)
+        self._admission = Admission(core, self._connections, self.express, self._draining)
         async with trio.open_nursery() as services:
-            spawn = partial(_spawn, services)
-            markers = Markers(topics, lanes, turn)
-            coordinator = Coordinator(manager, config, markers, producer_ids, spawn, self._now_ms)
-            quotas = Quotas(manager, default_quotas(config))
-            self._limits = AddressLimits(
-                most=config.connections_per_ip_max,
-                overrides=parse_overrides(config.connections_per_ip_overrides),
-                rate=config.connections_per_ip_per_second,
-                quotas=quotas,
-            )
-            group_settings = GroupSettings(manager, config)
-            authorizer = _authorizer_of(config, manager)
-            groups = Groups(
-                manager,
-                config,
-                deadlines,
-                group_settings,
-                turn.end,
-                partial(sight_of, authorizer),
-                coordinator.table.pending,
-                self._now_ms,
-            )
-            group_settings.on_change = groups.settings_changed
-            self._core = core = Core(
-                config=config,
-                settings=settings,
-                descriptors=divide(self._descriptors_max, config),
-                file_system=file_system_of(config.data) if self._manager is None else None,
-                group_settings=group_settings,
-                topics=topics,
-                refusals=topics.refusals,
-                producer_ids=producer_ids,
-                groups=groups,
-                shares=Shares(
-                    manager,
-                    topics,
-                    group_settings,
-                    deadlines,
-                    lanes,
-                    spawn,
-                    turn.end,
-                    self._now_ms,
-                ),
-                transactions=coordinator,
-                transaction_upkeep=TransactionUpkeep(
-                    coordinator, manager, config, markers, spawn, self._now_ms
-                ),
-                authentication=authentication,
-                lanes=lanes,
-                pool=BufferPool(config.fetch_buffer_bytes_max),
-                ingest=ingest,
-                turn=turn,
-                deadlines=deadlines,
-                spawn=spawn,
-                bound=self.address,
-                started_ms=self._now_ms(),
-                started_at=trio.current_time(),
-                now_ms=self._now_ms,
-                open_connections=self._connections.__len__,
-                listener_limits=ListenerLimits(config.listener_specs, config),
-                scrubber=Scrubber(manager, config.scrub_bytes_per_second, config.scrub_interval_ms),
-                cleaner=Cleaner(
-                    manager,
-                    config.cleaner_bytes_per_second,
-                    config.cleaner_buffer_bytes,
-                    config.cleaner_backoff_ms,
-                ),
-                authorizer=authorizer,
-                all_quotas=quotas,
-                quotas=quotas if quotas.is_active else None,
-            )
-            settings.on_change = partial(reconfigure, core, self._limits, self._half)
-            if config != self.config:
-                settings.on_change(self.config, config)
-            core.transaction_upkeep.start()
-            topics.on_opened = core.transaction_upkeep.partition_opened
-            services.start_soon(core.deadlines.run)
-            services.start_soon(turn.run)
-            services.start_soon(end_passes, turn, manager.call_soon)
-            if self._takes_express and config.frame_bytes_max >= PLAIN_FRAME_BYTES_MAX:
-                self.express = Express(core, manager.call_soon)
-                services.start_soon(self.express.run)
-            services.start_soon(watch, core, self._connections)
-            services.start_soon(keep_house, core)
-            services.start_soon(scrub, core)
-            services.start_soon(tell_stuck, core)
-            services.start_soon(reopen, core)
-            services.start_soon(clean, core)
-            if authentication.keys is not None:
-                services.start_soon(authentication.keys.run)
-            if certificates := self._certificates:
-                services.start_soon(watch_certificates, core, certificates)
+            tasks.begin(services)
+            self._start(services, core, self._admission)
             async with trio.open_nursery() as serving:
                 if handle_signals:
                     await services.start(self._obey_signals, serving.cancel_scope)
                 accepting = trio.CancelScope()
-                serving.start_soon(self._accept_until, accepting, serving)
+                serving.start_soon(
+                    self._admission.accept_until, accepting, self._listeners, serving
+                )
                 self._say_started(core)
                 if self.pages is not None:
                     self.pages.started(core, self._listeners, self._live_sent_bytes)
@@ -387,6 +284,26 @@ class Broker:
             core.cleaner.stop()
             services.cancel_scope.cancel()
         tell_sums(core, math.inf)
+
+    def _start(self, services: trio.Nursery, core: Core, admission: Admission) -> None:
+        """Have the parts go on with what they do without being asked."""
+        core.settings.on_change = partial(reconfigure, core, admission.limits, admission.half)
+        if core.config != self.config:  # by what was changed before this start
+            core.settings.on_change(self.config, core.config)
+        core.transaction_upkeep.start()
+        core.topics.on_opened = core.transaction_upkeep.partition_opened
+        services.start_soon(core.deadlines.run)
+        services.start_soon(core.turn.run)
+        services.start_soon(end_passes, core.turn, core.topics.manager.call_soon)
+        if self.express is not None:
+            services.start_soon(self.express.run)
+        services.start_soon(watch, core, self._connections)
+        for chore in (keep_house, scrub, tell_stuck, reopen, clean):
+            services.start_soon(chore, core)
+        if core.authentication.keys is not None:
+            services.start_soon(core.authentication.keys.run)
+        if certificates := self._certificates:
+            services.start_soon(watch_certificates, core, certificates)
 
     def _live_sent_bytes(self) -> int:
         """What the connections that are open have sent."""
@@ -445,85 +362,10 @@ class Broker:
                     break
                 self.drain()
 
-    async def _accept_until(self, ended: trio.CancelScope, serving: trio.Nursery) -> None:
-        with ended:
-            async with trio.open_nursery() as accepting:
-                for listener in self._listeners:
-                    gate = self.core.listener_limits.gates[listener.spec.name]
-                    accepted = partial(self._accept, serving, listener, gate)
-                    accepting.start_soon(accept_all, listener.sock, accepted, gate)
-        for listener in self._listeners:
-            trio.lowlevel.notify_closing(listener.sock)
-            listener.sock.close()
-
-    def _accept(
-        self,
-        serving: trio.Nursery,
-        listener: Listener,
-        gate: Gate,
-        sock: socket.socket,
-        address: tuple[str, int],
-    ) -> None:
-        core, limits, now = self.core, self._limits, trio.current_time()
-        gate.arrived(now)
-        if self._draining.is_set():
-            reset_on_close(sock)
-            sock.close()
-            return
-        why = limits.why_refused(address[0], now)
-        if len(self._connections) >= (most := core.descriptors.connections):
-            few = most < core.config.connections_max
-            reason = "too few file descriptors (LimitNOFILE)" if few else "too many connections"
-            why = {"limit": most, "reason": reason}
-        if why is not None:
-            core.counters.connections_refused += 1
-            facts = {**why, "listener": listener.spec.name}
-            limits.refused(address[0], now, facts, core.closing_lines)
-            sock.close()
-            return
-        connection = Connection(
-            core,
-            sock,
-            address,
-            listener=listener,
-            shelf=self._shelf,
-            half=self._half,
-            express=self.express,
-        )
-        core.counters.connections += 1
-        self._connections.add(connection)
-        limits.opened(address[0])
-        gate.opened()
-        if listener.protocol.is_tls or listener.protocol.is_sasl:
-            self._handshakes.begin(connection, core.config.handshakes_max)
-        serving.start_soon(self._run_connection, connection, gate)
-
-    async def _run_connection(self, connection: Connection, gate: Gate) -> None:
-        log.debug("connection_opened", **connection.name())
-        try:
-            await connection.run()
-        finally:
-            self._connections.discard(connection)
-            self._limits.closed(connection.peer.address[0])
-            gate.closed()
-            self._handshakes.closed(connection)
-            log.debug("connection_closed", **connection.name())
-
 
 def call_soon_here() -> Callbacks:
     """A `call_soon` for the DiskManager of this loop."""
     return Callbacks()
-
-
-def _authorizer_of(config: BrokerConfig, manager: DiskManager) -> Authorizer | None:
-    if config.authorizer == "none":
-        return None
-    return Authorizer(
-        manager,
-        super_users=parse_principals(config.super_users),
-        allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found,
-        audit=Audit(lines_max=config.audit_lines_max, allowed_too=config.audit_allowed),
-    )
 
 
 def _wal_of(config: BrokerConfig) -> WalConfig:
@@ -532,14 +374,3 @@ def _wal_of(config: BrokerConfig) -> WalConfig:
         file_bytes=config.wal_file_bytes,
         shard_bytes=config.wal_bytes_max // config.wal_shards,
     )
-
-
-def _spawn(nursery: trio.Nursery, task: Callable[[], Awaitable[None]]) -> None:
-    nursery.start_soon(_guarded, task)
-
-
-async def _guarded(task: Callable[[], Awaitable[None]]) -> None:
-    try:
-        await task()
-    except Exception:
-        log.exception("task_failed")

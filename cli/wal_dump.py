@@ -27,7 +27,7 @@ from segbroker.segments.wal.frames import (
     header_of,
 )
 from segbroker.segments.wal.kept import holes_of
-from segbroker.segments.wal.replay import frames_missing, missing_in_front
+from segbroker.segments.wal.missing import frames_missing, missing_in_front
 from segbroker.segments.wal.scanning import scan_file
 
 from .dump_report import Report, Row

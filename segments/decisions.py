@@ -154,13 +154,13 @@ def scan(data: memoryview, offset: int | None, position: int = 0, *, epochs: Epo
         return Scan(batches, position, next_offset, Tail.HOLE, resume)
     foreign = _checked_at(data, position)
     if foreign is not None:
-        misplaced = foreign.last_offset_delta + 1 if _is_misread(foreign, offset, epochs) else 0
+        misplaced = foreign.last_offset_delta + 1 if _is_misread(foreign, offset) else 0
         return Scan(batches, position, next_offset, Tail.FOREIGN, -1, misplaced)
     tail = Tail.TORN if any(data[position:]) else Tail.ZEROS
     return Scan(batches, position, next_offset, tail, -1)
 
 
-def _is_misread(header: BatchHeader, offset: int | None, epochs: Epochs) -> bool:
+def _is_misread(header: BatchHeader, offset: int | None) -> bool:
     """Whether a batch with a right checksum differs by one bit from the one that was due."""
     if offset is None:
         return False

@@ -6,4 +6,5 @@ A module imports only what stands above it:
     connection      one connection: requests in order, replies in order
     handshakes      a limited number of unfinished logins
     watchdog        connections that are silent, stuck, or never begin
+    admission       who comes in, and who is turned away
 """

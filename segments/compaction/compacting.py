@@ -131,8 +131,6 @@ class Compacting:
             if opened.is_closed:  # its topic was deleted, and the directory with it
                 log.info("cleaning_interrupted", **where)
                 return
-            if isinstance(exc, OSError):
-                opened.doubt_names(exc)
             self._failed(now_ms)
             log.warning("cleaning_failed", **where, error=str(exc))
             self._pass_on(opened)

@@ -33,7 +33,7 @@ import structlog
 from segbroker.protocol.record_batch import read_header
 
 from ..decisions import stamp_of
-from ..disk.storage import StorageFile, put_file, sync_names, write_all
+from ..disk.storage import StorageFile, put_file, write_all
 from ..files.index import ENTRY_SIZE, OFFSET_SPAN_MAX, BlockBuilder, BlockIndex, segment_tag
 from ..files.manifest import Row, RowKind
 from ..log.partition_log import PartitionLog
@@ -123,7 +123,7 @@ class NewSegment:
         if self._path != path:  # begun before it was known which is the last
             self._log.storage.rename(self._path, path)
             self._path = path
-        sync_names(self._log.storage, self._log.paths.folder)
+        self._log.storage.fsync_dir(self._log.paths.folder)
         assert self._next_offset == self.rows[-1].end_offset, "a cleaning moves no offset"
         tag = segment_tag(self._sums)
         index = self._builder.finish(max(self._max_timestamp, 0), tag)

@@ -6,9 +6,10 @@
     <root>/topics/<topic>/...   the partitions (names.py); in memory for class `ephemeral`
     <root>/topics/~<id>         a deleted topic, until its files are gone
 
-The broker reaches its data only through this class.  Three modules do the work behind it:
-starting.py (a start, up to the first request), topic_registry.py (which topics there are) and
-opened_partitions.py (which partitions are open).  One partition is partition/handler.py.
+The broker reaches its data only through this class.  The work behind it is done by starting.py (a
+start, up to the first request), topic_registry.py (which topics there are), opened_partitions.py
+(which partitions are open), upkeep.py (what is due by time) and ending.py (what an orderly stop
+says).  One partition is partition/handler.py.
 
 Opening first puts the contents of the write-ahead log back, before any log is checked or served.
 Closing syncs everything and empties the write-ahead log.
@@ -30,29 +31,27 @@ from ..disk.memory import MemoryStorage
 from ..disk.posix import PosixStorage
 from ..disk.relieving import RelievingStorage
 from ..disk.storage import Storage, StorageLock, make_dirs
-from ..errors import (
-    DataDirectoryLocked,
-    LogClosed,
-    StorageError,
-)
+from ..errors import DataDirectoryLocked, LogClosed, StorageError
 from ..log.caches import Caches, FileCache, IndexCache, OpenLogs
 from ..metadata.committed import SECTION, Content
-from ..metadata.metadata import SETTLED, Ceiling, Metadata, TopicMeta
+from ..metadata.metadata import Metadata, TopicMeta
 from ..metadata.metadata_log import Done, MetadataLog
 from ..parallel import one_by_one, overlapping
 from ..partition.failing import CallSoon
 from ..partition.handler import DiskHandler
 from ..replay.putting_back import PuttingBack
-from ..replay.resuming import CeilingRow, Resuming
+from ..replay.resuming import Resuming
 from ..report import RecoveryReport
-from ..settings.topic_config import Durability, TopicConfig
+from ..settings.topic_config import TopicConfig
 from ..wal.journal import Wal, WalConfig
 from .age_clock import AgeClock, ClockFile
+from .ending import end_of, ends_of_unopened
 from .opened_partitions import OpenedPartitions, Threads
 from .relief import Relief
 from .reserve import Reserve
+from .several_topics import Outcome
 from .starting import Starting
-from .topic_registry import NewTopic, Outcome, TopicRegistry
+from .topic_registry import NewTopic, TopicRegistry
 from .unopened import Unopened
 from .upkeep import Upkeep
 
@@ -81,6 +80,14 @@ class Statistics:
 
 def _at_once(task: Callable[[], None]) -> None:
     task()
+
+
+def _only(outcomes: Sequence[Outcome]) -> TopicMeta:
+    """Of a change of one topic."""
+    (outcome,) = outcomes
+    if isinstance(outcome, StorageError):
+        raise outcome
+    return outcome
 
 
 class DiskManager:
@@ -243,18 +250,6 @@ class DiskManager:
         self._registry.begin_removing(started.graves)
         self.reserve.keep()
 
-    def _unopened_ends(self) -> list[tuple[TopicMeta, int, int]]:
-        """(topic, partition, end offset) that the WAL vouched for at the start, of those that were
-        not opened since."""
-        by_id = {meta.topic_id.bytes: meta for meta in self.topics.values()}
-        return [
-            (meta, partition, end_offset)
-            for (topic_id, partition), end_offset in self._putting_back.vouched()
-            if (meta := by_id.get(topic_id)) is not None
-            and meta.config.durability is not Durability.EPHEMERAL
-            and end_offset > 0
-        ]
-
     def _give_up(self) -> None:
         """Opening failed: leave the directory as a kill would, and nothing of it open."""
         assert self._lock_file is not None, "locked first"
@@ -287,18 +282,13 @@ class DiskManager:
         self._end_threads()
         self._metadata.attach(None)  # from here on every change is a snapshot
         failures: list[Exception] = []
-        # What nobody has opened is not to be forgotten with the WAL.
-        settled: list[CeilingRow] = [
-            ((meta.topic_id, partition), Ceiling(end_offset, SETTLED))
-            for meta, partition, end_offset in self._unopened_ends()
-            if meta.config.durability is Durability.FSYNC
-            and not self._resuming.is_unresolved(meta, partition)
-        ]
+        vouched = self._putting_back.vouched()
+        settled = list(ends_of_unopened(vouched, self.topics, self._resuming))
         is_synced = True
         for handler, failure in self.partitions.close_all():
             is_synced = is_synced and not handler.has_unsynced
             if failure is None:
-                settled += self._settled(handler)
+                settled += end_of(handler, self._known)
             else:
                 failures.append(failure)
         is_durable = not failures and is_synced
@@ -362,10 +352,7 @@ class DiskManager:
 
         Raises InvalidTopicName, InvalidPartitions, TopicExists, TopicCollides, StorageError.
         """
-        (outcome,) = self.create_topics([NewTopic(name, partitions, config)])
-        if isinstance(outcome, StorageError):
-            raise outcome
-        return outcome
+        return _only(self.create_topics([NewTopic(name, partitions, config)]))
 
     def create_topics(self, wanted: Sequence[NewTopic]) -> list[Outcome]:
         """Make several topics, whose syncs are shared: of each what `create_topic` returns or
@@ -377,9 +364,7 @@ class DiskManager:
 
         Raises UnknownTopic, StorageError.
         """
-        (outcome,) = self.delete_topics([name])
-        if isinstance(outcome, StorageError):
-            raise outcome
+        _only(self.delete_topics([name]))
 
     def delete_topics(self, names: Sequence[str]) -> list[Outcome]:
         """Delete several topics, whose syncs are shared; of each what it was, or why it is not
@@ -395,10 +380,7 @@ class DiskManager:
 
         Raises UnknownTopic, InvalidPartitions, StorageError.
         """
-        (outcome,) = self.grow_topics({name: count})
-        if isinstance(outcome, StorageError):
-            raise outcome
-        return outcome
+        return _only(self.grow_topics({name: count}))
 
     def grow_topics(self, wanted: Mapping[str, int]) -> list[Outcome]:
         """Let several topics grow, by name; of each what `create_partitions` returns or raises.
@@ -407,10 +389,7 @@ class DiskManager:
 
     def alter_topic(self, name: str, overrides: Mapping[str, str]) -> TopicMeta:
         """Replace the settings of a topic.  Raises UnknownTopic, InvalidConfig, StorageError."""
-        (outcome,) = self.alter_topics({name: overrides})
-        if isinstance(outcome, StorageError):
-            raise outcome
-        return outcome
+        return _only(self.alter_topics({name: overrides}))
 
     def alter_topics(self, wanted: Mapping[str, Mapping[str, str]]) -> list[Outcome]:
         """Replace the settings of several topics, by name; of each what `alter_topic` returns or
@@ -552,17 +531,6 @@ class DiskManager:
         Raises UnknownTopic, CorruptSegment, StorageError.
         """
         return self.partitions.get_handler(topic, partition)
-
-    def _settled(self, handler: DiskHandler) -> list[CeilingRow]:
-        """What a clean close says of a partition: the one thing that vouches for its end, and is
-        not in its own directory, when the WAL is empty."""
-        meta = self._known.topics[handler.topic]
-        key, end_offset = (meta.topic_id, handler.partition), handler.log_end_offset
-        known = self._known.ceiling(key)
-        if handler.read_only is not None or (known is None and not end_offset):
-            return []
-        ceiling = Ceiling(end_offset, SETTLED)
-        return [] if known == ceiling else [(key, ceiling)]
 
     # Keeping house
 

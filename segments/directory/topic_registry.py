@@ -16,8 +16,9 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import repeat
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 from uuid import UUID
 
 import structlog
@@ -38,6 +39,7 @@ from ..settings.topic_config import Durability, OnCorruption, TopicConfig, check
 from ..settings.topic_defaults import SET
 from .opened_partitions import OpenedPartitions
 from .orphans import Orphan, remove_orphan
+from .several_topics import Outcome, SeveralTopics
 
 log = structlog.get_logger()
 
@@ -51,10 +53,6 @@ class NewTopic(NamedTuple):
     name: str
     partitions: int
     config: TopicConfig
-
-
-Outcome: TypeAlias = TopicMeta | StorageError
-"""What was made, or deleted; or why it was not."""
 
 
 class TopicRegistry:
@@ -112,34 +110,24 @@ class TopicRegistry:
         Of each, in their order: InvalidTopicName, InvalidPartitions, TopicExists, TopicCollides,
         StorageError, or what it is.
         """
-        outcomes: dict[int, Outcome] = {}
+        change = SeveralTopics[int]("was not created")
+        names: dict[str, str] = {}  # of those that are made, by what alike ones have in common
         with self.admin_lock:
-            made: dict[int, TopicMeta] = {}
-            names: dict[str, str] = {}  # by what those that are alike have in common
             for place, new in enumerate(wanted):
-                try:
-                    existing = names.get(folded(new.name))
-                    if existing == new.name:
-                        raise TopicExists(new.name)
-                    if existing is not None:
-                        raise TopicCollides(new.name, existing)
-                    made[place] = self._make_topic(new)
-                    names[folded(new.name)] = new.name
-                except StorageError as exc:
-                    outcomes[place] = exc
-                except OSError as exc:
-                    outcomes[place] = _not_created(new.name, exc)
-            try:
-                self._sync_folders(made.values())
-                self.record_all("topic_created", map(encode_topic, made.values()))
-            except OSError as exc:
-                outcomes |= {place: _not_created(meta.name, exc) for place, meta in made.items()}
-            else:
-                outcomes |= made
-        return [outcomes[place] for place in range(len(wanted))]
+                change.attempt(place, new.name, partial(self._make_topic, new, names))
+            with change.recorded():
+                self._sync_folders(change.taken.values())
+                self.record_all("topic_created", map(encode_topic, change.taken.values()))
+        return change.outcomes
 
-    def _make_topic(self, new: NewTopic) -> TopicMeta:
-        """Its directories, which are not synced yet.  Raises as create_topics says, OSError."""
+    def _make_topic(self, new: NewTopic, beside: dict[str, str]) -> TopicMeta:
+        """Its directories, which are not synced yet; then it is one of those `beside` it.  Raises
+        as create_topics says, OSError."""
+        existing = beside.get(folded(new.name))
+        if existing == new.name:
+            raise TopicExists(new.name)
+        if existing is not None:
+            raise TopicCollides(new.name, existing)
         self.check_new_topic(new.name, new.partitions)
         topic_id = UUID(bytes=self._storage.random_bytes(16), version=4)
         epoch = self._known().first_epoch(new.name)
@@ -149,6 +137,7 @@ class TopicRegistry:
         if new.config.durability is not Durability.EPHEMERAL:
             self._storage.mkdir(self._topic_folder(new.name))
             self._make_partitions(meta, range(new.partitions))
+        beside[folded(new.name)] = new.name
         return meta
 
     def _make_partitions(self, meta: TopicMeta, numbers: range) -> None:
@@ -172,29 +161,18 @@ class TopicRegistry:
 
         Of each, in their order: UnknownTopic, StorageError, or what it was.
         """
-        outcomes: dict[str, Outcome] = {}
+        change = SeveralTopics[str]("was not deleted")
         with self.admin_lock:
-            going: list[TopicMeta] = []
             for name in dict.fromkeys(names):
-                try:
-                    outcomes[name] = meta = self._partitions.meta(name)
-                    going.append(meta)
-                except StorageError as exc:
-                    outcomes[name] = exc
-            rows = [{"name": meta.name, "id": meta.topic_id.bytes} for meta in going]
-            try:
+                change.attempt(name, name, partial(self._partitions.meta, name))
+            rows = [{"name": one.name, "id": one.topic_id.bytes} for one in change.taken.values()]
+            with change.recorded():
                 self.record_all("topic_deleted", rows)
-            except OSError as exc:
-                for meta in going:
-                    outcomes[meta.name] = StorageError(
-                        f"topic {meta.name!r} was not deleted: {exc}"
-                    )
-                going = []
-            for meta in going:
+            for meta in change.taken.values():
                 self._partitions.close_topic(meta)
-            graves = self._move_away(going)
+            graves = self._move_away(change.taken.values())
         self._remove_soon(graves)
-        return list(outcomes.values())
+        return change.outcomes
 
     def _move_away(self, metas: Iterable[TopicMeta]) -> list[str]:
         """Give the directories of deleted topics names that no topic can have; which those are.
@@ -288,27 +266,18 @@ class TopicRegistry:
 
         Of each, in their order: UnknownTopic, InvalidPartitions, StorageError, or what it is.
         """
-        outcomes: dict[str, Outcome] = {}
+        change = SeveralTopics[str]("did not grow")
         with self.admin_lock:
-            grown: list[TopicMeta] = []
             for name, count in wanted.items():
-                try:
-                    outcomes[name] = meta = self._grow_topic(name, count)
-                    grown.append(meta)
-                except StorageError as exc:
-                    outcomes[name] = exc
-                except OSError as exc:
-                    outcomes[name] = _not_grown(name, exc)
+                change.attempt(name, name, partial(self._grow_topic, name, count))
             rows = [
-                {"name": meta.name, "id": meta.topic_id.bytes, "partitions": meta.partitions}
-                for meta in grown
+                {"name": name, "id": meta.topic_id.bytes, "partitions": meta.partitions}
+                for name, meta in change.taken.items()
             ]
-            try:
-                self._sync_folders(grown)
+            with change.recorded():
+                self._sync_folders(change.taken.values())
                 self.record_all("partitions_grown", rows)
-            except OSError as exc:
-                outcomes |= {meta.name: _not_grown(meta.name, exc) for meta in grown}
-        return list(outcomes.values())
+        return change.outcomes
 
     def _grow_topic(self, name: str, count: int) -> TopicMeta:
         """Its further directories, which are not synced yet.  Raises as above, OSError."""
@@ -332,36 +301,25 @@ class TopicRegistry:
 
         Of each, in their order: UnknownTopic, InvalidConfig, StorageError, or what it is.
         """
-        outcomes: dict[str, Outcome] = {}
+        change = SeveralTopics[str]("was not altered")
         with self.admin_lock:
-            altered: list[TopicMeta] = []
             for name, overrides in wanted.items():
-                try:
-                    outcomes[name] = meta = self.check_altered(name, overrides)
-                    altered.append(meta)
-                except StorageError as exc:
-                    outcomes[name] = exc
-            rows = [
-                {"name": meta.name, "id": meta.topic_id.bytes, "config": meta.config.overrides}
-                for meta in altered
-            ]
+                change.attempt(name, name, partial(self.check_altered, name, overrides))
             before = self._known().topics
-            try:
+            rows = [
+                {"name": name, "id": meta.topic_id.bytes, "config": meta.config.overrides}
+                for name, meta in change.taken.items()
+            ]
+            with change.recorded():
                 self.record_all("topic_altered", rows)
-            except OSError as exc:
-                for meta in altered:
-                    outcomes[meta.name] = StorageError(
-                        f"topic {meta.name!r} was not altered: {exc}"
-                    )
-                altered = []
-            for meta in altered:
-                self._look_at_damage(before[meta.name], meta)
-                served = self._partitions.served(zip(repeat(meta.name), range(meta.partitions)))
+            for name, meta in change.taken.items():
+                self._look_at_damage(before[name], meta)
+                served = self._partitions.served(zip(repeat(name), range(meta.partitions)))
                 try:
                     self._reconfigure_all([(handler, meta) for handler in served])
                 except StorageError as exc:
-                    outcomes[meta.name] = exc
-        return list(outcomes.values())
+                    change.fail(name, exc)
+        return change.outcomes
 
     def set_topic_defaults(self, values: Mapping[str, str]) -> None:
         """Choose these for all topics, and no others; done when this returns.  Blocking.
@@ -448,11 +406,3 @@ class TopicRegistry:
 
     def _topic_folder(self, name: str) -> str:
         return f"{self._root}/topics/{name}"
-
-
-def _not_created(name: str, exc: OSError) -> StorageError:
-    return StorageError(f"topic {name!r} was not created: {exc}")
-
-
-def _not_grown(name: str, exc: OSError) -> StorageError:
-    return StorageError(f"topic {name!r} did not grow: {exc}")

@@ -4,8 +4,9 @@ Blocking.  Tests and the simulation put a disk with faults in its place.
 
 A module imports only what stands above it:
 
-    storage    the disk port
-    posix      ... on this machine; nothing else touches `os`
-    memory     the disk in memory, with a power switch
-    relieving  another disk, when the process has no descriptor left
+    storage     the disk port
+    posix       ... on this machine; nothing else touches `os`
+    memory      the disk in memory, with a power switch
+    forwarding  another disk, for what stands in front of one
+    relieving   ... which gives back descriptors when the process has none left
 """

@@ -28,13 +28,11 @@ import errno
 from collections.abc import Iterator
 from contextlib import suppress
 from enum import Enum
-from itertools import count
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 """Nothing was opened, so nothing was done."""
 SMALL_FILE: Final = 4096
-_turns: Final = count(1)
 TEMPORARY: Final = ".tmp"
 """How names end that `put_file` gives; a start removes what a crash has left of them."""
 
@@ -55,14 +53,6 @@ class Space(NamedTuple):
     usable: int
     files: int | None = None
     """How many files may still be made (inodes); None: they have no limit of their own."""
-
-
-class NamesNotSynced(OSError):
-    """The names in a directory could not be synced, whoever gave them; another sync of it proves
-    nothing of those that there were."""
-
-    began = 0
-    """The turn in which it was asked for."""
 
 
 class StorageFile(Protocol):
@@ -189,10 +179,10 @@ def write_temporary(storage: Storage, path: str, content: Buffer, *, synced: boo
 def replace_file(storage: Storage, path: str, content: Buffer) -> None:
     """Put `content` under `path`, durably, so that a crash leaves the old whole or the new whole.
 
-    Raises OSError; NamesNotSynced: it is there, and may not be after a crash.
+    Raises OSError: it may be there, and may not be after a crash.
     """
     put_file(storage, path, content)
-    sync_names(storage, path.rpartition("/")[0])
+    storage.fsync_dir(path.rpartition("/")[0])
 
 
 def put_file(storage: Storage, path: str, content: Buffer) -> None:
@@ -210,26 +200,6 @@ def put_file(storage: Storage, path: str, content: Buffer) -> None:
             storage.unlink(temporary)
         raise
     storage.rename(temporary, path)
-
-
-def sync_names(storage: Storage, folder: str) -> None:
-    """Make the names in a directory durable.  Raises NamesNotSynced; another OSError where there
-    was no descriptor to ask with."""
-    began = turn()
-    try:
-        storage.fsync_dir(folder)
-    except OSError as exc:
-        if exc.errno in NO_DESCRIPTORS:
-            raise
-        failure = NamesNotSynced(exc.errno, exc.strerror, folder)
-        failure.began = began
-        raise failure from exc
-
-
-def turn() -> int:
-    """A greater number than any before, in all threads: what of two ended behind the begin of the
-    other."""
-    return next(_turns)
 
 
 def make_dirs(storage: Storage, path: str) -> None:

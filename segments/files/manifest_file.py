@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from ..disk.storage import Storage, StorageFile, replace_file, sync_names, turn, write_all
+from ..disk.storage import Storage, StorageFile, replace_file, write_all
 from ..errors import PASSING_ERRNOS
 from ..names import LogPaths
 from .manifest import HEADER_SIZE, ROW_SIZE, Row, encode_manifest
@@ -37,7 +37,6 @@ class ManifestFile:
         "_storage",
         "is_doubtful",
         "is_durable",
-        "named_turn",
         "size",
     )
 
@@ -48,8 +47,6 @@ class ManifestFile:
         self.is_doubtful = False
         self.is_durable = is_durable
         """Whether what it said in the beginning is synced, and its name."""
-        self.named_turn = 0
-        """When names were synced for it (storage.turn)."""
         self._folder = paths.folder
         self._storage = storage
         self._path = paths.manifest
@@ -89,8 +86,8 @@ class ManifestFile:
     def _sync(self, file: StorageFile) -> None:
         file.fdatasync()
         if not self.is_durable:
-            sync_names(self._storage, self._folder)
-            self.is_durable, self.named_turn = True, turn()
+            self._storage.fsync_dir(self._folder)
+            self.is_durable = True
 
     def _write(self, file: StorageFile, encoded: bytes) -> None:
         try:
@@ -106,7 +103,7 @@ class ManifestFile:
         self.is_doubtful = True
         replace_file(self._storage, self._path, encoded)
         self.is_doubtful = False
-        self.is_durable, self.named_turn = True, turn()
+        self.is_durable = True
         self.size = len(encoded)
 
     def is_long(self, rows_count: int) -> bool:

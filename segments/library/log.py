@@ -353,8 +353,7 @@ class SegmentedLog:
             return False
         try:
             mended = mend(self._log, number, self._now_ms, self.report)
-        except OSError as exc:
-            self._log.doubt_names(exc)
+        except OSError:
             return False
         if mended is not None and mended.damage:
             self._failure = PartitionDamaged(self._log.paths.prefix, 0, mended.damage)

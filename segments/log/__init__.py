@@ -10,6 +10,7 @@ A module imports only what stands above it:
     segment            a segment that is not sealed yet
     columns            the sealed ones, as columns
     first_stamps       the time of a segment's first batch, read from its file
+    log_storage        the disk of one log, which hears of its names
     ready              segments made ahead of need
     caches             what is open and what is loaded, with limits
     sealed             sealed segments as files

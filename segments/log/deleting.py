@@ -31,7 +31,7 @@ import structlog
 
 from segbroker.protocol.record_batch import GapReason
 
-from ..disk.storage import replace_file, sync_names
+from ..disk.storage import replace_file
 from ..errors import LogClosed, OffsetOutOfRange
 from ..files.manifest import Floor, Row, encode_manifest, start_row
 from .partition_log import PartitionLog
@@ -111,7 +111,6 @@ def unlink_doomed(log: PartitionLog, limit: int | None = None) -> int:
         try:
             _unlink(log, [*again, *numbers])
         except OSError as exc:
-            log.doubt_names(exc)
             logger.warning("evicted_segments_not_removed", path=log.paths.folder, error=str(exc))
         return len(log.doomed)
 
@@ -179,7 +178,6 @@ def _save_producers(log: PartitionLog) -> None:
     except OSError as exc:
         if exc.errno not in _NO_SPACE:
             raise
-        log.doubt_names(exc)
         logger.warning("producers_not_saved", path=log.paths.folder, error=str(exc))
 
 
@@ -196,6 +194,6 @@ def _unlink(log: PartitionLog, numbers: list[int]) -> None:
             log.stuck.append(number)
         # A read that was planned before may have opened it since: an open file keeps its space.
         log.files.drop(range(number, number + 1))
-    sync_names(log.storage, log.paths.folder)
+    log.storage.fsync_dir(log.paths.folder)
     if failure is not None:
         raise failure

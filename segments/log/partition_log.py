@@ -34,7 +34,7 @@ from itertools import accumulate, chain
 from segbroker.protocol.record_batch import BatchHeader, patch_batch, set_log_append_time
 
 from ..disk.relieving import NoDescriptor
-from ..disk.storage import NamesNotSynced, Storage, StorageFile, turn, write_all
+from ..disk.storage import Storage, StorageFile, write_all
 from ..errors import BatchTooLarge, CorruptSegment
 from ..files.clean_points import NEVER_CLEANED, CleanPoints
 from ..files.index import ENTRY_SIZE, OFFSET_SPAN_MAX
@@ -44,6 +44,7 @@ from ..names import LogPaths
 from ..settings.topic_config import TimestampType, TopicConfig
 from .caches import OpenLogs
 from .columns import SealedSegments
+from .log_storage import LogStorage
 from .producers import ProducerTable
 from .ready import AHEAD_MAX, ReadySegments
 from .sealed import SealedFiles
@@ -71,7 +72,6 @@ class PartitionLog:
         "is_superseded",
         "log_start_offset",
         "manifest",
-        "named_turn",
         "on_damage",
         "open_logs",
         "paths",
@@ -110,7 +110,7 @@ class PartitionLog:
         cleaned: CleanPoints = NEVER_CLEANED,
     ) -> None:
         """made: the highest number of an empty segment whose name is durable."""
-        self.storage = storage
+        self.storage = LogStorage(storage, paths.folder, self._doubt_names)
         self.paths = paths
         self.config = config
         self.files = files
@@ -118,8 +118,10 @@ class PartitionLog:
         self.rotating = unsealed[:-1]
         self.active = unsealed[-1]
         ahead_max = AHEAD_MAX if open_logs.most is None else 1
-        self.ready = ReadySegments(storage, paths, made, ahead_max=ahead_max)
-        self.manifest = ManifestFile(storage, paths, manifest_size, is_durable=manifest_is_durable)
+        self.ready = ReadySegments(self.storage, paths, made, ahead_max=ahead_max)
+        self.manifest = ManifestFile(
+            self.storage, paths, manifest_size, is_durable=manifest_is_durable
+        )
         self.open_logs = open_logs
         self._full_count = 0
         self._count_full(len(self.rotating))
@@ -155,8 +157,6 @@ class PartitionLog:
         """The first failed write or sync.  The kernel may have dropped what it was to write, and
         says so once: a second sync would succeed over it, so there is none."""
         self.sync_failed = False
-        self.named_turn = 0
-        """When names were synced for its segments (storage.turn)."""
         self.is_superseded = False
         """Whether another one was opened on the same files: nothing is changed in them from here
         any more.  Changes under seal_lock."""
@@ -453,25 +453,20 @@ class PartitionLog:
             self.manifest.settle()
         elif not all(segment.name_is_durable for segment in segments):
             self.storage.fsync_dir(self.paths.folder)
-            self.named_turn = turn()
         for segment in segments:
             segment.name_is_durable = True
 
-    def doubt_names(self, cause: OSError) -> None:
-        """Something failed that the log can do without.  Was it a sync of the directory that the
-        names of segments were waiting for, too, the log has failed: the next one would succeed,
-        and prove nothing of them.  One that ended behind the begin of this one may have been that.
-        For who holds neither sync_lock nor what comes behind it."""
-        if not isinstance(cause, NamesNotSynced):
-            return
-        with self.sync_lock:
-            with self.state_lock:
-                segments = (*self.rotating, self.active)
-            last = max(self.named_turn, self.manifest.named_turn, self.ready.named_turn)
-            are_durable = self.manifest.is_durable and all(one.name_is_durable for one in segments)
-            if not are_durable or last > cause.began:
-                self.failed = self.failed or cause
-                self.sync_failed = True
+    def _doubt_names(self, began: int, cause: OSError) -> None:
+        """A sync of the directory failed that was asked for in the turn `began`, by whomever.  If
+        the name of a segment in use, or of the manifest, was waiting for it, too, or was synced
+        only since, the log has failed.  Called under any lock but state_lock."""
+        with self.state_lock:
+            segments = (*self.rotating, self.active)
+        are_durable = self.manifest.is_durable and all(one.name_is_durable for one in segments)
+        # Looked at last: who says that a name is durable has counted the sync before.
+        if not are_durable or self.storage.synced > began:
+            self.failed = self.failed or cause
+            self.sync_failed = True
 
     # Who holds what
 

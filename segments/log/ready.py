@@ -20,7 +20,7 @@ Thread-safe: one lock, never held over I/O except the close of a stale file.
 import threading
 from typing import Final, NamedTuple
 
-from ..disk.storage import Storage, StorageFile, sync_names, turn
+from ..disk.storage import Storage, StorageFile
 from ..names import LogPaths
 
 AHEAD_MAX: Final = 16
@@ -48,7 +48,6 @@ class ReadySegments:
         "_storage",
         "made",
         "missed",
-        "named_turn",
         "target",
     )
 
@@ -57,8 +56,6 @@ class ReadySegments:
     ) -> None:
         self.made = made
         self.missed = 0
-        self.named_turn = 0
-        """When names were synced for them (storage.turn)."""
         self.target = 1
         self._ahead_max = ahead_max
         self._storage = storage
@@ -123,8 +120,7 @@ class ReadySegments:
                 file = self._storage.open(self._paths.log(number), create=True)
                 made.append((number, file))
             if end - 1 > self.made:
-                sync_names(self._storage, self._paths.folder)
-                self.named_turn = turn()
+                self._storage.fsync_dir(self._paths.folder)
         except OSError:
             _close_all(made)
             raise

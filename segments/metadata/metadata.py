@@ -123,10 +123,6 @@ class Metadata:
 
     # What becomes of it
 
-    def with_topic(self, meta: TopicMeta) -> "Metadata":
-        """With this topic new or changed."""
-        return self.with_topics([meta])
-
     def with_topics(self, metas: Collection[TopicMeta]) -> "Metadata":
         """With these topics, of different names, new or changed."""
         topics, retired = dict(self.topics), dict(self.retired)

@@ -2,6 +2,7 @@
 
 A module imports only what stands above it:
 
+    by_time            what is due in it by time alone
     rolling            what a partition that rolls has others do
     evicting           retention of one open partition, a few files at a time
     journaling         appends of class fsync on their way to the WAL

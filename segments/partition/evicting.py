@@ -121,7 +121,6 @@ class Evicting:
         except LogClosed:
             return
         except OSError as exc:
-            opened.doubt_names(exc)
             log.warning("segments_not_evicted", path=opened.paths.folder, error=str(exc))
             return
         if eviction is not None:
@@ -143,5 +142,4 @@ class Evicting:
         try:
             compact_manifest(opened, self._now_ms())
         except OSError as exc:
-            opened.doubt_names(exc)
             log.warning("manifest_not_compacted", path=opened.paths.folder, error=str(exc))

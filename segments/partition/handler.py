@@ -10,7 +10,7 @@ is not durable yet, its last offset is not below the high watermark, and the cal
 other append.
 
 The bytes and locks are in log/partition_log.py; failures, and the way back, in failing.py;
-look-ups, and the damage that they find, in mending_partition.py.
+look-ups, and the damage that they find, in mending_partition.py; what is due by time in by_time.py.
 
 | attribute | changed by | read by |
 |---|---|---|
@@ -41,15 +41,15 @@ from ..log.append_checks import check_wanted, is_choosy
 from ..log.deleting import delete_records_before
 from ..log.partition_log import PartitionLog
 from ..log.reading import ReadPlan
-from ..log.retention import wants_roll
 from ..log.sealing import checkpoint, close_log, seal
 from ..log.segment import ActiveSegment
-from ..metadata.ceilings import IDLE_MS, PartitionCeiling
+from ..metadata.ceilings import PartitionCeiling
 from ..report import LogReport
 from ..settings.topic_config import Durability, OnCorruption, TimestampType, TopicConfig
 from ..wal.frames import Frame
 from ..wal.group import Acknowledge
 from ..wal.journal import Wal
+from .by_time import forget_producers, roll_what_is_old, settle_ceiling
 from .evicting import EvictedBytes, Evicting
 from .failing import CallSoon
 from .journaling import Journaling
@@ -463,7 +463,6 @@ class DiskHandler(MendingPartition):
             start = delete_records_before(opened, offset)
         except OSError as exc:
             # The records are as good as before: nothing of the log itself was touched.
-            opened.doubt_names(exc)
             raise StorageError(f"cannot delete records of {opened.paths.folder}: {exc}") from exc
         if opened.doomed:
             self._evicting.evict_soon()
@@ -526,10 +525,7 @@ class DiskHandler(MendingPartition):
             return
         opened = self._log
         try:
-            rolled = opened.maybe_roll_by_age(now_ms)
-            if not rolled and wants_roll(opened, age_ms):
-                rolled = self._roll_all(opened, now_ms, age_ms)
-            if rolled:
+            if roll_what_is_old(opened, now_ms, age_ms):
                 self._evicting.look_at_ages(age_ms)
                 self._rolling.seal_soon()
         except NoDescriptor:
@@ -538,42 +534,8 @@ class DiskHandler(MendingPartition):
             self._poison(exc, opened)
             return
         self._evicting.retain(age_ms)
-        self._settle_ceiling(now_ms)
-        self._forget_producers(now_ms)
-
-    def _forget_producers(self, now_ms: int) -> None:
-        """Forget those that did nothing for long, and transactions that the log begins behind."""
-        opened = self._log
-        producers, aborted = opened.producers, opened.producers.transactions.aborted
-        if not len(producers) and not aborted:
-            return
-        after_ms = self.producer_expiration_ms
-        is_idle = 0 < self.last_append_ms <= now_ms - after_ms
-        old = producers.stale(now_ms, after_ms, is_idle=is_idle)
-        start = opened.log_start_offset
-        if old or (aborted and aborted[0].last_offset < start):
-            with opened.append_lock:  # not over the look at all of them: appends wait for it
-                producers.forget(old)
-                producers.transactions.forget_before(start)
-
-    def _roll_all(self, opened: PartitionLog, now_ms: int, age_ms: int | None) -> bool:
-        """Roll a segment in which nothing is to be kept, so that it can go; whether it was."""
-        with opened.append_lock:
-            if opened.is_closed or not wants_roll(opened, age_ms):
-                return False  # appended meanwhile
-            opened.roll(now_ms)
-        return True
-
-    def _settle_ceiling(self, now_ms: int) -> None:
-        """Give back what is reserved beyond the end of an idle log."""
-        ceiling, opened = self.ceiling, self._log
-        if ceiling is None or ceiling.is_settled or now_ms - self.last_append_ms < IDLE_MS:
-            return
-        with opened.append_lock:
-            end_offset = opened.log_end_offset
-            volatile = opened.config.durability is Durability.EPHEMERAL
-            if volatile or opened.recovery_point == end_offset:
-                ceiling.settle(end_offset)
+        settle_ceiling(self.ceiling, self._log, now_ms, self.last_append_ms)
+        forget_producers(self._log, now_ms, self.last_append_ms, self.producer_expiration_ms)
 
     def close(self, *, checkpoint: bool = True) -> None:
         """Sync, save and close; without a checkpoint when the files are going away.

@@ -115,7 +115,6 @@ class MendingPartition(FailingPartition):
                 lambda row, inspected: self._put_back(opened, row, inspected),
             )
         except OSError as exc:
-            opened.doubt_names(exc)
             log.warning("segment_not_repaired", path=error.path, error=str(exc))
             return False
         if mended is None:

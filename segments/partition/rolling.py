@@ -15,8 +15,8 @@ import structlog
 
 from ..background import Housekeeper
 from ..disk.relieving import NoDescriptor
-from ..disk.storage import NamesNotSynced
 from ..errors import PartitionReadOnly
+from ..log.log_storage import NamesNotSynced
 from ..log.partition_log import PartitionLog
 from ..log.sealing import seal
 
@@ -116,7 +116,6 @@ class Rolling:
         except NoDescriptor:
             self._owner.sealing_put_off()
         except OSError as exc:
-            opened.doubt_names(exc)  # a full disk is waited for with less
             if opened is self._log():  # else it was opened again meanwhile, through recovery
                 self._owner.sealing_failed(exc)
         else:

@@ -159,7 +159,6 @@ def mend(
             try:
                 log.manifest.replace(now_ms, log.manifest_rows())
             except OSError as exc:  # written anew with its next row, or at the close
-                log.doubt_names(exc)
                 logger.warning("manifest_not_written", path=paths.manifest, error=str(exc))
         if damage:
             report.add("readonly", paths.folder, reason=damage)

@@ -28,7 +28,7 @@ def truncate_log(log: PartitionLog, offset: int, *, now_ms: int) -> PartitionLog
     Cuts between batches: a batch that contains `offset` goes as a whole, and so does what a
     failed write left behind the end.  Raises CorruptSegment, OSError.
     """
-    storage, paths = log.storage, log.paths
+    storage, paths = log.storage.beneath, log.paths  # another log is opened on it
     sealed = log.sealed
     if len(sealed) and offset < sealed.end_offset:
         keep = max(0, sealed.find(offset))

@@ -46,7 +46,6 @@ from ..disk.storage import (
     put_file,
     read_file,
     replace_file,
-    sync_names,
     write_all,
 )
 from ..errors import PartitionForeign
@@ -123,7 +122,7 @@ def put_back(
             synced.add(number)
         elif known is not None and (row := lasting_row(known, number)) is not None:
             restore(storage, paths, row, known.epochs, found, report)
-    sync_names(storage, paths.folder)
+    storage.fsync_dir(paths.folder)
     return PutBack(durable_end, frozenset(synced))
 
 

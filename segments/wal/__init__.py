@@ -24,6 +24,7 @@ A module imports only what stands above it:
     reached          how far the newest file was written
     kept             frames that outlive their files, until the next start
     files            made ahead, named, used again
+    missing          which frames were there and are not
     replay           what the files of all shards say at a start
     recall           ... and what files in use still have of one partition
     group            what is written and synced together, and who is told

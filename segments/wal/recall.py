@@ -14,7 +14,8 @@ from collections.abc import Sequence
 
 from ..disk.storage import Storage
 from .frames import Frame, FrameType
-from .replay import scan_wal_file, without_given_up
+from .missing import without_given_up
+from .replay import scan_wal_file
 from .scanning import Scanned
 
 

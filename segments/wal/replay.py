@@ -13,7 +13,7 @@ of them, because all files are put back before anything new is written.
 | a hole in a group that awaits a MARK, nothing of a later group | nobody was told: no damage |
 | a header that is not the file's, or of another shard | damage: it is synced before the name |
 | the lsns jump between two files | a file is missing: damage |
-| the first frame of all is not at the beginning | those before it are missing: see below |
+| the first frame of all is not at the beginning | those before it are missing (missing.py) |
 | a `kept-` file | the frames of logs that could not be synced; older than all others (kept.py) |
 | ... and bytes in it that are no frame | damage, at its end as well: it was written whole |
 | a file that has its marker, and is not there | damage |
@@ -27,34 +27,25 @@ partition.
 A lost frame whose trailer is whole is lost by name: of a partition (`lost_below`) or of the
 metadata (`control_lost`).  If no trailer is left `unnamed` says which partitions it may have been
 of.
-
-Before the first frame of all no lsn says how many are missing.  They are damage if anything of a
-later group is there; else that frame's own group may have begun there, torn (`torn`).
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Final, NamedTuple
+from typing import Final
 
 import structlog
 
 from segbroker.protocol.checksums import xxh3_64
 
-from ..disk.storage import Buffer, Storage, read_file
+from ..disk.storage import Storage, read_file
 from ..errors import UnsupportedFormat
 from ..witness import WAL_FROM, least, witness_folder
 from .files import list_files
 from .frames import (
     AFTER_FAILURE,
     AWAITS_MARK,
-    FRAME,
-    FRAME_MAGIC,
-    FRAME_SIZE,
-    FRAMES_BEGIN,
-    SEQUENCE_MASK,
-    SUM_SIZE,
     VERSION,
     Frame,
     FrameType,
@@ -64,53 +55,24 @@ from .frames import (
 )
 from .kept import SHARD_OF_STARTS, holes_of, kept_path, spent_path
 from .markers import KEPT, Marked, marked
+from .missing import (
+    Missing,
+    damage,
+    events_in,
+    frames_max_in,
+    frames_missing,
+    is_in,
+    missing_in_front,
+    without_given_up,
+)
 from .reached import Reached, reached
-from .scanning import First, Hole, Scanned, Suspect, scan_file
+from .scanning import Hole, Scanned, Suspect, scan_file
 
 log = structlog.get_logger()
 
 NUMBERS_MAX: Final = 10**18
 """So many files were never made; names have room for one more digit."""
 _SHARD: Final = re.compile(r"shard-([0-9]{2,9})")
-
-
-class Missing(NamedTuple):
-    """Frames that were there and are not."""
-
-    path: str
-    """The file whose frames stand behind them."""
-    lsn: int
-    """Of the first of them; where their number is not known, of the first behind them, -1 for a
-    file whose header is gone."""
-    frames: int
-    """0: nobody knows how many."""
-    durable: bool
-    """They had been synced: damage.  False: a group that was being written, or damage to it."""
-    is_torn: bool = False
-    """Nobody was told of them: their group awaits a MARK that is not there."""
-    is_gone: bool = False
-    """The whole file is, of which its marker speaks."""
-    position: int = -1
-    """Of bytes that are no frame, in a `kept-` file, or where frames were known to be."""
-    size: int = 0
-
-    @property
-    def is_in_doubt(self) -> bool:
-        """Torn by a power cut and told to nobody, or damaged: nothing says which."""
-        return not (self.durable or self.is_torn)
-
-    @property
-    def what(self) -> str:
-        """Which frames, in words."""
-        if self.is_gone:
-            return "the file is missing: all frames in it"
-        if self.size:
-            return f"all frames in bytes {self.position} to {self.position + self.size}"
-        if self.frames:
-            return f"{self.frames} frames from lsn {self.lsn} on"
-        return (
-            "all frames, by a damaged header," if self.lsn < 0 else f"frames below lsn {self.lsn}"
-        )
 
 
 @dataclass(slots=True)
@@ -154,7 +116,7 @@ class Replay:
         """Not even the directory of a shard is there, though the log was in use: anything may be
         lost."""
         log.error("wal_missing", path=root)
-        self.missing.append(_damage(root, is_gone=True))
+        self.missing.append(damage(root, is_gone=True))
         self.shards = 1
         self.unnamed.add(0)
         self.control_lost += 1
@@ -220,7 +182,7 @@ def _look_for_marked(storage: Storage, root: str, one: Marked, found: Replay) ->
     # Put back by an earlier version, which knows no markers, and crashed before it went.
     if one.kind == KEPT and storage.exists(spent_path(folder, one.number)):
         return
-    found.missing.append(_damage(path, is_gone=True))
+    found.missing.append(damage(path, is_gone=True))
     found.shards = max(found.shards, one.shard + 1)  # its directory may be gone as well
     found.follow(one.number)
     if one.kind == KEPT:
@@ -255,9 +217,9 @@ def _replay_shard(
     frames = [(path, frame) for path, one in scanned for frame in one.frames]
     for path, one in scanned:
         if one.cut is not None:
-            found.missing.append(_damage(path, one.cut))
+            found.missing.append(damage(path, one.cut))
             found.unnamed.add(shard)
-            found.control_lost += _frames_max(one.cut.size) if shard == 0 else 0
+            found.control_lost += frames_max_in(one.cut.size) if shard == 0 else 0
     missing = _look_for_holes(shard, scanned, frames, found)
     if any(one.is_in_doubt for one in found.missing[known:]):
         found.torn.add(shard)
@@ -265,7 +227,7 @@ def _replay_shard(
     whole_below = _whole_below(frames, durable_below)
     told: list[Suspect] = []
     for path, suspect in ((path, suspect) for path, one in scanned for suspect in one.suspects):
-        if _is_in(missing, suspect):
+        if is_in(missing, suspect):
             told.append(suspect)
         elif (
             suspect.is_named
@@ -291,11 +253,11 @@ def _scan_files(
             files.append((path, scanned))
             continue
         log.error("wal_file_without_header", path=path)
-        found.missing.append(_damage(path))
+        found.missing.append(damage(path))
         found.unnamed.add(shard)
         if shard == 0:
             lsns = [frame.lsn for _, one in files for frame in one.frames]
-            events = _events_in(read_file(storage, path), max(lsns, default=-1))
+            events = events_in(read_file(storage, path), max(lsns, default=-1))
             found.control_lost += 1 + events
     return files
 
@@ -304,9 +266,9 @@ def _look_for_end(path: str, one: Scanned, said: Reached | None, found: Replay) 
     """Whether a file has all that is known to have been durable in it."""
     if said is not None and one.end < said.position:
         lost = Hole(one.end, said.position - one.end, is_named=False)
-        found.missing.append(_damage(path, lost))
+        found.missing.append(damage(path, lost))
         found.unnamed.add(said.shard)
-        found.control_lost += _frames_max(lost.size) if said.shard == 0 else 0
+        found.control_lost += frames_max_in(lost.size) if said.shard == 0 else 0
 
 
 def _unused(files: Sequence[tuple[str, Scanned]]) -> list[str]:
@@ -343,25 +305,14 @@ def _look_for_holes(
     return missing
 
 
-def _damage(path: str, hole: Hole | None = None, *, is_gone: bool = False) -> Missing:
-    """What was durable and is not there, of which nobody knows how many frames it was."""
-    position, size = (-1, 0) if hole is None else (hole.position, hole.size)
-    return Missing(path, -1, 0, durable=True, is_gone=is_gone, position=position, size=size)
-
-
-def _is_in(missing: Sequence[Missing], one: Suspect) -> bool:
-    """Whether a frame is one of those that were durable and are not there."""
-    return any(m.durable and m.lsn <= one.lsn < m.lsn + m.frames for m in missing)
-
-
 def _replay_kept(storage: Storage, shard: int, path: str, found: Replay) -> None:
     scanned = scan_wal_file(storage, path)
     if scanned is None:
-        found.missing.append(_damage(path))
+        found.missing.append(damage(path))
         is_named = False
     else:
         holes = holes_of(scanned)
-        found.missing += [_damage(path, hole) for hole in holes]
+        found.missing += [damage(path, hole) for hole in holes]
         is_named = all(hole.is_named for hole in holes)
         _fold(scanned.frames, list(scanned.suspects), 0, found)
     if not is_named:
@@ -395,19 +346,6 @@ def _fold(frames: list[Frame], told: list[Suspect], whole_below: int, found: Rep
         _lose(suspect, found)
 
 
-def _events_in(content: Buffer, after: int) -> int:
-    """Control events that a file without a header may have, at most, if the rest of it is whole:
-    no checksum can be checked, but an lsn of an earlier use is lower than those of older files."""
-    data = bytes(content)
-    events = 0
-    place = data.find(FRAME_MAGIC, FRAMES_BEGIN)
-    while 0 <= place <= len(data) - FRAME_SIZE:
-        _, _, kind, _, _, _, lsn, *_ = FRAME.unpack_from(data, place)
-        events += kind == FrameType.CONTROL and lsn > after
-        place = data.find(FRAME_MAGIC, place + 1)
-    return events
-
-
 def _whole_below(frames: list[tuple[str, Frame]], durable_below: int) -> int:
     """The first frame that is missing in the last group."""
     for _, frame in frames:
@@ -428,7 +366,7 @@ def _was_given_up(suspect: Suspect, frames: list[tuple[str, Frame]]) -> bool:
 def _sum_up_losses(shard: int, missing: list[Missing], told: list[Suspect], found: Replay) -> None:
     """How many control events are lost, and whether frames are that nobody can name."""
     holes = sum(hole.frames for hole in missing if hole.durable)
-    named = sum(_is_in(missing, one) for one in told if one.is_named)
+    named = sum(is_in(missing, one) for one in told if one.is_named)
     unnamed = holes - named
     if unnamed > 0:
         found.unnamed.add(shard)
@@ -440,100 +378,3 @@ def _lose(suspect: Suspect, found: Replay) -> None:
     if suspect.type is FrameType.BATCHES:
         end_offset = max(found.lost_below.get(suspect.key, -1), suspect.end_offset)
         found.lost_below[suspect.key] = end_offset
-
-
-def without_given_up(files: Sequence[tuple[str, Scanned]]) -> list[tuple[str, Scanned]]:
-    """The files of one shard without what GIVEN_UP frames speak of, damaged or not: whatever a
-    write or a sync that failed has left of it was never told to anybody."""
-    given_up = [
-        range(frame.base_offset, frame.lsn)
-        for _, one in files
-        for frame in one.frames
-        if frame.type is FrameType.GIVEN_UP
-    ]
-    return [(path, _without(one, given_up)) for path, one in files] if given_up else list(files)
-
-
-def _without(one: Scanned, given_up: Sequence[range]) -> Scanned:
-    def counts(lsn: int) -> bool:
-        return not any(lsn in lsns for lsns in given_up)
-
-    kept = [
-        (position, frame)
-        for position, frame in zip(one.positions, one.frames, strict=True)
-        if counts(frame.lsn)
-    ]
-    first = one.first
-    if first is not None and not counts(first.lsn):
-        # Nothing that counts follows in this file, unless it is whole.
-        first = next((First.of(position, frame) for position, frame in kept), None)
-    return one._replace(
-        frames=[frame for _, frame in kept],
-        positions=[position for position, _ in kept],
-        suspects=[suspect for suspect in one.suspects if counts(suspect.lsn)],
-        first=first,
-    )
-
-
-def frames_missing(frames: list[tuple[str, Frame]]) -> Iterator[Missing]:
-    """The jumps in the lsns of one shard."""
-    if not frames:
-        return
-    # What any later frame vouches for counts, so from the end.
-    durable_below = 0
-    holes: list[Missing] = []
-    following: Frame | None = None
-    path = ""
-    for where, frame in reversed(frames):
-        lsn = frame.lsn + 1
-        if following is not None and not following.flags & AFTER_FAILURE:
-            until = _counts_below(following)
-            if lsn < until:
-                holes.append(Missing(path, lsn, until - lsn, lsn < durable_below))
-        durable_below = max(durable_below, frame.durable_below)
-        following, path = frame, where
-    yield from reversed(holes)
-
-
-def _counts_below(frame: Frame) -> int:
-    """Every frame with a smaller lsn than this has to be there, if this one is."""
-    return frame.base_offset if frame.type is FrameType.GIVEN_UP else frame.lsn
-
-
-def _frames_max(size: int) -> int:
-    """Frames that so many bytes had, at most."""
-    return size // (FRAME_SIZE + SUM_SIZE)
-
-
-def missing_in_front(files: Sequence[tuple[str, Scanned]]) -> tuple[Missing, int] | None:
-    """What stood in front of the first frame of one shard, whose files these are, and how many
-    frames that are at most; None where nothing is missing."""
-    room = 0
-    for place, (path, scanned) in enumerate(files):
-        first = scanned.first
-        if first is None:
-            room += scanned.size - FRAMES_BEGIN  # nothing is left of what a file had
-            continue
-        room += first.position - FRAMES_BEGIN
-        lsn = first.lsn
-        if first.frame is not None and first.frame.type is FrameType.GIVEN_UP:
-            lsn = first.frame.base_offset
-            room = min(room, _room_below(files[: place + 1], first.frame))
-        frames_max = min(lsn, _frames_max(room))
-        if frames_max <= 0 or first.flags & AFTER_FAILURE:
-            return None
-        later = (frame.durable_below for _, one in files for frame in one.frames)
-        durable = max(later, default=0) >= lsn or first.durable_below == first.lsn
-        return Missing(path, lsn, 0, durable), frames_max
-    return None
-
-
-def _room_below(files: Sequence[tuple[str, Scanned]], given_up: Frame) -> int:
-    """Bytes that had frames in these files before the first one that was given up."""
-    room = 0
-    for _, scanned in files:
-        if given_up.position and scanned.header.sequence & SEQUENCE_MASK == given_up.segment:
-            return room + given_up.position - FRAMES_BEGIN
-        room += scanned.size - FRAMES_BEGIN
-    # Its file is gone, freed with all that it had; or it does not say which one it was.
-    return 0 if given_up.position else room

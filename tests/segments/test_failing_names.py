@@ -15,7 +15,8 @@ import pytest
 
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
-from segbroker.segments.errors import StorageError
+from segbroker.segments.errors import CorruptSegment, PartitionDamaged, StorageError
+from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 
 from ..support.extent import share
@@ -24,7 +25,7 @@ from .crash.explorer import Explorer, Plan, silence
 from .crash.recording import Fault
 from .crash.scenarios_cleaning import put, seal
 from .crash.scenarios_faults import fault, with_unsynced_names
-from .tools import SMALL, append, batch_of
+from .tools import SMALL, append, as_after_a_checkpoint, batch_of, flip
 
 LOOKS_EVERY = 16
 """Operations.  A name that is in doubt stays so: not each has to be looked behind."""
@@ -125,12 +126,16 @@ class _InTurn(MemoryStorage):
     """The next sync of a directory fails; before who asked hears of it, `meanwhile` happens."""
 
     meanwhile: Callable[[], object] | None = None
+    errno = errno.EIO
+
+    def fail_next(self, number: int) -> None:
+        self.meanwhile, self.errno = lambda: None, number
 
     def fsync_dir(self, path: str) -> None:
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             meanwhile()
-            raise OSError(errno.EIO, "the names are not synced", path)
+            raise OSError(self.errno, "the names are not synced", path)
         super().fsync_dir(path)
 
 
@@ -156,3 +161,68 @@ def test_a_sync_between_a_failure_and_its_news_proves_nothing_of_the_names_that_
     assert handler.read_only is None
     assert handler._log is not opened, "written anew"
     manager.close()
+
+
+def with_a_name_that_waits(disk: _InTurn, on_corruption: str) -> tuple[DiskManager, DiskHandler]:
+    """A partition with sealed segments, and a last one whose name no sync has covered."""
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    settings = {"durability": "disk", "on.corruption": on_corruption}
+    manager.create_topic("t", 1, TopicConfig({**SMALL.overrides, **settings}))
+    handler = manager.get_handler("t", 0)
+    append(handler, batch_of(b"v" * 300))
+    handler.sync()  # what fails is not the first sync of a new log
+    handler._rolling._making = True  # the name of each segment waits for a sync
+    for _ in range(4):
+        append(handler, batch_of(b"v" * 300))
+        handler._rolling._seal()
+    opened = handler._log
+    assert opened.manifest.is_durable
+    assert len(opened.sealed)
+    assert not opened.active.name_is_durable
+    return manager, handler
+
+
+def an_operator_has_looked_at_damage(disk: _InTurn) -> DiskHandler:
+    _, handler = with_a_name_that_waits(disk, "readonly")
+    handler.read_only = PartitionDamaged("t", 0, "damage")
+    disk.open(handler._log.paths.damaged, create=True).close()
+    disk.fail_next(errno.EIO)
+    with pytest.raises(OSError, match="the names are not synced"):
+        handler.reconfigure(TopicConfig({"on.corruption": "gap"}), handler.ceiling)
+    return handler
+
+
+def a_damaged_segment_is_kept_for_people(disk: _InTurn) -> DiskHandler:
+    manager, handler = with_a_name_that_waits(disk, "gap")
+    as_after_a_checkpoint(manager)
+    path = handler._log.paths.log(0)
+    flip(disk, path, 100)
+    disk.fail_next(errno.EIO)
+    assert not handler.mend(CorruptSegment(path, 0, "a read met it"))
+    return handler
+
+
+def the_copy_of_a_log_start_finds_no_space(disk: _InTurn) -> DiskHandler:
+    _, handler = with_a_name_that_waits(disk, "gap")
+    disk.fail_next(errno.ENOSPC)
+    assert handler.delete_records_before(2) == 2, "with the space of what goes"
+    return handler
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        an_operator_has_looked_at_damage,
+        a_damaged_segment_is_kept_for_people,
+        the_copy_of_a_log_start_finds_no_space,
+    ],
+    ids=lambda happens: happens.__name__,
+)
+def test_a_name_that_waited_is_in_doubt_whoever_asked_for_the_sync_that_failed(
+    happens: Callable[[_InTurn], DiskHandler],
+) -> None:
+    disk = _InTurn()
+    handler = happens(disk)
+    assert disk.meanwhile is None, "it has failed"
+    assert handler._log.sync_failed

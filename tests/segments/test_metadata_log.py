@@ -174,10 +174,10 @@ def test_a_deletion_that_was_refused_never_comes_true() -> None:
     with pytest.raises(StorageError, match="was not deleted"):
         manager.delete_topic("t")
     assert list(manager.topics) == ["t"]
-    disk.sync_fails = False
-    manager.housekeeping(10_000)  # the disk is well again: a snapshot settles it
     # The event is on the disk, as far as a kill is concerned.
     assert [event.kind for event in events_on(disk)][-1] == "topic_deleted"
+    disk.sync_fails = False
+    manager.housekeeping(10_000)  # the disk is well again: a snapshot settles it
     assert list(manager_on(disk.after_kill()).topics) == ["t"]
     assert list(manager_on(disk.after_power_cut()).topics) == ["t"]
 
@@ -281,7 +281,7 @@ def _history(chance: random.Random) -> Iterator[Event]:
 
 def test_events_of_an_earlier_topic_of_the_name_say_nothing_of_this_one() -> None:
     old, new = topic("t", 1), topic("t", 2, partitions=3)
-    state = Metadata("cluster").with_topic(new)
+    state = Metadata("cluster").with_topics([new])
     state = state.with_ceilings([(new.topic_id, 0, Ceiling(40, 1))])
     state = state.with_epochs([(new.topic_id, 0, 5)])
     key = {"name": "t", "id": old.topic_id.bytes}
@@ -361,12 +361,12 @@ def test_a_first_snapshot_whose_name_could_not_be_synced_is_not_counted_on() -> 
 
 def test_deleted_names_that_are_too_many_to_remember_leave_a_floor_for_every_epoch() -> None:
     names = {f"old {number}": 3 for number in range(RETIRED_MAX - 1)}
-    state = Metadata("cluster", retired={**names, "highest": 8}).with_topic(topic("t"))
+    state = Metadata("cluster", retired={**names, "highest": 8}).with_topics([topic("t")])
     assert (state.first_epoch("old 1"), state.first_epoch("never")) == (4, 0)
     state = state.without_topics(["t"])
     for known in (state, decode_metadata(state.encode(), "snapshot")):
         assert (known.retired, known.first_epoch("old 1"), known.first_epoch("never")) == ({}, 9, 9)
-    few = Metadata("cluster", retired=names).with_topic(topic("t")).without_topics(["t"])
+    few = Metadata("cluster", retired=names).with_topics([topic("t")]).without_topics(["t"])
     assert (len(few.retired), few.first_epoch("t"), few.first_epoch("never")) == (RETIRED_MAX, 1, 0)
 
 

@@ -90,7 +90,7 @@ EQUIVALENT: Final[dict[Key, str]] = {
         "(len(log.sealed) + len(log.epochs) + 1 + 1)",
         0,
     ): ("cost: a manifest may have a row of history more"),
-    ("deleting", "_unlink", "sync_names(log.storage, log.paths.folder)", "pass", 0): (
+    ("deleting", "_unlink", "log.storage.fsync_dir(log.paths.folder)", "pass", 0): (
         "second line: a file that came back is removed by the next opening"
     ),
     ("swapping", "_put", "log.files.indexes.put((paths.folder, row.number), index)", "pass", 0): (

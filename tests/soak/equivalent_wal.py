@@ -30,37 +30,37 @@ WAL: Final[dict[tuple[str, str, str, str, int], str]] = {
         "second line: a number is used again only when no file has it, and its header has to agree"
     ),
     (
-        "wal.replay",
+        "wal.missing",
         "_room_below",
         "room + given_up.position",
         "(room + given_up.position + 1)",
         0,
     ): ("second line: room for a frame is asked for, and that has more than a byte"),
     (
-        "wal.replay",
+        "wal.missing",
         "_room_below",
         "room + given_up.position - FRAMES_BEGIN",
         "(room + given_up.position - FRAMES_BEGIN + 1)",
         0,
     ): ("second line: the same"),
-    ("wal.replay", "missing_in_front", "place + 1", "(place + 1 + 1)", 0): (
+    ("wal.missing", "missing_in_front", "place + 1", "(place + 1 + 1)", 0): (
         "second line: what was given up stands in no later file than what says so"
     ),
     (
-        "wal.replay",
+        "wal.missing",
         "_room_below",
         "scanned.size - FRAMES_BEGIN",
         "(scanned.size - FRAMES_BEGIN + 1)",
         0,
     ): ("second line: the same"),
     (
-        "wal.replay",
+        "wal.missing",
         "missing_in_front",
         "first.position - FRAMES_BEGIN",
         "(first.position - FRAMES_BEGIN + 1)",
         0,
     ): ("second line: the same"),
-    ("wal.replay", "_events_in", "place + 1", "(place + 1 + 1)", 0): (
+    ("wal.missing", "events_in", "place + 1", "(place + 1 + 1)", 0): (
         "second line: no magic begins at the second byte of another"
     ),
     ("wal.replay", "_sum_up_losses", "max(unnamed, 0)", "(unnamed)", 0): (
@@ -79,7 +79,7 @@ WAL: Final[dict[tuple[str, str, str, str, int], str]] = {
         "second line: numbers of free files rise, too"
     ),
     (
-        "wal.replay",
+        "wal.missing",
         "missing_in_front",
         "max(later, default=0) >= lsn",
         "(max(later, default=0) > lsn)",
@@ -309,10 +309,10 @@ WAL: Final[dict[tuple[str, str, str, str, int], str]] = {
     ("wal.replay", "_scan_files", "found.follow(number)", "pass", 0): (
         "second line: a number is used again only when no file has it"
     ),
-    ("wal.replay", "_events_in", "lsn > after", "(lsn >= after)", 0): (
+    ("wal.missing", "events_in", "lsn > after", "(lsn >= after)", 0): (
         "second line: no two have the same"
     ),
-    ("wal.replay", "_frames_max", "FRAME_SIZE + SUM_SIZE", "(FRAME_SIZE + SUM_SIZE + 1)", 0): (
+    ("wal.missing", "frames_max_in", "FRAME_SIZE + SUM_SIZE", "(FRAME_SIZE + SUM_SIZE + 1)", 0): (
         "second line: frames of today are longer"
     ),
     ("wal.scanning", "scan_file", "frame is None or frame.lsn <= after", "(frame is None)", 0): (
@@ -376,7 +376,7 @@ WAL: Final[dict[tuple[str, str, str, str, int], str]] = {
     ("wal.scanning", "scan_file", "frame.lsn <= after", "(frame.lsn < after)", 0): (
         "second line: no two have the same"
     ),
-    ("wal.replay", "_is_in", "m.lsn + m.frames", "(m.lsn + m.frames + 1)", 0): (
+    ("wal.missing", "is_in", "m.lsn + m.frames", "(m.lsn + m.frames + 1)", 0): (
         "second line: right behind a hole stands a frame that is there"
     ),
     (
@@ -387,20 +387,20 @@ WAL: Final[dict[tuple[str, str, str, str, int], str]] = {
         0,
     ): ("cost: the file is copied; nobody brings anything but bytes"),
     (
-        "wal.replay",
+        "wal.missing",
         "missing_in_front",
         "scanned.size - FRAMES_BEGIN",
         "(scanned.size - FRAMES_BEGIN + 1)",
         0,
     ): ("second line: room for a frame is asked for, and that has more than a byte"),
     (
-        "wal.replay",
+        "wal.missing",
         "_room_below",
         "given_up.position and scanned.header.sequence & SEQUENCE_MASK == given_up.segment",
         "(scanned.header.sequence & SEQUENCE_MASK == given_up.segment)",
         0,
     ): ("second line: a frame of this kind that is whole says where"),
-    ("wal.replay", "Missing.what", "self.lsn < 0", "(self.lsn <= 0)", 0): (
+    ("wal.missing", "Missing.what", "self.lsn < 0", "(self.lsn <= 0)", 0): (
         "second line: nothing stands in front of the first frame of all"
     ),
     ("wal.scanning", "_suspects", "lsn += 1", "pass", 0): (

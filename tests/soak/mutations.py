@@ -61,7 +61,7 @@ MODULES = (
     *("known", "sealing", "truncating", "producer_replay", "producer_snapshot", "survivors"),
     *("lost_tail", "metadata_log", "metadata", "control", "manifest", "manifest_file"),
     *("wal.replay", "wal.files", "wal.frames", "wal.group", "wal.journal", "wal.pending"),
-    *("wal.scanning", "wal.kept", "wal.supply"),
+    *("wal.missing", "wal.scanning", "wal.kept", "wal.supply", "log_storage"),
     *("witness", "wal.markers", "wal.reached", "wal.recall", "wal.vouching", "wal.sync_times"),
     *("starting", "opened_partitions", "unopened", "mending_partition"),
     *("wal.inline_sync", "wal.shard", "wal.trailers", "swapping", "unfinished", "compacting"),

@@ -13,15 +13,15 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_rename_is_not_synced",
         "storage",
-        '    sync_names(storage, path.rpartition("/")[0])\n',
+        '    storage.fsync_dir(path.rpartition("/")[0])\n',
         "",
         "the_first_records",
     ),
     Bug(
         "a_rename_before_the_sync",
         "storage",
-        '    put_file(storage, path, content)\n    sync_names(storage, path.rpartition("/")[0])\n',
-        '    sync_names(storage, path.rpartition("/")[0])\n    put_file(storage, path, content)\n',
+        '    put_file(storage, path, content)\n    storage.fsync_dir(path.rpartition("/")[0])\n',
+        '    storage.fsync_dir(path.rpartition("/")[0])\n    put_file(storage, path, content)\n',
         "the_first_records",
     ),
     Bug(
@@ -69,7 +69,7 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_names_of_a_new_log_are_not_synced",
         "manifest_file",
-        "            sync_names(self._storage, self._folder)\n",
+        "            self._storage.fsync_dir(self._folder)\n",
         "",
         "the_first_records_of_class_disk",
     ),
@@ -83,10 +83,12 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_topic_is_known_before_it_has_directories",
         "topic_registry",
-        "                self._sync_folders(made.values())\n"
-        '                self.record_all("topic_created", map(encode_topic, made.values()))\n',
-        '                self.record_all("topic_created", map(encode_topic, made.values()))\n'
-        "                self._sync_folders(made.values())\n",
+        "                self._sync_folders(change.taken.values())\n"
+        '                self.record_all("topic_created", '
+        "map(encode_topic, change.taken.values()))\n",
+        '                self.record_all("topic_created", '
+        "map(encode_topic, change.taken.values()))\n"
+        "                self._sync_folders(change.taken.values())\n",
         "topics_in_a_row",
     ),
     Bug(
@@ -164,7 +166,7 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "names_of_segments_made_ahead_are_not_synced",
         "ready",
-        "                sync_names(self._storage, self._paths.folder)\n",
+        "                self._storage.fsync_dir(self._paths.folder)\n",
         "                pass\n",
         "rolls_behind_a_first_sync",
     ),
@@ -319,16 +321,17 @@ LOG_BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "names_that_waited_for_a_sync_that_failed_are_believed",
-        "partition_log",
-        "        if not isinstance(cause, NamesNotSynced):\n            return\n",
-        "        return\n",
+        "log_storage",
+        "            self._on_failure(began, failure)\n",
+        "",
         "the_sync_of_a_cleaned_name_fails_beside_names_that_wait",
     ),
     Bug(
-        "a_cleaning_keeps_quiet_about_names_that_were_not_synced",
-        "compacting",
-        "                opened.doubt_names(exc)\n",
-        "                pass\n",
-        "the_sync_of_a_cleaned_name_fails_beside_names_that_wait",
+        "a_sync_between_a_failure_and_its_news_is_believed",
+        "partition_log",
+        "        if not are_durable or self.storage.synced > began:\n",
+        "        if not are_durable:\n",
+        "tests.segments.test_failing_names:"
+        "test_a_sync_between_a_failure_and_its_news_proves_nothing_of_the_names_that_waited",
     ),
 )

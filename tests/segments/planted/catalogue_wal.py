@@ -186,8 +186,7 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_names_of_what_is_put_back_are_not_synced",
         "replaying",
-        "    sync_names(storage, paths.folder)\n"
-        "    return PutBack(durable_end, frozenset(synced))\n",
+        "    storage.fsync_dir(paths.folder)\n    return PutBack(durable_end, frozenset(synced))\n",
         "    return PutBack(durable_end, frozenset(synced))\n",
         "the_wal_of_a_killed_process",
     ),
@@ -296,7 +295,7 @@ WAL_BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "what_was_given_up_is_replayed",
-        "wal.replay",
+        "wal.missing",
         "    return [(path, _without(one, given_up)) for path, one in files] if given_up else",
         "    return",
         "the_log_goes_on_behind_a_group_that_was_given_up",
@@ -424,9 +423,9 @@ WAL_BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "an_orderly_stop_settles_no_log_of_class_fsync",
-        "manager",
-        "        if handler.read_only is not None or (known is None and not end_offset):\n",
-        "        if handler.ceiling is None or (known is None and not end_offset):\n",
+        "ending",
+        "    if handler.read_only is not None or (before is None and not end_offset):\n",
+        "    if handler.ceiling is None or (before is None and not end_offset):\n",
         "tests.segments.test_parts_of_a_backup:"
         "test_what_an_orderly_stop_has_settled_vouches_in_every_later_life",
     ),

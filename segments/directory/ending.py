@@ -1,0 +1,47 @@
+"""What an orderly stop says of the ends of logs: below which offset each of them is whole.
+
+| partition | said |
+|---|---|
+| open, and closed without a failure | its end, unless that is known already |
+| class `fsync`, never opened since the start | the end that the WAL vouches for |
+| read-only, or never written to | nothing |
+
+It is the one thing that vouches for the end of a log when the WAL is empty, and is not in the log's
+own directory: so what a disk loses of it later is told from a log that always ended there.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from ..metadata.metadata import SETTLED, Ceiling, Metadata, TopicMeta
+from ..partition.handler import DiskHandler
+from ..replay.resuming import CeilingRow, Resuming
+from ..settings.topic_config import Durability
+
+
+def end_of(handler: DiskHandler, known: Metadata) -> Iterator[CeilingRow]:
+    """Of a partition that was closed."""
+    meta = known.topics[handler.topic]
+    key, end_offset = (meta.topic_id, handler.partition), handler.log_end_offset
+    before = known.ceiling(key)
+    if handler.read_only is not None or (before is None and not end_offset):
+        return
+    ceiling = Ceiling(end_offset, SETTLED)
+    if before != ceiling:
+        yield key, ceiling
+
+
+def ends_of_unopened(
+    vouched: Iterable[tuple[tuple[bytes, int], int]],
+    topics: Mapping[str, TopicMeta],
+    resuming: Resuming,
+) -> Iterator[CeilingRow]:
+    """Of those that nobody has opened: it is not to be forgotten with the WAL.
+
+    vouched: topic id and partition of each, and the offset below which the WAL vouches for it."""
+    by_id = {meta.topic_id.bytes: meta for meta in topics.values()}
+    for (topic_id, partition), end_offset in vouched:
+        meta = by_id.get(topic_id)
+        if meta is None or meta.config.durability is not Durability.FSYNC or end_offset <= 0:
+            continue
+        if not resuming.is_unresolved(meta, partition):
+            yield (meta.topic_id, partition), Ceiling(end_offset, SETTLED)

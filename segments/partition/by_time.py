@@ -1,0 +1,60 @@
+"""What is due in a partition because time has passed, and for no other reason.
+
+| what | when |
+|---|---|
+| a segment is rolled | it is old (segment.ms), or nothing in it is to be kept any more |
+| producers are forgotten | they did nothing for producer.id.expiration.ms |
+| aborted transactions are forgotten | the log begins behind them |
+| what is reserved beyond the end is given back | nothing was appended for IDLE_MS |
+
+Looked at by housekeeping; an append waits only while something is done about it.
+"""
+
+from ..log.partition_log import PartitionLog
+from ..log.retention import wants_roll
+from ..metadata.ceilings import IDLE_MS, PartitionCeiling
+from ..settings.topic_config import Durability
+
+
+def roll_what_is_old(opened: PartitionLog, now_ms: int, age_ms: int | None) -> bool:
+    """Whether it was rolled.  age_ms: the time to measure ages by; None: nothing goes by age.
+
+    Raises OSError."""
+    if opened.maybe_roll_by_age(now_ms):
+        return True
+    if not wants_roll(opened, age_ms):
+        return False
+    with opened.append_lock:
+        if opened.is_closed or not wants_roll(opened, age_ms):
+            return False  # appended meanwhile
+        opened.roll(now_ms)  # so that what is in it can go
+    return True
+
+
+def forget_producers(
+    opened: PartitionLog, now_ms: int, last_append_ms: int, expiration_ms: int
+) -> None:
+    """Those that did nothing for `expiration_ms`, and transactions that the log begins behind."""
+    producers, aborted = opened.producers, opened.producers.transactions.aborted
+    if not len(producers) and not aborted:
+        return
+    is_idle = 0 < last_append_ms <= now_ms - expiration_ms
+    old = producers.stale(now_ms, expiration_ms, is_idle=is_idle)
+    start = opened.log_start_offset
+    if old or (aborted and aborted[0].last_offset < start):
+        with opened.append_lock:  # not over the look at all of them: appends wait for it
+            producers.forget(old)
+            producers.transactions.forget_before(start)
+
+
+def settle_ceiling(
+    ceiling: PartitionCeiling | None, opened: PartitionLog, now_ms: int, last_append_ms: int
+) -> None:
+    """Give back what is reserved beyond the end of an idle log."""
+    if ceiling is None or ceiling.is_settled or now_ms - last_append_ms < IDLE_MS:
+        return
+    with opened.append_lock:
+        end_offset = opened.log_end_offset
+        volatile = opened.config.durability is Durability.EPHEMERAL
+        if volatile or opened.recovery_point == end_offset:
+            ceiling.settle(end_offset)
