@@ -7,10 +7,12 @@ machine of two cores it is about half of them.
                   JoinGroup and SyncGroup, and with the heartbeats of KIP-848 (every 100 ms)
     pause         one of the members leaves or joins.  From the last JoinGroup of the round, which
                   the broker has to wait for, to a member's answer with its partitions
+    commits       many groups commit one after the other, and all that they committed is kept: the
+                  broker's processor for each, and how long another connection waits for an answer
 """
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -27,6 +29,7 @@ from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequestTopicPartition,
     ConsumerGroupHeartbeatResponse,
 )
+from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
 from segbroker.protocol.messages_groups import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -36,6 +39,10 @@ from segbroker.protocol.messages_groups import (
     LeaveGroupRequest,
     LeaveGroupRequestMember,
     LeaveGroupResponse,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
     SyncGroupResponse,
@@ -43,6 +50,7 @@ from segbroker.protocol.messages_groups import (
 from segbroker.protocol.schema import Message
 
 from . import peers
+from .machine import cpu_seconds
 from .report import Entry, Row, latency
 from .servers import segbroker
 
@@ -51,6 +59,10 @@ PAUSED = 20
 ROUNDS = 60
 BEAT_S = 0.1
 DEADLINE_S = 120
+COMMITTING = 20_000
+COMMITTED = 10
+COMMITTERS = 16
+PING_S = 0.005
 METADATA = bytes(100)
 
 M = TypeVar("M", bound=Message)
@@ -277,9 +289,52 @@ async def pauses(address: tuple[str, int], count: int, rounds: int) -> list[floa
     return found
 
 
+async def commits(address: tuple[str, int], topic: str, groups: int) -> list[float]:
+    """`groups` groups commit COMMITTED offsets each; seconds of the answers to somebody else."""
+    found: list[float] = []
+    rows = [
+        OffsetCommitRequestPartition(
+            partition_index=index, committed_offset=0, committed_metadata=None
+        )
+        for index in range(COMMITTED)
+    ]
+    left = iter(range(groups))
+
+    async def commit(wire: _Wire, numbers: Iterator[int]) -> None:
+        for number in numbers:
+            request = OffsetCommitRequest(
+                group_id=f"committing-{number}",
+                generation_id_or_member_epoch=-1,
+                member_id="",
+                topics=[OffsetCommitRequestTopic(name=topic, partitions=rows)],
+            )
+            reply = await wire.ask(request, OffsetCommitResponse, 8)
+            assert not any(row.error_code for row in reply.topics[0].partitions)
+
+    async def ping(wire: _Wire) -> None:
+        request = ApiVersionsRequest(client_software_name="bench", client_software_version="1")
+        while True:
+            began = time.perf_counter()
+            await wire.ask(request, ApiVersionsResponse, 3)
+            found.append(time.perf_counter() - began)
+            await trio.sleep(PING_S)
+
+    async with (
+        _connected(address, COMMITTERS + 1) as (pinging, *committing),
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(ping, pinging)
+        async with trio.open_nursery() as all_of_them:
+            for wire in committing:
+                all_of_them.start_soon(commit, wire, left)
+        nursery.cancel_scope.cancel()
+    return found
+
+
 def rows(quick: bool = False) -> list[Entry]:
-    """500 members of each protocol join; a group of 20 is rebalanced."""
+    """500 members of each protocol join; a group of 20 is rebalanced; 20,000 groups commit."""
     count, rounds = (MEMBERS // 20, 4) if quick else (MEMBERS, ROUNDS)
+    groups = COMMITTING // 20 if quick else COMMITTING
     flags = ("--group-consumer-heartbeat-interval-ms", str(int(BEAT_S * 1000)))
     with (
         TemporaryDirectory(prefix="segbroker-bench-") as folder,
@@ -291,6 +346,9 @@ def rows(quick: bool = False) -> list[Entry]:
         classic = trio.run(partial(join_classic, address, count))
         consumers = trio.run(partial(join_consumers, address, topic, count))
         paused = trio.run(partial(pauses, address, PAUSED, rounds))
+        began, before = time.perf_counter(), cpu_seconds(server.pid)
+        waited = trio.run(partial(commits, address, topic, groups))
+        took, spent = time.perf_counter() - began, cpu_seconds(server.pid) - before
     goal = f"< 2 s ({MEMBERS} members)"
     return [
         Row(f"group_join: {count} members, JoinGroup", "–", f"{classic:.2f} s", goal=goal),
@@ -300,5 +358,12 @@ def rows(quick: bool = False) -> list[Entry]:
             "–",
             latency(paused),
             goal="p99 ≤ 100 ms",
+        ),
+        Row(
+            f"{groups:,} groups commit {COMMITTED} offsets each: answers to another client",
+            "fsync",
+            latency(waited),
+            server=f"{spent * 1e6 / groups:.0f} µs of its processor a commit, "
+            f"{groups / took:,.0f} commits/s",
         ),
     ]
