@@ -14,7 +14,7 @@ What is where; a module imports only what stands above it:
     other_words      words of other tools: which of ours is meant
     command          what every subcommand has: -b, --debug, quiet ends (Ctrl-C, closed pipe)
     asking           questions before something is deleted, and --yes
-    directory_owner  root at a data directory of another user
+    directory_owner  what root makes in a data directory of another user is his
     tables           columns by spaces
     unserved         partitions that the broker does not serve
     escapes          \\n \\t \\xXX in arguments

@@ -21,7 +21,7 @@ from segbroker.protocol.scram import ITERATIONS_DEFAULT, ITERATIONS_MAX, ITERATI
 
 from .asking import ask, require_terminal, yes_option
 from .command import Group, bootstrap_option, is_text, note
-from .directory_owner import act_as_owner
+from .directory_owner import for_owner
 from .exit_codes import ExitCode
 from .failures import Failure
 from .properties import SECRET_BYTES_MAX, read_secret
@@ -267,15 +267,16 @@ def _offline(data_dir: Path, *, made: bool = False) -> "Iterator[DiskManager]":
     Raises StorageError, Failure.
     """
     from segbroker.segments.directory.manager import DiskManager
-    from segbroker.segments.metadata import credentials  # noqa: F401 - read before it acts as another
 
     if not made and not _is_data_directory(data_dir):
         hint = "segbroker user add makes one, with its first user"
         raise Failure(f"{data_dir} is not a data directory", ExitCode.USAGE, hint)
-    with log_to_stderr():
-        act_as_owner(data_dir)
-        with DiskManager(str(data_dir), flushers=1) as manager:
-            yield manager
+    with (
+        log_to_stderr(),
+        for_owner(data_dir),
+        DiskManager(str(data_dir), flushers=1) as manager,
+    ):
+        yield manager
 
 
 def _stored(manager: "DiskManager") -> dict[str, dict[str, int]]:

@@ -15,7 +15,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .command import Command
-from .directory_owner import act_as_owner
+from .directory_owner import for_owner
 from .exit_codes import ExitCode
 from .standard_error import log_to_stderr
 from .words import plural
@@ -61,7 +61,7 @@ def verify(ctx: click.Context, directory: Path, repair: bool, as_json: bool) -> 
       segbroker verify --json ./segbroker-data | jq '.findings[] | select(.level == "damage")'
       segbroker verify --repair ./segbroker-data
     """
-    with log_to_stderr():
+    with log_to_stderr(), for_owner(directory) if repair else nullcontext():
         result = _verified(directory, repair, as_json)
     if as_json:
         click.echo(result.to_json())
@@ -73,8 +73,6 @@ def _verified(directory: Path, repair: bool, as_json: bool) -> "Result":
     from segbroker.segments.checks.directory_check import lock_directory, repair_directory
     from segbroker.segments.disk.posix import PosixStorage
 
-    if repair:
-        act_as_owner(directory)
     os.listdir(directory)  # where that is not allowed nothing seems to be there
     storage, root = PosixStorage(), str(directory)
     now_ms = time.time_ns() // 1_000_000

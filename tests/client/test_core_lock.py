@@ -221,6 +221,7 @@ def test_alarms_at_any_time_leave_the_other_handlers_as_they_were() -> None:
     def end(number: int, frame: FrameType | None) -> None:
         raise Over
 
+    interrupt = signal.getsignal(signal.SIGINT)  # another test may have begun a Spark session
     alarm = signal.signal(signal.SIGALRM, end)
     term = signal.signal(signal.SIGTERM, leave)
     try:
@@ -233,7 +234,7 @@ def test_alarms_at_any_time_leave_the_other_handlers_as_they_were() -> None:
                         pass
             with lock:  # what two alarms at once could leave is put on here
                 pass
-            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            assert signal.getsignal(signal.SIGINT) is interrupt
             assert signal.getsignal(signal.SIGTERM) is leave
     finally:
         signal.signal(signal.SIGTERM, term)
