@@ -12,6 +12,7 @@ What is where; a module imports only what stands above it:
     properties       -X: TLS and login by Kafka's names, secrets from a variable or a file
     contexts         brokers with their properties, stored by name
     other_words      words of other tools: which of ours is meant
+    stop_signal      Ctrl-C for produce: first what was read is delivered; what ends at once
     command          what every subcommand has: -b, --debug, quiet ends (Ctrl-C, closed pipe)
     asking           questions before something is deleted, and --yes
     directory_owner  what root makes in a data directory of another user is his
@@ -23,7 +24,6 @@ What is where; a module imports only what stands above it:
     lines            standard input -> lines, binary safe, as they arrive
     line_ranges      which lines were not delivered, in few words
     closed_pipe      the reader of our output went away
-    stop_signal      Ctrl-C for produce: first what was read is delivered
     progress         a counter on standard error, on a terminal only
     durability       what each durability class can lose, in words
     batch_limit      what to say of a topic that refuses usual batches

@@ -25,6 +25,7 @@ from .exit_codes import ExitCode
 from .failures import Failure, explain
 from .other_words import command_meant, option_meant
 from .standard_error import say
+from .stop_signal import GivenUp
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 # A person waits: long enough for a broker that is just starting ...
@@ -79,6 +80,8 @@ class Command(click.Command):
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit):
             raise
+        except GivenUp as exc:
+            ctx.exit(exc.exit_code)
         except (KeyboardInterrupt, click.Abort):  # Abort: at a question
             ctx.exit(ExitCode.INTERRUPTED)
         except BrokenPipeError:
@@ -257,9 +260,12 @@ def note(text: str) -> None:
 
 
 def interruptible() -> None:
-    """Let SIGTERM end a client command as Ctrl-C does, so that `with` blocks are left in order."""
+    """Let SIGTERM end a client command as Ctrl-C does, so that `with` blocks are left in order.
+
+    Not by SystemExit: a consumer of a group would wait for a broker that is gone.
+    """
 
     def on_sigterm(number: int, frame: object) -> None:
-        raise SystemExit(ExitCode.TERMINATED)
+        raise GivenUp(number)
 
     signal.signal(signal.SIGTERM, on_sigterm)

@@ -21,7 +21,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class GivenUp(KeyboardInterrupt):
-    """By the second signal.  Unlike SystemExit it leaves the block of a producer at once."""
+    """By a signal that waits for nothing.  Unlike SystemExit it leaves a client's block at once."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
