@@ -8,7 +8,9 @@ directory.  Files are given away when all is done: root cannot act as that user 
 may not be able to read this program (an environment below /root).  A command that is killed leaves
 files of root, and a start says whose they are.
 
-No link is followed, nor a file given away that has a second name: that may be one outside.
+The owner may change the directory meanwhile: what is given away is what was looked at, through
+descriptors.  No link is followed, nor a file given away that has a second name: that may be one
+outside.
 """
 
 import os
@@ -26,6 +28,7 @@ def for_owner(directory: Path) -> Iterator[None]:
 
     Raises OSError: it cannot be given to him.
     """
+    directory = directory.resolve()
     owner = _owner(directory) if os.geteuid() == ROOT else None
     try:
         yield
@@ -35,15 +38,19 @@ def for_owner(directory: Path) -> Iterator[None]:
 
 
 def _give(directory: Path, owner: os.stat_result) -> None:
-    for folder, folders, files in os.walk(directory):
+    for _, folders, files, within in os.fwalk(directory):
         for name in (*folders, *files):
-            path = os.path.join(folder, name)
-            found = os.lstat(path)
-            is_ours = stat.S_ISDIR(found.st_mode) or (
-                stat.S_ISREG(found.st_mode) and found.st_nlink == 1
-            )
-            if found.st_uid == ROOT and is_ours:
-                os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+            try:
+                opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=within)
+            except OSError:
+                continue  # a link, or gone
+            try:
+                found = os.fstat(opened)
+                is_file = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+                if found.st_uid == ROOT and (is_file or stat.S_ISDIR(found.st_mode)):
+                    os.fchown(opened, owner.st_uid, owner.st_gid)
+            finally:
+                os.close(opened)
 
 
 def _owner(directory: Path) -> os.stat_result | None:

@@ -64,7 +64,8 @@ def test_a_directory_that_root_made_for_another_user_is_his_with_its_first_user(
     monkeypatch.setenv("SECRET", "of alice")
     (tmp_path / "data").mkdir()
     give(tmp_path / "data")
-    words = ("--data-dir", str(tmp_path / "data"), "--password-env", "SECRET")
+    (tmp_path / "link-of-root").symlink_to("data")
+    words = ("--data-dir", str(tmp_path / "link-of-root"), "--password-env", "SECRET")
     assert segbroker("user", "add", "alice", *words).returncode == ExitCode.OK
     assert not of_root(tmp_path / "data")
 
