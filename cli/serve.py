@@ -30,7 +30,7 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import Field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
@@ -220,8 +220,22 @@ def append_to_log() -> None:
         fcntl.fcntl(sys.stderr.fileno(), fcntl.F_SETFL, flags | os.O_APPEND)
 
 
+def import_structlog() -> None:
+    """Have structlog imported as where there is no rich, with which it draws tracebacks: a daemon's
+    log has none of these, and rich would be 4 MiB of its memory for good."""
+    is_new = "rich" not in sys.modules
+    if is_new:
+        cast("dict[str, object]", sys.modules)["rich"] = None  # `import rich` fails from here on
+    try:
+        import structlog  # noqa: F401 - for what is imported later
+    finally:
+        if is_new:
+            del sys.modules["rich"]
+
+
 def run(settings: BrokerConfig) -> int:
     """Serve until a signal; the exit code."""
+    import_structlog()
     import trio
 
     from segbroker.broker.configuration.config import join_address

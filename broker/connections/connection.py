@@ -120,13 +120,14 @@ class Connection:
 
     __slots__ = (
         "_draining",
+        "_ended",
         "_express",
         "_half",
         "_handle",
         "_held",
         "_parked",
-        "_reading",
         "_reads",
+        "_scope",
         "_seat",
         "_shelf",
         "_sock",
@@ -136,7 +137,6 @@ class Connection:
         "opened",
         "outbox",
         "peer",
-        "scope",
         "seen",
         "seen_at",
     )
@@ -165,13 +165,14 @@ class Connection:
         self._half = half
         self._held = 0
         self._draining = False
-        self.scope = trio.CancelScope()
-        # Ends the reading, not the answering: cancelled by a drain while the task is parked.
-        self._reading = trio.CancelScope()
+        # Of the reading, and of the answers behind it once that has ended: one scope in another
+        # would be a twelfth of what an idle connection takes.
+        self._scope = trio.CancelScope()
+        self._ended = False  # nothing is answered any more
         self._parked = False
         self._work_began = 0.0  # when the loop began with its request, or charged it last
         self._seat: Seat | None = None
-        self.outbox = Outbox(self._sock, spawn=self._spawn, on_broken=self.scope.cancel)
+        self.outbox = Outbox(self._sock, spawn=self._spawn, on_broken=self._end)
         self.peer = Peer(self.outbox, address, (plain_host(host), port), listener)
         if express is not None and listener.protocol is SecurityProtocol.PLAINTEXT:
             self._seat = Seat(sock, self.peer)
@@ -189,42 +190,42 @@ class Connection:
 
     async def run(self) -> None:
         """Serve until either side ends it. Never raises but for cancellation."""
-        with self.scope:
-            try:
-                with self._reading:
-                    if isinstance(self._sock, TlsSocket):
-                        await self._establish(self._sock)
-                    await self._read()
-                if self._draining:
+        try:
+            with self._scope:
+                if isinstance(self._sock, TlsSocket):
+                    await self._establish(self._sock)
+                await self._read()
+            if self._draining and not self._ended:
+                with trio.CancelScope() as self._scope:
                     await self.outbox.wait_empty()
-            except (ConnectionError, TimeoutError, trio.ClosedResourceError):
-                pass  # the peer is gone; its slots are given up below
-            except OSError as exc:
-                self.refused("connection_broken", error=str(exc))
-            except _HandlerFailed as exc:
-                self._failed(exc.__cause__)
-            except RemoteProtocolError as exc:
-                self.refused("malformed_request", error=str(exc))
-            except (Unserved, TooManyPartitions) as exc:
-                self.refused("unserved_request", error=str(exc))
-            except HandshakeFailed as exc:
-                self.refused("tls_handshake_failed", error=str(exc))
-            except LoginRefused as exc:
-                await self._send_refusal()
-                self.refused("authentication_failed", **exc.facts)
-            except SessionExpired:
-                self.refused("session_expired", **self._session_facts())
-            except AcksZeroRefused as exc:
-                self.refused("produce_without_reply_refused", error=str(exc))
-            except Refused as exc:  # of groups nothing can be said any more: the broker ends
-                self.refused("request_not_answered", error=str(exc))
-            except Exception as exc:
-                self._failed(exc)
-            finally:
-                if self.peer.sasl is not None and self.peer.sasl.rejected is not None:
-                    # A client that was told why ends the connection, or says nothing more.
-                    self.refused("authentication_failed", **self.peer.sasl.rejected.facts)
-                self._close()
+        except (ConnectionError, TimeoutError, trio.ClosedResourceError):
+            pass  # the peer is gone; its slots are given up below
+        except OSError as exc:
+            self.refused("connection_broken", error=str(exc))
+        except _HandlerFailed as exc:
+            self._failed(exc.__cause__)
+        except RemoteProtocolError as exc:
+            self.refused("malformed_request", error=str(exc))
+        except (Unserved, TooManyPartitions) as exc:
+            self.refused("unserved_request", error=str(exc))
+        except HandshakeFailed as exc:
+            self.refused("tls_handshake_failed", error=str(exc))
+        except LoginRefused as exc:
+            await self._send_refusal()
+            self.refused("authentication_failed", **exc.facts)
+        except SessionExpired:
+            self.refused("session_expired", **self._session_facts())
+        except AcksZeroRefused as exc:
+            self.refused("produce_without_reply_refused", error=str(exc))
+        except Refused as exc:  # of groups nothing can be said any more: the broker ends
+            self.refused("request_not_answered", error=str(exc))
+        except Exception as exc:
+            self._failed(exc)
+        finally:
+            if self.peer.sasl is not None and self.peer.sasl.rejected is not None:
+                # A client that was told why ends the connection, or says nothing more.
+                self.refused("authentication_failed", **self.peer.sasl.rejected.facts)
+            self._close()
 
     def _session_facts(self) -> dict[str, object]:
         facts: dict[str, object] = {"limit_ms": self.core.config.connections_max_reauth_ms}
@@ -239,14 +240,21 @@ class Connection:
 
     def drain(self) -> None:
         """Read nothing further, answer what is in flight, then close."""
+        if self._draining:
+            return
         self._draining = True
         if self._parked:  # else it sees the flag when what it awaits is done
-            self._reading.cancel()
+            self._scope.cancel()
 
     def close_because(self, event: str, **facts: object) -> None:
         """Close at once, with one line that says why."""
         self.refused(event, **facts)
-        self.scope.cancel()
+        self._end()
+
+    def _end(self) -> None:
+        """Neither read nor answer any more."""
+        self._ended = True
+        self._scope.cancel()
 
     def refused(self, event: str, **facts: object) -> None:
         """The line about a connection that is closed for a reason."""
@@ -292,7 +300,7 @@ class Connection:
 
     async def _send_refusal(self) -> None:
         """The answer that says why, if the peer takes it soon."""
-        with trio.move_on_after(REFUSAL_S):
+        with trio.move_on_after(REFUSAL_S) as self._scope:
             await self.outbox.wait_empty()
 
     def _take_reader(self) -> FrameReader:

@@ -87,6 +87,20 @@ def test_the_version_and_the_help_import_neither_client_nor_broker() -> None:
         assert run.stderr.splitlines()[-1] == b"[]", words
 
 
+def test_the_daemon_imports_no_rich_which_others_still_can() -> None:
+    program = (
+        "import sys, segbroker.cli.serve as serve\n"
+        "serve.import_structlog()\n"
+        "import segbroker.broker.server\n"
+        "print('rich' in sys.modules)\n"
+        "import rich.progress\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, env=environment(), check=False
+    )
+    assert (run.stdout, run.stderr) == (b"False\n", b"")
+
+
 DENIED = ("acl", "add", "--principal", "User:a", "--operation", "all", "--topic", "t", "--deny")
 
 
