@@ -20,6 +20,7 @@ own list:
     shares          records that the consumers of a share group work on
     transactions    the transaction coordinator
     core            what every request may need: the broker without its sockets
+    readiness       why the broker is not ready
     call            one request on its way through
     fetching        reads
     apis            the requests that are neither reads nor writes

@@ -29,6 +29,7 @@ from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
 from .guards.guards_vendor import guard_vendor
 from .peers.peer import Peer
+from .readiness import why_volume_full
 from .refused import Refused
 
 RECOVERY_ROWS_MAX: Final = 200
@@ -92,6 +93,7 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
         "lanes_busy": core.lanes.busy,
         "counters": core.counters.told(),
         "storage": asdict(core.topics.manager.statistics()),
+        "volume_full": await why_volume_full(core),
         "metadata_unsettled": core.topics.manager.why_unsettled,
         "read_only": list(islice(_read_only(core), READ_ONLY_MAX)),
         "not_opened": list(islice(_not_opened(core), READ_ONLY_MAX)),

@@ -34,6 +34,7 @@ def concerns(info: Info) -> Iterator[str]:
     storage, wal, scrub, cleaner = (info[key] for key in ("storage", "wal", "scrub", "cleaner"))
     if why := info.get("metadata_unsettled"):
         yield f"the metadata cannot be written, and changes to it are refused: {why}"
+    yield from info.get("volume_full", ())
     for row in sorted(info.get("read_only", ()), key=_where)[:ROWS_SHOWN]:
         yield str(row["why"])
     if (more := storage["partitions_read_only"] - ROWS_SHOWN) > 0:
@@ -47,7 +48,9 @@ def concerns(info: Info) -> Iterator[str]:
         if one["connections"] >= one["connections_max"]:
             yield f"listener {one['name']} is full, with {plural(one['connections'], 'connection')}"
     if count := wal["shards_failed"]:
-        yield f"{plural(count, 'shard')} of the write-ahead log failed: check the disk"
+        why = wal.get("why_failed")
+        said = "failed" if why is None else f"cannot be written: {why}"
+        yield f"{plural(count, 'shard')} of the write-ahead log {said}; check the disk"
     if seconds := wal.get("stuck_s"):
         since = age(int(seconds * 1000))
         yield f"the write-ahead log is stuck: a write has not ended for {since}; check the disk"

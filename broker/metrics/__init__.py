@@ -13,7 +13,6 @@ A module imports only what stands above it:
     of_groups        groups: members, state, lag
     gathering        all of them, one after the other
     exposition       numbers as text, by prometheus_client
-    readiness        why the broker is not ready
     pages            which path has which page; health
     http_connection  one connection, by h11
     http_server      where connections come in

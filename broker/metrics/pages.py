@@ -4,7 +4,7 @@
 |---|---|
 | /metrics | 200, the numbers; 503 while the broker starts |
 | /health/live | 200, always: the event loop runs |
-| /health/ready | 200, or 503 and the sentences why not (readiness.py) |
+| /health/ready | 200, or 503 and the sentences why not (../readiness.py) |
 
 A page of numbers is made once for all who ask for it at the same time: who comes while one is being
 made waits for that one and gets the same text.  So there is never more than one being made, whoever
@@ -21,10 +21,10 @@ import trio
 
 from ..core import Core
 from ..peers.listener import Listener
+from ..readiness import why_not_ready
 from .exposition import preferred, render
 from .gathering import Gathering
 from .numbers import Numbers
-from .readiness import why_not_ready
 
 TEXT: Final = "text/plain; charset=utf-8"
 METRICS: Final = "/metrics"

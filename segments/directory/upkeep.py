@@ -227,7 +227,10 @@ class Upkeep:
             self._wal_retry.failed(now_ms, passes=exc.errno in PASSING_ERRNOS)
             log.warning("wal_still_failed", error=str(exc))
         else:
-            self._wal_retry.succeeded()
+            if wal.statistics().shards_failed:  # no room for a file; another try is under way
+                self._wal_retry.failed(now_ms, passes=True)
+            else:
+                self._wal_retry.succeeded()
 
     def _visit_unopened(self, age_ms: int | None) -> None:
         """Open a few partitions in which something is due, so that it goes at the next visit."""

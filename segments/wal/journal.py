@@ -89,6 +89,9 @@ class WalStatistics:
 
     shards: int
     shards_failed: int
+    """That cannot be written: they have failed, or need a file and there is no room for one."""
+    why_failed: str | None
+    """Of the first of them."""
     syncs: int
     syncs_here: int
     """Of them, those that were done by the thread of who waited."""
@@ -378,23 +381,27 @@ class Wal:
             self.snapshot()
 
     def revive(self) -> None:
-        """Let shards that failed go on in another file, each if one can be had.  Raises OSError,
-        the first, when all were tried."""
+        """Let shards that failed go on in another file, each if one can be had, and have one made
+        for those that lack it.  Raises OSError, the first, when all were tried."""
         first: OSError | None = None
         for shard in self._shards:
             try:
                 shard.revive()
             except OSError as exc:
                 first = first or exc
+            if shard.failure is None and shard.why_unwritable is not None:
+                shard.supply.prepare_soon()
         if first is not None:
             raise first
 
     def statistics(self) -> WalStatistics:
         """Numbers at this moment."""
         shards = self._shards
+        why = [error for shard in shards if (error := shard.why_unwritable) is not None]
         return WalStatistics(
             shards=len(shards),
-            shards_failed=sum(shard.failure is not None for shard in shards),
+            shards_failed=len(why),
+            why_failed=str(why[0]) if why else None,
             syncs=sum(shard.syncs for shard in shards),
             syncs_here=sum(shard.syncs_here for shard in shards),
             frames_written=sum(shard.frames_written for shard in shards),

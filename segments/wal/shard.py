@@ -154,6 +154,7 @@ class Shard:
             next_sequence=next_sequence,
         )
         self.failure: OSError | None = None
+        self._lacks_file = False  # the active one is full, and no other was to be had
         self.syncs = 0
         self.frames_written = 0
         self.bytes_written = 0
@@ -301,6 +302,14 @@ class Shard:
             self._say_given_up()
             self.failure = None
         log.info("wal_writable_again", folder=self._files.folder)
+
+    @property
+    def why_unwritable(self) -> OSError | None:
+        """The failure after which it does not go on yet, or why there is no file where one is
+        needed; None: it can be written.  Without a lock."""
+        if self.failure is not None:
+            return self.failure
+        return self.supply.why_none if self._active is None or self._lacks_file else None
 
     @property
     def full_count(self) -> int:
@@ -567,7 +576,12 @@ class Shard:
         """The next file; the active one is full."""
         assert frame.size <= self._files.frames_end - FRAMES_BEGIN, "whoever brings it has a limit"
         began = self._inline_budget.now()
-        following = self.supply.next_file()
+        try:
+            following = self.supply.next_file()
+        except OSError:
+            self._lacks_file = True
+            raise
+        self._lacks_file = False
         self.file_waits_s += self._inline_budget.now() - began
         self._retire(trusted=True)
         self._active = following

@@ -48,6 +48,8 @@ class Supply:
         self._make_error: OSError | None = None
         self._cause: OSError | None = None
         """Why the last checkpoint freed nothing."""
+        self.why_none: OSError | None = None
+        """Why the last try to have a file ready failed; None: it did not.  Anybody may read it."""
         self._making = False
         self._starves = False
 
@@ -78,6 +80,7 @@ class Supply:
                 while self._ready is None:
                     if self._make_error is not None:
                         error, self._make_error = self._make_error, None
+                        self.why_none = error
                         raise error
                     if not self._threaded:
                         raise self._is_full()
@@ -157,9 +160,9 @@ class Supply:
             self._making = False
             if made is not None:
                 self._ready = made
-                self._make_error = None
+                self._make_error = self.why_none = None
             elif error is not None:
-                self._make_error = error
+                self._make_error = self.why_none = error
             self._room.notify_all()
         if is_bound:
             self._checkpoint_soon()

@@ -285,7 +285,7 @@ def test_a_lone_writer_leaves_the_first_group_after_one_that_found_no_file_to_th
     frames = [Frame(FrameType.CONTROL, payload=payload) for payload in (fits, needs_a_file)]
     writer.shard.put(frames, told.append)
     assert isinstance(told[0], OSError)
-    assert wal.statistics().shards_failed == 0
+    assert (wal.statistics().shards_failed, writer.shard.failure) == (1, None)
     disk.fail_write = 0
     writer.pending.add(b"after", 0, 40, 40, 45, 1)
     assert not writer.shard.commit_here(writer, writer.pending.frames_size)

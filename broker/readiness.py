@@ -3,7 +3,8 @@
 | not ready, because | until |
 |---|---|
 | the broker ends | its end |
-| the write-ahead log cannot be written | a file of it was |
+| the write-ahead log cannot be written: it failed | a file of it was |
+| the same: the volume has no room for its next file | that is made |
 | a write to it, with its sync, does not end | it does |
 | the metadata cannot be written | they are settled |
 | the volume has less room than ROOM_MIN, or for fewer files than FILES_MIN | there is more |
@@ -22,8 +23,8 @@ import os
 from contextlib import suppress
 from typing import Final
 
-from ..core import Core
-from ..loop.pace import Pace
+from .core import Core
+from .loop.pace import Pace
 
 ENDING: Final = "the broker is ending"
 ROOM_MIN: Final = 1 << 20
@@ -44,11 +45,18 @@ async def why_not_ready(core: Core) -> list[str]:
     manager = core.topics.manager
     wal = manager.wal.statistics()
     if wal.shards_failed:
-        why.append(f"the write-ahead log cannot be written: {wal.shards_failed} shards have failed")
+        why.append(f"the write-ahead log cannot be written: {wal.why_failed}")
     if wal.stuck_s:
         why.append(f"the write-ahead log is stuck: a write has not ended for {wal.stuck_s:.0f} s")
     if (unsettled := manager.why_unsettled) is not None:
         why.append(f"the metadata cannot be written: {unsettled}")
+    return why + await why_volume_full(core)
+
+
+async def why_volume_full(core: Core) -> list[str]:
+    """What keeps the volume of the data directory from being written, a sentence for each."""
+    why = []
+    manager = core.topics.manager
     with suppress(OSError):  # then it is as unknown as where there is no disk
         space = await core.lanes.run(manager.storage.space, manager.root)
         if space is not None and space.usable < ROOM_MIN:
