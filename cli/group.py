@@ -292,7 +292,7 @@ def seek(
 
 def _is_share(described: "GroupDescription", is_new_share: bool) -> bool:
     """Raises Failure: it is to be a share group, and is another."""
-    from segbroker.client.group_administration import DEAD
+    from segbroker.client.group_descriptions import DEAD
 
     if described.state == DEAD:
         return is_new_share

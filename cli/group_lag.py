@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from segbroker.client.errors import SegbrokerError
 
     Place: TypeAlias = tuple[TopicPartition, int]
+    Stands: TypeAlias = (
+        Mapping[TopicPartition, CommittedOffset] | Mapping[TopicPartition, ShareOffset]
+    )
     # None: it is there, and not served.
     Ends: TypeAlias = dict[TopicPartition, int | None]
 
@@ -130,7 +133,7 @@ class _Group(NamedTuple):
     """What the broker knows of a group, before it is held against the ends."""
 
     described: "GroupDescription"
-    stands: "Mapping[TopicPartition, CommittedOffset] | Mapping[TopicPartition, ShareOffset]"
+    stands: "Stands"
     owners: "Mapping[TopicPartition, list[GroupMember]]"
 
     @property
@@ -170,17 +173,9 @@ def facts_of(admin: "Admin", name: str, ages: Ages) -> Facts:
 
 def facts_of_all(admin: "Admin", ages: Ages) -> "tuple[list[Facts], SegbrokerError | None]":
     """The facts of each group that can be looked at, and why the first other one cannot."""
-    from segbroker.client.errors import GroupIdNotFound, SegbrokerError
+    from segbroker.client.errors import SegbrokerError
 
-    groups: dict[str, _Group] = {}
-    failed: SegbrokerError | None = None
-    for row in admin.list_groups():
-        try:
-            groups[row.group_id] = _group(admin, row.group_id)
-        except GroupIdNotFound:
-            continue  # deleted a moment ago
-        except SegbrokerError as exc:
-            failed = failed or exc
+    groups, failed = _groups(admin, [row.group_id for row in admin.list_groups()])
     ends: Ends = {}
     unreadable: set[TopicPartition] = set()
     by_topic = _by_topic(groups.values())
@@ -222,14 +217,41 @@ def listed(row: "GroupListing") -> Facts:
 
 
 def _group(admin: "Admin", name: str) -> _Group:
-    from segbroker.client.errors import GroupIdNotFound
-    from segbroker.client.group_administration import DEAD
-
+    """Raises GroupIdNotFound."""
     described = admin.describe_group(name)
     is_share = described.group_type == SHARE
-    stands = admin.share_offsets(name) if is_share else admin.committed(name)
+    return _known(described, admin.share_offsets(name) if is_share else admin.committed(name))
+
+
+def _groups(admin: "Admin", names: list[str]) -> "tuple[dict[str, _Group], SegbrokerError | None]":
+    """Those that are there, asked about together; and why the first other one cannot be looked at,
+    which has each asked about alone."""
+    from segbroker.client.errors import GroupIdNotFound, SegbrokerError
+
+    groups: dict[str, _Group] = {}
+    failed: SegbrokerError | None = None
+    known = {}
+    with suppress(SegbrokerError):
+        described = admin.describe_groups(names)
+        shares = {name for name, one in described.items() if one.group_type == SHARE}
+        stands = admin.committed_of(described.keys() - shares) | admin.share_offsets_of(shares)
+        known = {name: (described[name], stands[name]) for name in names}
+    for name in names:
+        try:
+            groups[name] = _known(*known[name]) if known else _group(admin, name)
+        except GroupIdNotFound:
+            continue  # deleted a moment ago
+        except SegbrokerError as exc:
+            failed = failed or exc
+    return groups, failed
+
+
+def _known(described: "GroupDescription", stands: "Stands") -> _Group:
+    from segbroker.client.errors import GroupIdNotFound
+    from segbroker.client.group_descriptions import DEAD
+
     if described.state == DEAD and not stands:
-        raise GroupIdNotFound(f"there is no group {name!r}")
+        raise GroupIdNotFound(f"there is no group {described.group_id!r}")
     owners: dict[TopicPartition, list[GroupMember]] = {}
     for member in described.members:
         for tp in member.partitions:

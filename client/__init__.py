@@ -31,7 +31,8 @@ What is where, from the inside out; a module imports only what stands above it:
     share_reading
     handout                                              records, without a coroutine for each
     asking lists                                         the admin's
-    administration group_administration share_offsets partition_statistics cleaning
+    administration group_descriptions group_administration share_offsets many_groups
+    partition_statistics cleaning
     acl_administration quota_administration user_administration broker_administration
     group_settings
     driver transport waiting core_lock thread_driver
@@ -92,7 +93,8 @@ if TYPE_CHECKING:
     from .broker_administration import BrokerSetting
     from .consumed import ConsumedBatch
     from .consumer import Consumer
-    from .group_administration import GroupDescription, GroupListing, GroupMember
+    from .group_administration import GroupListing
+    from .group_descriptions import GroupDescription, GroupMember
     from .group_offsets import CommittedOffset, GroupMetadata
     from .group_settings import GroupSetting
     from .producer import Deliveries, Producer
@@ -120,10 +122,10 @@ _LOADED_LATER = {
     "ClientCredentials": "token_sources",
     "CommittedOffset": "group_offsets",
     "GroupMetadata": "group_offsets",
-    "GroupDescription": "group_administration",
+    "GroupDescription": "group_descriptions",
     "GroupListing": "group_administration",
     "GroupSetting": "group_settings",
-    "GroupMember": "group_administration",
+    "GroupMember": "group_descriptions",
     "ClusterDescription": "administration",
     "ConfigEntry": "administration",
     "ConsumedBatch": "consumed",

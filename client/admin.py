@@ -23,6 +23,7 @@ from . import (
     broker_administration,
     group_administration,
     group_settings,
+    many_groups,
     quota_administration,
     share_offsets,
     user_administration,
@@ -37,7 +38,8 @@ from .administration import (
 from .broker_administration import BrokerSetting
 from .cleaning import Cleaning, cleanings
 from .engine import Engine
-from .group_administration import GroupDescription, GroupListing
+from .group_administration import GroupListing
+from .group_descriptions import GroupDescription
 from .group_offsets import CommittedOffset
 from .group_settings import GroupSetting
 from .partition_statistics import stored_records
@@ -245,9 +247,19 @@ class Admin:
         """State and members of a group; state "Dead" when there is none."""
         return self._driver.call(group_administration.describe_group(self._engine, group_id))
 
+    def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
+        """The same of many groups, by requests about a hundred of them."""
+        return self._driver.call(many_groups.describe_groups(self._engine, group_ids))
+
     def committed(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
         """Where a group stands, by partition; empty for one that never committed."""
         return self._driver.call(group_administration.committed(self._engine, group_id))
+
+    def committed_of(
+        self, group_ids: Iterable[str]
+    ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+        """The same of many groups, by requests about a hundred of them."""
+        return self._driver.call(many_groups.committed_of(self._engine, group_ids))
 
     def commit(self, group_id: str, offsets: ByPartition[int | CommittedOffset]) -> None:
         """Put a group without members somewhere.  Raises UnknownMemberId while it has some."""
@@ -272,6 +284,12 @@ class Admin:
     def share_offsets(self, group_id: str) -> dict[TopicPartition, ShareOffset]:
         """Where a share group stands, and how far it is behind; empty for one that there is not."""
         return self._driver.call(share_offsets.share_offsets(self._engine, group_id))
+
+    def share_offsets_of(
+        self, group_ids: Iterable[str]
+    ) -> dict[str, dict[TopicPartition, ShareOffset]]:
+        """The same of many groups, by requests about a hundred of them."""
+        return self._driver.call(many_groups.share_offsets_of(self._engine, group_ids))
 
     def alter_share_offsets(self, group_id: str, offsets: ByPartition[int]) -> None:
         """Put a share group without members somewhere; it need not be there yet.

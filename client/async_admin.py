@@ -20,6 +20,7 @@ from . import (
     broker_administration,
     group_administration,
     group_settings,
+    many_groups,
     quota_administration,
     share_offsets,
     user_administration,
@@ -35,7 +36,8 @@ from .async_driver import AsyncDriver
 from .broker_administration import BrokerSetting
 from .cleaning import Cleaning, cleanings
 from .engine import Engine
-from .group_administration import GroupDescription, GroupListing
+from .group_administration import GroupListing
+from .group_descriptions import GroupDescription
 from .group_offsets import CommittedOffset
 from .group_settings import GroupSetting
 from .partition_statistics import stored_records
@@ -236,9 +238,19 @@ class AsyncAdmin:
         """State and members of a group; state "Dead" when there is none."""
         return await self._driver.call(group_administration.describe_group(self._engine, group_id))
 
+    async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
+        """The same of many groups, by requests about a hundred of them."""
+        return await self._driver.call(many_groups.describe_groups(self._engine, group_ids))
+
     async def committed(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
         """Where a group stands, by partition; empty for one that never committed."""
         return await self._driver.call(group_administration.committed(self._engine, group_id))
+
+    async def committed_of(
+        self, group_ids: Iterable[str]
+    ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+        """The same of many groups, by requests about a hundred of them."""
+        return await self._driver.call(many_groups.committed_of(self._engine, group_ids))
 
     async def commit(self, group_id: str, offsets: ByPartition[int | CommittedOffset]) -> None:
         """Put a group without members somewhere.  Raises UnknownMemberId while it has some."""
@@ -265,6 +277,12 @@ class AsyncAdmin:
     async def share_offsets(self, group_id: str) -> dict[TopicPartition, ShareOffset]:
         """Where a share group stands, and how far it is behind; empty for one that there is not."""
         return await self._driver.call(share_offsets.share_offsets(self._engine, group_id))
+
+    async def share_offsets_of(
+        self, group_ids: Iterable[str]
+    ) -> dict[str, dict[TopicPartition, ShareOffset]]:
+        """The same of many groups, by requests about a hundred of them."""
+        return await self._driver.call(many_groups.share_offsets_of(self._engine, group_ids))
 
     async def alter_share_offsets(self, group_id: str, offsets: ByPartition[int]) -> None:
         """Put a share group without members somewhere; it need not be there yet.

@@ -6,7 +6,7 @@ position of its successor.  Who is no member may commit only while the group has
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import (
@@ -19,8 +19,10 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchRequestGroupTopic,
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
+    OffsetFetchResponseGroupTopic,
     OffsetFetchResponseGroupTopicPartition,
     OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
 )
 from segbroker.protocol.schema import Message
 
@@ -29,6 +31,10 @@ from .coordinator import Coordinator
 from .engine import Call, Pause
 from .errors import broker_error
 from .records import ByPartition, TopicPartition, as_partition
+
+Rows: TypeAlias = Mapping[
+    TopicPartition, OffsetFetchResponsePartition | OffsetFetchResponseGroupTopicPartition
+]
 
 
 class CommittedOffset(NamedTuple):
@@ -110,37 +116,35 @@ def fetch_offsets(
         reply = yield from coordinator.ask(request, _codes)
         assert isinstance(reply, OffsetFetchResponse)
         about = f"offsets of group {group_id!r}"
-        rows = _rows(reply)
+        rows = rows_of(reply.groups[0].topics if reply.groups else reply.topics)
         codes = _codes(reply) | {row.error_code for row in rows.values()}
         codes.discard(ErrorCode.NONE)
         if not codes:
-            return {
-                tp: CommittedOffset(
-                    row.committed_offset, row.committed_leader_epoch, row.metadata or ""
-                )
-                for tp, row in rows.items()
-                if row.committed_offset >= 0
-            }
+            return stands_of(rows)
         error = broker_error(min(codes), about)
         if not error.retryable:
             raise error
         yield Pause(backoff.next_delay_ms(), error)
 
 
-def _rows(
-    reply: OffsetFetchResponse,
-) -> dict[TopicPartition, OffsetFetchResponsePartition | OffsetFetchResponseGroupTopicPartition]:
-    rows: dict[
-        TopicPartition, OffsetFetchResponsePartition | OffsetFetchResponseGroupTopicPartition
-    ] = {}
-    for topic in reply.topics:
-        for row in topic.partitions:
-            rows[TopicPartition(topic.name, row.partition_index)] = row
-    for group in reply.groups:
-        for of_group in group.topics:
-            for part in of_group.partitions:
-                rows[TopicPartition(of_group.name, part.partition_index)] = part
-    return rows
+def rows_of(
+    topics: Iterable[OffsetFetchResponseTopic | OffsetFetchResponseGroupTopic],
+) -> Rows:
+    """The rows of a group, by partition."""
+    return {
+        TopicPartition(topic.name, row.partition_index): row
+        for topic in topics
+        for row in topic.partitions
+    }
+
+
+def stands_of(rows: Rows) -> dict[TopicPartition, CommittedOffset]:
+    """Where the group stands, of rows without an error."""
+    return {
+        tp: CommittedOffset(row.committed_offset, row.committed_leader_epoch, row.metadata or "")
+        for tp, row in rows.items()
+        if row.committed_offset >= 0
+    }
 
 
 def commit_offsets(

@@ -19,6 +19,7 @@ from segbroker.protocol.messages_share_groups import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
 )
 from segbroker.protocol.schema import Message
 
@@ -52,6 +53,14 @@ def share_offsets(engine: Engine, group_id: str) -> Call[dict[TopicPartition, Sh
     assert isinstance(reply, DescribeShareGroupOffsetsResponse)
     (group,) = reply.groups
     check_code(group.error_code, f"share group {group_id!r}", group.error_message)
+    return share_stands(group)
+
+
+def share_stands(
+    group: DescribeShareGroupOffsetsResponseGroup,
+) -> dict[TopicPartition, ShareOffset]:
+    """Where a group stands by its row of an answer.  Raises BrokerError: it has a row with one."""
+    group_id = group.group_id
     found = {}
     for topic in group.topics:
         for row in topic.partitions:
