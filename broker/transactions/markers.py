@@ -11,7 +11,9 @@ are answered 51.
 Durable means synced, also in the classes `disk` and `memory`: if a power cut took a marker of a
 transaction that counts as ended, the transaction would stay open for ever.  Records of these
 classes are synced, too, before the decision to commit: a committed transaction is whole after a
-power cut, whatever the class.
+power cut, whatever the class.  So it is where a topic has become `fsync`, until what the old class
+had acknowledged is synced: a start that finds it was not opens the partition, which tears what was
+open there (transaction_upkeep.py).
 
 A transaction may have 10,000 partitions, and many may end at once: others have their turn between
 the markers, and lanes while partitions are synced.
@@ -86,9 +88,8 @@ class Markers:
         partitions: set[tuple[str, int]] = set()
         for known in ending:
             for topic, indexes in known.partitions.items():
-                meta = self._topics.get(topic)
-                if meta is not None and meta.config.durability in SYNCED_ON_COMMIT:
-                    partitions.update((topic, index) for index in indexes)
+                if self._topics.get(topic) is not None:
+                    partitions.update((topic, i) for i in indexes if self._acks_unsynced(topic, i))
         found: list[bool] = []
         pace = Pace()
         async with trio.open_nursery() as nursery:
@@ -166,9 +167,12 @@ class Markers:
         else:
             partition.advanced()
             self._turn.end()
-        if handler.config.durability in SYNCED_ON_COMMIT:
+        if self._acks_unsynced(partition.topic, partition.index):
             await self._synced(partition)
         return handler.read_only is None
+
+    def _acks_unsynced(self, topic: str, index: int) -> bool:
+        return self._topics.manager.acks_unsynced(topic, index)
 
     async def _synced(self, partition: Partition) -> None:
         """Raises StorageError."""

@@ -428,6 +428,12 @@ class DiskManager:
         meta = self.topics.get(topic)
         return meta is not None and self._resuming.take_lost_end((meta.topic_id, partition))
 
+    def acks_unsynced(self, topic: str, partition: int) -> bool:
+        """Whether records of this partition that were acknowledged may not be synced yet, and are
+        to stay: also where its topic has become `fsync`, until they are."""
+        meta = self.topics.get(topic)
+        return meta is not None and self._resuming.acks_unsynced(meta, partition)
+
     @property
     def is_settled(self) -> bool:
         """Whether no control event is in doubt: written perhaps, and reported as failed."""

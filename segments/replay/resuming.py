@@ -118,6 +118,17 @@ class Resuming:
         ceiling = self._metadata.state.ceiling((meta.topic_id, partition))
         return ceiling is not None and ceiling.boot != SETTLED
 
+    def acks_unsynced(self, meta: TopicMeta, partition: int) -> bool:
+        """Whether a partition that is stored acknowledges before the sync, or did and nothing says
+        yet that all of it is synced."""
+        match meta.config.durability:
+            case Durability.EPHEMERAL:
+                return False
+            case Durability.FSYNC:
+                return self.is_unresolved(meta, partition)
+            case _:
+                return True
+
     def settled_end(self, meta: TopicMeta, partition: int) -> int:
         """Below it everything was synced, by an orderly stop, or by a start that gave it up; -1:
         nothing is known of that, or it was in memory."""
