@@ -12,8 +12,7 @@ Durable means synced, also in the classes `disk` and `memory`: if a power cut to
 transaction that counts as ended, the transaction would stay open for ever.  Records of these
 classes are synced, too, before the decision to commit: a committed transaction is whole after a
 power cut, whatever the class.  So it is where a topic has become `fsync`, until what the old class
-had acknowledged is synced: a start that finds it was not opens the partition, which tears what was
-open there (transaction_upkeep.py).
+had acknowledged is synced.
 
 A transaction may have 10,000 partitions, and many may end at once: others have their turn between
 the markers, and lanes while partitions are synced.
@@ -29,7 +28,6 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.markers import MARKER_SIZE, Outcome, encode_marker
 from segbroker.protocol.record_batch import read_header
 from segbroker.segments.metadata.transactions import Ending, Transaction
-from segbroker.segments.settings.topic_config import Durability
 
 from ..error_map import STORAGE_FAILURES
 from ..loop.lanes import Lanes
@@ -40,8 +38,6 @@ from ..partitions.topics import Topics
 
 log = structlog.get_logger()
 
-SYNCED_ON_COMMIT: Final = (Durability.DISK, Durability.MEMORY)
-"""Classes whose records are acknowledged before they are synced, and stay."""
 APPENDED_AT_ONCE: Final = 32
 """Markers, of whatever transactions, that are appended in one pass of the loop."""
 RETRY_SECONDS: Final = 0.1
