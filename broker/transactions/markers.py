@@ -134,7 +134,7 @@ class Markers:
         try:
             partition = await self._topics.open(topic, index)
             if partition is None:
-                return True  # deleted
+                return not self._may_stay(topic, index)
             handler = partition.handler
             async with self._appending:
                 if handler.read_only is not None:
@@ -166,6 +166,12 @@ class Markers:
         if self._acks_unsynced(partition.topic, partition.index):
             await self._synced(partition)
         return handler.read_only is None
+
+    def _may_stay(self, topic: str, index: int) -> bool:
+        """Whether a partition that is not to be opened is there all the same: somebody deletes its
+        topic, which may fail."""
+        meta = self._topics.manager.topics.get(topic)
+        return meta is not None and 0 <= index < meta.partitions
 
     def _acks_unsynced(self, topic: str, index: int) -> bool:
         return self._topics.manager.acks_unsynced(topic, index)
