@@ -137,6 +137,8 @@ class Markers:
                 return not self._may_stay(topic, index)
             handler = partition.handler
             async with self._appending:
+                if self._topics.served_partition(topic, index) is not partition:
+                    return False  # closed meanwhile: nobody would hear what becomes of an append
                 if handler.read_only is not None:
                     return False
                 end_offset = handler.log_end_offset
