@@ -85,7 +85,8 @@ class Markers:
         for known in ending:
             for topic, indexes in known.partitions.items():
                 if self._topics.get(topic) is not None:
-                    partitions.update((topic, i) for i in indexes if self._acks_unsynced(topic, i))
+                    unsynced = self._topics.manager.acks_unsynced(topic, indexes)
+                    partitions.update((topic, index) for index in unsynced)
         found: list[bool] = []
         pace = Pace()
         async with trio.open_nursery() as nursery:
@@ -165,7 +166,7 @@ class Markers:
         else:
             partition.advanced()
             self._turn.end()
-        if self._acks_unsynced(partition.topic, partition.index):
+        if self._topics.manager.acks_unsynced(partition.topic, [partition.index]):
             await self._synced(partition)
         return handler.read_only is None
 
@@ -174,9 +175,6 @@ class Markers:
         topic, which may fail."""
         meta = self._topics.manager.topics.get(topic)
         return meta is not None and 0 <= index < meta.partitions
-
-    def _acks_unsynced(self, topic: str, index: int) -> bool:
-        return self._topics.manager.acks_unsynced(topic, index)
 
     async def _synced(self, partition: Partition) -> None:
         """Raises StorageError."""

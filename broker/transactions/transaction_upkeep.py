@@ -104,8 +104,7 @@ class TransactionUpkeep:
             meta = self._manager.topics.get(topic)
             if meta is not None and meta.config.durability is Durability.EPHEMERAL:
                 return True
-            unsynced = (self._manager.acks_unsynced(topic, index) for index in indexes)
-            if not is_of_this_boot and any(unsynced):
+            if not is_of_this_boot and self._manager.acks_unsynced(topic, indexes):
                 return True
         return False
 

@@ -118,16 +118,18 @@ class Resuming:
         ceiling = self._metadata.state.ceiling((meta.topic_id, partition))
         return ceiling is not None and ceiling.boot != SETTLED
 
-    def acks_unsynced(self, meta: TopicMeta, partition: int) -> bool:
-        """Whether a partition that is stored acknowledges before the sync, or did and nothing says
-        yet that all of it is synced."""
+    def acks_unsynced(self, meta: TopicMeta, partitions: Iterable[int]) -> list[int]:
+        """Those of these partitions that are stored and acknowledge before the sync, or did and
+        nothing says yet that all of it is synced."""
         match meta.config.durability:
             case Durability.EPHEMERAL:
-                return False
+                return []
+            case Durability.FSYNC if not self._metadata.state.ceilings.get(meta.topic_id):
+                return []  # so it is mostly, and they may be thousands
             case Durability.FSYNC:
-                return self.is_unresolved(meta, partition)
+                return [one for one in partitions if self.is_unresolved(meta, one)]
             case _:
-                return True
+                return list(partitions)
 
     def settled_end(self, meta: TopicMeta, partition: int) -> int:
         """Below it everything was synced, by an orderly stop, or by a start that gave it up; -1:
