@@ -119,15 +119,21 @@ class Resuming:
         return ceiling is not None and ceiling.boot != SETTLED
 
     def acks_unsynced(self, meta: TopicMeta, partitions: Iterable[int]) -> list[int]:
-        """Those of these partitions that are stored and acknowledge before the sync, or did and
-        nothing says yet that all of it is synced."""
+        """Those of these partitions that are stored and acknowledge before the sync, or did: that
+        all of it is synced was not written down yet, or some of it is lost and nobody was told
+        (`take_lost_end`)."""
         match meta.config.durability:
             case Durability.EPHEMERAL:
                 return []
             case Durability.FSYNC if not self._metadata.state.ceilings.get(meta.topic_id):
                 return []  # so it is mostly, and they may be thousands
             case Durability.FSYNC:
-                return [one for one in partitions if self.is_unresolved(meta, one)]
+                lost = self._lost_ends
+                return [
+                    one
+                    for one in partitions
+                    if self.is_unresolved(meta, one) or (meta.topic_id, one) in lost
+                ]
             case _:
                 return list(partitions)
 

@@ -23,12 +23,12 @@ NOT_BY_ITSELF_MS = 3_600_000
 DURABILITIES = pytest.mark.parametrize("durability", ["disk", "memory"])
 
 
-async def becomes_fsync(broker: Broker, topic: str) -> None:
+async def becomes(broker: Broker, durability: str) -> None:
     config = IncrementalAlterConfigsRequestConfig(
-        name="durability", config_operation=0, value="fsync"
+        name="durability", config_operation=0, value=durability
     )
     resource = IncrementalAlterConfigsRequestResource(
-        resource_type=2, resource_name=topic, configs=[config]
+        resource_type=2, resource_name="t", configs=[config]
     )
     async with connect(broker.address) as client:
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
@@ -50,13 +50,17 @@ async def is_never_committed(client: WireClient, tx: Tx) -> None:
 
 @DURABILITIES
 @pytest.mark.parametrize("asks", ["before", "behind", "never"])
+@pytest.mark.parametrize("first", ["of-it", "of-fsync"])
 async def test_what_a_power_cut_took_while_the_class_changed_is_never_committed_without_it(
-    durability: str, asks: str
+    durability: str, asks: str, first: str
 ) -> None:
-    """asks: when its producer wants it committed."""
+    """asks: when its producer wants it committed.  first: of which class the topic was at first: of
+    what was `fsync` the write-ahead log has something, so a start opens it."""
     disk = GatedStorage()
     async with serving(storage=disk) as broker, connect(broker.address) as client:
-        await client.create("t", durability=durability)
+        await client.create("t", durability=durability if first == "of-it" else "fsync")
+        await client.produce("t", b"of somebody else")
+        await becomes(broker, durability)
         await client.create("sound")
         tx = Tx(client, "a", V2)
         assert await tx.init() == 0
@@ -77,7 +81,7 @@ async def test_what_a_power_cut_took_while_the_class_changed_is_never_committed_
             return known.state is not State.ONGOING or waits
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(becomes_fsync, broker, "t")
+            nursery.start_soon(becomes, broker, "fsync")
             await trio.to_thread.run_sync(is_held.wait)
             if asks == "before":
                 nursery.start_soon(end)
@@ -86,7 +90,7 @@ async def test_what_a_power_cut_took_while_the_class_changed_is_never_committed_
             disk.release()
         if asks == "before":
             assert ended == [0]
-            assert values(await read(client, "t"))[:1] == [b"is not synced"]
+            assert values(await read(client, "t"))[1:2] == [b"is not synced"]
     async with (
         serving(storage=image, housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker,
         connect(broker.address) as client,
