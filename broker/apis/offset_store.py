@@ -118,21 +118,32 @@ async def offset_commit_paced(core: Core, call: Call[OffsetCommitRequest]) -> Of
     """As `offset_commit`, for many partitions: others have their turn between them.
 
     It is stored as if it were several requests, ROWS_AT_ONCE partitions each, so whether the sender
-    may commit is looked at again for each.
+    may commit is looked at again for each; and whether the topics are still those that were meant:
+    an offset of one that was deleted would take the place of those of its successor.
     """
     response = OffsetCommitResponse(topics=[])
     looked: list[Looked] = []
+    unknown = topic_ids.unknown_code(call.version, topic_ids.OFFSETS_SINCE)
     pace = Pace()
     for one in _looked_up(core, call, response):
         looked.append(one)
         await pace.step()
     for begin in range(0, len(looked), ROWS_AT_ONCE):
         stored = trio.Event()
-        _store(core, call, looked[begin : begin + ROWS_AT_ONCE], stored.set)
+        some = looked[begin : begin + ROWS_AT_ONCE]
+        for one in some:
+            if one.meta is not None and not _is_there(core, one.meta):
+                one.answer.error_code = unknown
+        _store(core, call, some, stored.set)
         core.turn.end()
         await stored.wait()
         await pace.step()
     return response
+
+
+def _is_there(core: Core, meant: TopicMeta) -> bool:
+    meta = core.topics.get(meant.name)
+    return meta is not None and meta.topic_id == meant.topic_id
 
 
 def _looked_up(

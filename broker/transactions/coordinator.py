@@ -237,8 +237,9 @@ class Coordinator:
         of a transaction go, too."""
         for entry in self.table.waiting(group):
             async with entry.lock:
+                code = await self._abort_torn(entry)
                 verdict = transactions.unstage(entry.known, group, gone)
-                if code := (await self._apply(entry, verdict)).code:
+                if code := code or (await self._apply(entry, verdict)).code:
                     return code
         return ErrorCode.NONE
 

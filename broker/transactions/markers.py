@@ -11,7 +11,8 @@ are answered 51.
 Durable means synced, also in the classes `disk` and `memory`: if a power cut took a marker of a
 transaction that counts as ended, the transaction would stay open for ever.  Records of these
 classes are synced, too, before the decision to commit: a committed transaction is whole after a
-power cut, whatever the class.
+power cut, whatever the class.  So it is where a topic has become `fsync`, until what the old class
+had acknowledged is synced.
 
 A transaction may have 10,000 partitions, and many may end at once: others have their turn between
 the markers, and lanes while partitions are synced.
@@ -27,7 +28,6 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.markers import MARKER_SIZE, Outcome, encode_marker
 from segbroker.protocol.record_batch import read_header
 from segbroker.segments.metadata.transactions import Ending, Transaction
-from segbroker.segments.settings.topic_config import Durability
 
 from ..error_map import STORAGE_FAILURES
 from ..loop.lanes import Lanes
@@ -38,8 +38,6 @@ from ..partitions.topics import Topics
 
 log = structlog.get_logger()
 
-SYNCED_ON_COMMIT: Final = (Durability.DISK, Durability.MEMORY)
-"""Classes whose records are acknowledged before they are synced, and stay."""
 APPENDED_AT_ONCE: Final = 32
 """Markers, of whatever transactions, that are appended in one pass of the loop."""
 RETRY_SECONDS: Final = 0.1
@@ -86,9 +84,9 @@ class Markers:
         partitions: set[tuple[str, int]] = set()
         for known in ending:
             for topic, indexes in known.partitions.items():
-                meta = self._topics.get(topic)
-                if meta is not None and meta.config.durability in SYNCED_ON_COMMIT:
-                    partitions.update((topic, index) for index in indexes)
+                if self._topics.get(topic) is not None:
+                    unsynced = self._topics.manager.acks_unsynced(topic, indexes)
+                    partitions.update((topic, index) for index in unsynced)
         found: list[bool] = []
         pace = Pace()
         async with trio.open_nursery() as nursery:
@@ -137,9 +135,11 @@ class Markers:
         try:
             partition = await self._topics.open(topic, index)
             if partition is None:
-                return True  # deleted
+                return not self._may_stay(topic, index)
             handler = partition.handler
             async with self._appending:
+                if self._topics.served_partition(topic, index) is not partition:
+                    return False  # closed meanwhile: nobody would hear what becomes of an append
                 if handler.read_only is not None:
                     return False
                 end_offset = handler.log_end_offset
@@ -166,9 +166,15 @@ class Markers:
         else:
             partition.advanced()
             self._turn.end()
-        if handler.config.durability in SYNCED_ON_COMMIT:
+        if self._topics.manager.acks_unsynced(partition.topic, [partition.index]):
             await self._synced(partition)
         return handler.read_only is None
+
+    def _may_stay(self, topic: str, index: int) -> bool:
+        """Whether a partition that is not to be opened is there all the same: somebody deletes its
+        topic, which may fail."""
+        meta = self._topics.manager.topics.get(topic)
+        return meta is not None and 0 <= index < meta.partitions
 
     async def _synced(self, partition: Partition) -> None:
         """Raises StorageError."""

@@ -11,8 +11,8 @@
 | an id, or a query, that nothing happened to for long | every round, some | forgotten, durably |
 
 Records of class `ephemeral` may be gone after every start, those of `disk` and `memory` after a
-start of the machine.  A transaction is known to nobody if its marker was lost to damage.  A round
-looks at VISITS_MAX ids.
+start of the machine, also where their topic was becoming `fsync`.  A transaction is known to nobody
+if its marker was lost to damage.  A round looks at VISITS_MAX ids.
 """
 
 from collections.abc import Awaitable, Callable
@@ -39,7 +39,7 @@ from ..configuration.config import BrokerConfig
 from ..loop.loop_clock import monotonic_ms
 from ..partitions.partition import Partition
 from .coordinator import Coordinator, name_of
-from .markers import SYNCED_ON_COMMIT, Markers
+from .markers import Markers
 from .transaction_table import Entry
 
 log = structlog.get_logger()
@@ -96,15 +96,17 @@ class TransactionUpkeep:
         """Whether records of an open transaction may have gone with the last process, or with a
         boot of the machine, also where that was not the last one: the abort may have failed then,
         or the process may have died before it."""
-        volatile = [Durability.EPHEMERAL]
         if known.boot == BOOT_UNKNOWN:
             is_of_this_boot = not self._manager.is_new_boot
         else:
             is_of_this_boot = known.boot == self._manager.boot_number
-        if not is_of_this_boot:
-            volatile += SYNCED_ON_COMMIT
-        topics = (self._manager.topics.get(topic) for topic in known.partitions)
-        return any(meta is not None and meta.config.durability in volatile for meta in topics)
+        for topic, indexes in known.partitions.items():
+            meta = self._manager.topics.get(topic)
+            if meta is not None and meta.config.durability is Durability.EPHEMERAL:
+                return True
+            if not is_of_this_boot and self._manager.acks_unsynced(topic, indexes):
+                return True
+        return False
 
     def partition_opened(self, partition: Partition) -> None:
         """End what is open in it and nowhere else, or may have lost records in it."""

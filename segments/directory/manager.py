@@ -428,6 +428,13 @@ class DiskManager:
         meta = self.topics.get(topic)
         return meta is not None and self._resuming.take_lost_end((meta.topic_id, partition))
 
+    def acks_unsynced(self, topic: str, partitions: Iterable[int]) -> list[int]:
+        """Those of these partitions of which records that were acknowledged may not be synced yet,
+        and are to stay: also where their topic has become `fsync`, until they are, or are known to
+        be lost (`take_lost_end`)."""
+        meta = self.topics.get(topic)
+        return [] if meta is None else self._resuming.acks_unsynced(meta, partitions)
+
     @property
     def is_settled(self) -> bool:
         """Whether no control event is in doubt: written perhaps, and reported as failed."""

@@ -118,6 +118,25 @@ class Resuming:
         ceiling = self._metadata.state.ceiling((meta.topic_id, partition))
         return ceiling is not None and ceiling.boot != SETTLED
 
+    def acks_unsynced(self, meta: TopicMeta, partitions: Iterable[int]) -> list[int]:
+        """Those of these partitions that are stored and acknowledge before the sync, or did: that
+        all of it is synced was not written down yet, or some of it is lost and nobody was told
+        (`take_lost_end`)."""
+        match meta.config.durability:
+            case Durability.EPHEMERAL:
+                return []
+            case Durability.FSYNC if not self._metadata.state.ceilings.get(meta.topic_id):
+                return []  # so it is mostly, and they may be thousands
+            case Durability.FSYNC:
+                lost = self._lost_ends
+                return [
+                    one
+                    for one in partitions
+                    if self.is_unresolved(meta, one) or (meta.topic_id, one) in lost
+                ]
+            case _:
+                return list(partitions)
+
     def settled_end(self, meta: TopicMeta, partition: int) -> int:
         """Below it everything was synced, by an orderly stop, or by a start that gave it up; -1:
         nothing is known of that, or it was in memory."""

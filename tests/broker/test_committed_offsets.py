@@ -157,6 +157,54 @@ async def test_a_recreated_topic_has_no_committed_offsets() -> None:
         assert await stands(client, "t") == {("t", 0): 3}
 
 
+async def test_a_large_commit_of_a_topic_that_is_recreated_meanwhile_takes_no_offset_of_the_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = [
+        OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
+    ]
+    topics = [OffsetCommitRequestTopic(name=name, partitions=rows) for name in ("t", "u")]
+    nowhere = [OffsetCommitRequestTopic(name=f"{n:05}", partitions=rows) for n in range(4_000)]
+    large = OffsetCommitRequest(group_id="g", member_id="", topics=topics + nowhere)
+    is_looked_up, goes_on = trio.Event(), trio.Event()
+
+    class Meanwhile(Pace):
+        async def step(self) -> None:
+            is_looked_up.set()
+            await goes_on.wait()
+
+    async with (
+        serving() as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as other,
+        trio.open_nursery() as nursery,
+    ):
+        await client.create("t")
+        await client.create("u")
+        monkeypatch.setattr(offset_store, "Pace", Meanwhile)
+        answers: list[OffsetCommitResponse] = []
+        is_answered = trio.Event()
+
+        async def commit_large() -> None:
+            answers.append(await other.ask(large, OffsetCommitResponse, 7))
+            is_answered.set()
+
+        nursery.start_soon(commit_large)
+        await is_looked_up.wait()
+        monkeypatch.setattr(offset_store, "Pace", Pace)
+        await client.ask(
+            DeleteTopicsRequest(topic_names=["t"], timeout_ms=5000), DeleteTopicsResponse, 4
+        )
+        await client.create("t")
+        assert await commit(client, "t", 3) == 0
+        goes_on.set()
+        await is_answered.wait()
+        assert await stands(client, "t") == {("t", 0): 3}
+        assert await stands(client, "u") == {("u", 0): 7}
+        codes = {row.name: row.partitions[0].error_code for row in answers[0].topics[:2]}
+        assert codes == {"t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "u": ErrorCode.NONE}
+
+
 async def test_what_cannot_be_committed_is_refused_by_name() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")

@@ -10,6 +10,7 @@ import trio
 from segbroker.broker.loop.loop_clock import monotonic_ms
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from segbroker.protocol.record_batch import check_batch, encode_batch
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import PartitionReadOnly
@@ -224,6 +225,45 @@ async def test_what_may_be_torn_is_aborted_before_anybody_commits_it_also_where_
     if dies:  # in the same boot of the machine: this start loses nothing more
         async with serving(storage=image) as broker, connect(broker.address) as client:
             await is_fenced(client)
+
+
+async def test_what_may_be_torn_is_so_also_after_offsets_of_it_were_deleted(
+    events: Events,
+) -> None:
+    before = MemoryStorage()
+    async with serving(storage=before) as broker, connect(broker.address) as client:
+        await client.create("t", durability="disk")
+        (tx,) = await some(client, V2, "a")
+        assert await tx.stage("g", "t", 5) == 0
+        assert await tx.stage("h", "t", 5) == 0
+    disk = GatedStorage(before.after_power_cut())
+    disk.refused = DECIDED.encode()
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=20) as broker,
+        connect(broker.address) as client,
+    ):
+
+        async def has_failed() -> bool:
+            return bool(events.named("transaction_not_recorded"))
+
+        async def is_answered() -> bool:
+            request = DeleteGroupsRequest(groups_names=["g"])
+            reply = await client.ask(request, DeleteGroupsResponse, 2)
+            code = reply.results[0].error_code
+            assert code in (ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return not code or len(events.named("transaction_not_recorded")) > 2
+
+        await until(has_failed)
+        await until(is_answered)
+        image = disk.after_kill()
+        disk.refused = None
+
+    async def check(client: WireClient, broker: Broker) -> None:
+        again = Tx(client, "a", V2, tx.producer_id, tx.epoch)
+        assert await again.end(commit=True) == ErrorCode.PRODUCER_FENCED
+        assert await stands(client, "h", "t", stable=True) == (0, -1)
+
+    await restarted(image, check)  # in the same boot of the machine
 
 
 async def test_a_transaction_whose_time_is_over_is_aborted_soon_after_a_start(

@@ -28,6 +28,27 @@ class GatedStorage(MemoryStorage):
         self.sync_error: OSError | None = None
         self.refused: bytes | None = None
         self.held: bytes | None = None
+        self._held_below: str | None = None
+        self._is_held = threading.Event()
+
+    def hold(self, below: str) -> threading.Event:
+        """Hold up the syncs of files below a directory, those alone; set when one is held up."""
+        self._held_below = below
+        self.syncs.clear()
+        return self._is_held
+
+    def release(self) -> None:
+        """Let all of them go on."""
+        self._held_below = None
+        self.syncs.set()
+
+    def wait(self, path: str) -> None:
+        """What a sync of this file waits for."""
+        if self._held_below is not None:
+            if not path.startswith(self._held_below):
+                return
+            self._is_held.set()
+        assert self.syncs.wait(60), "the test never opened the gate"
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> StorageFile:  # type: ignore[override]
         return _GatedFile(super().open(path, create=create, read_only=read_only), self)
@@ -57,7 +78,7 @@ class _GatedFile:
         return self._file.pread_nowait(buffer, position) if self._disk.cached else None
 
     def fdatasync(self) -> None:
-        assert self._disk.syncs.wait(60), "the test never opened the gate"
+        self._disk.wait(self.path)
         if self._disk.sync_error is not None:
             raise self._disk.sync_error
         self._file.fdatasync()
