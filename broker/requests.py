@@ -29,7 +29,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias, cast
 
 from segbroker.protocol.api_keys import ApiKey, api_versions_response, is_served, is_vendor
-from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.errors import ErrorCode, TooManyItems
 from segbroker.protocol.headers import (
     RequestHeader,
     decode_request,
@@ -122,11 +122,12 @@ SlowAnswer: TypeAlias = Callable[[Core, Call[Any]], Awaitable[Message]]
 # items, so it is decoded, and its answer encoded, in a lane.
 LARGE_BYTES: Final = 16 << 10
 # A produce is large because of its records, which are not looked into: more is decoded at once.
+# One that has more rows than ROWS_ON_LOOP_MAX is large because of them.
 LARGE_PRODUCE_BYTES: Final = 256 << 10
 # Only Produce carries data: 100,000 topics of a Metadata request are a quarter of this.
 PLAIN_BYTES_MAX: Final = 8 << 20
 # More rows than this in an answer to a small request ("all topics", the settings of this broker a
-# thousand times) are encoded in a lane too.
+# thousand times) are encoded in a lane too; so many items of a produce are decoded on the loop.
 ROWS_ON_LOOP_MAX: Final = 2_000
 
 
@@ -254,11 +255,16 @@ def handle(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
             return produce_single(core, peer, header, single)
         if len(frame) > LARGE_PRODUCE_BYTES:
             return _handle_large_produce(core, peer, header, frame)
-        return produce(core, peer, header, cast(ProduceRequest, decode_request(frame, header)))
+        try:
+            request = decode_request(frame, header, ROWS_ON_LOOP_MAX)
+        except TooManyItems:
+            return _handle_produce_of_many(core, peer, header, frame)
+        return produce(core, peer, header, cast(ProduceRequest, request))
     if len(frame) > PLAIN_BYTES_MAX:
         raise Unserved(f"api key {key} in {len(frame)} bytes, limit {PLAIN_BYTES_MAX}")
     if is_vendor(key):
-        return _answer_vendor(core, peer, header, frame)
+        answer_vendor = _answer_large_vendor if len(frame) > LARGE_BYTES else _answer_vendor
+        return answer_vendor(core, peer, header, frame)
     if len(frame) > LARGE_BYTES and key not in _LOGINS:
         return _handle_large(core, peer, header, frame)
     request = decode_request(frame, header)
@@ -334,8 +340,21 @@ def _rows(message: Message, most: int) -> int:
 async def _handle_large_produce(
     core: Core, peer: Peer, header: RequestHeader, frame: memoryview
 ) -> None:
-    request = await core.lanes.run(decode_request, frame, header)
-    await produce_paced(core, peer, header, cast(ProduceRequest, request))
+    try:
+        request = await core.lanes.run(decode_request, frame, header, ROWS_ON_LOOP_MAX)
+    except TooManyItems:
+        await _handle_produce_of_many(core, peer, header, frame)
+    else:
+        await produce_paced(core, peer, header, cast(ProduceRequest, request))
+
+
+async def _handle_produce_of_many(
+    core: Core, peer: Peer, header: RequestHeader, frame: memoryview
+) -> None:
+    """A Produce that is large by its rows: like any other large request."""
+    async with core.large_requests.room(peer.address[0], len(frame)):
+        request = await core.lanes.run(decode_request, frame, header)
+        await produce_paced(core, peer, header, cast(ProduceRequest, request))
 
 
 async def _handle_large(core: Core, peer: Peer, header: RequestHeader, frame: memoryview) -> None:
@@ -387,6 +406,13 @@ async def _reply_from_lane(core: Core, peer: Peer, header: RequestHeader, messag
     core.counters.tally.add(header.api_key, await core.lanes.run(codes_of, message))
     peer.outbox.push(Reply(parts))
     core.turn.flush(peer.flush)
+
+
+async def _answer_large_vendor(
+    core: Core, peer: Peer, header: RequestHeader, frame: memoryview
+) -> None:
+    async with core.large_requests.room(peer.address[0], len(frame)):
+        await _answer_vendor(core, peer, header, frame)
 
 
 async def _answer_vendor(core: Core, peer: Peer, header: RequestHeader, frame: memoryview) -> None:

@@ -14,6 +14,7 @@ from segbroker.broker.loop import large_requests
 from segbroker.broker.loop.large_requests import LargeRequests
 from segbroker.protocol import limits
 from segbroker.protocol.api_keys import ApiKey
+from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import (
     FetchRequest,
     FetchRequestPartition,
@@ -30,6 +31,7 @@ from segbroker.protocol.messages_transactions import (
     DescribeProducersRequestTopic,
 )
 from segbroker.protocol.primitives import uvarint
+from segbroker.protocol.vendor import VendorKey, pack, unpack
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, batch, connect, produce_request, values
@@ -52,6 +54,13 @@ def partitions_of_a_topic(count: int) -> bytes:
     head = struct.pack(">hhih", ApiKey.DESCRIBE_PRODUCERS, 0, 1, -1)
     topic = DescribeProducersRequestTopic(name="t", partition_indexes=[0] * (count - 1))
     return head + b"\0" + b"".join(DescribeProducersRequest(topics=[topic]).encode(0))
+
+
+def batches_that_are_none(count: int) -> bytes:
+    """Produce 9 to as many partitions of no topic: six bytes each."""
+    head = struct.pack(">hhih", ApiKey.PRODUCE, 9, 1, -1) + b"\0\0" + struct.pack(">hi", -1, 0)
+    rows = b"".join(n.to_bytes(4, "big") + b"\0\0" for n in range(count))
+    return head + b"\2\5none" + uvarint(count + 1) + rows + b"\0\0"
 
 
 @pytest.mark.parametrize("frame", [topics_without_a_name, partitions_of_a_topic])
@@ -101,6 +110,49 @@ async def test_large_requests_are_bounded_in_sum_by_what_they_are_decoded_to(
             await first.receive(OffsetCommitResponse, 8)
             _, reply = await second.receive(MetadataResponse, 9)
         assert len(reply.topics) == ROWS
+
+
+@pytest.mark.parametrize("what", ["floors", "produce", "large produce"])
+async def test_requests_of_our_own_and_of_many_batches_wait_in_the_same_line(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A megabyte of empty lists becomes 64 of them in memory, of batches that are none 60."""
+    monkeypatch.setattr(large_requests, "BYTES_MAX", 1 << 20)
+    rows = 50_000 if what == "large produce" else 2 * ROWS
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk) as broker,
+        connect(broker.address) as first,
+        connect(broker.address) as second,
+        connect(broker.address) as small,
+    ):
+        await small.create("t", partitions=ROWS)
+        disk.syncs.clear()
+        await first.send(commit_of(*range(ROWS)), 8)
+        with trio.fail_after(60):
+            while not broker.core.groups.committing(GROUP):
+                await trio.lowlevel.checkpoint()
+        if what == "floors":
+            asked = [{"topic": "none", "partition": n} for n in range(rows)]
+            head = struct.pack(">hhih", VendorKey.FLOORS, 0, 1, -1)
+            frame = head + pack({"partitions": asked})
+        else:
+            frame = batches_that_are_none(rows)
+        await second.send_bytes(struct.pack(">i", len(frame)) + frame)
+        for _ in range(200):
+            await small.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
+        is_early = is_answered(second)
+        disk.syncs.set()
+        assert not is_early, "there is no room while the first waits for the disk"
+        with trio.fail_after(60):
+            await first.receive(OffsetCommitResponse, 8)
+            answer = await second.receive_frame()
+        if what == "floors":
+            assert len(unpack(answer[4:])["partitions"]) == rows
+        else:
+            reply, _ = ProduceResponse.decode(answer, 9, 5)
+            codes = [row.error_code for row in reply.responses[0].partition_responses]
+            assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * rows
 
 
 async def test_who_gives_up_in_the_line_keeps_nobody_waiting(
