@@ -1,10 +1,13 @@
 """What requests are decoded to, and what they hold until they are answered, is bounded."""
 
+import gc
 import select
 import struct
 import tracemalloc
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
+from uuid import UUID
 
 import pytest
 import trio
@@ -25,17 +28,24 @@ from segbroker.protocol.messages_core import (
     MetadataResponse,
     ProduceResponse,
 )
-from segbroker.protocol.messages_groups import OffsetCommitResponse
+from segbroker.protocol.messages_groups import OffsetCommitResponse, SyncGroupRequestAssignment
+from segbroker.protocol.messages_share_groups import (
+    ShareFetchRequest,
+    ShareFetchRequestForgottenTopic,
+)
 from segbroker.protocol.messages_transactions import (
     DescribeProducersRequest,
     DescribeProducersRequestTopic,
 )
 from segbroker.protocol.primitives import uvarint
+from segbroker.protocol.schema import Message
 from segbroker.protocol.vendor import VendorKey, pack, unpack
 
 from ..support.gated_storage import GatedStorage
+from ..support.waiting import becomes
 from ..support.wire_client import WireClient, batch, connect, produce_request, values
-from ..support.wire_groups import GROUP
+from ..support.wire_groups import GROUP, WireMember
+from ..support.wire_shares import Sharing, topic_id
 from .conftest import Events, serving
 from .test_hostile_groups import commit_of
 
@@ -192,6 +202,69 @@ async def test_addresses_take_turns_in_the_line(monkeypatch: pytest.MonkeyPatch)
                 nursery.start_soon(work, host)
                 await wait_all_tasks_blocked()
     assert worked == ["a", "b", "a", "a"]
+
+
+def count_of(*kinds: type[Message]) -> int:
+    """How many messages of some kinds there are."""
+    gc.collect()
+    return sum(type(one) in kinds for one in gc.get_objects())
+
+
+async def test_what_a_request_has_said_is_not_kept_while_it_waits_for_others() -> None:
+    """A member that asks for its assignment waits for its leader, half an hour if need be."""
+    async with (
+        serving(group_initial_rebalance_delay_ms=0) as broker,
+        connect(broker.address) as one,
+        connect(broker.address) as other,
+    ):
+        leader, member = WireMember(one), WireMember(other)
+        await leader.join()
+        await leader.deal()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(member.join)
+            with trio.fail_after(60):
+                while not await leader.is_to_join():
+                    pass
+            await leader.join()
+        nobody = {f"nobody-{n}": b"x" for n in range(ROWS)}
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(member.sync, **nobody))
+            group = broker.core.groups.get(GROUP)
+            assert group is not None
+            await becomes(lambda: group.members[member.member_id].on_synced is not None)
+            await wait_all_tasks_blocked()
+            kept = count_of(SyncGroupRequestAssignment)
+            await leader.sync(**{member.member_id: b"a", leader.member_id: b"b"})
+    assert kept <= ROWS, "those that the test has made itself"
+
+
+async def test_what_a_share_fetch_has_said_is_not_kept_while_it_waits_for_records() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        sharing = Sharing(client, "g", await topic_id(client, "t"))
+        await sharing.fetch(0)
+        gone = [
+            ShareFetchRequestForgottenTopic(topic_id=UUID(int=n), partitions=[0])
+            for n in range(1, ROWS)
+        ]
+        request = ShareFetchRequest(
+            group_id="g",
+            member_id=sharing.member,
+            share_session_epoch=1,
+            max_wait_ms=600_000,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            max_records=500,
+            batch_size=500,
+            topics=[],
+            forgotten_topics_data=gone,
+        )
+        await client.send(request, 2)
+        del request, gone
+        session = broker.core.shares.sessions._sessions["g", sharing.member]
+        await becomes(lambda: bool(session.waiters))
+        await wait_all_tasks_blocked()
+        assert count_of(ShareFetchRequestForgottenTopic) == 0
 
 
 async def test_the_beginning_of_a_request_holds_no_buffer() -> None:
