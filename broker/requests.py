@@ -35,6 +35,7 @@ from segbroker.protocol.headers import (
     decode_request,
     encode_response,
     encode_vendor_response,
+    frame_size,
     parse_request_header,
 )
 from segbroker.protocol.hot import decode_single_produce
@@ -95,7 +96,7 @@ from .fetching.fetch import fetch, fetch_large
 from .fetching.offsets import list_offsets, offset_for_leader_epoch
 from .guards.authorized import Unguarded, guard
 from .peers.peer import Peer
-from .peers.replies import Buffer
+from .peers.replies import Buffer, Outbox, further_of
 from .producing.produce import produce, produce_paced
 from .producing.single_produce import produce_single
 from .share_fetching.share_acknowledge import share_acknowledge
@@ -138,19 +139,25 @@ class Unserved(Exception):
 class Reply:
     """A slot whose reply is known from the start."""
 
-    __slots__ = ("_parts", "done")
+    __slots__ = ("_outbox", "_parts", "done")
 
     restores: Final = False
 
-    def __init__(self, parts: list[Buffer]) -> None:
+    def __init__(self, outbox: Outbox, parts: list[Buffer]) -> None:
+        """Takes its place in the line of `outbox`."""
+        self._outbox = outbox
         self._parts = parts
         self.done = True
+        outbox.push(self)
+        if further := further_of(frame_size(parts)):
+            outbox.weigh(further)
 
     def render(self) -> list[Buffer] | None:
         return self._parts
 
     def sent(self) -> None:
-        pass
+        if further := further_of(frame_size(self._parts)):
+            self._outbox.weigh(-further)
 
     def stuck(self) -> None:
         pass
@@ -404,7 +411,7 @@ async def _reply_from_lane(core: Core, peer: Peer, header: RequestHeader, messag
         encode_response, message, header.api_key, header.api_version, header.correlation_id
     )
     core.counters.tally.add(header.api_key, await core.lanes.run(codes_of, message))
-    peer.outbox.push(Reply(parts))
+    Reply(peer.outbox, parts)
     core.turn.flush(peer.flush)
 
 
@@ -419,7 +426,7 @@ async def _answer_vendor(core: Core, peer: Peer, header: RequestHeader, frame: m
     body = await vendor_reply(core, peer, header, frame)
     if (error := body.get("error")) is not None:
         core.counters.tally.failed(header.api_key, error["code"])
-    peer.outbox.push(Reply(encode_vendor_response(body, header.correlation_id)))
+    Reply(peer.outbox, encode_vendor_response(body, header.correlation_id))
     core.turn.flush(peer.flush)
 
 
@@ -427,7 +434,7 @@ def _reply(core: Core, peer: Peer, header: RequestHeader, message: Message) -> N
     say_throttled(peer, message)
     core.counters.tally.answered(header.api_key, message)
     parts = encode_response(message, header.api_key, header.api_version, header.correlation_id)
-    peer.outbox.push(Reply(parts))
+    Reply(peer.outbox, parts)
     core.turn.flush(peer.flush)
 
 
@@ -451,5 +458,5 @@ def _api_versions(core: Core, peer: Peer, header: RequestHeader, frame: memoryvi
     core.counters.tally.failed(header.api_key, response.error_code)
     say_throttled(peer, response)
     parts = encode_response(response, header.api_key, version, header.correlation_id)
-    peer.outbox.push(Reply(parts))
+    Reply(peer.outbox, parts)
     core.turn.flush(peer.flush)

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from segbroker.protocol.errors import LocalProtocolError
-from segbroker.protocol.headers import encode_response
+from segbroker.protocol.headers import encode_response, frame_size
 from segbroker.protocol.schema import Message
 
 from ..call import Call
 from ..loop.turn import Turn
 from ..peers.peer import Peer
-from ..peers.replies import Buffer
+from ..peers.replies import Buffer, further_of
 from ..tally import Tally
 
 
@@ -72,6 +72,8 @@ class LaterReply:
         except LocalProtocolError as exc:
             self._failure = exc
         self.done = True
+        if further := further_of(frame_size(self._parts)):
+            self._peer.outbox.weigh(further)
         self._turn.flush(self._peer.flush)
 
     def render(self) -> list[Buffer] | None:
@@ -80,6 +82,8 @@ class LaterReply:
         return self._parts
 
     def sent(self) -> None:
+        if further := further_of(frame_size(self._parts)):
+            self._peer.outbox.weigh(-further)
         self._gone()
 
     def stuck(self) -> None:

@@ -18,8 +18,10 @@ from segbroker.broker.loop.large_requests import LargeRequests
 from segbroker.protocol import limits
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_consumer_groups import ConsumerGroupHeartbeatRequest
 from segbroker.protocol.messages_core import (
     FetchRequest,
+    FetchRequestForgottenTopic,
     FetchRequestPartition,
     FetchRequestTopic,
     FetchResponse,
@@ -43,7 +45,14 @@ from segbroker.protocol.vendor import VendorKey, pack, unpack
 
 from ..support.gated_storage import GatedStorage
 from ..support.waiting import becomes
-from ..support.wire_client import WireClient, batch, connect, produce_request, values
+from ..support.wire_client import (
+    WireClient,
+    batch,
+    connect,
+    fetch_request,
+    produce_request,
+    values,
+)
 from ..support.wire_groups import GROUP, WireMember
 from ..support.wire_shares import Sharing, topic_id
 from .conftest import Events, serving
@@ -238,6 +247,21 @@ async def test_what_a_request_has_said_is_not_kept_while_it_waits_for_others() -
     assert kept <= ROWS, "those that the test has made itself"
 
 
+async def test_what_a_fetch_has_said_is_not_kept_while_it_waits_for_records() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        request = fetch_request("t", 0, wait_ms=600_000)
+        nothing = [FetchRequestTopic(topic="none", partitions=[]) for _ in range(ROWS)]
+        request.topics += nothing
+        request.forgotten_topics_data = [FetchRequestForgottenTopic(topic="none", partitions=[])]
+        request.forgotten_topics_data *= ROWS
+        await client.send(request, 12)
+        del request, nothing
+        await becomes(lambda: len(broker.core.deadlines) > 0)
+        await wait_all_tasks_blocked()
+        assert count_of(FetchRequestTopic, FetchRequestForgottenTopic) < 10
+
+
 async def test_what_a_share_fetch_has_said_is_not_kept_while_it_waits_for_records() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")
@@ -306,6 +330,51 @@ async def test_a_request_that_comes_byte_by_byte_is_answered() -> None:
                     await trio.lowlevel.checkpoint()
         await client.receive(ProduceResponse, 9)
         assert values(await client.fetch("t", 0)) == [b"v"]
+
+
+@pytest.mark.parametrize("what", ["on the loop", "in a lane", "produce", "heartbeat", "our own"])
+async def test_large_replies_behind_one_that_waits_count_as_several_requests(what: str) -> None:
+    """A request of 25 bytes has the settings of the broker, 40 KB, as its answer."""
+    async with (
+        serving(slots_max=4, auto_create_topics=False) as broker,
+        connect(broker.address) as a,
+        connect(broker.address) as b,
+    ):
+        await a.create("other")
+        await a.create("t", partitions=5_000)
+        await b.produce("other", b"first")
+        await a.send(fetch_request("other", 1, wait_ms=600_000), 12)
+        if what == "produce":
+            frame = batches_that_are_none(ROWS // 2)
+            await a.send_bytes(struct.pack(">i", len(frame)) + frame)
+        elif what == "our own":
+            frame = struct.pack(">hhih", VendorKey.PARTITION_STATISTICS, 0, 1, -1) + pack({})
+            await a.send_bytes(struct.pack(">i", len(frame)) + frame)
+        elif what == "heartbeat":
+            beat = ConsumerGroupHeartbeatRequest(
+                group_id="g",
+                member_id="m",
+                member_epoch=0,
+                rebalance_timeout_ms=60_000,
+                subscribed_topic_names=["t"],
+                topic_partitions=[],
+            )
+            await a.send(beat, 0)
+        else:
+            count = 3_000 if what == "in a lane" else 1_000
+            names = [MetadataRequestTopic(name=f"none-{n}") for n in range(count)]
+            await a.send(MetadataRequest(topics=names, allow_auto_topic_creation=False), 9)
+        (answered,) = (one for one in broker._connections if len(one.outbox))
+        await becomes(lambda: len(answered.outbox) >= 4)
+        # One more may be read behind an answer that has come later.
+        await a.send(MetadataRequest(topics=[]), 9)
+        await a.send(produce_request("t", batch(b"late")), 9)
+        assert values(await b.fetch("t", 0, wait_ms=100)) == [], "it is not even read"
+        await b.produce("other", b"second")
+        for _ in range(4):
+            await a.receive_frame()
+        assert not len(answered.outbox)
+        assert values(await b.fetch("t", 0)) == [b"late"]
 
 
 async def test_a_fetch_of_many_partitions_counts_as_several_requests() -> None:
