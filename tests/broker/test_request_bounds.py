@@ -97,6 +97,25 @@ async def test_a_request_of_more_items_than_anybody_needs_closes_its_connection(
     assert "1 above the limit" in line["error"]
 
 
+async def test_a_request_of_our_own_with_more_lists_than_anybody_needs_closes_its_connection(
+    events: Events,
+) -> None:
+    head = struct.pack(">hhih", VendorKey.FLOORS, 0, 1, -1)
+    asked = [{"topic": "none", "partition": n} for n in range(20_000)]
+    async with serving() as broker:
+        for count, is_refused in (
+            (limits.VENDOR_CONTAINERS_COUNT_MAX - 20_003, False),
+            (500_000, True),
+        ):
+            data = head + pack({"partitions": asked, "ignored": [[]] * count})
+            async with connect(broker.address) as client:
+                await client.send_bytes(struct.pack(">i", len(data)) + data)
+                with trio.fail_after(60):
+                    assert await client.is_closed() is is_refused
+    (line,) = events.named("malformed_request")
+    assert "arrays and maps" in line["error"]
+
+
 def is_answered(client: WireClient) -> bool:
     """Whether something has come that was not received yet."""
     return bool(select.select([client.stream.socket.fileno()], [], [], 0)[0])
