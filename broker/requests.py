@@ -29,12 +29,13 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias, cast
 
 from segbroker.protocol.api_keys import ApiKey, api_versions_response, is_served, is_vendor
-from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.errors import ErrorCode, TooManyItems
 from segbroker.protocol.headers import (
     RequestHeader,
     decode_request,
     encode_response,
     encode_vendor_response,
+    frame_size,
     parse_request_header,
 )
 from segbroker.protocol.hot import decode_single_produce
@@ -95,7 +96,7 @@ from .fetching.fetch import fetch, fetch_large
 from .fetching.offsets import list_offsets, offset_for_leader_epoch
 from .guards.authorized import Unguarded, guard
 from .peers.peer import Peer
-from .peers.replies import Buffer
+from .peers.replies import Buffer, Outbox, further_of
 from .producing.produce import produce, produce_paced
 from .producing.single_produce import produce_single
 from .share_fetching.share_acknowledge import share_acknowledge
@@ -122,11 +123,12 @@ SlowAnswer: TypeAlias = Callable[[Core, Call[Any]], Awaitable[Message]]
 # items, so it is decoded, and its answer encoded, in a lane.
 LARGE_BYTES: Final = 16 << 10
 # A produce is large because of its records, which are not looked into: more is decoded at once.
+# One that has more rows than ROWS_ON_LOOP_MAX is large because of them.
 LARGE_PRODUCE_BYTES: Final = 256 << 10
 # Only Produce carries data: 100,000 topics of a Metadata request are a quarter of this.
 PLAIN_BYTES_MAX: Final = 8 << 20
 # More rows than this in an answer to a small request ("all topics", the settings of this broker a
-# thousand times) are encoded in a lane too.
+# thousand times) are encoded in a lane too; so many items of a produce are decoded on the loop.
 ROWS_ON_LOOP_MAX: Final = 2_000
 
 
@@ -137,19 +139,25 @@ class Unserved(Exception):
 class Reply:
     """A slot whose reply is known from the start."""
 
-    __slots__ = ("_parts", "done")
+    __slots__ = ("_outbox", "_parts", "done")
 
     restores: Final = False
 
-    def __init__(self, parts: list[Buffer]) -> None:
+    def __init__(self, outbox: Outbox, parts: list[Buffer]) -> None:
+        """Takes its place in the line of `outbox`."""
+        self._outbox = outbox
         self._parts = parts
         self.done = True
+        outbox.push(self)
+        if further := further_of(frame_size(parts)):
+            outbox.weigh(further)
 
     def render(self) -> list[Buffer] | None:
         return self._parts
 
     def sent(self) -> None:
-        pass
+        if further := further_of(frame_size(self._parts)):
+            self._outbox.weigh(-further)
 
     def stuck(self) -> None:
         pass
@@ -254,11 +262,16 @@ def handle(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
             return produce_single(core, peer, header, single)
         if len(frame) > LARGE_PRODUCE_BYTES:
             return _handle_large_produce(core, peer, header, frame)
-        return produce(core, peer, header, cast(ProduceRequest, decode_request(frame, header)))
+        try:
+            request = decode_request(frame, header, ROWS_ON_LOOP_MAX)
+        except TooManyItems:
+            return _handle_produce_of_many(core, peer, header, frame)
+        return produce(core, peer, header, cast(ProduceRequest, request))
     if len(frame) > PLAIN_BYTES_MAX:
         raise Unserved(f"api key {key} in {len(frame)} bytes, limit {PLAIN_BYTES_MAX}")
     if is_vendor(key):
-        return _answer_vendor(core, peer, header, frame)
+        answer_vendor = _answer_large_vendor if len(frame) > LARGE_BYTES else _answer_vendor
+        return answer_vendor(core, peer, header, frame)
     if len(frame) > LARGE_BYTES and key not in _LOGINS:
         return _handle_large(core, peer, header, frame)
     request = decode_request(frame, header)
@@ -334,8 +347,21 @@ def _rows(message: Message, most: int) -> int:
 async def _handle_large_produce(
     core: Core, peer: Peer, header: RequestHeader, frame: memoryview
 ) -> None:
-    request = await core.lanes.run(decode_request, frame, header)
-    await produce_paced(core, peer, header, cast(ProduceRequest, request))
+    try:
+        request = await core.lanes.run(decode_request, frame, header, ROWS_ON_LOOP_MAX)
+    except TooManyItems:
+        await _handle_produce_of_many(core, peer, header, frame)
+    else:
+        await produce_paced(core, peer, header, cast(ProduceRequest, request))
+
+
+async def _handle_produce_of_many(
+    core: Core, peer: Peer, header: RequestHeader, frame: memoryview
+) -> None:
+    """A Produce that is large by its rows: like any other large request."""
+    async with core.large_requests.room(peer.address[0], len(frame)):
+        request = await core.lanes.run(decode_request, frame, header)
+        await produce_paced(core, peer, header, cast(ProduceRequest, request))
 
 
 async def _handle_large(core: Core, peer: Peer, header: RequestHeader, frame: memoryview) -> None:
@@ -385,15 +411,22 @@ async def _reply_from_lane(core: Core, peer: Peer, header: RequestHeader, messag
         encode_response, message, header.api_key, header.api_version, header.correlation_id
     )
     core.counters.tally.add(header.api_key, await core.lanes.run(codes_of, message))
-    peer.outbox.push(Reply(parts))
+    Reply(peer.outbox, parts)
     core.turn.flush(peer.flush)
+
+
+async def _answer_large_vendor(
+    core: Core, peer: Peer, header: RequestHeader, frame: memoryview
+) -> None:
+    async with core.large_requests.room(peer.address[0], len(frame)):
+        await _answer_vendor(core, peer, header, frame)
 
 
 async def _answer_vendor(core: Core, peer: Peer, header: RequestHeader, frame: memoryview) -> None:
     body = await vendor_reply(core, peer, header, frame)
     if (error := body.get("error")) is not None:
         core.counters.tally.failed(header.api_key, error["code"])
-    peer.outbox.push(Reply(encode_vendor_response(body, header.correlation_id)))
+    Reply(peer.outbox, encode_vendor_response(body, header.correlation_id))
     core.turn.flush(peer.flush)
 
 
@@ -401,7 +434,7 @@ def _reply(core: Core, peer: Peer, header: RequestHeader, message: Message) -> N
     say_throttled(peer, message)
     core.counters.tally.answered(header.api_key, message)
     parts = encode_response(message, header.api_key, header.api_version, header.correlation_id)
-    peer.outbox.push(Reply(parts))
+    Reply(peer.outbox, parts)
     core.turn.flush(peer.flush)
 
 
@@ -425,5 +458,5 @@ def _api_versions(core: Core, peer: Peer, header: RequestHeader, frame: memoryvi
     core.counters.tally.failed(header.api_key, response.error_code)
     say_throttled(peer, response)
     parts = encode_response(response, header.api_key, version, header.correlation_id)
-    peer.outbox.push(Reply(parts))
+    Reply(peer.outbox, parts)
     core.turn.flush(peer.flush)

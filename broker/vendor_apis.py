@@ -15,10 +15,12 @@ older broker.
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from segbroker.protocol.headers import RequestHeader
+from segbroker.protocol.limits import VENDOR_CONTAINERS_COUNT_MAX
 from segbroker.protocol.vendor import VendorKey, error_reply, unpack
 
 from .apis.batch_commits import commit_batch, forget_transactions, query_state
@@ -48,7 +50,8 @@ async def vendor_reply(core: Core, peer: Peer, header: RequestHeader, frame: mem
     """The reply map of one request. Raises RemoteProtocolError when its body is no map."""
     began = time.perf_counter_ns()
     packed = frame[header.body_position :]
-    body = unpack(packed) if len(packed) <= LARGE_BYTES else await core.lanes.run(unpack, packed)
+    opened = partial(unpack, packed, containers_max=VENDOR_CONTAINERS_COUNT_MAX)
+    body = opened() if len(packed) <= LARGE_BYTES else await core.lanes.run(opened)
     try:
         amend = guard_vendor(core, peer, header.api_key, body)
         reply = await ANSWERS[header.api_key](core, peer, body)

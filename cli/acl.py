@@ -104,7 +104,11 @@ def _pattern(name: str) -> tuple[str, str]:
 
 
 def _row(rule: "Acl") -> tuple[str, ...]:
-    name = f"{rule.resource_name}*" if rule.pattern == "prefixed" else rule.resource_name
+    name = rule.resource_name
+    if rule.pattern == "prefixed":
+        name += "*"
+    elif _pattern(name)[1] == "prefixed":  # `kafka-acls.sh --topic 'flights*'` makes such
+        name += " (literal)"
     host = "any" if rule.host == "*" else rule.host
     return rule.principal, host, rule.permission, rule.operation, rule.resource_type, name
 

@@ -1,6 +1,6 @@
 """Compiles the fields of a message to a decoder: one function per message and version.
 
-    decode(buf, pos) -> (message, pos behind it)
+    decode(buf, pos, room) -> (message, pos behind it)
 
 All nested structs are inlined; runs of fixed-width fields become one `struct` call, the length of
 the string or array behind them included; instances are made slot by slot.  `buf` is a memoryview,
@@ -8,34 +8,41 @@ so record bytes come out as views.
 
 Invariants: whatever the bytes, the function returns a message or raises RemoteProtocolError; it
 reads nothing at or past the end of `buf`; an array is not begun before its count, times the least
-size of an item, fits the bytes that are left; at most ITEMS_COUNT_MAX items are made per message,
-REQUEST_ITEMS_COUNT_MAX of a request: a message whose name ends so, which anybody may send.
+size of an item, fits the bytes that are left; at most `room` items are made per message, by
+default ITEMS_COUNT_MAX, and REQUEST_ITEMS_COUNT_MAX of a request: a message whose name ends so,
+which anybody may send.
 """
 
 import struct
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from . import limits
-from .errors import RemoteProtocolError
+from .errors import RemoteProtocolError, TooManyItems
 from .fields import NEW_LIST, STRING, UUID_KIND, Field, Table
 from .primitives import Buffer, read_uvarint, repaired_text, skip_tags
 from .source import Source
 
 __all__ = ["Decoder", "compile_decoder"]
 
-Decoder = Callable[[Buffer, int], tuple[Any, int]]
+
+class Decoder(Protocol):
+    """What `compile_decoder` makes."""
+
+    def __call__(self, buf: Buffer, pos: int, room: int = ...) -> tuple[Any, int]: ...
 
 
 def compile_decoder(cls: Table, version: int, flexible: bool) -> Decoder:
     """The decoder of `cls` in `version`."""
-    decoder: Decoder = _source(cls, version, flexible).function("decode", "buf, pos")
+    is_request = cls.__name__.endswith("Request")
+    most = limits.REQUEST_ITEMS_COUNT_MAX if is_request else limits.ITEMS_COUNT_MAX
+    source = _source(cls, version, flexible, is_request)
+    decoder: Decoder = source.function("decode", f"buf, pos, room={most}")
     return decoder
 
 
 class DecoderSource(Source):
-    """Writes `decode(buf, pos) -> (message, pos)`.
+    """Writes `decode(buf, pos, room) -> (message, pos)`: `room` is for how many items there is.
 
     `run` holds fixed-width reads not yet written: (target, format), merged into one unpack.  A
     compact length begins as the last byte of a run and is widened when its top bit is set.
@@ -246,16 +253,13 @@ def _bad_size(name: str, size: int) -> RemoteProtocolError:
 
 def _bad_count(name: str, count: int, left: int, room: int) -> RemoteProtocolError:
     if room < 0:
-        return RemoteProtocolError(f"{name}: {count} items, {-room} above the limit of a message")
+        return TooManyItems(f"{name}: {count} items, {-room} above the limit of a message")
     return RemoteProtocolError(f"{name}: {count} items, {left} bytes left")
 
 
-def _source(cls: Table, version: int, flexible: bool) -> DecoderSource:
-    is_request = cls.__name__.endswith("Request")
+def _source(cls: Table, version: int, flexible: bool, is_request: bool) -> DecoderSource:
     source = DecoderSource(version, flexible, is_request)
     source.add("end = len(buf)")
-    most = limits.REQUEST_ITEMS_COUNT_MAX if is_request else limits.ITEMS_COUNT_MAX
-    source.add(f"room = {most}")
     source.add("try:")
     source.depth += 1
     source.add(f"return {source.build(cls)}, pos")

@@ -35,6 +35,10 @@ class RemoteProtocolError(ProtocolError):
     """The peer sent something that the protocol does not allow."""
 
 
+class TooManyItems(RemoteProtocolError):
+    """A message has more items than the reader wants to make objects of."""
+
+
 class NotKafka(RemoteProtocolError):
     """The peer speaks another protocol: `what` its first bytes look like."""
 

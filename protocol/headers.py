@@ -98,13 +98,16 @@ def _skip_header_tags(frame: Buffer, position: int) -> int:
         raise RemoteProtocolError("frame ends inside its header") from exc
 
 
-def decode_request(frame: Buffer, header: RequestHeader) -> Message:
+def decode_request(frame: Buffer, header: RequestHeader, items_max: int | None = None) -> Message:
     """The body of a request; bytes behind it are tolerated.
 
-    Raises RemoteProtocolError, UnsupportedVersion.
+    items_max: how many items it may have, at most REQUEST_ITEMS_COUNT_MAX.
+
+    Raises RemoteProtocolError, of these TooManyItems beyond a limit, UnsupportedVersion.
     """
     cls = request_class(header.api_key)
-    message, _ = cls.decode(frame, header.api_version, header.body_position)
+    position = header.body_position
+    message, _ = cls.decode(frame, header.api_version, position, items_max=items_max)
     return message
 
 

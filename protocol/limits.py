@@ -51,4 +51,7 @@ HEADERS_COUNT_MAX: Final = 1 << 22
 # one of more elements.
 VENDOR_BODY_SIZE_MAX: Final = MIB
 VENDOR_ITEMS_COUNT_MAX: Final = 1 << 20  # elements of one array or map
+# ... and arrays and maps in all of one request: the collector of garbage looks at all that there
+# are, again and again while they are made.  20,000 partitions, a map each, are the most asked for.
+VENDOR_CONTAINERS_COUNT_MAX: Final = 50_000
 VENDOR_DEPTH_MAX: Final = 32

@@ -191,15 +191,20 @@ class Message(metaclass=_MessageType):
         return parts
 
     @classmethod
-    def decode(cls, buffer: Buffer, version: int, position: int = 0) -> tuple[Self, int]:
+    def decode(
+        cls, buffer: Buffer, version: int, position: int = 0, *, items_max: int | None = None
+    ) -> tuple[Self, int]:
         """The message of `version` at `position`, and the position behind it.
 
-        `records` are views into `buffer`, writable if it is.  Raises RemoteProtocolError for
-        malformed bytes, UnsupportedVersion.
+        `records` are views into `buffer`, writable if it is.  items_max: another limit than that of
+        decoders.py.  Raises RemoteProtocolError for malformed bytes, of these TooManyItems beyond a
+        limit, UnsupportedVersion.
         """
         decoder = cls._decoders.get(version) or _decoder(cls, version)
         if not isinstance(buffer, memoryview):
             buffer = memoryview(buffer)
+        if items_max is not None:
+            return decoder(buffer, position, items_max)
         return decoder(buffer, position)
 
     @classmethod

@@ -21,7 +21,7 @@ many items as there are bytes, all take their room before the first item is miss
 large enough for that is first walked, without making anything.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Any, Final, cast
 
@@ -88,16 +88,23 @@ def unpack(
     *,
     size_max: int = limits.VENDOR_BODY_SIZE_MAX,
     count_max: int | None = None,
+    containers_max: int | None = None,
 ) -> dict[str, Any]:
     """The map in `data`, which it must fill exactly.
 
     Raises RemoteProtocolError for anything else: larger than `size_max` bytes, deeper than
     VENDOR_DEPTH_MAX, more elements than bytes, keys other than strings, not UTF-8, an extension
     type, trailing bytes.  count_max: elements of one array or map; None: VENDOR_ITEMS_COUNT_MAX.
+    containers_max: arrays and maps in all, where whoever sends them is not trusted; None: any
+    number.
     """
     size = len(data)
     if size > size_max:
         raise RemoteProtocolError(f"msgpack body of {size} bytes, limit {size_max}")
+    counted: dict[str, Any] = {}
+    if containers_max is not None and size > containers_max:
+        count = _counting(containers_max)
+        counted = {"list_hook": count, "object_hook": count}
     count_max = min(size, limits.VENDOR_ITEMS_COUNT_MAX if count_max is None else count_max)
     try:
         if size > _WALKED_SIZE:
@@ -114,6 +121,7 @@ def unpack(
             max_map_len=count_max,
             max_ext_len=0,
             ext_hook=_no_extension,
+            **counted,
         )
     except (ValueError, TypeError, msgpack.UnpackException) as exc:
         raise RemoteProtocolError(f"not a msgpack body: {exc!r}") from exc
@@ -121,6 +129,20 @@ def unpack(
         raise RemoteProtocolError(f"msgpack body is a {type(body).__name__}, not a map")
     _check_shape(body)
     return body
+
+
+def _counting(most: int) -> Callable[[Any], Any]:
+    """What is called with each array and map, and lets so many of them pass."""
+    left = most
+
+    def count(made: Any) -> Any:  # noqa: ANN401
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise ValueError(f"more than {most} arrays and maps")
+        return made
+
+    return count
 
 
 def _no_extension(code: int, data: bytes) -> object:

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from segbroker.protocol.errors import LocalProtocolError
-from segbroker.protocol.headers import encode_response
+from segbroker.protocol.headers import encode_response, frame_size
 from segbroker.protocol.schema import Message
 
 from ..call import Call
 from ..loop.turn import Turn
 from ..peers.peer import Peer
-from ..peers.replies import Buffer
+from ..peers.replies import Buffer, further_of
 from ..tally import Tally
 
 
@@ -26,9 +26,11 @@ class LaterReply:
     """The slot of a request that waits.  `answer` it once; afterwards nothing happens."""
 
     __slots__ = (
-        "_call",
+        "_amend",
         "_failure",
+        "_header",
         "_parts",
+        "_peer",
         "_tally",
         "_turn",
         "done",
@@ -43,7 +45,8 @@ class LaterReply:
         self.on_abandoned: Callable[[], None] | None = None
         # Called once when the answer is sent, or will not be: for what it holds.
         self.on_gone: Callable[[], None] | None = None
-        self._call = call
+        # Not the call: what a large request said would be kept for as long as it waits.
+        self._header, self._peer, self._amend = call.header, call.peer, call.amend
         self._turn = turn
         self._tally = tally
         self._parts: list[Buffer] = []
@@ -57,10 +60,10 @@ class LaterReply:
         """
         if self.done:
             return
-        header = self._call.header
-        if self._call.amend is not None:
-            self._call.amend(message)
-        say_throttled(self._call.peer, message)
+        header = self._header
+        if self._amend is not None:
+            self._amend(message)
+        say_throttled(self._peer, message)
         self._tally.answered(header.api_key, message)
         try:
             self._parts = encode_response(
@@ -69,7 +72,9 @@ class LaterReply:
         except LocalProtocolError as exc:
             self._failure = exc
         self.done = True
-        self._turn.flush(self._call.peer.flush)
+        if further := further_of(frame_size(self._parts)):
+            self._peer.outbox.weigh(further)
+        self._turn.flush(self._peer.flush)
 
     def render(self) -> list[Buffer] | None:
         if self._failure is not None:
@@ -77,6 +82,8 @@ class LaterReply:
         return self._parts
 
     def sent(self) -> None:
+        if further := further_of(frame_size(self._parts)):
+            self._peer.outbox.weigh(-further)
         self._gone()
 
     def stuck(self) -> None:

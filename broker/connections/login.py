@@ -83,5 +83,5 @@ def _check_renewal(session: SaslSession, frame: memoryview) -> None:
 
 async def _answer_bare(core: Core, peer: Peer, message: bytes) -> None:
     answer = await prove(core, peer, message)
-    peer.outbox.push(Reply([len(answer).to_bytes(4, "big"), answer]))
+    Reply(peer.outbox, [len(answer).to_bytes(4, "big"), answer])
     core.turn.flush(peer.flush)

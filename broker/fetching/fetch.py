@@ -104,6 +104,8 @@ class FetchSlot:
         self._rules = None if core.authorizer is None else core.authorizer.rules
         self._by_partition: dict[Partition | None, FetchTarget] | None = None
         self._reply = FetchReply(core, peer, header, request, targets, session)
+        # Not to be kept while it waits: only the targets are counted.
+        request.topics, request.forgotten_topics_data = [], []
 
     def refuse(self, code: ErrorCode) -> None:
         """Answer with this instead of any partition."""

@@ -33,6 +33,9 @@ Buffer = bytes | bytearray | memoryview
 _PIECES_MAX: Final = 1_000
 # Replies are gathered up to about this size before they are handed to the socket.
 _GATHER_BYTES: Final = 256 << 10
+# So many bytes of a reply that is not sent count as a request of their own: behind one that waits,
+# for records or for a group, hundreds of others may be answered already.
+BYTES_PER_SLOT: Final = 4 << 10
 # What a send says that has not taken anything yet, below 0 as an errno.
 _NOT_NOW: Final = (0, -errno.EAGAIN, -errno.EWOULDBLOCK, -errno.EINTR)
 # Linux says so of a peer that may still read, too; others say POLLHUP.
@@ -73,6 +76,11 @@ class Slot(Protocol):
 
     def abandon(self) -> None:
         """The connection is gone: leave every queue, give everything back. May come at any time."""
+
+
+def further_of(size: int) -> int:
+    """As how many further requests a reply counts that has `size` bytes and may have to wait."""
+    return size // BYTES_PER_SLOT
 
 
 class Outbox:
@@ -144,8 +152,8 @@ class Outbox:
         self._slots.append(slot)
 
     def weigh(self, further: int) -> None:
-        """The slot that was just pushed answers so many more requests than one; the negative
-        number when it was sent."""
+        """The slot that was just pushed answers so many more requests than one, or holds as much as
+        they would (`further_of`); the negative number when it was sent."""
         self._further += further
 
     @property

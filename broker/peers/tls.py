@@ -5,8 +5,9 @@
 
 `TlsSocket` keeps the promises that the connection and its outbox build on:
 
-* a receive that does not fill the buffer has emptied the socket and the TLS layer: records that
-  are decrypted already are never left waiting for a byte that does not come, nor is the end;
+* a receive that does not fill the buffer has emptied the TLS layer: records that are decrypted
+  already are never left waiting for a byte that does not come, nor is the end.  It has emptied the
+  socket, too, or taken RECORDS_MAX records from it, and the socket is readable still;
 * what `sendmsg` counts is in the socket; a record that the socket did not take whole is offered
   again first (TLS demands the same bytes), and counted only then;
 * nothing waits but the handshake.
@@ -43,6 +44,9 @@ log = structlog.get_logger()
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
+RECORDS_MAX: Final = 512
+"""Records of one receive.  A record may hold a single byte and costs about 4 us whatever it holds,
+so a peer that sends such would have the loop for as long as it takes to fill a buffer with them."""
 FILE_SIZE_MAX: Final = 1 << 20
 REMINDED_BEFORE_MS: Final = 14 * 24 * 60 * 60 * 1000
 """How long before a certificate ends the log begins to say so."""
@@ -111,9 +115,10 @@ class TlsSocket:
             raise HandshakeFailed(f"its certificate cannot be read: {exc}") from exc
 
     def recv_into(self, space: memoryview) -> int:
-        """Receive until `space` is full or nothing is there. 0: the end. BlockingIOError."""
+        """Receive until `space` is full, nothing is there, or RECORDS_MAX came. 0: the end.
+        BlockingIOError."""
         received = 0
-        while received < len(space):
+        for _ in range(RECORDS_MAX):
             try:
                 count = self._tls.recv_into(space[received:])
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -126,6 +131,8 @@ class TlsSocket:
                         socket.shutdown(self._tls, SHUT_RD)
                 break
             received += count
+            if received == len(space):
+                break
         return received
 
     def sendmsg(self, pieces: Sequence[Buffer]) -> int:

@@ -47,6 +47,8 @@ _NONE: Final[Mapping[int, InvalidBatch | None]] = MappingProxyType({})
 _BY_ID: Final = topic_ids.PRODUCE_SINCE
 ROWS_AT_ONCE: Final = 1_000
 """Partitions of a request that are appended to before others have their turn."""
+ROWS_PER_SLOT: Final = 32
+"""So many rows of a reply that is not sent count as a request of their own."""
 
 
 class AcksZeroRefused(Exception):
@@ -118,12 +120,19 @@ class ProduceSlot:
         if self.done:
             return  # abandoned meanwhile
         self._is_whole = True
+        if self._further:
+            self._peer.outbox.weigh(self._further)
         if not self._waiting:
             self._finish()
             return
         timeout_ms = min(max(timeout_ms, 0), self._core.config.produce_timeout_max_ms)
         self._timed = True
         self._core.deadlines.add(trio.current_time() + timeout_ms / 1000, self)
+
+    @property
+    def _further(self) -> int:
+        """As how many further requests it counts until it is sent."""
+        return len(self._rows) // ROWS_PER_SLOT
 
     def settled(self, row: int, code: ErrorCode, message: str | None) -> None:
         if self.done:
@@ -149,7 +158,8 @@ class ProduceSlot:
         )
 
     def sent(self) -> None:
-        pass
+        if self._further:
+            self._peer.outbox.weigh(-self._further)
 
     def stuck(self) -> None:
         pass

@@ -77,6 +77,8 @@ def share_fetch(core: Core, call: Call[ShareFetchRequest], slot: LaterReply) -> 
     acknowledging = Acknowledging(core, call, member, session)
     if call.request.share_session_epoch != FIRST_EPOCH:
         acknowledging.begin(said_in(call.request))
+    # Not to be kept while it waits for records.
+    call.request.topics, call.request.forgotten_topics_data = [], []
     core.spawn(_ShareFetching(core, call, slot, session, acknowledging).run)
 
 

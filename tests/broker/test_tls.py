@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from segbroker.broker.configuration.config import BrokerConfig, merge
-from segbroker.broker.peers.tls import Certificate, CertificateUnusable
+from segbroker.broker.peers.tls import RECORDS_MAX, Certificate, CertificateUnusable
 from segbroker.broker.server import Broker
 from segbroker.client import AsyncAdmin, Security, TlsFailed
 from segbroker.protocol.certificate_dates import valid_until_ms
@@ -63,6 +63,23 @@ async def connect_tls(broker: Broker, context: ssl.SSLContext) -> AsyncIterator[
     stream = trio.SSLStream(tcp, context, server_hostname="127.0.0.1", https_compatible=True)
     async with stream:
         yield WireClient(cast(trio.SocketStream, stream))
+
+
+async def in_memory(
+    authority: Authority, tcp: trio.SocketStream
+) -> tuple[ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO]:
+    """A TLS client behind its handshake, what it is to read, and what it has written."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = trusting(authority).wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    while True:
+        try:
+            client.do_handshake()
+        except ssl.SSLWantReadError:
+            await tcp.send_all(outgoing.read())
+            incoming.write(await tcp.receive_some())
+        else:
+            await tcp.send_all(outgoing.read())
+            return client, incoming, outgoing
 
 
 async def certificate_of(
@@ -135,22 +152,49 @@ async def test_requests_that_come_in_one_record_are_all_answered(authority: Auth
             assert got == wanted
 
 
+class Received(trio.abc.Instrument):
+    """The most bytes that were received between two steps of the loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._counters = broker.core.counters
+        self._before = 0
+        self.most = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._before = self._counters.received_bytes
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.most = max(self.most, self._counters.received_bytes - self._before)
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+async def test_records_of_a_byte_each_give_way_to_the_other_connections(
+    authority: Authority, protocol: str
+) -> None:
+    """60,000 of them would be received at once, which takes the third of a second."""
+    count = 6 * RECORDS_MAX
+    async with (
+        protected(authority, listeners=f"{protocol}://127.0.0.1:0") as broker,
+        await trio.open_tcp_stream(*broker.address) as tcp,
+    ):
+        client, _, outgoing = await in_memory(authority, tcp)
+        received = Received(broker)
+        trio.lowlevel.add_instrument(received)
+        for byte in (count - 4).to_bytes(4, "big") + bytes(count - 5):  # a frame but its last byte
+            client.write(bytes([byte]))
+        await tcp.send_all(outgoing.read())
+        await becomes(lambda: broker.core.counters.received_bytes == count - 1)
+        trio.lowlevel.remove_instrument(received)
+        assert received.most <= RECORDS_MAX
+
+
 async def test_a_goodbye_that_comes_with_a_request_ends_the_connection(
     authority: Authority,
 ) -> None:
     """The client keeps its side of TCP open: after its close_notify nothing makes the socket
     readable once more."""
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = trusting(authority).wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
     async with protected(authority) as broker, await trio.open_tcp_stream(*broker.address) as tcp:
-        while True:
-            try:
-                client.do_handshake()
-            except ssl.SSLWantReadError:
-                await tcp.send_all(outgoing.read())
-                incoming.write(await tcp.receive_some())
-            else:
-                break
+        client, incoming, outgoing = await in_memory(authority, tcp)
         _, frame = WireClient(tcp).encode(MetadataRequest(topics=[]), 5)
         client.write(frame)
         with pytest.raises(ssl.SSLWantReadError):

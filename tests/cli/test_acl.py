@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from segbroker.cli.exit_codes import ExitCode
+from segbroker.client import Acl, Admin
 
 from ..support.daemon import Daemon, running
 from .conftest import COMMAND, TIMEOUT_S, Run, environment, segbroker
@@ -76,6 +77,20 @@ def test_rules_are_added_listed_and_removed(run_guarded: Run) -> None:
     assert run("acl", "remove", "--all", "--operation", "read", "--yes").returncode == 0
     assert run("acl", "remove", "--all", "--yes").returncode == 0
     assert rules(run) == []
+
+
+def test_a_literal_name_that_ends_in_a_star_is_not_shown_as_a_prefix(
+    run_guarded: Run, guarded: Daemon
+) -> None:
+    """Kafka's tools take `--topic 'orders*'` literally: a rule about no topic that there can be."""
+    with Admin(guarded.address) as admin:
+        admin.create_acls([Acl("User:carol", "read", "topic", "orders*", pattern="literal")])
+    assert run_guarded(*ADD, "--topic", "orders*").returncode == 0
+    listed = run_guarded("acl", "list").stdout.decode().splitlines()
+    names = {row.split()[0]: row.split("topic", 1)[1].strip() for row in listed if "orders" in row}
+    assert names == {"User:carol": "orders* (literal)", "User:alice": "orders*"}
+    for user in ("carol", "alice"):
+        assert run_guarded("acl", "remove", "--principal", f"User:{user}").returncode == 0
 
 
 def test_whether_to_remove_all_rules_is_asked(run_guarded: Run, guarded: Daemon) -> None:

@@ -91,6 +91,17 @@ def test_arrays_that_claim_what_is_not_there_take_no_memory() -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("inner", [[], {}])
+def test_arrays_and_maps_are_bounded_in_sum_where_that_is_asked(inner: object) -> None:
+    """A megabyte of empty lists kept the collector of garbage, and all else, for half a second."""
+    rows: list[Any] = [[inner] * 10_000 for _ in range(10)]
+    data = pack({"a": rows})
+    assert unpack(data) == {"a": rows}
+    assert unpack(data, containers_max=100_012) == {"a": rows}
+    with pytest.raises(RemoteProtocolError, match="more than 100011 arrays and maps"):
+        unpack(data, containers_max=100_011)
+
+
 def test_a_failed_reply_carries_code_class_retryable_and_detail() -> None:
     reply = error_reply(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no topic 'a'")
     assert unpack(pack(reply)) == {
