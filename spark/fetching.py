@@ -146,6 +146,7 @@ class RangeFetcher:
             yield from self._losses()
             if self._options.segments_folder is not None:
                 yield from self._from_files(self._options.segments_folder)
+                self._progress_ms = now_ms()
             while self._position < self._range.end:
                 row = self._next_reply()
                 yield from self._losses()
