@@ -104,7 +104,7 @@ def _rates(count: int, times: list[float], size: int) -> str:
 
 def _floor(spark: "SparkSession", server: Server) -> list[Entry]:
     """A micro-batch of two rows: what each costs whatever is in it."""
-    fill(server, "floor", CHUNK, 10)
+    fill(server, "floor", PARTITIONS * CHUNK, 10)
     ours = {**_options(server, "floor"), "startingOffsets": "earliest", "maxOffsetsPerTrigger": "4"}
     frames = {
         reader: spark.readStream.format("segbroker").options(**ours, reader=reader).load()

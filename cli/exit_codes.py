@@ -37,7 +37,7 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.UNDELIVERED: "`produce`: at least one record was not delivered; the lines are named.",
     ExitCode.DAMAGED: "Damaged bytes were found, in a file or in what was fetched.",
     ExitCode.SYSTEM: "The system refused: port in use, directory locked, disk full, no permission.",
-    ExitCode.LOST: "`consume` (`--on-gap raise`), `spark`: records were lost; a line says which.",
+    ExitCode.LOST: "`consume`, `spark` (`--on-gap raise`): records were lost; a line says which.",
     ExitCode.ATTENTION: "`broker status --check`: there is a problem; the output names it.",
     ExitCode.INTERRUPTED: (
         'Ended by Ctrl-C, or by the answer "no" to a question. `serve`: by a second Ctrl-C.'

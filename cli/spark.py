@@ -6,6 +6,7 @@ command runs: without `pip install '.[spark]'` the commands say what is missing.
 """
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +29,11 @@ if TYPE_CHECKING:
     from segbroker.spark.progress import Progress
 
 FORMATS = ("parquet", "json", "csv")
-_OURS: Final = "segbroker.spark.errors."
+# An error of ours in an account of Spark's, by the reader in Python or by the jar.
+_OURS: Final = re.compile(
+    r"\bsegbroker\.spark\.(?:errors\.|SourceError\$)?"
+    r"(OptionError|TopicMissing|SourceUnavailable|DataLoss|SinkError|SourceError): (.+)"
+)
 _CODES: Final = {
     "OptionError": ExitCode.USAGE,
     "TopicMissing": ExitCode.NOT_FOUND,
@@ -91,6 +96,13 @@ max_offsets_option = click.option(
     type=click.IntRange(1),
     help="Maximum number of offsets in a batch; default: no limit.",
 )
+on_gap_option = click.option(
+    "--on-gap",
+    type=click.Choice(["raise", "skip"]),
+    default="raise",
+    show_default=True,
+    help="When records were lost: end with exit code 10, or go on with what is left.",
+)
 start_option = click.option(
     "--start",
     type=click.Choice(["earliest", "latest"]),
@@ -128,6 +140,7 @@ def spark() -> None:
     "  [default: binary for parquet, text for the others]",
 )
 @start_option
+@on_gap_option
 @max_offsets_option
 @pace_options
 @session_options
@@ -211,6 +224,7 @@ def import_(path: str, topic: str, bootstrap: str, **options: Any) -> None:  # n
     "--values", metavar="COLUMNS", help="The value as a struct `data`: 'carrier STRING, n INT'."
 )
 @start_option
+@on_gap_option
 @max_offsets_option
 @pace_options
 @session_options
@@ -259,6 +273,7 @@ def replay(source: str, target: str, bootstrap: str, **options: Any) -> None:  #
     show_default=True,
     help="Maximum number of rows; 0: all.",
 )
+@on_gap_option
 @session_options
 @bootstrap_option
 def sql(query: str, bootstrap: str, output: str, limit: int, **options: Any) -> None:  # noqa: ANN401
@@ -276,7 +291,8 @@ def sql(query: str, bootstrap: str, output: str, limit: int, **options: Any) -> 
         from segbroker.spark.asking import ask
 
         began = time.monotonic()
-        frame = ask(session, _broker(bootstrap, options), query)
+        skips_lost = options["on_gap"] == "skip"
+        frame = ask(session, _broker(bootstrap, options), query, skips_lost=skips_lost)
         rows = _print(frame if not limit else frame.limit(limit), output)
         note(f"{rows:,} rows in {time.monotonic() - began:.1f} s")
 
@@ -338,7 +354,7 @@ def _spark(name: str, options: dict[str, Any]) -> "Iterator[SparkSession]":
     try:
         yield running
     except SourceError as exc:
-        raise Failure(str(exc), _code(type(exc).__name__)) from exc
+        raise _of_ours(type(exc).__name__, str(exc)) from exc
     except Exception as exc:
         failure = _failure(exc)
         if failure is None:
@@ -350,11 +366,17 @@ def _spark(name: str, options: dict[str, Any]) -> "Iterator[SparkSession]":
 
 def _failure(error: Exception) -> Failure | None:
     """What an error of Spark says, without the tracebacks inside it; None for another error."""
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
-    if not isinstance(error, PySparkException):
+    if isinstance(error, Py4JJavaError):
+        # What PySpark has no class for, as of a task that failed; its first line names a call.
+        text = str(error).partition("\n")[2].removeprefix(": ")
+    elif isinstance(error, PySparkException):
+        text = str(error)
+    else:
         return None
-    return failure_in(str(error)) or Failure(type(error).__name__, ExitCode.REFUSED)
+    return failure_in(text) or Failure(type(error).__name__, ExitCode.REFUSED)
 
 
 def failure_in(text: str) -> Failure | None:
@@ -362,17 +384,23 @@ def failure_in(text: str) -> Failure | None:
 
     text: with the tracebacks of its own processes.  None: it is empty.
     """
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    ours = [line.removeprefix(_OURS) for line in lines if line.startswith(_OURS)]
+    ours = _OURS.findall(text)
     if ours:
-        name, _, sentence = ours[-1].partition(": ")
-        return Failure(sentence, _code(name))
+        name, sentence = ours[-1]
+        return _of_ours(name, sentence.strip())
+    lines = text.strip().splitlines()
     return Failure(lines[0], ExitCode.REFUSED) if lines else None
 
 
-def _code(name: str) -> ExitCode:
-    """Of an error of segbroker.spark, by the name of its class."""
-    return _CODES.get(name, ExitCode.REFUSED)
+def _of_ours(name: str, sentence: str) -> Failure:
+    """Of an error of segbroker.spark, by the name of its class.
+
+    The option that an error of lost records names has another name here.
+    """
+    code = _CODES.get(name, ExitCode.REFUSED)
+    if code is not ExitCode.LOST:
+        return Failure(sentence, code)
+    return Failure(sentence.partition(" Set failOn")[0], code, "--on-gap skip reads what is left")
 
 
 def _broker(bootstrap: str, options: dict[str, Any]) -> "Broker":
@@ -384,7 +412,11 @@ def _broker(bootstrap: str, options: dict[str, Any]) -> "Broker":
 def _pace(options: dict[str, Any]) -> "Pace":
     from segbroker.spark.pipelines import Pace
 
-    return Pace(every=options["every"], offsets_max=options.get("max_offsets"))
+    return Pace(
+        every=options["every"],
+        offsets_max=options.get("max_offsets"),
+        skips_lost=options.get("on_gap") == "skip",
+    )
 
 
 def _tell(progress: "Progress") -> None:

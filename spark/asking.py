@@ -25,8 +25,13 @@ if TYPE_CHECKING:
 _TOPIC = re.compile(r"\btopic\s*\(\s*'([^']*)'\s*(?:,\s*'([^']*)'\s*)?\)", re.IGNORECASE)
 
 
-def ask(spark: "SparkSession", broker: Broker, sql: str) -> "DataFrame":
-    """The frame of a query over topics.  Raises OptionError, and what Spark says of the SQL."""
+def ask(
+    spark: "SparkSession", broker: Broker, sql: str, *, skips_lost: bool = False
+) -> "DataFrame":
+    """The frame of a query over topics.  Raises OptionError, and what Spark says of the SQL.
+
+    skips_lost: what a topic has lost is passed over, where it would end the query.
+    """
     views: dict[tuple[str, str], str] = {}
 
     def view_of(found: re.Match[str]) -> str:
@@ -36,14 +41,16 @@ def ask(spark: "SparkSession", broker: Broker, sql: str) -> "DataFrame":
         name = views.get((topic, form))
         if name is None:
             name = views[topic, form] = f"segbroker_topic_{len(views)}"
-            _frame(spark, broker, topic, form).createOrReplaceTempView(name)
+            _frame(spark, broker, topic, form, skips_lost=skips_lost).createOrReplaceTempView(name)
         return name
 
     text = _TOPIC.sub(view_of, sql)
     return spark.sql(text)
 
 
-def _frame(spark: "SparkSession", broker: Broker, topic: str, form: str) -> "DataFrame":
+def _frame(
+    spark: "SparkSession", broker: Broker, topic: str, form: str, *, skips_lost: bool
+) -> "DataFrame":
     is_arrow = form.strip().lower() == "arrow"
     if is_arrow:
         spark.dataSource.register(ArrowValues)
@@ -52,6 +59,7 @@ def _frame(spark: "SparkSession", broker: Broker, topic: str, form: str) -> "Dat
         .options(**broker.options)
         .option("subscribe", topic)
         .option("kafka.isolation.level", "read_committed")
+        .option("failOnDataLoss", str(not skips_lost))
         .load()
     )
     return frame if is_arrow else decode(frame, form or guess(frame))

@@ -81,6 +81,8 @@ RECORD_BYTES_GUESS = 1 << 10
 SHORT_LOG_GRACE_MS = 3_000
 # A broker that has just started may not know all topics: how long it is doubted that one is gone.
 GONE_GRACE_MS = 5_000
+# Why a fetch of one partition is answered without any.
+THROTTLED = "the client has a quota, and the broker throttles it"
 # Idle connections that a worker keeps.
 LINKS_COUNT_MAX = 16
 
@@ -144,6 +146,7 @@ class RangeFetcher:
             yield from self._losses()
             if self._options.segments_folder is not None:
                 yield from self._from_files(self._options.segments_folder)
+                self._progress_ms = now_ms()
             while self._position < self._range.end:
                 row = self._next_reply()
                 yield from self._losses()
@@ -197,6 +200,11 @@ class RangeFetcher:
             reply = self._link.receive(FetchResponse, timeout_ms)
             if reply.error_code != ErrorCode.NONE:
                 raise broker_error(reply.error_code, self._about)
+            if not reply.responses:
+                # So Apache Kafka answers a client in debt; it reads on when that is paid off.
+                self._pause(f"{self._about} at offset {self._position}: {THROTTLED}")
+                self._refetch()
+                return None
             row = reply.responses[0].partitions[0]
             if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 self._skip_what_is_lost()

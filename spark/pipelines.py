@@ -80,10 +80,12 @@ class Pace:
 
     every: a batch per interval ("10 seconds") for ever; None: what is there, then the end.
     offsets_max: the most offsets of one batch.
+    skips_lost: what the topic has lost is passed over, where it would end the pipeline.
     """
 
     every: str | None = None
     offsets_max: int | None = None
+    skips_lost: bool = False
 
 
 def export_topic(
@@ -112,7 +114,7 @@ def export_topic(
     # A row of CSV has no place for a list.
     with_headers = "false" if file_format == "csv" else "true"
     frame = _stream(spark, broker, topic, start, pace, includeHeaders=with_headers)
-    decoded = decode(frame, form, sample=_batch(spark, broker, topic))
+    decoded = decode(frame, form, sample=_batch(spark, broker, topic, pace))
     time = "_timestamp" if "_timestamp" in decoded.columns else "timestamp"
     taken = {name.lower() for name in decoded.columns}
     date = "date"
@@ -240,14 +242,15 @@ def _stream(
 ) -> "DataFrame":
     options = {**broker.options, "subscribe": topic, "startingOffsets": start, **more}
     options["kafka.isolation.level"] = "read_committed"
+    options["failOnDataLoss"] = str(not pace.skips_lost)
     if pace.offsets_max is not None:
         options["maxOffsetsPerTrigger"] = str(pace.offsets_max)
     return spark.readStream.format("segbroker").options(**options).load()
 
 
-def _batch(spark: "SparkSession", broker: Broker, topic: str) -> "DataFrame":
+def _batch(spark: "SparkSession", broker: Broker, topic: str, pace: Pace) -> "DataFrame":
     """The same topic as it is now, to look at values."""
-    options = {**broker.options, "subscribe": topic}
+    options = {**broker.options, "subscribe": topic, "failOnDataLoss": str(not pace.skips_lost)}
     return spark.read.format("segbroker").options(**options).load()
 
 

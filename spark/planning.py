@@ -155,6 +155,8 @@ class Planner:
     def batch_tasks(self) -> list[Task]:
         """The tasks of a batch query.  Raises OptionError when it would end before it starts."""
         start, end = self.start(), self.end()
+        if self._options.end is Extreme.LATEST:
+            end = self._with_held_up(start, end)
         for key, begin in start.at.items():
             if key not in end.at:
                 raise SourceError(

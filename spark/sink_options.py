@@ -17,7 +17,7 @@ from segbroker.client.settings import CODECS, Compression
 
 from .connecting import ClientOptions, check_client_option, parse_client
 from .errors import OptionError
-from .given import PREFIXES, Given, number, unknown
+from .given import PREFIXES, Given, boolean, number, unknown
 
 EXACTLY_ONCE = "exactly-once"
 AT_LEAST_ONCE = "at-least-once"
@@ -26,7 +26,7 @@ BATCH_BYTES = 128 << 10
 DELIVERY_TIMEOUT_MS = 120_000
 TRANSACTION_TIMEOUT_MS = 600_000
 
-SINK = ("topic", "deliveryGuarantee", "transactionalId", "batchId")
+SINK = ("topic", "deliveryGuarantee", "transactionalId", "batchId", "includeHeaders")
 # What Spark itself hands on to a stream's sink.
 FROM_SPARK = ("checkpointLocation", "path", "queryName")
 PRODUCER = (
@@ -70,8 +70,10 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
     topic = given.own("topic")[1]
     if topic is not None and not topic.strip():
         raise OptionError(f"topic={topic!r} is empty")
-    # Looked at and not kept: a batch goes when it is full, or at the end of the rows.
+    # Looked at and not kept: a batch goes when it is full, or at the end of the rows; headers are
+    # written where there is the column, whatever this says, as by Kafka's sink.
     number(given.client("linger.ms"), least=0)
+    boolean(given.own("includeHeaders"), default=False)
     found = SinkOptions(
         client=parse_client(given),
         topic=topic,

@@ -11,6 +11,7 @@ change size within one micro-batch is estimated by those at its beginning.
 
 from collections.abc import Mapping
 
+from segbroker.client.errors import broker_error
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import (
     FetchRequest,
@@ -71,6 +72,9 @@ def _offset_bytes(reply: FetchResponse) -> float:
     """Bytes per offset; 0 where nothing can be fetched: the task will say why."""
     if reply.error_code != ErrorCode.NONE:
         return 0.0
+    if not reply.responses:
+        # So Apache Kafka answers a client that is over its quota: it is asked again.
+        raise broker_error(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "the size of records")
     row = reply.responses[0].partitions[0]
     size, first, last = 0, None, 0
     for view in iter_batches(records_view(row.records)):

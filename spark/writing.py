@@ -347,11 +347,16 @@ class RecordWriter:
                 time.sleep(backoff.next_delay_ms() / 1000)
             self._drop(leader)
             for topic in {batch.key[0] for batch in waiting}:
-                self._topics.pop(topic, None)
+                before = self._topics.pop(topic)
                 try:
-                    self._layout(topic, max(0, deadline_ms - now_ms()))
+                    now = self._layout(topic, max(0, deadline_ms - now_ms()))
                 except SourceUnavailable as exc:
                     raise self._too_late(error) from exc
+                if _is_another(before, now):
+                    raise SinkError(
+                        f"topic {topic!r} was deleted and made again while rows were written:"
+                        " what was written before is gone with it"
+                    )
             try:
                 # One of each partition at a time: what was behind it may be there already.
                 while waiting:
@@ -433,6 +438,13 @@ class RecordWriter:
         link = self._links.pop(leader, None)
         if link is not None:
             link.close()
+
+
+def _is_another(before: TopicLayout, now: TopicLayout) -> bool:
+    """Whether it is not the topic that it was; a broker without ids tells by its partitions."""
+    old, new = before.topic_id, now.topic_id
+    is_known = old is not None and new is not None
+    return old != new if is_known else not before.leaders.keys() <= now.leaders.keys()
 
 
 def _by_partition(records: Records, count: int) -> Iterator[Records]:

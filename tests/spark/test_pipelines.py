@@ -15,8 +15,11 @@ import pytest
 from click.testing import CliRunner
 
 from segbroker.cli.main import segbroker
+from segbroker.protocol.record_batch import GapReason, gap_batches
 from segbroker.testing.embedded import EmbeddedBroker
 
+from .batches import batch
+from .scripted_broker import TOPIC, ScriptedBroker, fetched
 from .topics import Topics
 
 if TYPE_CHECKING:
@@ -310,6 +313,48 @@ def test_a_replay_filters_into_another_topic_and_goes_on_where_it_was(
     assert [(row.key, row.headers) for row in found] == [(b"k", [("h", b"1")])] * 2 + [
         (None, [])
     ] * 2
+
+
+@pytest.mark.parametrize("kind", ["export", "replay"])
+def test_a_pipeline_that_retention_overtook_goes_on_when_it_is_told_to(
+    command: Command, topics: Topics, name: Name, tmp_path: Path, kind: str
+) -> None:
+    topic, target = name(), name()
+    topics.create(topic)
+    topics.create(target)
+    topics.produce(topic, flights(10))
+    words = ["export", topic, "--to", str(tmp_path / "lake"), "--format", "json"]
+    if kind == "replay":
+        words = ["replay", topic, target, "--checkpoint", str(tmp_path / "place")]
+    command(*words)
+    topics.produce(topic, flights(10))
+    topics.delete_records_before(topic, 0, 15)
+    said = command.refused(*words, code=10)
+    assert "offsets [10, 15) are lost, the log now starts at 15 (records were deleted)." in said
+    assert said.splitlines()[-1] == "Hint: --on-gap skip reads what is left"
+    assert "failOnDataLoss" not in said
+    command(*words, "--on-gap", "skip")
+    found = [json.loads(row.value or b"")["delay"] for row in topics.read(target, 15)]
+    if kind == "export":
+        files = (tmp_path / "lake").glob("date=*/*.json")
+        lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        found = [json.loads(line["value"])["delay"] for line in lines]
+    assert sorted(found) == sorted([*range(10), *range(5, 10)])
+
+
+def test_a_query_over_a_log_with_a_gap_is_refused_or_has_what_is_left(
+    spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gap = gap_batches(2, 5, GapReason.LOST_TAIL, 0, 0)
+    log = [batch(0, [b"a", b"b"]), *map(bytes, gap), batch(5, [b"c"])]
+    with ScriptedBroker(lambda _: fetched(*log, high_watermark=6), log_end=6).running() as broker:
+        host, port = broker.address
+        command = Command(f"{host}:{port}")
+        monkeypatch.setattr("segbroker.spark.session", lambda conf=None: Lent(spark))
+        words = ("sql", f"SELECT count(*) AS n FROM topic('{TOPIC}', 'text')", "--format", "json")
+        said = command.refused(*words, code=10)
+        assert "partition 0: offsets [2, 5) are lost, the log has a gap there" in said
+        assert json.loads(command(*words, "--on-gap", "skip")) == {"n": 3}
 
 
 def test_what_goes_wrong_is_one_sentence(command: Command, topics: Topics, name: Name) -> None:

@@ -399,6 +399,28 @@ def test_what_an_open_transaction_holds_up_is_waited_for_and_not_lost(
     assert without_ids(committed.latestOffset(end, ALL)) == {topic: {"0": 6}}
 
 
+def test_a_batch_that_starts_behind_an_open_transaction_is_empty(
+    topics: Topics, name: Name
+) -> None:
+    topic = name()
+    topics.create(topic)
+    topics.produce(topic, [b"x"] * 2)
+    open_one = Producer({"bootstrap.servers": topics.bootstrap, "transactional.id": topic})
+    open_one.init_transactions(TIMEOUT_S)
+    open_one.begin_transaction()
+    open_one.produce(topic, b"open", partition=0)
+    assert open_one.flush(TIMEOUT_S) == 0
+    topics.produce(topic, [b"x"] * 2)
+    options = {"subscribe": topic, "kafka.isolation.level": "read_committed"}
+    options["startingOffsets"] = f'{{"{topic}": {{"0": 4}}}}'
+    assert batch(topics, **options).partitions() == []
+    with pytest.raises(OptionError, match=r"would start at offset 4 and end before it, at 3"):
+        batch(topics, **options, endingOffsets=f'{{"{topic}": {{"0": 3}}}}').partitions()
+    open_one.abort_transaction(TIMEOUT_S)
+    reader = batch(topics, **options)
+    assert rows(reader, reader.partitions()) == [(0, 4, b"x")]
+
+
 def test_available_now_ends_where_the_logs_ended_when_it_began(
     topics: Topics, name: Name, stream: Stream
 ) -> None:

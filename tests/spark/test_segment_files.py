@@ -12,10 +12,12 @@ from pyspark.sql.types import StructType
 
 from segbroker.protocol.checksums import xxh3_64
 from segbroker.segments.files.manifest import Row, encode_manifest
+from segbroker.spark import fetching
 from segbroker.spark.cluster import Cluster
 from segbroker.spark.data_source import SegbrokerDataSource
 from segbroker.spark.errors import DataLoss
 from segbroker.spark.fetching import RangeFetcher, Task
+from segbroker.spark.link import now_ms
 from segbroker.spark.offsets import OffsetRange
 from segbroker.spark.options import Subscribe, parse_options
 from segbroker.spark.segment_files import SegmentFiles, Unreadable
@@ -115,6 +117,22 @@ def test_sealed_segments_of_the_longest_name_are_found(
 def test_the_tail_comes_from_the_broker(topics: Topics, daemon: Daemon, topic: str) -> None:
     assert rows(topics, daemon.data, topic) == list(enumerate(VALUES))
     assert rows(topics, daemon.data, topic, minPartitions="5") == list(enumerate(VALUES))
+
+
+def test_the_time_that_spark_takes_with_the_files_is_not_the_brokers(
+    topics: Topics, daemon: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader that was planned is away by then: it is looked up again as at any other time."""
+    late_ms = 0
+    monkeypatch.setattr(fetching, "now_ms", lambda: now_ms() + late_ms)
+    given = {"kafka.bootstrap.servers": topics.bootstrap, "subscribe": topic}
+    options = parse_options({**given, "readSegmentsFrom": str(daemon.data)}, streaming=False)
+    nobody = ("127.0.0.1", keep_port())
+    found: list[int] = []
+    for each in RangeFetcher(options, Task(OffsetRange(topic, 0, 0, COUNT), nobody)).batches():
+        found += each.offsets()
+        late_ms += 1_000_000
+    assert found == list(range(COUNT))
 
 
 def test_a_damaged_block_is_not_handed_out_and_the_broker_is_asked(

@@ -94,7 +94,7 @@ def test_every_column_becomes_what_kafkas_sink_makes_of_it(
         headers=[[{"key": "h", "value": b"1"}, {"key": "n", "value": None}], None, []],
         other=[1.0, 2.0, 3.0],
     )
-    write(topics, rows, topic=topic, deliveryGuarantee=guarantee)
+    write(topics, rows, topic=topic, deliveryGuarantee=guarantee, includeHeaders="true")
     found = {row.partition: row for row in topics.read(topic, 3)}
     of_key = partition_for_key(b"k", 4)
     assert found.keys() == {of_key, 3, 2}
@@ -474,6 +474,34 @@ def test_a_null_topic_and_a_partition_that_is_not_are_refused(topics: Topics, na
         write(topics, table(value=["x"], topic=[None]))
     with pytest.raises(SinkError, match="'partition' says 2, and the topic has partitions 0 to 1"):
         write(topics, table(value=["x"], partition=[2]), topic=topic)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+@pytest.mark.parametrize("is_made_by_the_broker", [False, True])
+def test_a_topic_made_again_under_a_writer_ends_it_in_a_sentence(
+    topics: Topics,
+    name: Name,
+    is_made_by_the_broker: bool,
+    guarantee: str,
+    request: pytest.FixtureRequest,
+) -> None:
+    """Half of a batch would be committed as all of it."""
+    if guarantee == "exactly-once":
+        request.getfixturevalue("segbroker_only")
+    topic = name()
+    topics.create(topic, 3)
+
+    def tables() -> Iterator[pyarrow.RecordBatch]:
+        yield table(value=["x" * 1000] * 3, partition=[0, 1, 2])
+        topics.delete(topic)
+        if not is_made_by_the_broker:
+            topics.create(topic, 1)
+        yield table(value=["x" * 1000] * 3, partition=[0, 1, 2])
+
+    options = {"topic": topic, "deliveryGuarantee": guarantee, "kafka.batch.size": "1"}
+    writer = source(topics, **options).writer(schema("value", "partition"), overwrite=False)
+    with pytest.raises(SinkError, match=f"^topic '{topic}' was deleted and made again while rows"):
+        writer.write(tables())
 
 
 def test_a_stream_needs_a_name_where_spark_gives_none(topics: Topics) -> None:

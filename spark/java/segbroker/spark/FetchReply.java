@@ -57,7 +57,10 @@ record FetchReply(
         return version >= 11 ? request.text("") : request;
     }
 
-    /** Raises LinkError for what the broker says of the whole request. */
+    /**
+     * Null where the reply has no partition: so Apache Kafka answers a client that is over its quota.
+     * Raises LinkError for what the broker says of the whole request.
+     */
     static FetchReply parse(Reply reply, int version, String about) throws LinkError {
         boolean isById = version >= BY_ID;
         if (isById) {
@@ -71,12 +74,13 @@ record FetchReply(
             }
             reply.int32();
         }
+        if ((isById ? reply.compactCount() : reply.count()) == 0) {
+            return null;
+        }
         if (isById) {
-            reply.compactCount();
             reply.uuid();
             reply.compactCount();
         } else {
-            reply.count();
             reply.text();
             reply.count();
         }

@@ -33,6 +33,8 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
     private static final int SHORT_LOG_GRACE_MS = 3_000;
     /** A broker that has just started may not know all topics: how long it is doubted that one is gone. */
     private static final int GONE_GRACE_MS = 5_000;
+    /** Why a fetch of one partition is answered without any. */
+    private static final String THROTTLED = "the client has a quota, and the broker throttles it";
 
     private final ScanTask task;
     private final String about;
@@ -142,6 +144,12 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
 
     private FetchReply parse(Reply reply) throws LinkError {
         FetchReply found = FetchReply.parse(reply, fetchVersion(), about);
+        if (found == null) {
+            // It reads on when the debt is paid off.
+            pause(about + " at offset " + position + ": " + THROTTLED, null);
+            fetchAhead();
+            return null;
+        }
         if (found.code() == LinkError.OFFSET_OUT_OF_RANGE) {
             skipWhatIsLost();
             return null;
