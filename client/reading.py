@@ -176,6 +176,13 @@ class Reading:
         else:
             self._group.came_back(now_ms())
 
+    def take_back(self) -> None:
+        """Have what the caller was not shown handed out again.  Undisturbed: a part of a seek would
+        pass over what was prefetched."""
+        for tp, offset in self.progress.unshown.items():
+            if tp in self.fetching.states:
+                self.seek(*tp, offset)
+
     def _is_here(self) -> None:
         """The caller waits for what it gets: said before that, as Ctrl-C may come at any call."""
         if self._group is not None:
