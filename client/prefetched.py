@@ -132,6 +132,7 @@ class Prefetched:
                 state.position_epoch = fetched.leader_epoch
             self._release(state, fetched.size)
             if gap is not None:
+                state.topics_ahead_count -= gap.reason == "recreated"
                 self._count(gap)
                 if self._settings.on_gap == "raise":
                     raise (TopicRecreated if gap.reason == "recreated" else GapError)(gap)
