@@ -11,20 +11,30 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from segbroker.client import Admin, AsyncConsumer, Consumer, Producer, TopicPartition
+from segbroker.client import (
+    Admin,
+    AsyncConsumer,
+    Consumer,
+    Producer,
+    ShareConsumer,
+    TopicPartition,
+)
+from segbroker.client.acknowledging import Acquired, Kind
 from segbroker.client.assigned import PartitionState
 from segbroker.client.consumed import ConsumedBatch
 from segbroker.client.fetching import Fetching
 from segbroker.client.group_events import Events
 from segbroker.client.prefetched import Prefetched
 from segbroker.client.reading import Reading
+from segbroker.client.share_lanes import ShareLanes
 from segbroker.client.transport import Transport
 
 from ..support.daemon import Daemon
-from ..support.waiting import DEADLINE_S
+from ..support.waiting import DEADLINE_S, until
 from .test_async import Run, numbers
 
 COUNT = 3_000
@@ -334,6 +344,44 @@ def test_a_callback_that_ctrl_c_kept_from_being_called_is_called_by_the_next_pol
         assert told == []
         assert consumer.poll(timeout_ms=DEADLINE_S * 1_000)[0].offset == 0
         assert told == [[(filled, 0)]]
+
+
+class Left(dict[int, int]):
+    """Ctrl-C comes when something was taken out of it."""
+
+    def pop(self, *key: Any) -> Any:  # noqa: ANN401
+        super().pop(*key)
+        raise KeyboardInterrupt
+
+    def __delitem__(self, key: int) -> None:
+        super().__delitem__(key)
+        raise KeyboardInterrupt
+
+
+def test_a_record_of_a_share_group_is_held_or_something_is_said_of_it() -> None:
+    """In between it would come again when its lock has ended, though it was accepted."""
+    acquired = Acquired(TopicPartition("t", 0), UUID(int=1))
+    acquired.take_in([7], 30_000, 0)
+    acquired.held = Left(acquired.held)
+    with pytest.raises(KeyboardInterrupt):
+        acquired.mark(7, Kind.ACCEPT, 0)
+    assert acquired.mark(7, Kind.ACCEPT, 1)
+    assert acquired.take_marked(renewals=False) == {7: Kind.ACCEPT}
+
+
+def test_a_record_that_was_being_accepted_is_not_accepted_twice(
+    daemon: Daemon, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Admin(daemon.address) as admin:
+        admin.alter_share_offsets(filled, {(filled, 0): 0})
+    with ShareConsumer(daemon.address, filled, group=filled, acknowledge_interval_ms=0) as consumer:
+        assert next(iter(consumer)).offset == 0
+        Interrupting(monkeypatch, ShareLanes, "mark", 0, True)
+        with pytest.raises(KeyboardInterrupt):
+            next(iter(consumer))
+        consumer._driver.wake_by(0)
+        until(lambda: consumer._reading.lanes.is_settled)
+        assert next(iter(consumer)).offset == 1
 
 
 def test_a_record_that_ctrl_c_hits_while_it_is_sent_holds_nothing_up(
