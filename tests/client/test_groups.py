@@ -626,7 +626,12 @@ def test_a_record_in_hand_of_a_topic_that_is_gone_is_not_committed_in_its_succes
 ) -> None:
     """Who reads on would begin in the middle, or behind the end."""
     with Consumer(
-        daemon.address, filled, group=filled, metadata_max_age_ms=100, auto_commit=how == "closed"
+        daemon.address,
+        filled,
+        group=filled,
+        metadata_max_age_ms=100,
+        auto_commit=how == "closed",
+        commit_interval_ms=600_000,
     ) as consumer:
         record = next(record for record in consumer if record.offset == 50)
         with Admin(daemon.address) as admin:
