@@ -7,7 +7,7 @@ moved or is about to: a signal hits those a few times in a hundred, which is no 
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -344,6 +344,46 @@ def test_a_callback_that_ctrl_c_kept_from_being_called_is_called_by_the_next_pol
         assert told == []
         assert consumer.poll(timeout_ms=DEADLINE_S * 1_000)[0].offset == 0
         assert told == [[(filled, 0)]]
+
+
+async def polled_async(consumer: AsyncConsumer, seen: list[int]) -> None:
+    while records := await consumer.poll(max_records=COUNT, timeout_ms=60_000):
+        seen += [record.offset for record in records]
+
+
+async def by_async_batches(consumer: AsyncConsumer, seen: list[int]) -> None:
+    async for batch in consumer.batches():
+        seen += batch.offsets()
+
+
+@pytest.mark.parametrize(
+    ("way", "of", "name", "skip"),
+    [
+        pytest.param(polled_async, Reading, "take_records", 2, id="a poll"),
+        pytest.param(by_async_batches, Reading, "hand_out_batch", 1, id="a batch"),
+    ],
+)
+def test_what_was_on_its_way_to_an_async_caller_comes_again(
+    daemon: Daemon,
+    filled: str,
+    monkeypatch: pytest.MonkeyPatch,
+    run: Run,
+    way: Callable[[AsyncConsumer, list[int]], Awaitable[None]],
+    of: type,
+    name: str,
+    skip: int,
+) -> None:
+    async def main() -> None:
+        seen: list[int] = []
+        async with AsyncConsumer(daemon.address, filled, stop_at_end=True) as consumer:
+            interrupting = Interrupting(monkeypatch, of, name, skip, True, by_signal=False)
+            for _ in range(2):
+                with suppress(KeyboardInterrupt):
+                    await way(consumer, seen)
+            assert interrupting.has_come
+        assert seen == list(range(COUNT))
+
+    run(main)
 
 
 class Left(dict[int, int]):
