@@ -159,8 +159,11 @@ class Acquired:
         """Say what became of a record; False where it is not this member's to say (any more)."""
         if offset in self.held:
             if kind is not Kind.RENEW:
-                half_ms = self.held.pop(offset) - self.lock_ms // 2
+                half_ms = self.held[offset] - self.lock_ms // 2
                 self._say_by_ms = min(half_ms, self._say_by_ms or half_ms)
+                # Ctrl-C comes at a call; there is none from here on: it is held, or said.
+                self.marked[offset] = kind
+                del self.held[offset]
         elif kind is Kind.RENEW or offset not in self.marked:
             return False
         self.marked[offset] = kind

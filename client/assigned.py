@@ -49,6 +49,7 @@ class PartitionState:
         "stop_offset",
         "told_offset",
         "topic_id",
+        "topics_ahead_count",
         "tp",
         "unknown_count",
         "unserved",
@@ -86,6 +87,8 @@ class PartitionState:
         self.backoff_until_ms = 0
         # The topic that is read; another id under the same name is another topic.
         self.topic_id: UUID = ZERO_UUID
+        # How many topics of the name came since that which `position` is of.
+        self.topics_ahead_count = 0
         # The broker has answered a fetch here: all below fetch_offset was in the log.
         self.is_confirmed = False
         # Leader epoch of the last batch before fetch_offset (-1: not known), and the leader epoch

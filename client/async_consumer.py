@@ -168,12 +168,15 @@ class AsyncConsumer(Generic[Notice]):
     def subscribe(self, topics: Iterable[str], *, start: Start | None = None) -> None:
         """Read all partitions of these topics (instead of what was read before)."""
         self._driver.check_thread()
-        self._reading.subscribe(topics if isinstance(topics, str) else list(topics), start)
+        topics = topics if isinstance(topics, str) else list(topics)
+        with self._driver.undisturbed:
+            self._reading.subscribe(topics, start)
 
     def assign(self, partitions: Iterable[tuple[str, int]], *, start: Start | None = None) -> None:
         """Read exactly these (topic, partition); those read already go on where they are."""
         self._driver.check_thread()
-        self._reading.assign(partitions, start)
+        with self._driver.undisturbed:
+            self._reading.assign(partitions, start)
 
     @property
     def assignment(self) -> list[TopicPartition]:
@@ -183,7 +186,8 @@ class AsyncConsumer(Generic[Notice]):
     def seek(self, topic: str, partition: int, to: Start) -> None:
         """Go on at `to`: an offset, "start", "end", -n, or a datetime."""
         self._driver.check_thread()
-        self._reading.seek(topic, partition, to)
+        with self._driver.undisturbed:
+            self._reading.seek(topic, partition, to)
 
     def pause(self, *partitions: tuple[str, int]) -> None:
         """Hand out nothing of these (none given: of all) until `resume`.
@@ -253,6 +257,7 @@ class AsyncConsumer(Generic[Notice]):
                 records += islice(rest, max_records - len(records))
         finally:
             self._is_busy = False
+        self._reading.progress.is_shown = True
         return records
 
     def _enter(self) -> None:
@@ -318,7 +323,9 @@ class AsyncConsumer(Generic[Notice]):
         reading, fetching = self._reading, self._reading.fetching
         self._driver.engine  # noqa: B018 - raises ClosedError outside the block
         reading.check_chosen()
-        fetching.rewind_unopened()
+        if fetching.prefetched.left_unopened is not None:
+            with self._driver.undisturbed:
+                fetching.rewind_unopened()
         while True:
             self._driver.engine  # noqa: B018 - raises ClosedError outside the block
             if not batch_only and reading.has_events:
@@ -341,7 +348,8 @@ class AsyncConsumer(Generic[Notice]):
             try:
                 batch = fetching.open(fetched)
             except BaseException as exc:  # Ctrl-C, too: nobody has seen its records
-                fetching.rewind(fetched)
+                with self._driver.undisturbed:
+                    fetching.rewind(fetched)
                 if batch_only and isinstance(exc, SegbrokerError):
                     return None
                 raise
@@ -358,6 +366,9 @@ class AsyncConsumer(Generic[Notice]):
     async def _come_back(self) -> None:
         if self._reading.is_member:
             self._driver.engine  # noqa: B018 - raises ClosedError outside the block
+        if self._reading.progress.unshown:
+            with self._driver.undisturbed:
+                self._reading.take_back()
         self._reading.came_back()
         if self._reading.has_events:
             await self._tell_events()
@@ -452,11 +463,13 @@ class _Batches(AsyncIterator[ConsumedBatch | Notice]):
         got = await self._consumer._next_batch()
         if got is None:
             raise StopAsyncIteration
+        self._consumer._reading.progress.is_shown = True
         return got
 
 
 async def _call(event: Event) -> None:
-    if event.listener is not None:
+    if event.listener is not None and not event.is_told:
+        event.is_told = True
         done = event.listener(event.partitions)
         if isawaitable(done):
             await done

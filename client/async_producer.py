@@ -13,7 +13,7 @@ No task of it outlives the block.
 """
 
 from collections.abc import AsyncIterator, Generator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from random import Random
 from threading import get_ident
 from types import TracebackType
@@ -33,7 +33,7 @@ from .group_offsets import CommittedOffset, GroupMetadata, as_offsets
 from .heap import keep_freed_memory
 from .inbox import Delivery, Inbox, Many, ManyDeliveries
 from .lookups import topics_known
-from .producer import GRACE_MS, HURRIED_MS
+from .producer import GOODBYE_MS, GRACE_MS, HURRIED_MS
 from .producing import Producing
 from .records import ByPartition, Headers, RecordMetadata
 from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings, said_of
@@ -129,9 +129,17 @@ class AsyncProducer:
         await self._end(exc)
 
     async def aclose(self) -> None:
-        """Deliver everything and end; DeliveryFailed with what was not.  Again: nothing."""
+        """Deliver everything and end; DeliveryFailed with what was not.  Again: nothing.
+
+        An abort that a cancellation has cut short is ended before.
+        """
         self._driver.check_thread()
         try:
+            if self._producing.is_aborting:
+                with suppress(SegbrokerError):  # as in _abort
+                    await self._driver.call(
+                        self._producing.in_transactions.abort(), timeout_ms=GOODBYE_MS
+                    )
             await self._flush()
         except BaseException as exc:
             await self._end(exc)

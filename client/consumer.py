@@ -40,7 +40,7 @@ from .records import ByPartition, Gap, OffsetAndTimestamp, Record, TopicPartitio
 from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap, said_of
 from .starting import Start
 from .thread_driver import ThreadDriver
-from .turns import Lists, Loop, Turns
+from .turns import Batches, Lists, Turns
 
 # Leaving a group: what its broker gets to answer the last commit in, and after Ctrl-C.
 GOODBYE_MS = 5_000
@@ -160,7 +160,7 @@ class Consumer(Generic[Notice]):
 
     @property
     def _lock(self) -> AbstractContextManager[object]:
-        # Plain: interrupted at any place, a reader has handed out nothing that nobody saw.
+        # Plain, for reading: interrupted at any place, it has handed out nothing that nobody saw.
         return self._driver.lock.plain
 
     def __repr__(self) -> str:
@@ -223,12 +223,12 @@ class Consumer(Generic[Notice]):
     def subscribe(self, topics: Iterable[str], *, start: Start | None = None) -> None:
         """Read all partitions of these topics (instead of what was read before)."""
         topics = topics if isinstance(topics, str) else list(topics)
-        with self._lock:
+        with self._driver.lock:
             self._reading.subscribe(topics, start)
 
     def assign(self, partitions: Iterable[tuple[str, int]], *, start: Start | None = None) -> None:
         """Read exactly these (topic, partition); those read already go on where they are."""
-        with self._lock:
+        with self._driver.lock:
             self._reading.assign(partitions, start)
 
     @property
@@ -238,7 +238,7 @@ class Consumer(Generic[Notice]):
 
     def seek(self, topic: str, partition: int, to: Start) -> None:
         """Go on at `to`: an offset, "start", "end", -n, or a datetime."""
-        with self._lock:
+        with self._driver.lock:
             self._reading.seek(topic, partition, to)
 
     def pause(self, *partitions: tuple[str, int]) -> None:
@@ -246,12 +246,12 @@ class Consumer(Generic[Notice]):
 
         In a loop over records the one in hand is the last of them; what waits is not lost.
         """
-        with self._lock:
+        with self._driver.lock:
             self._reading.pause(partitions or None)
 
     def resume(self, *partitions: tuple[str, int]) -> None:
         """Hand out and fetch these again (none given: all)."""
-        with self._lock:
+        with self._driver.lock:
             self._reading.resume(partitions or None)
 
     # Reading.
@@ -269,7 +269,7 @@ class Consumer(Generic[Notice]):
         Of a batch that `for record in consumer` has begun the rest comes as a batch.
         """
         # A gap comes only where the caller asked for gaps: that is what Notice says.
-        return Loop(self._turns, self._next_batch)  # type: ignore[arg-type]  # Gap is Notice then
+        return Batches(self._turns, self._next_batch, self._reading.progress)  # type: ignore[arg-type]
 
     def _next_batch(self) -> ConsumedBatch | Gap | None:
         self._come_back()
@@ -303,6 +303,8 @@ class Consumer(Generic[Notice]):
                 if rest is None:
                     break
                 records += islice(rest, max_records - len(records))
+        # Ctrl-C comes at a call, and there is none between this and the caller.
+        self._reading.progress.is_shown = True
         return records
 
     def _next_records(
@@ -341,8 +343,9 @@ class Consumer(Generic[Notice]):
         self._driver.engine  # noqa: B018 - raises ClosedError outside the block
         reading, fetching = self._reading, self._reading.fetching
         reading.check_chosen()
-        with self._lock:
-            fetching.rewind_unopened()
+        if fetching.prefetched.left_unopened is not None:
+            with self._driver.lock:
+                fetching.rewind_unopened()
         while True:
             if not batch_only and reading.has_events:
                 self._tell_events()
@@ -360,7 +363,7 @@ class Consumer(Generic[Notice]):
                 try:
                     batch = fetching.open(fetched)
                 except BaseException as exc:  # Ctrl-C, too: nobody has seen its records
-                    with self._lock:
+                    with self._driver.lock:
                         fetching.rewind(fetched)
                     if batch_only and isinstance(exc, SegbrokerError):
                         return None
@@ -378,6 +381,9 @@ class Consumer(Generic[Notice]):
     def _come_back(self) -> None:
         if self._reading.is_member:
             self._driver.engine  # noqa: B018 - raises ClosedError outside the block
+        if self._reading.progress.unshown:
+            with self._driver.lock:
+                self._reading.take_back()
         with self._lock:
             self._reading.came_back()
         if self._reading.has_events:
@@ -392,10 +398,11 @@ class Consumer(Generic[Notice]):
             if event is None:
                 return
             try:
-                if event.listener is not None:
+                if event.listener is not None and not event.is_told:
+                    event.is_told = True
                     event.listener(event.partitions)
             finally:
-                with self._lock:
+                with self._driver.lock:
                     group.event_done(event)
 
     @property

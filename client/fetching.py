@@ -163,6 +163,7 @@ class Fetching:
         state.failures = 0
         state.backoff_until_ms = 0
         state.is_stuck = False
+        state.topics_ahead_count = 0
         state.forget_log()
         if isinstance(start, int) and is_offset(start):
             state.position = state.fetch_offset = start

@@ -87,12 +87,15 @@ class Commits:
     def uncommitted(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Where the caller stands in these, where that is not committed."""
+        """Where the caller stands in these, where that is not committed; nothing of a topic that is
+        gone: its successor would be begun there."""
         found = {}
         for tp in partitions:
             state = self._fetching.states.get(tp)
-            offset = None if state is None else self._progress.gone_past(state)
-            if state is None or offset is None or self._committed.get(tp) == offset:
+            if state is None or state.topics_ahead_count:
+                continue
+            offset = self._progress.gone_past(state)
+            if offset is None or self._committed.get(tp) == offset:
                 continue
             found[tp] = CommittedOffset(offset, state.position_epoch)
         return found

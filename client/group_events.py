@@ -6,6 +6,9 @@
 
 Telling interrupts the handing out, so that the caller comes after the record that it has in hand.
 
+Ctrl-C may come at any call: what the caller was to be told when it came is told when it is back,
+unless its callback had begun.
+
 What was lost is told also to who leaves before it came to hear of it; what goes before its
 assignment was told, is not told of at all.
 
@@ -36,7 +39,7 @@ class News(Enum):
 class Event:
     """Something that the caller has to be told: with which callback, and what comes after it."""
 
-    __slots__ = ("after", "listener", "news", "partitions", "until_ms", "waits_for")
+    __slots__ = ("after", "is_told", "listener", "news", "partitions", "until_ms", "waits_for")
 
     def __init__(
         self,
@@ -49,6 +52,8 @@ class Event:
     ) -> None:
         self.news = news
         self.listener = listener
+        # Its callback has begun.
+        self.is_told = False
         self.partitions = sorted(partitions)
         self.after = after
         # Without a listener: the caller may not have any of these in hand.
@@ -66,10 +71,11 @@ class Events:
         self._notify = notify
         self._waiting: deque[Event] = deque()
         self._running: Event | None = None
+        self._is_over = False
 
     @property
     def is_waiting(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._waiting) or (self._running is not None and not self._is_over)
 
     @property
     def is_idle(self) -> bool:
@@ -112,9 +118,11 @@ class Events:
 
     def next(self) -> Event | None:
         """What the caller has to be told next; it says `done` when that is done."""
-        if self._running is not None or not self._waiting:
+        if self._is_over:
             return None
-        self._running = self._waiting.popleft()
+        if self._running is None and self._waiting:
+            self._running = self._waiting[0]
+            del self._waiting[0]  # no call, at which Ctrl-C may come
         return self._running
 
     def done(self, event: Event) -> None:
@@ -125,6 +133,7 @@ class Events:
 
     def last(self, events: Sequence[Event]) -> None:
         """The caller is told these, and nothing any more."""
+        self._is_over = True
         self._waiting.clear()
         if events:
             self._running = events[-1]

@@ -99,6 +99,7 @@ class LogChanges:
         )
         self._go_on(state, 0, gap)
         state.topic_id = topic_id
+        state.topics_ahead_count += 1
         state.high_watermark = -1
         state.failures = state.unknown_count = 0
         state.backoff_until_ms = 0

@@ -110,37 +110,37 @@ class Prefetched:
         if self.errors and batch_only:
             return None
         self.raise_error()
-        held: list[Fetched] = []
-        try:
-            while self.ready:
-                fetched = self.ready.popleft()
-                state, gap = fetched.state, fetched.gap
-                if fetched.generation != state.generation:
-                    continue
-                if state.paused or state.held:
-                    held.append(fetched)
-                    continue
-                if batch_only and gap is not None and self._settings.on_gap != "skip":
-                    held.append(fetched)
-                    return None
-                self._release(state, fetched.size)
-                if fetched.data is not None:
-                    # Before the position moves: Ctrl-C may come at any call.
-                    self._opened, state.opening = fetched, fetched.from_offset
-                state.position = fetched.next_offset
-                if fetched.leader_epoch >= 0:
-                    state.position_epoch = fetched.leader_epoch
-                if gap is not None:
-                    self._count(gap)
-                    if self._settings.on_gap == "raise":
-                        raise (TopicRecreated if gap.reason == "recreated" else GapError)(gap)
-                    if self._settings.on_gap == "yield":
-                        return fetched
-                elif fetched.data is not None:
+        # Of paused partitions: they stay where they are.
+        held_count = 0
+        while held_count < len(self.ready):
+            fetched = self.ready[held_count]
+            state, gap = fetched.state, fetched.gap
+            if fetched.generation != state.generation:
+                del self.ready[held_count]
+                continue
+            if state.paused or state.held:
+                held_count += 1
+                continue
+            if batch_only and gap is not None and self._settings.on_gap != "skip":
+                return None
+            # Ctrl-C comes at a call; there is none between these: what is ready no longer is taken.
+            del self.ready[held_count]
+            if fetched.data is not None:
+                self._opened, state.opening = fetched, fetched.from_offset
+            state.position = fetched.next_offset
+            if fetched.leader_epoch >= 0:
+                state.position_epoch = fetched.leader_epoch
+            self._release(state, fetched.size)
+            if gap is not None:
+                state.topics_ahead_count -= gap.reason == "recreated"
+                self._count(gap)
+                if self._settings.on_gap == "raise":
+                    raise (TopicRecreated if gap.reason == "recreated" else GapError)(gap)
+                if self._settings.on_gap == "yield":
                     return fetched
-            return None
-        finally:
-            self.ready.extendleft(reversed(held))
+            elif fetched.data is not None:
+                return fetched
+        return None
 
     @property
     def left_unopened(self) -> Fetched | None:

@@ -19,7 +19,7 @@ A producer may be used by several threads.
 
 import atexit
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from random import Random
 from types import TracebackType
 from typing import Self, Unpack
@@ -51,6 +51,8 @@ from .waiting import wait_result
 
 # What is left when a `with` block ends with an exception gets this long.
 GRACE_MS = 1_000
+# What is left of an abort when the producer is closed.
+GOODBYE_MS = 5_000
 # What an abort gets after Ctrl-C.
 HURRIED_MS = 30
 
@@ -179,13 +181,19 @@ class Producer:
     def close(self) -> None:
         """Deliver everything and end; DeliveryFailed with what was not.  Again: nothing.
 
-        In the child of a fork nothing is delivered: that is the parent's to do.
+        An abort that Ctrl-C has cut short is ended before.  In the child of a fork nothing is
+        delivered: that is the parent's to do.
         """
         self._lock.wait_free()
         if self._driver.is_forked:
             atexit.unregister(self.close)
             return
         try:
+            if self._producing.is_aborting:
+                with suppress(SegbrokerError):  # as in _abort
+                    self._driver.call(
+                        self._producing.in_transactions.abort(), timeout_ms=GOODBYE_MS
+                    )
             self._flush(None)
         except BaseException as exc:
             self._abandon(exc, 0)

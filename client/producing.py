@@ -60,6 +60,11 @@ class Producing:
             raise NoTransaction("this producer has no transactional_id")
         return self.transactions
 
+    @property
+    def is_aborting(self) -> bool:
+        """An abort was cut short, and nothing has gone on with it yet."""
+        return self.transactions is not None and self.transactions.is_aborting
+
     def flush(self) -> Completion[None]:
         """Done when everything appended so far is acknowledged or failed."""
         self.accumulator.drain_all()

@@ -14,7 +14,9 @@ are made a few at a time, which are in the processor's cache when the caller loo
 gone before the next are made: a whole batch at once costs up to twice the time (0162).
 
 A batch that was taken to be handed out and is not yet counts as not seen (`opening` of its
-partition): Ctrl-C may come at any call, and whoever leaves by it commits what was gone past.
+partition): Ctrl-C may come at any call, and whoever leaves by it commits what was gone past.  For
+the same reason what a poll, or a loop over batches, has taken is the caller's only with `is_shown`,
+the last thing done before it has it; what an exception took away before that comes again.
 
 Threads: the caller's thread takes from the iterator at any time, everything else happens under the
 shell's lock; reading off or draining a list iterator is one step that nothing comes between.
@@ -129,6 +131,8 @@ class Progress:
         self._acknowledged: dict[TopicPartition, tuple[int, int]] = {}
         # The caller was handed something and has not come back, whether it is its own still or not.
         self.is_away = False
+        # It has what is in hand; set by its thread, with no call between that and the caller.
+        self.is_shown = True
 
     def came_back(self) -> None:
         """The caller asks for more: it has gone past what it had."""
@@ -166,6 +170,7 @@ class Progress:
     def takes(self, tp: TopicPartition, offset: int) -> None:
         """The caller gets something from `offset` on, not by a loop."""
         self.is_away = True
+        self.is_shown = False
         self._in_hand.setdefault(tp, offset)
 
     def rest_batch(self, may_go_on: Callable[[TopicPartition], bool]) -> ConsumedBatch | None:
@@ -198,6 +203,11 @@ class Progress:
         if handing is not None:
             handing.end()
 
+    @property
+    def unshown(self) -> dict[TopicPartition, int]:
+        """Where that begins which an exception, such as Ctrl-C's, took away from the caller."""
+        return {} if self.is_shown else dict(self._in_hand)
+
     # Where the caller is.
 
     def has_rest(self, tp: TopicPartition) -> bool:
@@ -220,6 +230,8 @@ class Progress:
 
     def position(self, state: PartitionState) -> int | None:
         """The offset of the next record that will be handed out; None: not known yet."""
+        if not self.is_shown and state.tp in self._in_hand:
+            return self._in_hand[state.tp]
         handing = self._handings.get(state.tp)
         if handing is not None and handing.has_more:
             return handing.position

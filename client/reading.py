@@ -176,6 +176,13 @@ class Reading:
         else:
             self._group.came_back(now_ms())
 
+    def take_back(self) -> None:
+        """Have what the caller was not shown handed out again.  Undisturbed: a part of a seek would
+        pass over what was prefetched."""
+        for tp, offset in self.progress.unshown.items():
+            if tp in self.fetching.states:
+                self.seek(*tp, offset)
+
     def _is_here(self) -> None:
         """The caller waits for what it gets: said before that, as Ctrl-C may come at any call."""
         if self._group is not None:
@@ -251,9 +258,12 @@ class Reading:
     # As a member of a group.
 
     def commit(self, offsets: ByPartition[int | CommittedOffset] | Record | None) -> Call[None]:
-        """Commit; the offsets of a Record are those behind it."""
+        """Commit; the offsets of a Record are those behind it, unless its topic is gone."""
         if isinstance(offsets, Record):
-            offsets = {(offsets.topic, offsets.partition): offsets.offset + 1}
+            tp = TopicPartition(offsets.topic, offsets.partition)
+            state = self.fetching.states.get(tp)
+            is_gone = state is not None and state.topics_ahead_count
+            offsets = {} if is_gone else {tp: offsets.offset + 1}
         if offsets is None:
             return self.group.commit(None)
         return self.group.commit(as_offsets(offsets))
@@ -277,7 +287,7 @@ class Reading:
         lags = {}
         for tp, state in self.fetching.states.items():
             position = self.progress.position(state)
-            if position is not None and state.end_offset >= 0:
+            if position is not None and state.end_offset >= 0 and not state.topics_ahead_count:
                 lags[tp] = max(0, state.end_offset - position)
         return lags
 

@@ -94,6 +94,8 @@ class ShareReading:
         self._told = Failures()
         # Of what was shown that of which something was said.
         self._spoken_of: set[tuple[Key, int]] = set()
+        # Of which it is just being said.
+        self._accepting: tuple[Key, int] | None = None
         self._given: Given = ()
         self._settled: Completion[None] | None = None
         self._wake_by = wake_by
@@ -150,6 +152,7 @@ class ShareReading:
             if self._waiting and self._waiting[0] is item:
                 self._waiting.popleft()
         self.shown = ()
+        self._accepting = None
         self._spoken_of.clear()
         if self.membership.stage is Stage.OUT and self._topics.names and not self._is_closed:
             self.membership.enter()
@@ -158,8 +161,12 @@ class ShareReading:
     def _accept_shown(self, at_ms: int) -> None:
         """Of what was shown that of which nothing was said."""
         for item in self.shown:
-            if isinstance(item, ShareRecord) and _place(item) not in self._spoken_of:
-                self._mark(item, Kind.ACCEPT, at_ms, self._told)
+            if not isinstance(item, ShareRecord) or (place := _place(item)) in self._spoken_of:
+                continue
+            if place == self._accepting and not self.lanes.holds(*place, at_ms):
+                continue  # Ctrl-C came when that was done, and before it was noted
+            self._accepting = place
+            self._mark(item, Kind.ACCEPT, at_ms, self._told)
 
     def say(self, records: Sequence[ShareRecord], kind: Kind) -> None:
         """What became of records.  Raises AcknowledgeFailed for those that are not locked for this

@@ -501,11 +501,17 @@ class ThreadDriver(Driver):
 
 
 def _beside(work: Callable[[], None], name: str) -> None:
-    """Do it in a thread of its own.  Raises BrokerUnreachable: the system has none to give now."""
+    """Do it in a thread of its own.  Raises BrokerUnreachable: the system has none to give now.
+
+    Behind the end of the main thread Python 3.12 gives none at all, while clients that are closed
+    at the end of the interpreter still deliver: then it is done here.
+    """
     try:
         threading.Thread(target=work, name=name, daemon=True).start()
     except RuntimeError as exc:
-        raise BrokerUnreachable(str(exc)) from exc
+        if threading.main_thread().is_alive():
+            raise BrokerUnreachable(str(exc)) from exc
+        work()
 
 
 _open: "WeakSet[ThreadDriver]" = WeakSet()

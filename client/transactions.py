@@ -153,6 +153,11 @@ class Transactions:
         """Whether it is this producer's to end."""
         return self.state is State.OPEN
 
+    @property
+    def is_aborting(self) -> bool:
+        """An abort is under way, or was interrupted."""
+        return self.state is State.ABORTING
+
     # The caller's side: calls.
 
     def init(self) -> Call[None]:
@@ -228,7 +233,7 @@ class Transactions:
         """End it, nothing in it seen; what was not sent yet is dropped.  None open: nothing.
 
         One that was interrupted, or came to its deadline, is gone on with by the next call, of
-        this or of `begin`.
+        this or of `begin`; also by the end of the producer.
         """
         if self.state not in (State.OPEN, State.ABORTING):
             return

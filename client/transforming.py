@@ -171,10 +171,14 @@ def _records(items: list[Any]) -> list[Record]:
 def _positions(
     reading: Reading, records: list[Record]
 ) -> dict[tuple[str, int], int | CommittedOffset]:
-    """Where the consumer stands in the partitions of these records, if they are still its own."""
+    """Where the consumer stands in the partitions of these records, if they are still its own; not
+    in those of a topic that is gone."""
     positions: dict[tuple[str, int], int | CommittedOffset] = {}
     for tp in {TopicPartition(record.topic, record.partition) for record in records}:
-        position = reading.position(tp) if tp in reading.fetching.states else None
+        state = reading.fetching.states.get(tp)
+        if state is not None and state.topics_ahead_count:
+            continue
+        position = None if state is None else reading.position(tp)
         if position is None:
             raise IllegalGeneration(f"{tp.topic}-{tp.partition} is another member's by now")
         positions[tp] = position

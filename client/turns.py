@@ -19,6 +19,7 @@ from threading import get_ident
 from typing import Any, Generic, TypeVar
 
 from .errors import BusyError
+from .progress import Progress
 
 T = TypeVar("T")
 
@@ -70,6 +71,22 @@ class Loop(Generic[T]):
             got = self._more()
         if got is None:
             raise StopIteration
+        return got
+
+
+class Batches(Loop[T]):
+    """The pieces as they are: each is shown by the last thing done before the caller has it."""
+
+    __slots__ = ("_progress",)
+
+    def __init__(self, turns: Turns, more: Callable[[], T | None], progress: Progress) -> None:
+        super().__init__(turns, more)
+        self._progress = progress
+
+    def __next__(self) -> T:
+        got = super().__next__()
+        # Ctrl-C comes at a call, and there is none between this and the caller.
+        self._progress.is_shown = True
         return got
 
 

@@ -518,6 +518,34 @@ def test_a_producer_that_nobody_closed_delivers_at_the_end_of_the_process(
         assert [record.value for record in consumer] == [b"value"]
 
 
+def test_at_the_end_of_the_process_an_address_is_found_without_a_thread(
+    tmp_path: Path, topic: str
+) -> None:
+    """Python 3.12 starts none any more then."""
+    program = """
+import sys, threading
+from segbroker.client import Producer
+
+start = threading.Thread.start
+
+def none_at_the_end(thread):
+    if not threading.main_thread().is_alive():
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+    start(thread)
+
+threading.Thread.start = none_at_the_end
+producer = Producer(sys.argv[1], linger_ms=60_000, delivery_timeout_ms=90_000).open()
+producer.send(sys.argv[2], b"value")
+"""
+    # By a name other than that by which the first connection was made.
+    with running(tmp_path / "data", "--advertised", "localhost:0") as daemon:
+        command = [sys.executable, "-c", program, daemon.address, topic]
+        done = subprocess.run(command, check=True, timeout=120, capture_output=True, text=True)
+        assert done.stderr == ""
+        with Consumer(daemon.address, topic, start="start", stop_at_end=True) as consumer:
+            assert [record.value for record in consumer] == [b"value"]
+
+
 def test_a_partition_that_was_added_a_moment_ago_can_be_sent_to(daemon: Daemon, topic: str) -> None:
     with Admin(daemon.address) as admin, Producer(daemon.address) as producer:
         admin.create_topic(topic, partitions=1)

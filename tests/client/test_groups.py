@@ -620,6 +620,32 @@ def test_a_group_that_stood_in_a_deleted_topic_reads_its_successor_from_the_star
         assert sorted(int(record.value or b"") for record in consumer) == list(range(40))
 
 
+@pytest.mark.parametrize("how", ["closed", "all", "a record"])
+def test_a_record_in_hand_of_a_topic_that_is_gone_is_not_committed_in_its_successor(
+    daemon: Daemon, filled: str, how: str
+) -> None:
+    """Who reads on would begin in the middle, or behind the end."""
+    with Consumer(
+        daemon.address,
+        filled,
+        group=filled,
+        metadata_max_age_ms=100,
+        auto_commit=how == "closed",
+        commit_interval_ms=600_000,
+    ) as consumer:
+        record = next(record for record in consumer if record.offset == 50)
+        with Admin(daemon.address) as admin:
+            admin.delete_topic(filled)
+        fill(daemon.address, filled, 40)
+        states = consumer._reading.fetching.states.values()
+        until(lambda: all(s.topics_ahead_count == 1 and s.end_offset == 10 for s in states))
+        assert consumer.lag() == {}
+        if how != "closed":
+            consumer.commit(record if how == "a record" else None)
+    with Consumer(daemon.address, filled, group=filled, stop_at_end=True, **QUICK) as consumer:
+        assert sorted(int(record.value or b"") for record in consumer) == list(range(40))
+
+
 # A member that is interrupted has 30 ms to say goodbye: one of so many tries finds the time.
 TRIES = 6
 

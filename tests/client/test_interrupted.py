@@ -7,21 +7,34 @@ moved or is about to: a signal hits those a few times in a hundred, which is no 
 import re
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from segbroker.client import Admin, AsyncConsumer, Consumer, Producer, TopicPartition
+from segbroker.client import (
+    Admin,
+    AsyncConsumer,
+    Consumer,
+    Producer,
+    ShareConsumer,
+    TopicPartition,
+)
+from segbroker.client.acknowledging import Acquired, Kind
+from segbroker.client.assigned import PartitionState
 from segbroker.client.consumed import ConsumedBatch
 from segbroker.client.fetching import Fetching
+from segbroker.client.group_events import Events
 from segbroker.client.prefetched import Prefetched
 from segbroker.client.reading import Reading
+from segbroker.client.share_lanes import ShareLanes
 from segbroker.client.transport import Transport
 
 from ..support.daemon import Daemon
+from ..support.waiting import DEADLINE_S, until
 from .test_async import Run, numbers
 
 COUNT = 3_000
@@ -36,6 +49,7 @@ PLACES = [
     pytest.param(Fetching, "open", 0, True, id="behind opening"),
     pytest.param(Fetching, "open", 1, True, id="behind opening a later one"),
     pytest.param(Prefetched, "take", 1, True, id="behind taking"),
+    pytest.param(Prefetched, "_release", 1, False, id="within taking"),
     pytest.param(Reading, "hand_out", 0, False, id="before handing out"),
     pytest.param(Reading, "hand_out", 1, False, id="before handing out a later one"),
 ]
@@ -165,6 +179,74 @@ def test_who_catches_it_reads_on_without_a_hole(
     assert seen == list(range(COUNT))
 
 
+def polled(consumer: Consumer) -> Iterator[list[int]]:
+    while records := consumer.poll(max_records=COUNT, timeout_ms=60_000):
+        yield [record.offset for record in records]
+
+
+def by_batches(consumer: Consumer) -> Iterator[list[int]]:
+    return (batch.offsets() for batch in consumer.batches())
+
+
+# Where it comes when something is on its way to the caller: how that reads, and as PLACES.
+ON_THE_WAY = [
+    pytest.param(polled, Consumer, "_next_records", 2, False, id="a poll, between two parts"),
+    pytest.param(polled, Prefetched, "take", 1, True, id="a poll, behind taking a batch"),
+    pytest.param(polled, Reading, "take_records", 2, True, id="a poll, behind taking a part"),
+    pytest.param(by_batches, Reading, "hand_out_batch", 1, True, id="a batch, within the call"),
+    pytest.param(by_batches, Consumer, "_next_batch", 1, True, id="a batch, behind the call"),
+]
+Way = Callable[[Consumer], Iterator[list[int]]]
+
+
+@pytest.mark.parametrize(("way", "of", "name", "skip", "late"), ON_THE_WAY)
+def test_what_was_on_its_way_to_who_catches_it_comes_again(
+    daemon: Daemon,
+    filled: str,
+    monkeypatch: pytest.MonkeyPatch,
+    way: Way,
+    of: type,
+    name: str,
+    skip: int,
+    late: bool,
+) -> None:
+    seen: list[int] = []
+    with Consumer(daemon.address, filled, stop_at_end=True) as consumer:
+        interrupting = Interrupting(monkeypatch, of, name, skip, late)
+        for _ in range(2):
+            with suppress(KeyboardInterrupt):
+                for offsets in way(consumer):
+                    seen += offsets
+        assert interrupting.has_come
+    assert seen == list(range(COUNT))
+
+
+@pytest.mark.parametrize(("way", "of", "name", "skip", "late"), ON_THE_WAY)
+def test_what_was_on_its_way_is_committed_by_nobody(
+    daemon: Daemon,
+    filled: str,
+    monkeypatch: pytest.MonkeyPatch,
+    way: Way,
+    of: type,
+    name: str,
+    skip: int,
+    late: bool,
+) -> None:
+    """Not even by a commit of all that was handed out."""
+    seen = -1
+    with Consumer(daemon.address, filled, group=filled, **NEVER) as consumer:
+        interrupting = Interrupting(monkeypatch, of, name, skip, late)
+        with suppress(KeyboardInterrupt):
+            for offsets in way(consumer):
+                seen = offsets[-1]
+        assert interrupting.has_come
+        assert consumer.position(filled, 0) == seen + 1
+        assert consumer.lag() == {(filled, 0): COUNT - 1 - seen}
+        consumer.commit()
+        assert committed(daemon.address, filled, filled) == seen + 1
+        assert next(iter(consumer)).offset == seen + 1
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_who_catches_it_gets_the_rest_of_what_a_loop_has_begun(
     daemon: Daemon, filled: str, monkeypatch: pytest.MonkeyPatch, late: bool
@@ -202,6 +284,144 @@ def test_who_catches_it_gets_the_rest_of_what_an_async_loop_has_begun(
         assert seen == list(range(COUNT))
 
     run(main)
+
+
+def interrupt_discard(patch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+    """In the middle of the next seek, once."""
+    original = Prefetched.discard
+    left = [number]
+
+    def discard(self: Prefetched, state: PartitionState) -> None:
+        if left and threading.current_thread() is threading.main_thread():
+            signal.raise_signal(left.pop())
+        original(self, state)
+
+    patch.setattr(Prefetched, "discard", discard)
+
+
+def test_a_seek_is_made_or_is_not_wherever_it_is_interrupted(
+    daemon: Daemon, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of one forgets what was fetched ahead, and goes on behind that."""
+    with Consumer(daemon.address, filled, stop_at_end=True) as consumer:
+        seen = [record.offset for record in consumer.poll(300)]
+        interrupt_discard(monkeypatch, signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.seek(filled, 0, 300)
+        seen += [record.offset for record in consumer]
+    assert seen == list(range(COUNT))
+
+
+def test_an_async_seek_is_made_or_is_not_wherever_it_is_interrupted(
+    daemon: Daemon, filled: str, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    async def main() -> None:
+        async with AsyncConsumer(daemon.address, filled, stop_at_end=True) as consumer:
+            seen = [record.offset for record in await consumer.poll(300)]
+            interrupt_discard(monkeypatch, signal.SIGUSR1)
+            with pytest.raises(KeyboardInterrupt):
+                consumer.seek(filled, 0, 300)
+            seen += [record.offset async for record in consumer]
+        assert seen == list(range(COUNT))
+
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    try:
+        run(main)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_callback_that_ctrl_c_kept_from_being_called_is_called_by_the_next_poll(
+    daemon: Daemon, filled: str, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    """Its partitions are held until then."""
+    told: list[Any] = []
+    with Consumer(daemon.address, filled, group=filled, on_assigned=told.append) as consumer:
+        Interrupting(monkeypatch, Events, "next", 0, late)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(timeout_ms=60_000)
+        assert told == []
+        assert consumer.poll(timeout_ms=DEADLINE_S * 1_000)[0].offset == 0
+        assert told == [[(filled, 0)]]
+
+
+async def polled_async(consumer: AsyncConsumer, seen: list[int]) -> None:
+    while records := await consumer.poll(max_records=COUNT, timeout_ms=60_000):
+        seen += [record.offset for record in records]
+
+
+async def by_async_batches(consumer: AsyncConsumer, seen: list[int]) -> None:
+    async for batch in consumer.batches():
+        seen += batch.offsets()
+
+
+@pytest.mark.parametrize(
+    ("way", "of", "name", "skip"),
+    [
+        pytest.param(polled_async, Reading, "take_records", 2, id="a poll"),
+        pytest.param(by_async_batches, Reading, "hand_out_batch", 1, id="a batch"),
+    ],
+)
+def test_what_was_on_its_way_to_an_async_caller_comes_again(
+    daemon: Daemon,
+    filled: str,
+    monkeypatch: pytest.MonkeyPatch,
+    run: Run,
+    way: Callable[[AsyncConsumer, list[int]], Awaitable[None]],
+    of: type,
+    name: str,
+    skip: int,
+) -> None:
+    async def main() -> None:
+        seen: list[int] = []
+        async with AsyncConsumer(daemon.address, filled, stop_at_end=True) as consumer:
+            interrupting = Interrupting(monkeypatch, of, name, skip, True, by_signal=False)
+            for _ in range(2):
+                with suppress(KeyboardInterrupt):
+                    await way(consumer, seen)
+            assert interrupting.has_come
+        assert seen == list(range(COUNT))
+
+    run(main)
+
+
+class Left(dict[int, int]):
+    """Ctrl-C comes when something was taken out of it."""
+
+    def pop(self, *key: Any) -> Any:  # noqa: ANN401
+        super().pop(*key)
+        raise KeyboardInterrupt
+
+    def __delitem__(self, key: int) -> None:
+        super().__delitem__(key)
+        raise KeyboardInterrupt
+
+
+def test_a_record_of_a_share_group_is_held_or_something_is_said_of_it() -> None:
+    """In between it would come again when its lock has ended, though it was accepted."""
+    acquired = Acquired(TopicPartition("t", 0), UUID(int=1))
+    acquired.take_in([7], 30_000, 0)
+    acquired.held = Left(acquired.held)
+    with pytest.raises(KeyboardInterrupt):
+        acquired.mark(7, Kind.ACCEPT, 0)
+    assert acquired.mark(7, Kind.ACCEPT, 1)
+    assert acquired.take_marked(renewals=False) == {7: Kind.ACCEPT}
+
+
+def test_a_record_that_was_being_accepted_is_not_accepted_twice(
+    daemon: Daemon, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Admin(daemon.address) as admin:
+        admin.alter_share_offsets(filled, {(filled, 0): 0})
+    with ShareConsumer(daemon.address, filled, group=filled, acknowledge_interval_ms=0) as consumer:
+        assert next(iter(consumer)).offset == 0
+        Interrupting(monkeypatch, ShareLanes, "mark", 0, True)
+        with pytest.raises(KeyboardInterrupt):
+            next(iter(consumer))
+        consumer._driver.wake_by(0)
+        until(lambda: consumer._reading.lanes.is_settled)
+        assert next(iter(consumer)).offset == 1
 
 
 def test_a_record_that_ctrl_c_hits_while_it_is_sent_holds_nothing_up(

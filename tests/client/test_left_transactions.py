@@ -12,7 +12,15 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from segbroker.client import Admin, AsyncProducer, GroupMetadata, NoTransaction, Producer, TimedOut
+from segbroker.client import (
+    Admin,
+    AsyncProducer,
+    Consumer,
+    GroupMetadata,
+    NoTransaction,
+    Producer,
+    TimedOut,
+)
 from segbroker.client.coordinator import Coordinator
 from segbroker.client.engine import Call, Engine, Pause
 from segbroker.client.transactions import Transactions
@@ -45,6 +53,15 @@ def held_broker() -> Iterator[tuple[EmbeddedBroker, CuttingProxy]]:
     ):
         broker.create_topic(TOPIC, partitions=1)
         yield broker, proxy
+
+
+def read_behind(broker: EmbeddedBroker) -> list[bytes | None]:
+    """What a reader sees, of a record that is sent now, too: nothing of it where a transaction is
+    open."""
+    with Producer(broker.address) as producer:
+        producer.send(TOPIC, b"behind").result(60)
+    with Consumer(broker.address, TOPIC, stop_at_end=True) as consumer:
+        return [record.value for record in consumer]
 
 
 def values(broker: EmbeddedBroker) -> list[bytes | None]:
@@ -264,6 +281,52 @@ def test_an_abort_that_was_cancelled_and_the_one_that_goes_on_with_it_are_one(ru
 
     with held_broker() as (broker, proxy):
         run(main, broker, proxy)
+
+
+@pytest.mark.usefixtures("protocol")
+def test_an_abort_that_was_cancelled_is_ended_when_the_producer_is_closed(run: Run) -> None:
+    """Until its end nobody reads what lies behind it; and what it dropped is no failure to tell."""
+
+    async def main(broker: EmbeddedBroker, proxy: CuttingProxy) -> None:
+        async with AsyncProducer(
+            proxy.address, transactional_id="x", transaction_timeout_ms=600_000, linger_ms=0
+        ) as producer:
+
+            async def left() -> None:
+                async with producer.transaction():
+                    await (await producer.send(TOPIC, b"never"))
+                    proxy.hold_at(ProduceRequest.message_key)
+                    await producer.send(TOPIC, b"on its way")
+                    producer.send_nowait(TOPIC, b"waits behind it")
+                    await anyio.sleep_forever()
+
+            await producer.init_transactions()
+            await cancelled(proxy.is_held, left)
+            proxy.release()
+        assert read_behind(broker) == [b"behind"]
+
+    with held_broker() as (broker, proxy):
+        run(main, broker, proxy)
+
+
+def test_an_abort_that_ctrl_c_cut_short_is_ended_when_the_producer_is_closed() -> None:
+    def left(producer: Producer, proxy: CuttingProxy) -> None:
+        with producer.transaction():
+            producer.send(TOPIC, b"never").result(60)
+            proxy.hold_at(ProduceRequest.message_key)
+            producer.send(TOPIC, b"on its way")
+            assert proxy.is_held.wait(60)
+            producer.send(TOPIC, b"waits behind it")
+            raise KeyboardInterrupt
+
+    with held_broker() as (broker, proxy):
+        with Producer(
+            proxy.address, transactional_id="x", transaction_timeout_ms=600_000, linger_ms=0
+        ) as producer:
+            with pytest.raises(KeyboardInterrupt):
+                left(producer, proxy)
+            proxy.release()
+        assert read_behind(broker) == [b"behind"]
 
 
 def interrupted_behind(

@@ -24,6 +24,7 @@ from segbroker.client import (
     Producer,
     ProducerFenced,
     Record,
+    TopicRecreated,
     TransactionAborted,
     async_transform,
     transform,
@@ -305,6 +306,36 @@ def test_each_record_is_transformed_once_though_an_instance_fails_in_the_middle(
     for thread in threads:
         thread.join()
     assert read(daemon, out) == sorted(b"%d,%d," % (n, n) for n in range(COUNT))
+
+
+def test_where_a_topic_that_is_gone_was_transformed_says_nothing_of_its_successor(
+    daemon: Daemon, topic: str
+) -> None:
+    out = f"{topic}-out"
+    with Admin(daemon.address) as admin:
+        admin.create_topic(out, partitions=1)
+    with Producer(daemon.address) as plain:
+        plain.send_many(topic, [b"%d" % n for n in range(10)], partition=0)
+
+    def function(record: Record) -> Iterable[Outgoing]:
+        if record.value == b"0":
+            with Admin(daemon.address) as admin:
+                admin.delete_topic(topic)
+                admin.create_topic(topic, partitions=2)
+            (state,) = (s for tp, s in consumer._reading.fetching.states.items() if not tp[1])
+            until(lambda: state.topics_ahead_count == 1)
+        return [Outgoing(out, record.value)]
+
+    with (
+        Consumer(
+            daemon.address, topic, group=topic, auto_commit=False, metadata_max_age_ms=100
+        ) as consumer,
+        Producer(daemon.address, transactional_id=topic) as producer,
+    ):
+        with pytest.raises(TopicRecreated):
+            transform(consumer, producer, function)
+        assert not consumer.committed((topic, 0))
+    assert read(daemon, out) == [b"%d" % n for n in range(10)]
 
 
 def test_what_another_member_worked_at_meanwhile_is_not_transformed_again(
