@@ -12,6 +12,7 @@ from segbroker.protocol.api_keys import ApiKey
 from . import (  # noqa: F401 - imported for the cases that they register
     cases_acls,
     cases_admin,
+    cases_codecs,
     cases_corners,
     cases_expiry,
     cases_fetches,
