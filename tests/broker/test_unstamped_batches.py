@@ -156,3 +156,13 @@ async def test_one_that_says_at_least_its_first_timestamp_is_stored_as_it_came()
         sent = unstamped(Codec.GZIP, says_ms=5)
         await client.ask(produce_request("t", sent), ProduceResponse, 9)
         assert (await stored(client))[0].max_timestamp == 5
+
+
+async def test_it_goes_when_it_is_too_old() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", retention_ms="1000")
+        await client.ask(produce_request("t", unstamped(Codec.GZIP)), ProduceResponse, 9)
+        manager = broker.core.topics.manager
+        # The time at which this clock is first believed (conftest.manager).
+        await broker.core.lanes.run(manager.keep_house_now, 1_700_000_000_000)
+        assert (await client.fetch("t", 0)).log_start_offset == 3
