@@ -33,6 +33,7 @@ from . import (  # noqa: F401 - imported for the cases that they register
     cases_streams,
     cases_time,
     cases_transactions,
+    cases_waiting,
 )
 from .brokers import Missing, both
 from .cases import BROKEN, CASES, Broken, Case, Ground

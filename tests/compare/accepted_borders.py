@@ -1,8 +1,8 @@
 """More differences from Apache Kafka 4.3 that are on purpose: of what no usual client sends.
 
 The rules are as those of accepted.py; these are about the cases of cases_codecs.py,
-cases_corners.py, cases_fetches.py, cases_kinds.py, cases_sequences.py, cases_settings.py and
-cases_time.py.
+cases_corners.py, cases_fetches.py, cases_kinds.py, cases_sequences.py, cases_settings.py,
+cases_time.py and cases_waiting.py.
 """
 
 from typing import Final
@@ -103,6 +103,22 @@ AT_THE_BORDERS: Final = (
         "an id is nobody's once its topic is deleted; a session keeps no names beside it",
         label="deleted.*|made again.*|the new one.*|and then",
         ours=100,
+    ),
+    Accepted(
+        ApiKey.FETCH,
+        r"partitions\.error_code",
+        "an id is nobody's once its topic is deleted",
+        label="deleted",
+        theirs=3,
+        ours=100,
+    ),
+    Accepted(
+        ApiKey.FETCH,
+        "soon",
+        "an error is told at once, whatever it is; of a partition that is not there Kafka waits",
+        label="one that is not there",
+        theirs=False,
+        ours=True,
     ),
     Accepted(
         ApiKey.PRODUCE,
