@@ -16,6 +16,7 @@ from . import (  # noqa: F401 - imported for the cases that they register
     cases_corners,
     cases_expiry,
     cases_fetches,
+    cases_frames,
     cases_groups,
     cases_kinds,
     cases_produce,
