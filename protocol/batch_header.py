@@ -101,6 +101,12 @@ class BatchHeader(NamedTuple):
         return _CODECS[self.attributes & CODEC_BITS]
 
     @property
+    def lacks_max_timestamp(self) -> bool:
+        """Whether it says a greatest timestamp below that of the first record: then nobody wrote
+        one (Sarama before 1.45.1 leaves -1)."""
+        return self.max_timestamp < self.base_timestamp
+
+    @property
     def is_log_append_time(self) -> bool:
         return bool(self.attributes & LOG_APPEND_TIME_BIT)
 
@@ -173,7 +179,8 @@ def check_batch(buf: Buffer, *, stored: bool = False) -> BatchHeader:
     where `buf` is writable, as Kafka does, and refused where it is not.  Whether the topic
     allows log append time, and its size limit, are the caller's questions.
     stored=True: rules for a batch in a log: holes, emptied and control batches are legal.
-    Of a compressed batch only header, CRC and count are checked.
+    Of a compressed batch only header, CRC and count are checked: record_batch.stamp_greatest looks
+    at its timestamps.
 
     Raises InvalidBatch.
     """
@@ -199,7 +206,12 @@ def _repair_max_timestamp(buf: Buffer) -> None:
         None,
     )
     assert index is not None, "the check has walked these records"
-    _MAX_TIMESTAMP.pack_into(buf, _MAX_TIMESTAMP_POSITION, max(index.longs[header.records_count :]))
+    set_max_timestamp(buf, max(index.longs[header.records_count :]))
+
+
+def set_max_timestamp(buf: Buffer, timestamp_ms: int) -> None:
+    """Write the greatest timestamp of a writable batch, and renew the CRC."""
+    _MAX_TIMESTAMP.pack_into(buf, _MAX_TIMESTAMP_POSITION, timestamp_ms)
     write_crc(buf)
 
 
@@ -222,8 +234,7 @@ def set_log_append_time(buf: Buffer, now_ms: int) -> None:
     """
     (attributes,) = _ATTRIBUTES.unpack_from(buf, ATTRIBUTES_POSITION)
     _ATTRIBUTES.pack_into(buf, ATTRIBUTES_POSITION, attributes | LOG_APPEND_TIME_BIT)
-    _MAX_TIMESTAMP.pack_into(buf, _MAX_TIMESTAMP_POSITION, now_ms)
-    write_crc(buf)
+    set_max_timestamp(buf, now_ms)
 
 
 def iter_batches(buf: Buffer) -> Iterator[memoryview]:

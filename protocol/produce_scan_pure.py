@@ -5,9 +5,10 @@
 
 A request is *plain* when it is of the shape that `hot.decode_single_produce` takes (one partition,
 no transactional id), asks for an acknowledgement (acks 1 or -1), and brings one batch that
-`check_batch` accepts as it is, with no attribute but a codec that the version allows.  The scan
-describes the plain frames at the beginning of the bytes and stops at the first that is not: that
-one, and everything behind it, is for the general way, which alone says what is legal.
+`check_batch` accepts as it is, with no attribute but a codec that the version allows, and then
+with a greatest timestamp.  The scan describes the plain frames at the beginning of the bytes and
+stops at the first that is not: that one, and everything behind it, is for the general way, which
+alone says what is legal.
 
 What is found is written as columns of integers, which `Column` names; positions are those of the
 bytes that were given.  What the two scans say is the same for all bytes (tested).
@@ -188,14 +189,11 @@ def _columns(frame: bytes, place: int) -> tuple[int, ...] | None:
     if acks not in _ACKS or check(records, CheckMode.PRODUCE):
         return None
     header = HEADER.unpack_from(records)
-    attributes, last_offset_delta, max_timestamp, producer_id = (
-        header[5],
-        header[6],
-        header[8],
-        header[9],
-    )
+    attributes, last_offset_delta, base_timestamp, max_timestamp, producer_id = header[5:10]
     codec = attributes & CODEC_BITS
     if attributes & _ATTRIBUTES or (codec == Codec.ZSTD and version < _ZSTD_SINCE):
+        return None
+    if codec and max_timestamp < base_timestamp:
         return None
     has_client = client_size >= 0
     return (

@@ -27,6 +27,7 @@ from .batch_header import (
     patch_batch,
     read_header,
     set_log_append_time,
+    set_max_timestamp,
     write_crc,
 )
 from .batch_layout import (
@@ -37,6 +38,7 @@ from .batch_layout import (
     INT64_MAX,
     INT64_MIN,
     LENGTH_END,
+    RECORD_SIZE_MIN,
     TRANSACTIONAL_BIT,
     AnyRecord,
     BatchFault,
@@ -82,7 +84,9 @@ __all__ = [
     "keep_records",
     "patch_batch",
     "read_header",
+    "recompress",
     "set_log_append_time",
+    "stamp_greatest",
 ]
 
 
@@ -415,6 +419,21 @@ def recompress(
     HEADER.pack_into(out, 0, *changed)
     write_crc(out)
     return out
+
+
+def stamp_greatest(buf: Buffer, *, size_max: int = RECORDS_SIZE_MAX) -> None:
+    """Write the greatest timestamp of its records into the header of the writable batch that `buf`
+    holds exactly.  It is checked as one from a producer.  `size_max` bounds the decompressed
+    records in bytes.  Raises InvalidBatch."""
+    header = check_batch(buf)
+    data, position = _records_of(buf, header, size_max)
+    count = header.records_count
+    selected = None
+    if count <= (len(data) - position) // RECORD_SIZE_MIN:
+        selected = kernel.backend.select(data, position, count, b"\1" * count)
+    if selected is None or not INT64_MIN <= header.base_timestamp + selected[1] <= INT64_MAX:
+        raise invalid(buf, BatchFault.INVALID_RECORD)
+    set_max_timestamp(buf, header.base_timestamp + selected[1])
 
 
 def keep_records(batch: RecordBatch, keep: bytes) -> bytes:

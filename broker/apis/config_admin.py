@@ -8,11 +8,14 @@
 | group (32) | its settings, set or the broker's | yes, at once and for good (group_settings.py) |
 | broker logger (8) | one logger, `root` | its level, until the restart; key by key alone |
 
+Programs ask for all topics at once (kafka-topics.sh --describe): those with the same settings share
+their rows.  What is asked for beyond ROWS_MAX rows is refused.
+
 Who is not this broker is refused: there is only one.  A resource that a request changes twice is
 left as it is, and refused twice.  The topics of a request are changed together, behind the others.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, TypeAlias, TypeVar
 
 import trio
@@ -34,6 +37,7 @@ from segbroker.protocol.messages_admin import (
     IncrementalAlterConfigsResponseResource,
 )
 from segbroker.segments.names import is_topic_name
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from ..call import Call
 from ..configuration.config import InvalidConfig
@@ -59,13 +63,16 @@ _NOT_HERE: Final = {
 # Kafka says so of what a broker cannot be set to, and leaves it at that (KAFKA-13609).
 _INVALID: Final = {BROKER: ErrorCode.INVALID_REQUEST}
 
-# Resources of one request: each is answered with dozens of rows, whose sum must fit a reply.
-DESCRIBED_MAX: Final = 1_000
+ROWS_MAX: Final = 500_000
+"""Rows that one request looks at, told or not: those of 13,000 topics."""
 
 Altered = AlterConfigsRequestResource | IncrementalAlterConfigsRequestResource
 _Resource: TypeAlias = tuple[int, str]
 """Type and name."""
 _Told: TypeAlias = tuple[ErrorCode, str | None]
+_Described: TypeAlias = TopicConfig | _Resource
+"""Whose rows: topics with the same settings have the same."""
+Rows: TypeAlias = list[DescribeConfigsResponseConfig]
 _NO_ERROR: Final[_Told] = (ErrorCode.NONE, None)
 _ONCE: Final = "Each resource must appear at most once."
 Row = TypeVar("Row", AlterConfigsResponseResource, IncrementalAlterConfigsResponseResource)
@@ -77,6 +84,8 @@ async def describe_configs(
     """The settings of topics and of this broker."""
     request = call.request
     results = []
+    known: dict[_Described, Rows] = {}
+    room = ROWS_MAX
     pace = Pace()
     for asked in {_meant(one): one for one in request.resources}.values():
         await pace.step()
@@ -88,22 +97,20 @@ async def describe_configs(
         )
         results.append(row)
         try:
-            if len(results) > DESCRIBED_MAX:
+            described = _described(core, asked)
+            if (rows := known.get(described)) is None:
+                rows = known[described] = _rows(core, call.peer, described, request)
+            room -= len(rows)
+            if room < 0:
                 raise Refused(
                     ErrorCode.POLICY_VIOLATION,
-                    f"{len(request.resources)} resources, at most {DESCRIBED_MAX} are described",
+                    f"{len(request.resources)} resources have more than {ROWS_MAX} settings",
                 )
-            rows = _describe(core, call.peer, asked)
         except Refused as exc:
             row.error_code, row.error_message = exc.code, exc.message
             continue
         wanted = set(asked.configuration_keys or ())
-        row.configs = [one for one in rows if not wanted or one.name in wanted]
-        for one in row.configs:
-            if not request.include_synonyms:
-                one.synonyms = []
-            if not request.include_documentation:
-                one.documentation = None
+        row.configs = [one for one in rows if one.name in wanted] if wanted else rows
     return DescribeConfigsResponse(results=results)
 
 
@@ -112,30 +119,43 @@ def _meant(asked: DescribeConfigsRequestResource) -> tuple[int, str, tuple[str, 
     return asked.resource_type, asked.resource_name, tuple(asked.configuration_keys or ())
 
 
-def _describe(
-    core: Core, peer: Peer, asked: DescribeConfigsRequestResource
-) -> Iterable[DescribeConfigsResponseConfig]:
-    name = asked.resource_name
-    if asked.resource_type == TOPIC:
+def _described(core: Core, asked: DescribeConfigsRequestResource) -> _Described:
+    """What is looked at.  Raises Refused: there is no such thing."""
+    kind, name = asked.resource_type, asked.resource_name
+    if kind == TOPIC:
         meta = core.topics.get(name)
         if meta is None:
             if not is_topic_name(name):
                 raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no topic name")
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-        return topic_rows(core, meta.config)
-    if asked.resource_type == BROKER:
-        if name == EVERY_BROKER:
-            return every_broker_rows(core)
+        return meta.config
+    if kind == BROKER_LOGGER or (kind == BROKER and name != EVERY_BROKER):
         _check_broker(core, name)
-        return broker_rows(core, peer)
-    if asked.resource_type == BROKER_LOGGER:
-        _check_broker(core, name)
-        return logger_rows()
-    if asked.resource_type == GROUP:
-        if not name:
-            raise Refused(ErrorCode.INVALID_REQUEST, "the group has no name")
-        return group_rows(core, name)
-    raise _unknown_type(asked.resource_type)
+    elif kind == GROUP and not name:
+        raise Refused(ErrorCode.INVALID_REQUEST, "the group has no name")
+    elif kind not in (BROKER, GROUP):
+        raise _unknown_type(kind)
+    return kind, name
+
+
+def _rows(core: Core, peer: Peer, described: _Described, request: DescribeConfigsRequest) -> Rows:
+    """The settings of a topic, a broker, a group or a logger, as they are asked for."""
+    match described:
+        case TopicConfig():
+            rows = list(topic_rows(core, described))
+        case (kind, name) if kind == BROKER:
+            found = every_broker_rows(core) if name == EVERY_BROKER else broker_rows(core, peer)
+            rows = list(found)
+        case (kind, name) if kind == GROUP:
+            rows = list(group_rows(core, name))
+        case _:
+            rows = list(logger_rows())
+    for one in rows:
+        if not request.include_synonyms:
+            one.synonyms = []
+        if not request.include_documentation:
+            one.documentation = None
+    return rows
 
 
 def _unknown_type(resource_type: int) -> Refused:

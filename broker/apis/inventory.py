@@ -35,6 +35,7 @@ from segbroker.protocol.messages_admin import (
 )
 from segbroker.protocol.schema import ZERO_UUID
 from segbroker.segments.directory.manager import TopicMeta
+from segbroker.segments.names import is_topic_name
 
 from ..call import Call
 from ..core import Core
@@ -78,7 +79,10 @@ async def describe_topic_partitions(
             break
         meta = core.topics.get(name)
         if meta is None:
-            response.topics.append(_refused(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if not is_topic_name(name):
+                code = ErrorCode.INVALID_TOPIC_EXCEPTION
+            response.topics.append(_refused(name, code))
             continue
         page = range(first, min(meta.partitions, first + room))
         response.topics.append(_described(core, meta, page))

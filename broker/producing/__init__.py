@@ -4,7 +4,7 @@ A module imports only what stands above it:
 
     appending       what a partition asks of a batch
     implicit_adds   taking part in a transaction by writing
-    recompressing   what a topic wants compressed otherwise
+    remaking        batches that are compressed otherwise, or stamped, before they are appended
     produce         any request
     single_produce  one batch for one partition
     seat            a connection's place on the express way

@@ -68,7 +68,7 @@ def append_batch(
     """Append one batch of a produce request.
 
     unadded: why partitions that its transaction did not have were not added to it.  is_anew: the
-    broker has compressed it as the topic wants it (recompressing.py); who sent it did not.
+    broker has made it so (remaking.py); who sent it did not.
 
     Raises:
         Refused, InvalidBatch, StorageError, OSError: it was not appended.

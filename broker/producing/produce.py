@@ -41,7 +41,7 @@ from ..peers.replies import Buffer
 from ..refused import Refused
 from .appending import append_batch
 from .implicit_adds import add_partitions, lacks_partitions
-from .recompressing import Anew, recompress_row, wants_recompression
+from .remaking import Anew, remake_row, wants_remaking
 
 _NONE: Final[Mapping[int, InvalidBatch | None]] = MappingProxyType({})
 _BY_ID: Final = topic_ids.PRODUCE_SINCE
@@ -193,7 +193,7 @@ def produce(
     closed = [key for key in _keys(request) if key not in served and core.topics.exists(*key)]
     if closed or lacks_partitions(core, header, request):
         return _open_and_append(core, peer, header, request, closed)
-    if wants_recompression(core, peer, header, request):
+    if wants_remaking(core, peer, header, request):
         return produce_paced(core, peer, header, request)
     for _ in _append_all(core, peer, header, request):
         pass
@@ -203,7 +203,7 @@ def produce(
 async def produce_paced(
     core: Core, peer: Peer, header: RequestHeader, request: ProduceRequest
 ) -> None:
-    """As `produce`, for a request of thousands of partitions, or whose batches are compressed anew:
+    """As `produce`, for a request of thousands of partitions, or whose batches are made anew:
     others get their turn between."""
     if header.api_version >= _BY_ID:
         await topic_ids.name_topics_paced(core.topics, request.topic_data)
@@ -216,7 +216,7 @@ async def produce_paced(
     appending = _append_all(core, peer, header, request, unadded, anew, is_paced=True)
     for topic in request.topic_data:
         for asked in topic.partition_data:
-            await recompress_row(core, peer, header, request.acks, topic, asked, anew)
+            await remake_row(core, peer, header, request.acks, topic, asked, anew)
             next(appending)
             asked.records = None  # which may be far larger now than what came
             core.turn.end()
@@ -233,7 +233,7 @@ async def _open_and_append(
     closed: list[tuple[str, int]],
 ) -> None:
     await _open_all(core, peer, closed)
-    if wants_recompression(core, peer, header, request):
+    if wants_remaking(core, peer, header, request):
         return await produce_paced(core, peer, header, request)
     unadded = ErrorCode.NONE
     if lacks_partitions(core, header, request):
@@ -269,7 +269,7 @@ def _append_all(
     """Append everything; yields after each row, where a caller may let others run: `is_paced`.
 
     unadded: why partitions could not be made part of the transaction.  anew: what became of rows
-    whose topics want them compressed otherwise, before it is their turn.
+    whose batches are made anew, before it is their turn.
     """
     peer.produces = True
     core.counters.produce_requests += 1

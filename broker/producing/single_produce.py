@@ -40,7 +40,7 @@ from ..peers.replies import Buffer
 from ..refused import Refused
 from .appending import append_batch
 from .produce import AcksZeroRefused
-from .recompressing import config_to_recompress, recompressed
+from .remaking import config_to_remake, remade
 
 BEHIND_MAX: Final = 512
 """Requests that are looked at for what has to be opened."""
@@ -199,8 +199,8 @@ def produce_single(
     if core.topics.served_partition(name, index) is None and core.topics.exists(name, index):
         return _open_and_append(core, peer, header, request)
     version = header.api_version
-    if config_to_recompress(core, peer, version, acks, name, index, records) is not None:
-        return _recompress_and_append(core, peer, header, request)
+    if config_to_remake(core, peer, version, acks, name, index, records) is not None:
+        return _remake_and_append(core, peer, header, request)
     append_single(core, peer, header, request)
     return None
 
@@ -212,18 +212,18 @@ async def _open_and_append(
         # Where it cannot be opened the row says so: it exists and has a storage error.
         keys = [(request.topic, request.partition), *_behind(core, peer)]
         await core.topics.open_all(keys, lambda name: may_write(core, peer, name))
-    await _recompress_and_append(core, peer, header, request)
+    await _remake_and_append(core, peer, header, request)
 
 
-async def _recompress_and_append(
+async def _remake_and_append(
     core: Core, peer: Peer, header: RequestHeader, request: SingleProduce
 ) -> None:
     broken, is_anew = None, False
     acks, _, name, index, sent = request
-    config = config_to_recompress(core, peer, header.api_version, acks, name, index, sent)
+    config = config_to_remake(core, peer, header.api_version, acks, name, index, sent)
     if config is not None:
         try:
-            records = await recompressed(core, config, sent)
+            records = await remade(core, config, sent)
         except InvalidBatch as exc:
             broken = exc
         else:
@@ -259,7 +259,7 @@ def append_single(
 ) -> None:
     """Append what the request brought to a partition that is served, or does not exist.
 
-    broken: why its batch could not be compressed as the topic wants it.  is_anew: it is.
+    broken: why its batch could not be made as the topic wants it.  is_anew: it is.
     """
     acks, timeout_ms, name, index, records = request
     peer.produces = True

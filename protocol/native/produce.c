@@ -94,6 +94,7 @@ static int scan_frame(const uint8_t *data, int64_t begin, int64_t end, int64_t *
     const struct sb_header header = sb_get_header(batch);
     if (header.attributes & ~SB_CODEC_BITS) return 0;
     if (header.attributes == ZSTD && version < ZSTD_SINCE) return 0;
+    if (header.attributes && header.max_timestamp < header.base_timestamp) return 0;
     row[RECORDS_BEGIN] = at;
     row[RECORDS_SIZE] = size;
     row[OFFSETS_COUNT] = (int64_t)header.last_offset_delta + 1;

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from segbroker.broker.apis.config_admin import DESCRIBED_MAX
+from segbroker.broker.apis import config_admin
 from segbroker.broker.connections import connection
 from segbroker.broker.loop import pace
 from segbroker.broker.producing import express, intake
@@ -490,23 +490,35 @@ async def test_produce_and_fetch_during_deletions_are_always_answered() -> None:
         assert len(broker.core.deadlines) == 0
 
 
-async def test_settings_asked_for_again_and_again_in_one_request_are_bounded() -> None:
-    def asked(name: str, *keys: str) -> DescribeConfigsRequestResource:
+async def test_settings_asked_for_again_and_again_in_one_request_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def asked(kind: int, name: str, *keys: str) -> DescribeConfigsRequestResource:
         return DescribeConfigsRequestResource(
-            resource_type=2, resource_name=name, configuration_keys=list(keys) or None
+            resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
         )
 
-    once = [asked("t"), asked("t", "segment.ms")]
-    further = [asked(name) for name in NAMES]
+    async def described(*resources: DescribeConfigsRequestResource) -> list[tuple[int, int]]:
+        """The code and how many rows, of each."""
+        request = DescribeConfigsRequest(resources=list(resources))
+        reply = await client.ask(request, DescribeConfigsResponse, 2)
+        return [(row.error_code, len(row.configs)) for row in reply.results]
+
+    once = [asked(2, "t"), asked(2, "t", "segment.ms")]
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")
-        reply = await client.ask(
-            DescribeConfigsRequest(resources=once * 2_000 + further), DescribeConfigsResponse, 2
-        )
-        everything, single, *others = reply.results
-        assert len(everything.configs) > len(single.configs) == 1
+        (_, everything), single = await described(*once * 2_000)
+        assert single == (0, 1)
+        ((_, of_group),) = await described(asked(32, "g"))
+        # What is not told is looked at, too; of what is not there, nothing is.
+        monkeypatch.setattr(config_admin, "ROWS_MAX", 2 * everything + 2 * of_group)
+        groups = [asked(32, f"g{n}", "share.session.timeout.ms") for n in range(4)]
+        nowhere = [asked(2, name) for name in NAMES]
         unknown, refused = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.POLICY_VIOLATION
-        described = DESCRIBED_MAX - len(once)
-        assert [row.error_code for row in others] == [unknown] * described + [refused] * (
-            ITEMS - described
-        )
+        assert await described(*once, *nowhere, *groups) == [
+            (0, everything),
+            (0, 1),
+            *[(unknown, 0)] * ITEMS,
+            *[(0, 1)] * 2,
+            *[(refused, 0)] * 2,
+        ]

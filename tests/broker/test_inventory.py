@@ -113,16 +113,19 @@ async def test_every_partition_of_a_described_topic_is_led_here_and_an_unknown_t
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")
         request = DescribeTopicPartitionsRequest(
-            topics=[DescribeTopicPartitionsRequestTopic(name=name) for name in ("t", "unknown")]
+            topics=[
+                DescribeTopicPartitionsRequestTopic(name=name) for name in ("t", "unknown", "ä/b")
+            ]
         )
         reply = await client.ask(request, DescribeTopicPartitionsResponse, 0)
-        known, unknown = reply.topics
+        known, unknown, impossible = reply.topics
         (row,) = known.partitions
         assert (row.leader_id, row.replica_nodes, row.isr_nodes) == (1, [1], [1])
         # Java streams these two: null would end it.
         assert (row.eligible_leader_replicas, row.last_known_elr) == ([], [])
         assert known.topic_id == broker.core.topics.all["t"].topic_id
         assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert impossible.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 async def _sizes(client: WireClient, version: int) -> dict[tuple[str, int], int]:

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from segbroker.broker.loop.ingest import SLACK_BYTES
-from segbroker.broker.producing import produce, recompressing
+from segbroker.broker.producing import produce, remaking
 from segbroker.protocol.batch_header import write_crc
 from segbroker.protocol.compression import Codec, compress
 from segbroker.protocol.errors import ErrorCode
@@ -370,9 +370,9 @@ async def test_a_batch_of_a_transaction_whose_last_one_ends_meanwhile_is_asked_f
         async def ends_meanwhile(*args: Any) -> None:  # noqa: ANN401 - as it is called
             handler.read_only = None
             await broker.core.transactions.table.entries["tx"].completed.wait()
-            await recompressing.recompress_row(*args)
+            await remaking.remake_row(*args)
 
-        monkeypatch.setattr(produce, "recompress_row", ends_meanwhile)
+        monkeypatch.setattr(produce, "remake_row", ends_meanwhile)
         assert await tx.send("t", b"w") == ErrorCode.NOT_ENOUGH_REPLICAS
         assert await tx.send("t", b"w") == 0
         assert await tx.end(commit=True) == 0

@@ -8,6 +8,10 @@ from segbroker.protocol.messages_admin import (
     AlterConfigsRequestConfig,
     AlterConfigsRequestResource,
     AlterConfigsResponse,
+    CreateTopicsRequest,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
     DescribeConfigsRequest,
     DescribeConfigsRequestResource,
     DescribeConfigsResponse,
@@ -53,6 +57,37 @@ async def test_a_topics_settings_say_where_they_come_from() -> None:
         ]
         assert changed.documentation
         assert found["durability"].config_source == 5
+
+
+async def test_the_settings_of_all_topics_are_described_by_one_request() -> None:
+    """As kafka-topics.sh --describe and MirrorMaker ask."""
+    names = [f"t{n}" for n in range(1_200)]
+    async with serving() as broker, connect(broker.address) as client:
+        made = [
+            CreateTopicsRequestTopic(
+                name=name,
+                num_partitions=1,
+                replication_factor=1,
+                assignments=[],
+                configs=[CreateTopicsRequestConfig(name="retention.ms", value=str(n % 2))],
+            )
+            for n, name in enumerate(names)
+        ]
+        await client.ask(CreateTopicsRequest(topics=made), CreateTopicsResponse, 5)
+        asked = [
+            DescribeConfigsRequestResource(
+                resource_type=2, resource_name=name, configuration_keys=None
+            )
+            for name in names
+        ]
+        request = DescribeConfigsRequest(resources=asked)
+        reply = await client.ask(request, DescribeConfigsResponse, 4)
+        assert [row.resource_name for row in reply.results] == names
+        for n, row in enumerate(reply.results):
+            assert row.error_code == 0
+            found = {one.name: one for one in row.configs}
+            assert found["retention.ms"].value == str(n % 2)
+            assert found["segment.bytes"].value == "1048576"
 
 
 async def test_only_the_settings_asked_for_are_described() -> None:

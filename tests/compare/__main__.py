@@ -12,9 +12,11 @@ from segbroker.protocol.api_keys import ApiKey
 from . import (  # noqa: F401 - imported for the cases that they register
     cases_acls,
     cases_admin,
+    cases_codecs,
     cases_corners,
     cases_expiry,
     cases_fetches,
+    cases_frames,
     cases_groups,
     cases_kinds,
     cases_produce,
@@ -32,6 +34,7 @@ from . import (  # noqa: F401 - imported for the cases that they register
     cases_streams,
     cases_time,
     cases_transactions,
+    cases_waiting,
 )
 from .brokers import Missing, both
 from .cases import BROKEN, CASES, Broken, Case, Ground

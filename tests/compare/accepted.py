@@ -295,7 +295,7 @@ ACCEPTED: Final = (
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
         r"topics\.topic_authorized_operations",
         "nobody may do anything to a topic that is not there",
-        label="of a topic that is not there",
+        label="of a topic that is not there|of a name that is none",
     ),
     Accepted(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,

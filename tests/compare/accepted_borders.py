@@ -1,7 +1,8 @@
 """More differences from Apache Kafka 4.3 that are on purpose: of what no usual client sends.
 
-The rules are as those of accepted.py; these are about the cases of cases_corners.py,
-cases_fetches.py, cases_kinds.py, cases_sequences.py, cases_settings.py and cases_time.py.
+The rules are as those of accepted.py; these are about the cases of cases_codecs.py,
+cases_corners.py, cases_fetches.py, cases_kinds.py, cases_sequences.py, cases_settings.py,
+cases_time.py and cases_waiting.py.
 """
 
 from typing import Final
@@ -17,6 +18,26 @@ _ONE_MORE: Final = "Kafka 4.3 counts one epoch more for a group that is new; 4.0
 _OWN_CODE_FAILS: Final = "Kafka's own code fails at an isolation level nobody knows"
 
 AT_THE_BORDERS: Final = (
+    Accepted(
+        ApiKey.PRODUCE,
+        r"responses\.partition_responses\.error_code",
+        "Kafka's own code fails; INVALID_RECORD is the error for it, and no client sends it again",
+        label=r"(snappy|gzip|lz4|zstd)(,| of| and| without) .*",
+        theirs=-1,
+        ours=87,
+    ),
+    Accepted(
+        ApiKey.PRODUCE,
+        r"responses\.partition_responses\.(error_code|base_offset)",
+        "Kafka reads to the last record, and no further: neither what follows nor a sum",
+        label=r"snappy, two streams|\w+ and (more|zeros)|lz4 of another sum",
+    ),
+    Accepted(
+        ApiKey.PRODUCE,
+        r"responses\.partition_responses\.(error_code|base_offset)",
+        "LZ4 itself lets frames follow each other",
+        label="lz4, two frames",
+    ),
     Accepted(
         ApiKey.ELECT_LEADERS,
         r"replica_election_results\[.*",
@@ -82,6 +103,22 @@ AT_THE_BORDERS: Final = (
         "an id is nobody's once its topic is deleted; a session keeps no names beside it",
         label="deleted.*|made again.*|the new one.*|and then",
         ours=100,
+    ),
+    Accepted(
+        ApiKey.FETCH,
+        r"partitions\.error_code",
+        "an id is nobody's once its topic is deleted",
+        label="deleted",
+        theirs=3,
+        ours=100,
+    ),
+    Accepted(
+        ApiKey.FETCH,
+        "soon",
+        "an error is told at once, whatever it is; of a partition that is not there Kafka waits",
+        label="one that is not there",
+        theirs=False,
+        ours=True,
     ),
     Accepted(
         ApiKey.PRODUCE,

@@ -284,6 +284,7 @@ async def partitions_described(stage: Stage) -> None:
     cursor = {"topic_name": topic, "partition_index": 3}
     await ask("from a cursor", topic, response_partition_limit=2000, cursor=cursor)
     await ask("of a topic that is not there", f"{stage.name}-nowhere")
+    await ask("of a name that is none", "a/b")
 
 
 @case(ApiKey.DESCRIBE_PRODUCERS)

@@ -1,6 +1,7 @@
 """One broker as a case sees it."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 from uuid import UUID
 
@@ -79,6 +80,14 @@ class Stage:
         other = Stage(self.address, client, self.name, self.version, self.crowd, user)
         other.seen, other.topics = self.seen, self.topics
         return other
+
+    @asynccontextmanager
+    async def another(self) -> AsyncIterator["Stage"]:
+        """A further connection to the same broker, where there are no users."""
+        stream = await trio.open_tcp_stream(*self.address)
+        client = WireClient(stream, "compare")
+        async with stream:
+            yield Stage(self.address, client, self.name, self.version)
 
     async def ask(self, label: str, key: ApiKey, /, **values: Any) -> Any:
         """Ask in the version under test and keep the answer for the comparison.

@@ -6,6 +6,7 @@ import pytest
 
 from segbroker.protocol.api_keys import SERVED, ApiKey
 from segbroker.protocol.checksums import crc32c
+from segbroker.protocol.compression import Codec
 from segbroker.protocol.errors import RemoteProtocolError
 from segbroker.protocol.headers import encode_request, parse_request_header
 from segbroker.protocol.hot import decode_single_produce
@@ -104,6 +105,13 @@ def _with(position: int, value: int) -> bytes:
     return bytes(records)
 
 
+def _unstamped() -> bytes:
+    records = bytearray(encode_batch([b"v"], timestamps_ms=5, codec=Codec.GZIP))
+    records[35:43] = (4).to_bytes(8, "big")
+    records[17:21] = crc32c(bytes(records[21:])).to_bytes(4, "big")
+    return bytes(records)
+
+
 UNUSUAL = {
     "another api": b"".join(encode_request(MetadataRequest(topics=[]), 1, 1, "c")),
     "no answer wanted": produce(7, acks=0),
@@ -115,6 +123,7 @@ UNUSUAL = {
     "a wrong CRC": produce(9, records=_bad_crc()),
     "log append time": produce(9, records=_with(22, 8)),
     "a wrong greatest timestamp": produce(9, records=_with(42, 9)),
+    "compressed, without its greatest timestamp": produce(9, records=_unstamped()),
     "zstd too early": produce(6, records=_with(22, 4)),
     "a size below zero": b"\xff\xff\xff\xff" + bytes(20),
     "a tiny frame": b"\0\0\0\x09" + bytes(9),

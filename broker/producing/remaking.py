@@ -1,0 +1,148 @@
+"""Batches that are made anew before they are appended: compressed otherwise, or stamped.
+
+    batch as the topic wants it, or the topic takes all     -> as it is
+    acks, version, partition, authorization, room           -> the append says so, nothing is done
+    else: opened and compressed in a lane                   -> the new batch is appended
+    compressed, and without its greatest timestamp          -> opened in a lane, and stamped
+
+A topic says by compression.type what it wants.  A batch lacks its greatest timestamp if its header
+says one below that of its first record: look-ups by time and retention go by the header, so without
+it they would pass the records over (docs/decisions/0276).  One that cannot be opened stays as it
+came.
+
+Compressing 1 MiB takes from a few milliseconds to seconds, by codec and level, so it is done in a
+lane; the connection waits for it and reads nothing further, which keeps its batches in order.
+
+Bounds: half of the lanes compress at once, so what reads a disk has the others; a batch holds at
+most OPENED_SIZE_MAX when it is opened, or max.message.bytes where it stays uncompressed.  What is
+larger is refused as too large, which makes producers split it.  Each is appended before the next of
+its request is opened: a request of 1 MiB holds thousands of batches that are a MiB each when they
+are open, and how much may wait for the disk is bounded by the appends.
+
+As in Kafka a batch of the right codec stays as it is, whatever its level.
+"""
+
+from contextlib import suppress
+from functools import partial
+from typing import Final, TypeAlias
+
+from segbroker.protocol.batch_layout import ATTRIBUTES_POSITION, CODEC_BITS, HEADER_SIZE
+from segbroker.protocol.compression import Codec
+from segbroker.protocol.headers import RequestHeader
+from segbroker.protocol.messages_core import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+)
+from segbroker.protocol.record_batch import (
+    InvalidBatch,
+    read_header,
+    recompress,
+    stamp_greatest,
+)
+from segbroker.segments.settings.topic_config import TimestampType, TopicConfig
+
+from ..core import Core
+from ..guards.authorized import may_write
+from ..peers.peer import Peer
+from ..refused import Refused
+from .appending import ZSTD_SINCE, partition_to_append
+
+OPENED_SIZE_MAX: Final = 16 << 20
+"""Bytes of the records of a batch, opened."""
+_CODEC_POSITION: Final = ATTRIBUTES_POSITION + 1
+"""The byte of a batch with the bits of its codec."""
+
+Anew: TypeAlias = dict[int, InvalidBatch | None]
+"""By the ids of their rows: None for what was made anew, or why it could not be."""
+
+
+def config_to_remake(
+    core: Core, peer: Peer, api_version: int, acks: int, name: str, index: int, records: object
+) -> TopicConfig | None:
+    """The settings of the topic, where this batch is made anew and might be taken; else None."""
+    partition = core.topics.served_partition(name, index)
+    if partition is None or not isinstance(records, memoryview) or len(records) < HEADER_SIZE:
+        return None
+    config = partition.handler.config
+    target = config.recompression
+    if target is None and not records[_CODEC_POSITION] & CODEC_BITS:
+        return None  # most
+    header = read_header(records)
+    codec = header.attributes & CODEC_BITS
+    is_wanted = target is None or codec == target.codec
+    if is_wanted and not (codec and header.lacks_max_timestamp and _keeps_stamps(config)):
+        return None
+    is_refused = codec > max(Codec) or (codec == Codec.ZSTD and api_version < ZSTD_SINCE)
+    if is_refused or not may_write(core, peer, name):
+        return None
+    with suppress(Refused):
+        return partition_to_append(core, api_version, acks, name, index).handler.config
+    return None
+
+
+def _keeps_stamps(config: TopicConfig) -> bool:
+    """Whether records keep the timestamps of their producer."""
+    return config.message_timestamp_type is TimestampType.CREATE_TIME
+
+
+async def remade(core: Core, config: TopicConfig, records: memoryview) -> memoryview:
+    """The batch as it is to be appended.  Raises InvalidBatch."""
+    return memoryview(await core.lanes.compute(partial(_remake, config, records)))
+
+
+def _remake(config: TopicConfig, records: memoryview) -> memoryview | bytearray:
+    header = read_header(records)
+    codec = header.attributes & CODEC_BITS
+    if codec and header.lacks_max_timestamp and _keeps_stamps(config):
+        with suppress(InvalidBatch):
+            stamp_greatest(records, size_max=OPENED_SIZE_MAX)
+    target = config.recompression
+    if target is None or codec == target.codec:
+        return records
+    opened_max = config.max_message_bytes if target.codec == Codec.NONE else OPENED_SIZE_MAX
+    return recompress(records, target.codec, target.level, size_max=opened_max)
+
+
+def _config_of(
+    core: Core,
+    peer: Peer,
+    header: RequestHeader,
+    acks: int,
+    topic: ProduceRequestTopic,
+    asked: ProduceRequestPartition,
+) -> TopicConfig | None:
+    return config_to_remake(
+        core, peer, header.api_version, acks, topic.name, asked.index, asked.records
+    )
+
+
+def wants_remaking(core: Core, peer: Peer, header: RequestHeader, request: ProduceRequest) -> bool:
+    """Whether something of the request is made anew."""
+    return any(
+        _config_of(core, peer, header, request.acks, topic, asked) is not None
+        for topic in request.topic_data
+        for asked in topic.partition_data
+    )
+
+
+async def remake_row(
+    core: Core,
+    peer: Peer,
+    header: RequestHeader,
+    acks: int,
+    topic: ProduceRequestTopic,
+    asked: ProduceRequestPartition,
+    anew: Anew,
+) -> None:
+    """Put the batch of a row into it as it is to be appended."""
+    config = _config_of(core, peer, header, acks, topic, asked)
+    if config is None:
+        return
+    assert isinstance(asked.records, memoryview), "looked at"
+    try:
+        asked.records = await remade(core, config, asked.records)
+    except InvalidBatch as exc:
+        anew[id(asked)] = exc
+    else:
+        anew[id(asked)] = None
