@@ -217,6 +217,7 @@ async def test_records_that_are_lost_when_the_class_becomes_fsync_are_not_commit
         with pytest.raises(StorageError):
             await trio.to_thread.run_sync(manager.alter_topic, "t", {"durability": "fsync"})
         assert manager.topics["t"].config.durability is Durability.FSYNC
+        assert await tx.end(commit=True) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         image = disk.after_power_cut()
 
     async def check(client: WireClient, broker: Broker) -> None:
