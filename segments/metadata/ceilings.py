@@ -58,7 +58,7 @@ class PartitionCeiling:
         self._boot = boot
         self._reserve = reserve
         self._is_asked = False
-        self._is_doubted = False
+        self._is_doubted = known is not None and known.boot == IN_DOUBT
         self._lock = threading.RLock()  # the callback may come at once
 
     def renew(self, end_offset: int, done: Done) -> None:

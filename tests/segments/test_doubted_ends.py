@@ -82,6 +82,17 @@ def test_the_sync_that_a_change_of_class_needs_may_lose_what_the_old_class_ackno
 
 
 @UNSYNCED
+def test_a_doubt_stays_when_the_class_is_changed_there_and_back(durability: str) -> None:
+    disk, manager, _ = gone(durability)
+    with pytest.raises(StorageError, match="set them once more"):
+        manager.alter_topic("t", {**SMALL.overrides, "durability": "fsync"})
+    manager.alter_topic("t", {**SMALL.overrides, "durability": durability})
+    found = offsets_behind(disk.after_kill())
+    assert found[:3] == [0, 1, 2]
+    assert found[3] > 3, "acknowledged for another record"
+
+
+@UNSYNCED
 @pytest.mark.parametrize("looks", [False, True])
 @pytest.mark.parametrize("forgets", [False, True])
 def test_an_orderly_stop_says_what_its_own_sync_has_lost(
