@@ -9,9 +9,17 @@ import pytest
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import PartitionReadOnly, StorageError
+from segbroker.segments.metadata.transactions import (
+    SECTION,
+    TRANSACTION,
+    State,
+    Transaction,
+    transactions_of,
+)
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 
+from .crash.recording import RecordingStorage
 from .test_failures import TreacherousStorage, manager_on, partition_on, readable, write
 from .tools import SMALL
 
@@ -139,3 +147,39 @@ def test_what_is_there_after_all_is_no_gap_behind_a_restart(
     manager.housekeeping(10_000)
     assert handler.read_only is None
     assert offsets_behind(disk.after_kill()) == [0, 1, 2, 3, 4]
+
+
+def image_after(disk: MemoryStorage, then: str) -> MemoryStorage:
+    return disk.after_kill() if then == "kill" else disk.after_power_cut()
+
+
+@UNSYNCED
+@pytest.mark.parametrize("then", ["kill", "power cut"])
+def test_wherever_the_start_behind_it_ends_the_next_one_knows_what_was_lost(
+    durability: str, then: str
+) -> None:
+    """And who has an open transaction there is told, though nobody is served by the first."""
+    disk, manager, _ = gone(durability)
+    known = Transaction("tx", 7, 0, state=State.ONGOING, started_ms=1, partitions={"t": (0,)})
+    row = known._replace(boot=manager.boot_number).pack()
+    outcomes: list[OSError | None] = []
+    manager.record_soon(outcomes.append, TRANSACTION, id="tx", row=row)
+    assert outcomes == [None]
+    recorded = RecordingStorage.over(disk.after_kill())
+    images: list[MemoryStorage] = []
+    recorded.on_change = recorded.on_sync = lambda call, path: images.append(
+        image_after(recorded, then)
+    )
+    handler = manager_on(recorded).get_handler("t", 0)
+    write(handler, 4)
+    handler.sync()
+    assert len(images) > 10
+    for image in images:
+        again = manager_on(image)
+        opened = again.get_handler("t", 0)
+        write(opened, 5)
+        found = readable(opened)
+        assert found[:3] == [0, 1, 2]
+        assert found[3] > 3, "acknowledged for another record"
+        (known,) = transactions_of(again.section(SECTION))
+        assert known.boot != again.boot_number, "it may be committed"
