@@ -15,7 +15,8 @@ collected.
 | frozen after a long collection, and THAWED_SHARE of the time has room for one | all is thawed |
 | thawed, and a full collection has passed | all there is is frozen |
 
-A frozen object that is in no cycle is freed as usual.  Only the daemon does this: in the process of
+A frozen object that is in no cycle is freed as usual, and what clients leave behind is in none:
+neither a connection nor what was asked by it.  Only the daemon does this: in the process of
 somebody else (testing/) it would freeze their objects as well.
 """
 
