@@ -109,7 +109,7 @@ def test_what_makes_collections_long_is_frozen_and_now_and_then_looked_through()
     assert gc.get_freeze_count() > 0
     told.passes(LONG_S)
     spared.look(counted, 3)
-    room_s = 3 + 4 * LONG_S / THAWED_SHARE
+    room_s = 2 + 4 * LONG_S / THAWED_SHARE
     spared.look(counted, room_s - 1)
     assert gc.get_freeze_count() > 0, "together they take longer"
     spared.look(counted, room_s + 1)
@@ -123,6 +123,22 @@ def test_what_makes_collections_long_is_frozen_and_now_and_then_looked_through()
     assert gc.get_freeze_count() > 0
     spared.look(counted, room_s + 4 + 5 * LONG_S / THAWED_SHARE)
     assert gc.get_freeze_count() == 0
+
+
+def test_what_grows_all_the_time_is_looked_through_all_the_same() -> None:
+    """Each hundred thousand objects are another long collection."""
+    counted, told = SimpleNamespace(opened_count=0, closed_count=0), Told()
+    spared = Spared(told)
+    told.passes(20 * LONG_S)
+    spared.look(counted, 0)
+    pause_s = 2 * LONG_S / THAWED_SHARE
+    looks = 0
+    while gc.get_freeze_count():
+        looks += 1
+        assert looks < 30, "half of the time that there is would do for what is new"
+        told.passes(LONG_S)
+        spared.look(counted, looks * pause_s)
+    assert looks >= 20
 
 
 def test_full_collections_are_timed(collections: Collections) -> None:
