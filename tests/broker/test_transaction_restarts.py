@@ -230,6 +230,34 @@ async def test_records_that_are_lost_when_the_class_becomes_fsync_are_not_commit
     await restarted(image, check)
 
 
+@pytest.mark.parametrize("durability", ["disk", "memory"])
+async def test_what_a_power_cut_has_torn_stays_torn_when_the_class_becomes_fsync(
+    durability: str,
+) -> None:
+    """Also where the process that was told of it dies before its abort is written."""
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t", durability=durability)
+        await client.create("sound")
+        tx = Tx(client, "a", V1)
+        assert await tx.init() == 0
+        assert await tx.send("sound", b"s") == 0
+        assert await tx.send("t", b"gone") == 0
+        image = disk.after_power_cut()
+    manager = DiskManager("/data", storage=image, flushers=0)
+    manager.open()
+    manager.alter_topic("t", {"durability": "fsync"})
+
+    async def check(client: WireClient, broker: Broker) -> None:
+        again = Tx(client, "a", V1, tx.producer_id, tx.epoch, dict(tx.sequences))
+        assert await again.end(commit=True) in (
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ErrorCode.PRODUCER_FENCED,
+        )
+
+    await restarted(image.after_kill(), check)
+
+
 @VERSIONS
 @pytest.mark.parametrize("durability", ["disk", "memory"])
 async def test_what_begins_behind_a_power_cut_has_lost_nothing(
