@@ -59,6 +59,23 @@ def offsets_behind(image: MemoryStorage) -> list[int]:
 
 
 @UNSYNCED
+def test_an_offset_that_was_acknowledged_and_lost_with_the_sync_is_a_gap_behind_a_restart(
+    durability: str,
+) -> None:
+    """In the same boot, in which otherwise nothing of these classes goes."""
+    disk, manager, _ = gone(durability)
+    killed = disk.after_kill()
+    manager.close()
+    for image in (killed, disk.after_kill()):
+        again = manager_on(image)
+        handler = again.get_handler("t", 0)
+        assert readable(handler) == [0, 1, 2]
+        assert [row.what for row in again.report.rows if row.what == "gap"] == ["gap"]
+        write(handler, 4)
+        assert readable(handler)[3] > 3, "it is nobody else's"
+
+
+@UNSYNCED
 def test_a_lost_event_hides_no_doubt(durability: str) -> None:
     """It may have reserved more; what was known to be lost stays lost."""
     disk, _, _ = gone(durability)

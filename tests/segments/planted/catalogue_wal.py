@@ -564,7 +564,7 @@ WAL_BUGS: tuple[Bug, ...] = (
         "failing",
         "                self._doubt_end()\n",
         "",
-        "tests.segments.test_failures:"
+        "tests.segments.test_doubted_ends:"
         "test_an_offset_that_was_acknowledged_and_lost_with_the_sync_is_a_gap_behind_a_restart"
         "[disk]",
     ),
