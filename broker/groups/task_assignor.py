@@ -232,8 +232,8 @@ def _deal_standbys(dealing: _Dealing, tasks: Sequence[Task], standbys: int) -> N
     is_whole = all(len(some) > copies for some in has.values())
     if is_whole and next(_movable(dealing, _Fewest(dealing), has), None) is None:
         return  # what some have beyond the share nobody else can have
-    for member_id, mine in dealing.standby.items():
-        for task in list(mine):
+    for member_id, kept in dealing.standby.items():
+        for task in list(kept):
             dealing.take_copy(member_id, task)
             has[task].remove(dealing.process_of[member_id])
     _keep_copies(dealing, holders, has, copies, share)
