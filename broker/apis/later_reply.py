@@ -97,6 +97,7 @@ class LaterReply:
         self._gone()
 
     def _gone(self) -> None:
+        self.on_abandoned = None  # it knows who answers, who knows this: a cycle, with the request
         gone, self.on_gone = self.on_gone, None
         if gone is not None:
             gone()

@@ -28,7 +28,6 @@ connection.
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -172,7 +171,7 @@ class Connection:
         self._parked = False
         self._work_began = 0.0  # when the loop began with its request, or charged it last
         self._seat: Seat | None = None
-        self.outbox = Outbox(self._sock, spawn=self._spawn, on_broken=self._end)
+        self.outbox = Outbox(self._sock, spawn=core.spawn, on_broken=self._end)
         self.peer = Peer(self.outbox, address, (plain_host(host), port), listener)
         if express is not None and listener.protocol is SecurityProtocol.PLAINTEXT:
             self._seat = Seat(sock, self.peer)
@@ -474,9 +473,6 @@ class Connection:
             await self.outbox.wait_room(self.core.config.slots_max)
         if self.peer.produces and self.core.ingest.full:
             await self.core.ingest.wait_room()
-
-    def _spawn(self, drain: Callable[[], Awaitable[None]]) -> None:
-        self.core.spawn(drain)
 
     def _close(self) -> None:
         self.outbox.break_off()

@@ -173,10 +173,12 @@ class _Loads:
 def _move_some(has: dict[str, list[Partition]], loads: _Loads) -> bool:
     """Move partitions from those who have many; False when nothing is left to move."""
     moved = False
+    fewest, is_recent = 0, False  # a look at all of them: only when something was moved since
     for member_id in sorted(has, key=lambda member: -len(has[member])):
         mine = has[member_id]
         count, kept = len(mine), []
-        fewest, is_recent = min(map(len, has.values())), True
+        if not is_recent:
+            fewest, is_recent = min(map(len, has.values())), True
         for partition in mine:
             if count >= fewest + 2:
                 least = loads.least(partition[0])

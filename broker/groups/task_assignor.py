@@ -20,7 +20,7 @@ larger share, then who has a copy of what is left.
 
 Who had the copies fills its room with those that others could have had, and the rest may be what
 only it can have.  So copies are moved in the end, until nobody has two tasks more than somebody who
-can have one of its copies.
+can have one of its copies.  Where that is so already, all copies stay, also those beyond the room.
 
 Invariants: every task is active with one member; numbers of active tasks differ by one at most, of
 those with a state too; numbers of tasks by no more than who can have which copy demands; of one
@@ -31,7 +31,7 @@ Costs: linear in tasks and their copies.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple, TypeAlias
@@ -228,14 +228,15 @@ def _deal_standbys(dealing: _Dealing, tasks: Sequence[Task], standbys: int) -> N
     everything = len(doing) + copies * len(tasks)
     share = -(-everything // len(dealing.workers))
     has = {task: {dealing.process_of[doing[task]]} for task in tasks}
-    for task in tasks:
-        for member_id in holders[task]:
-            process_id = dealing.process_of[member_id]
-            if len(has[task]) > copies or process_id in has[task]:
-                continue
-            if dealing.count(member_id) < share:
-                dealing.give_copy(member_id, task)
-                has[task].add(process_id)
+    _keep_copies(dealing, holders, has, copies, everything)
+    is_whole = all(len(some) > copies for some in has.values())
+    if is_whole and next(_movable(dealing, _Fewest(dealing), has), None) is None:
+        return  # what some have beyond the share nobody else can have
+    for member_id, kept in dealing.standby.items():
+        for task in list(kept):
+            dealing.take_copy(member_id, task)
+            has[task].remove(dealing.process_of[member_id])
+    _keep_copies(dealing, holders, has, copies, share)
     fewest = _Fewest(dealing)
     done_by: dict[str, list[Task]] = {}
     for task in tasks:
@@ -245,6 +246,24 @@ def _deal_standbys(dealing: _Dealing, tasks: Sequence[Task], standbys: int) -> N
     for _ in range(MOVE_ROUNDS_MAX):
         if not _move_copies(dealing, fewest, has):
             break
+
+
+def _keep_copies(
+    dealing: _Dealing,
+    holders: Mapping[Task, Sequence[str]],
+    has: Mapping[Task, set[str]],
+    copies: int,
+    room: int,
+) -> None:
+    """Leave copies with those who have the state, while they have fewer tasks than `room`."""
+    for task, members in holders.items():
+        for member_id in members:
+            process_id = dealing.process_of[member_id]
+            if len(has[task]) > copies or process_id in has[task]:
+                continue
+            if dealing.count(member_id) < room:
+                dealing.give_copy(member_id, task)
+                has[task].add(process_id)
 
 
 class _Fewest:
@@ -342,29 +361,49 @@ def _deal_copies(
 
 
 def _move_copies(dealing: _Dealing, fewest: _Fewest, has: Mapping[Task, set[str]]) -> bool:
-    """Move copies from those who have most, those first that they would have to begin; whether any
-    was moved.  has: the processes that have each task.
+    """Move them; whether any was."""
+    moved = False
+    for member_id, task, other in _movable(dealing, fewest, has):
+        dealing.take_copy(member_id, task)
+        dealing.give_copy(other, task)
+        has[task].remove(dealing.process_of[member_id])
+        has[task].add(dealing.process_of[other])
+        fewest.changed(member_id)
+        fewest.changed(other)
+        moved = True
+    return moved
+
+
+def _movable(
+    dealing: _Dealing, fewest: _Fewest, has: Mapping[Task, set[str]]
+) -> Iterator[tuple[str, Task, str]]:
+    """Copies to be moved, who has each and who is to have it: from those who have most, those first
+    that they would have to begin.  Each is moved before the next is looked for.  has: the processes
+    that have each task.
     """
     counts = {one.member_id: dealing.count(one.member_id) for one in dealing.workers}
     previous = {one.member_id: one.previous for one in dealing.workers}
-    least, moved = min(counts.values()), False
+    least = min(counts.values())
+    found: dict[tuple[str, frozenset[str]], str | None] = {}
+    """Until something is moved: of thousands that nobody else can have most are on the same."""
+
+    def look(member_id: str, processes: frozenset[str]) -> str | None:
+        key = member_id, processes
+        if key not in found:
+            found[key] = _who_has_less(dealing, fewest, member_id, processes)
+        return found[key]
+
     for member_id in sorted(counts, key=lambda one: (-counts[one], one)):
         if counts[member_id] < least + 2:
             break
         known = previous[member_id].active | previous[member_id].standby
         for task in sorted(dealing.standby[member_id], key=lambda one: (one in known, one)):
-            other = _who_has_less(dealing, fewest, member_id, has[task])
-            if other is None and _who_has_less(dealing, fewest, member_id, ()) is None:
-                break
+            other = look(member_id, frozenset(has[task]))
             if other is not None:
-                dealing.take_copy(member_id, task)
-                dealing.give_copy(other, task)
-                has[task].remove(dealing.process_of[member_id])
-                has[task].add(dealing.process_of[other])
-                fewest.changed(member_id)
-                fewest.changed(other)
-                moved = True
-    return moved
+                yield member_id, task, other
+                found.clear()
+            elif look(member_id, frozenset()) is None:
+                break
 
 
 def _who_has_less(

@@ -15,7 +15,8 @@ collected.
 | frozen after a long collection, and THAWED_SHARE of the time has room for one | all is thawed |
 | thawed, and a full collection has passed | all there is is frozen |
 
-A frozen object that is in no cycle is freed as usual.  Only the daemon does this: in the process of
+A frozen object that is in no cycle is freed as usual, and what clients leave behind is in none:
+neither a connection nor what was asked by it.  Only the daemon does this: in the process of
 somebody else (testing/) it would freeze their objects as well.
 """
 
@@ -89,7 +90,8 @@ class Spared:
         """Full collections that had passed when all was thawed; None: it is frozen."""
         self._looking_s = 0.0
         """What a collection of all that was frozen for having taken long would take."""
-        self._frozen_s = 0.0
+        self._since_s = 0.0
+        """When it was looked through last, or the first of it was frozen."""
 
     def look(self, counted: Counted, now_s: float) -> None:
         """Freeze or thaw what there is, if it is time to.  now_s: of a clock that never jumps."""
@@ -99,7 +101,8 @@ class Spared:
                 return
             took_s = self._collections.took_s()
             self._looking_s = took_s if took_s >= LONG_S else 0.0
-            self._freeze(now_s)
+            gc.freeze()
+            self._since_s = now_s
             self._opened, self._closed, self._thawed_at = opened, closed, None
             return
         took_s = self._collections.took_s()
@@ -108,19 +111,17 @@ class Spared:
             gc.unfreeze()
             self._thawed_at = self._collections.passed
         elif took_s >= LONG_S:
+            if not self._looking_s:
+                self._since_s = now_s
             self._looking_s += took_s
-            self._freeze(now_s)
+            gc.freeze()
         elif self._opened is None or opened - self._opened >= OPENED_MIN:
             gc.freeze()
             self._opened = opened
 
-    def _freeze(self, now_s: float) -> None:
-        gc.freeze()
-        self._frozen_s = now_s
-
     def _has_room(self, now_s: float) -> bool:
         """Whether all may be looked through once more."""
-        return 0 < self._looking_s <= (now_s - self._frozen_s) * THAWED_SHARE
+        return 0 < self._looking_s <= (now_s - self._since_s) * THAWED_SHARE
 
 
 async def spare(counted: Counted) -> None:

@@ -83,6 +83,10 @@ def further_of(size: int) -> int:
     return size // BYTES_PER_SLOT
 
 
+def _nobody() -> None:
+    """Is told."""
+
+
 class Outbox:
     """The slots and the unsent bytes of one connection."""
 
@@ -286,7 +290,8 @@ class Outbox:
             self._room.set()
             self._room = None
         if not was_broken:
-            self.on_broken()
+            on_broken, self.on_broken = self.on_broken, _nobody  # who knows this: a cycle
+            on_broken()
 
     def forget(self) -> None:
         """Give up what is unsent of the head's reply; it is rendered again when the peer reads."""

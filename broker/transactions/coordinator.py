@@ -454,8 +454,8 @@ class Coordinator:
         """One durable event; the markers follow.  Every entry is locked."""
         if commit:
             known = [entry.known for entry, _ in ending if entry.known is not None]
-            if not await self._markers.sync_data(known) or any(e.is_torn for e, _ in ending):
-                return _UNAVAILABLE  # torn: it is aborted when this is asked again
+            if not await self._markers.sync_data(known):
+                return _UNAVAILABLE
         at_ms = self._now_ms()
         code = await self._record(
             DECIDED,

@@ -4,15 +4,15 @@
 |---|---|---|
 | open for longer than its timeout | every round; a start leaves it GRACE_MS | aborted, fenced |
 | open, and records of it may be gone | at the start | the same, before anybody commits the rest |
-| open in a partition that has lost its end | when that is opened | the same |
 | decided, without all of its markers | at the start | its markers |
 | open in a partition, and known to nobody | when the partition is opened | an abort marker |
 | open in a partition | somebody who may says so | known: it is aborted; else an abort marker |
 | an id, or a query, that nothing happened to for long | every round, some | forgotten, durably |
 
 Records of class `ephemeral` may be gone after every start, those of `disk` and `memory` after a
-start of the machine, also where their topic was becoming `fsync`.  A transaction is known to nobody
-if its marker was lost to damage.  A round looks at VISITS_MAX ids.
+start of the machine, also where their topic was becoming `fsync`, and those that a failed sync has
+cost after the next one (BOOT_TORN).  A transaction is known to nobody if its marker was lost to
+damage.  A round looks at VISITS_MAX ids.
 """
 
 from collections.abc import Awaitable, Callable
@@ -26,6 +26,7 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.markers import Outcome
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.metadata.transactions import (
+    BOOT_TORN,
     BOOT_UNKNOWN,
     SECTION,
     Ending,
@@ -96,6 +97,8 @@ class TransactionUpkeep:
         """Whether records of an open transaction may have gone with the last process, or with a
         boot of the machine, also where that was not the last one: the abort may have failed then,
         or the process may have died before it."""
+        if known.boot == BOOT_TORN:
+            return True
         if known.boot == BOOT_UNKNOWN:
             is_of_this_boot = not self._manager.is_new_boot
         else:
@@ -109,13 +112,8 @@ class TransactionUpkeep:
         return False
 
     def partition_opened(self, partition: Partition) -> None:
-        """End what is open in it and nowhere else, or may have lost records in it."""
+        """End what is open in it and nowhere else."""
         table, topic, index = self._coordinator.table, partition.topic, partition.index
-        if self._manager.take_lost_end(topic, index):
-            for entry in table.open.values():
-                if entry.known is not None and entry.known.has(topic, index):
-                    entry.is_torn = True
-                    entry.deadline_ms = monotonic_ms()
         for producer_id, first_offset in list(partition.handler.transactions.open.items()):
             if not table.takes_part(producer_id, topic, index):
                 log.warning(

@@ -4,7 +4,8 @@
 |---|---|
 | open, and closed without a failure | its end, unless that is known already |
 | class `fsync`, never opened since the start | the end that the WAL vouches for |
-| read-only, or never written to | nothing |
+| a sync failed, and acknowledged bytes are not there any more | what was reserved, in doubt |
+| else read-only, or never written to | nothing |
 
 It is the one thing that vouches for the end of a log when the WAL is empty, and is not in the log's
 own directory: so what a disk loses of it later is told from a log that always ended there.
@@ -12,18 +13,22 @@ own directory: so what a disk loses of it later is told from a log that always e
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from ..metadata.metadata import SETTLED, Ceiling, Metadata, TopicMeta
+from ..metadata.metadata import IN_DOUBT, SETTLED, Ceiling, Metadata, TopicMeta
 from ..partition.handler import DiskHandler
 from ..replay.resuming import CeilingRow, Resuming
 from ..settings.topic_config import Durability
 
 
 def end_of(handler: DiskHandler, known: Metadata) -> Iterator[CeilingRow]:
-    """Of a partition that was closed."""
+    """Of a partition that was closed.  Blocking."""
     meta = known.topics[handler.topic]
     key, end_offset = (meta.topic_id, handler.partition), handler.log_end_offset
     before = known.ceiling(key)
-    if handler.read_only is not None or (before is None and not end_offset):
+    if handler.read_only is not None:
+        if (reserved := handler.find_loss()) is not None:
+            yield key, Ceiling(reserved, IN_DOUBT)
+        return
+    if before is None and not end_offset:
         return
     ceiling = Ceiling(end_offset, SETTLED)
     if before != ceiling:

@@ -287,9 +287,8 @@ class DiskManager:
         is_synced = True
         for handler, failure in self.partitions.close_all():
             is_synced = is_synced and not handler.has_unsynced
-            if failure is None:
-                settled += end_of(handler, self._known)
-            else:
+            settled += end_of(handler, self._known)
+            if failure is not None:
                 failures.append(failure)
         is_durable = not failures and is_synced
         is_durable = is_durable and not self._putting_back.waiting
@@ -422,16 +421,9 @@ class DiskManager:
         found: Mapping[str, Any] | None = self._known.sections.get(name)
         return found
 
-    def take_lost_end(self, topic: str, partition: int) -> bool:
-        """Whether the end of this partition was found to be lost since this was asked: something
-        that it acknowledged before it was synced may be gone."""
-        meta = self.topics.get(topic)
-        return meta is not None and self._resuming.take_lost_end((meta.topic_id, partition))
-
     def acks_unsynced(self, topic: str, partitions: Iterable[int]) -> list[int]:
         """Those of these partitions of which records that were acknowledged may not be synced yet,
-        and are to stay: also where their topic has become `fsync`, until they are, or are known to
-        be lost (`take_lost_end`)."""
+        and are to stay: also where their topic has become `fsync`, until they are."""
         meta = self.topics.get(topic)
         return [] if meta is None else self._resuming.acks_unsynced(meta, partitions)
 

@@ -19,6 +19,7 @@ from ..metadata.metadata import Metadata
 from ..metadata.metadata_log import MetadataLog, check_newest
 from ..replay.putting_back import Place, PuttingBack
 from ..replay.resuming import Resuming
+from ..replay.tearing import mark_torn
 from ..report import RecoveryReport, ReportRow
 from ..wal.files import is_short
 from ..wal.journal import Wal
@@ -108,6 +109,7 @@ class Starting:
                 self._resuming.widen(lost)
             before = self._metadata.state.boot
             self._resuming.begin_boot(self._storage.boot_id())
+            mark_torn(self._metadata)
             self._metadata.absorb()
             return self._metadata.state.boot != before
         topics = [n for n in self._storage.listdir(f"{self._root}/topics") if not n.startswith("~")]

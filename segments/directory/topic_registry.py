@@ -393,7 +393,7 @@ class TopicRegistry:
         try:
             handler.sync()
         except StorageError:  # read-only, what of it is synced is not known: reserved at once
-            return self._resuming.ceiling_of(key)
+            return self._resuming.ceiling_of(key, self._known().ceiling(key))
         synced = Ceiling(handler.recovery_point, SETTLED)
         self._resuming.record_ceilings([(key, synced)])
         return self._resuming.ceiling_of(key, synced)

@@ -57,6 +57,13 @@ def salvage(log: PartitionLog, promised: int) -> None:
             is_cut = len(content) < segment.size
 
 
+def check_promised(log: PartitionLog, promised: int) -> None:
+    """Raises CorruptSegment where something that was promised is not there any more, OSError."""
+    for segment in (*log.rotating, log.active):
+        if segment.size:
+            _proven(log, segment, promised)
+
+
 def _proven(log: PartitionLog, segment: ActiveSegment, promised: int) -> memoryview:
     """The bytes of a segment that are what was written, from its beginning on."""
     content = memoryview(read_file(log.storage, segment.path))[: segment.size]

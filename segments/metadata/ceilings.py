@@ -15,6 +15,7 @@ in blocks, durably, before any of a block is acknowledged; the high watermark ne
 | end is synced and idle for IDLE_MS | end, SETTLED | the next append, for one event |
 | clean close | end, SETTLED | the close |
 | a sync failed, and acknowledged bytes are not there any more | as it is, IN_DOUBT | nobody |
+| they are after all, when that is looked at again | as it is | nobody |
 
 A lowered ceiling counts from the moment it is handed to the log, a raised one from the moment it is
 durable.  The lock orders raising and lowering as the log gets them; it is held over nothing, and
@@ -38,7 +39,16 @@ Reserve: TypeAlias = Callable[[Ceiling, Done], None]
 class PartitionCeiling:
     """The ceiling of one open partition."""
 
-    __slots__ = ("_boot", "_is_asked", "_lock", "_reserve", "durable", "is_settled", "renew_at")
+    __slots__ = (
+        "_boot",
+        "_is_asked",
+        "_is_doubted",
+        "_lock",
+        "_reserve",
+        "durable",
+        "is_settled",
+        "renew_at",
+    )
 
     def __init__(self, known: Ceiling | None, boot: int, reserve: Reserve) -> None:
         """reserve: hands a ceiling to the metadata; its callback comes when it is durable."""
@@ -48,6 +58,7 @@ class PartitionCeiling:
         self._boot = boot
         self._reserve = reserve
         self._is_asked = False
+        self._is_doubted = known is not None and known.boot == IN_DOUBT
         self._lock = threading.RLock()  # the callback may come at once
 
     def renew(self, end_offset: int, done: Done) -> None:
@@ -90,9 +101,17 @@ class PartitionCeiling:
     def doubt(self) -> None:
         """Something below it is gone, and the machine was up all the time: the next process finds
         the log as after a power cut.  Asked again and again where that cannot be written."""
-
-        def doubted(error: OSError | None) -> None:
-            """Whether or not that was written: nothing is appended to the log."""
-
         with self._lock:
-            self._reserve(Ceiling(self.durable, IN_DOUBT), doubted)
+            self._is_doubted = True
+            self._reserve(Ceiling(self.durable, IN_DOUBT), _whether_or_not)
+
+    def trust(self) -> None:
+        """All that was acknowledged is there, and in new files."""
+        with self._lock:
+            if self._is_doubted:
+                self._is_doubted = False
+                self._reserve(Ceiling(self.durable, self._boot), _whether_or_not)
+
+
+def _whether_or_not(error: OSError | None) -> None:
+    """That was written: nobody goes by it before the next start."""

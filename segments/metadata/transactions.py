@@ -38,6 +38,9 @@ FORGOTTEN: Final = "transactions_forgotten"
 BUCKETS: Final = 256
 BOOT_UNKNOWN: Final = -1
 """Of a row that an older version has written, or of one that was never open."""
+BOOT_TORN: Final = -2
+"""Of an open transaction that has lost records (replay/tearing.py), as if it were of a boot that
+never was."""
 EPOCH_LAST: Final = 32_766
 """The last epoch that a producer is given; one above it only fences."""
 

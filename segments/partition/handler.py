@@ -32,6 +32,7 @@ from ..background import Flushers, FlushState, Housekeeper
 from ..compaction.compacting import Compacting
 from ..disk.relieving import NoDescriptor
 from ..errors import (
+    CorruptSegment,
     DiskFull,
     OffsetOutOfRange,
     PartitionReadOnly,
@@ -41,6 +42,7 @@ from ..log.append_checks import check_wanted, is_choosy
 from ..log.deleting import delete_records_before
 from ..log.partition_log import PartitionLog
 from ..log.reading import ReadPlan
+from ..log.salvaging import check_promised
 from ..log.sealing import checkpoint, close_log, seal
 from ..log.segment import ActiveSegment
 from ..metadata.ceilings import PartitionCeiling
@@ -82,6 +84,7 @@ class DiskHandler(MendingPartition):
         "_is_choosy",
         "_is_plain",
         "_journaling",
+        "_left",
         "_on_attention",
         "_rolling",
         "ceiling",
@@ -122,6 +125,8 @@ class DiskHandler(MendingPartition):
         bytes of class `disk` to be synced on the tick, segments to be sealed, a full disk."""
         super().__init__(topic, partition, opened, reopen, call_soon, report, now_ms)
         self.ceiling = ceiling
+        self._left: tuple[PartitionCeiling, int] | None = None
+        """What another class had reserved before `fsync`, and the end of what it left unsynced."""
         if ceiling is not None:
             self.high_watermark = min(self.high_watermark, ceiling.durable)
         self.scrubbed_ms = -1
@@ -155,16 +160,16 @@ class DiskHandler(MendingPartition):
     def reconfigure(self, config: TopicConfig, ceiling: PartitionCeiling | None) -> None:
         """Use other settings from the next batch on."""
         self._look_at(config)
-        was_journaled = self.ceiling is None  # a log that was opened again has its class already
         while True:
             opened = self._log
             opened.reconfigure(config)
             if opened is self._log:
                 break  # else it was opened again meanwhile, with the settings of before
         with opened.append_lock:  # else one in between would be vouched for before what it follows
-            self.ceiling = ceiling
-            if ceiling is None and not was_journaled:
+            if ceiling is None and self.ceiling is not None:
+                self._left = self.ceiling, opened.log_end_offset
                 self._journaling.sync_first(opened)
+            self.ceiling = ceiling
         if config.durability is Durability.DISK and self.has_unsynced:
             self._ask_attention()  # what another class left unsynced; no append may come to ask
         if ceiling is not None and self.log_end_offset > ceiling.renew_at:
@@ -412,6 +417,8 @@ class DiskHandler(MendingPartition):
 
     def _begin_anew(self, opened: PartitionLog) -> None:
         self._journaling.begin_anew(opened)
+        if (ceiling := self._reserved) is not None:
+            ceiling.trust()
         self.vouch_for_found(opened)  # so that it is known when its file goes
         self._journaling.say_end()  # at once: a class without frames has no BARRIER either
 
@@ -427,8 +434,30 @@ class DiskHandler(MendingPartition):
             self._vouch(found, end_offset)
 
     def _doubt_end(self) -> None:
-        if self.ceiling is not None:  # else the WAL has it
-            self.ceiling.doubt()
+        if (ceiling := self._reserved) is not None:  # else the WAL has it
+            ceiling.doubt()
+
+    def find_loss(self) -> int | None:
+        """Below which offset something may be gone that was acknowledged before a sync that failed;
+        None: nothing is.  Blocking; of a partition that was closed."""
+        ceiling = self._reserved
+        if ceiling is None or not self._log.sync_failed:
+            return None
+        try:
+            check_promised(self._log, self.high_watermark)
+        except CorruptSegment:
+            return ceiling.durable
+        except OSError:
+            pass  # nor can the next process read it
+        return None
+
+    @property
+    def _reserved(self) -> PartitionCeiling | None:
+        """Below which lies what may be acknowledged and not synced; None: nothing is."""
+        if self.ceiling is None and self._left is not None:
+            ceiling, end_offset = self._left
+            return ceiling if self._log.recovery_point < end_offset else None
+        return self.ceiling
 
     def _tell_failure(self, error: StorageError) -> None:
         if self.on_failure is not None:

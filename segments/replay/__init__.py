@@ -12,4 +12,5 @@ A module imports only what stands above it:
     replaying     frames of the WAL put back into the segments they came from
     putting_back  all that the WAL holds: put back, kept, or reported
     resuming      how partitions continue after a start
+    tearing       which open transactions have lost records
 """

@@ -25,7 +25,7 @@ from segbroker.protocol.record_batch import GapReason
 from ..log.partition_log import PartitionLog
 from ..metadata.ceilings import BLOCK, Done, PartitionCeiling
 from ..metadata.control import ROWS_MAX
-from ..metadata.metadata import SETTLED, Ceiling, PartitionKey, TopicMeta
+from ..metadata.metadata import IN_DOUBT, SETTLED, Ceiling, PartitionKey, TopicMeta
 from ..metadata.metadata_log import MetadataLog
 from ..parallel import Each, one_by_one
 from ..recovery.lost_tail import write_lost_tail
@@ -55,7 +55,6 @@ class Resuming:
     def __init__(self, metadata: MetadataLog, report: RecoveryReport) -> None:
         self._metadata = metadata
         self._report = report
-        self._lost_ends: set[PartitionKey] = set()
 
     def begin_boot(self, boot_id: str) -> None:
         """Note which boot of the machine this is, if it is another.  Raises OSError."""
@@ -74,9 +73,14 @@ class Resuming:
             if meta.config.durability is not Durability.FSYNC
             for partition in range(meta.partitions)
         ]
-        reserved = [(key, (state.ceiling(key) or NOTHING).offset) for key in keys]
+        known = [(key, state.ceiling(key) or NOTHING) for key in keys]
+        width = 2 * events * BLOCK
         self.record_ceilings(
-            [(key, Ceiling(offset + 2 * events * BLOCK, state.boot)) for key, offset in reserved]
+            [
+                # What is known to be lost of it stays lost.
+                (key, Ceiling(offset + width, boot if boot == IN_DOUBT else state.boot))
+                for key, (offset, boot) in known
+            ]
         )
 
     def distrust(self, damaged: Collection[int], torn: Collection[int], count: int) -> None:
@@ -119,21 +123,15 @@ class Resuming:
         return ceiling is not None and ceiling.boot != SETTLED
 
     def acks_unsynced(self, meta: TopicMeta, partitions: Iterable[int]) -> list[int]:
-        """Those of these partitions that are stored and acknowledge before the sync, or did: that
-        all of it is synced was not written down yet, or some of it is lost and nobody was told
-        (`take_lost_end`)."""
+        """Those of these partitions that are stored and acknowledge before the sync, or did and
+        nothing says yet that all of it is synced."""
         match meta.config.durability:
             case Durability.EPHEMERAL:
                 return []
             case Durability.FSYNC if not self._metadata.state.ceilings.get(meta.topic_id):
                 return []  # so it is mostly, and they may be thousands
             case Durability.FSYNC:
-                lost = self._lost_ends
-                return [
-                    one
-                    for one in partitions
-                    if self.is_unresolved(meta, one) or (meta.topic_id, one) in lost
-                ]
+                return [one for one in partitions if self.is_unresolved(meta, one)]
             case _:
                 return list(partitions)
 
@@ -145,14 +143,6 @@ class Resuming:
         return (
             ceiling.offset if ceiling is not None and ceiling.boot == SETTLED and is_stored else -1
         )
-
-    def take_lost_end(self, key: PartitionKey) -> bool:
-        """Whether a gap was written up to what a partition had reserved, since this was asked: what
-        it acknowledged there before may be gone."""
-        if key not in self._lost_ends:
-            return False
-        self._lost_ends.discard(key)
-        return True
 
     def resume(
         self, opened: Sequence[Found], now_ms: int, each: Each = one_by_one
@@ -208,8 +198,6 @@ class Resuming:
         reason = GapReason.CORRUPTION if settled else GapReason.LOST_TAIL
         lost_from = one.log.log_end_offset
         write_lost_tail(one.log, ceiling.offset, epoch, reason, now_ms)
-        if not settled:
-            self._lost_ends.add(one.key)
         LogReport(self._report, one.meta.name, one.partition).add(
             "gap",
             one.log.paths.folder,

@@ -1,10 +1,13 @@
 """What is kept out of the way of the collector, and given back to it."""
 
 import gc
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
+import trio
+import trio.testing
 
 from segbroker.broker.loop.long_lived import (
     LONG_S,
@@ -17,6 +20,8 @@ from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata.committed import committed
 
 from ..support.wire_client import connect
+from ..support.wire_groups import WireMember
+from ..support.wire_transactions import Tx, until
 from .conftest import serving
 
 
@@ -104,7 +109,7 @@ def test_what_makes_collections_long_is_frozen_and_now_and_then_looked_through()
     assert gc.get_freeze_count() > 0
     told.passes(LONG_S)
     spared.look(counted, 3)
-    room_s = 3 + 4 * LONG_S / THAWED_SHARE
+    room_s = 2 + 4 * LONG_S / THAWED_SHARE
     spared.look(counted, room_s - 1)
     assert gc.get_freeze_count() > 0, "together they take longer"
     spared.look(counted, room_s + 1)
@@ -118,6 +123,22 @@ def test_what_makes_collections_long_is_frozen_and_now_and_then_looked_through()
     assert gc.get_freeze_count() > 0
     spared.look(counted, room_s + 4 + 5 * LONG_S / THAWED_SHARE)
     assert gc.get_freeze_count() == 0
+
+
+def test_what_grows_all_the_time_is_looked_through_all_the_same() -> None:
+    """Each hundred thousand objects are another long collection."""
+    counted, told = SimpleNamespace(opened_count=0, closed_count=0), Told()
+    spared = Spared(told)
+    told.passes(20 * LONG_S)
+    spared.look(counted, 0)
+    pause_s = 2 * LONG_S / THAWED_SHARE
+    looks = 0
+    while gc.get_freeze_count():
+        looks += 1
+        assert looks < 30, "half of the time that there is would do for what is new"
+        told.passes(LONG_S)
+        spared.look(counted, looks * pause_s)
+    assert looks >= 20
 
 
 def test_full_collections_are_timed(collections: Collections) -> None:
@@ -136,6 +157,64 @@ def test_a_committed_offset_is_nothing_that_the_collector_looks_at() -> None:
     _, rows = content["g"]["t"]
     assert not gc.is_tracked(rows["7"])
     assert not gc.is_tracked(rows), "nor are all of a topic"
+
+
+@pytest.fixture
+def cycles() -> Iterator[Callable[[], Counter[str]]]:
+    """What of this program nothing but the collector finds, since this was asked last."""
+
+    def found() -> Counter[str]:
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        gc.set_debug(0)
+        kinds = Counter(type(one).__qualname__ for one in gc.garbage if _is_ours(one))
+        gc.garbage.clear()
+        gc.collect()
+        return kinds
+
+    gc.disable()
+    yield found
+    gc.enable()
+
+
+def _is_ours(one: object) -> bool:
+    return type(one).__module__.startswith("segbroker.")
+
+
+async def test_what_clients_leave_behind_is_in_no_cycle(
+    cycles: Callable[[], Counter[str]],
+) -> None:
+    """What is frozen meanwhile would stay: the requests of a large group are many megabytes."""
+    async with serving(storage=MemoryStorage()) as broker:
+        async with connect(broker.address) as client:
+            await client.create("t")
+            await client.produce("t", b"v")
+            cycles()
+            member = WireMember(client)
+            await member.join()
+            await member.deal()
+            assert await member.beat() == 0
+            assert await member.commit("t", 1) == 0
+            assert await member.leave() == 0
+            assert cycles() == {}
+            tx = Tx(client, "tx")
+            assert await tx.init() == 0
+            assert await tx.send("t", b"v") == 0
+            assert await tx.stage("g", "t", 1) == 0
+            assert await tx.end(commit=True) == 0
+            await client.fetch("t", 0)
+            assert cycles() == {}
+            async with connect(broker.address) as other:
+                await other.fetch("t", 0)
+
+            async def is_closed() -> bool:
+                return broker.connections == 1
+
+            await until(is_closed)
+            await trio.testing.wait_all_tasks_blocked()
+            assert cycles() == {}
+        await broker.core.topics.delete_all(["t"])
+        assert cycles() == {}
 
 
 async def test_the_broker_counts_what_it_opens_and_closes() -> None:

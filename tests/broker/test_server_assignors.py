@@ -1,6 +1,7 @@
 """The broker's assignors: everything once, evenly, with few moves, by range."""
 
 from collections import Counter
+from collections.abc import ValuesView
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,9 +9,12 @@ from hypothesis import strategies as st
 from segbroker.broker.groups.server_assignors import (
     ASSIGNORS,
     Assignment,
+    Partition,
     Subscriber,
     _Loads,
+    _move_some,
     ranges,
+    readers_of,
     uniform,
 )
 
@@ -75,6 +79,22 @@ def test_who_gives_many_partitions_has_its_topics_looked_at_once() -> None:
     assert set(sizes(after).values()) == {50}
     # Of 1,000 partitions and 20 x 95 subscriptions; not of 500 that move times 95.
     assert looks < 30_000
+
+
+def test_who_has_fewest_of_all_is_not_looked_for_again_for_each_member() -> None:
+    looks = 0
+
+    class Counted(dict[str, list[Partition]]):
+        def values(self) -> ValuesView[list[Partition]]:  # type: ignore[override]
+            nonlocal looks
+            looks += 1
+            return super().values()
+
+    members = of(**{f"m{n}": {A, B} if n % 2 else {A} for n in range(100)})
+    counts = {A: 300, B: 100}
+    has = Counted({name: list(mine) for name, mine in uniform(members, counts, {}).items()})
+    assert not _move_some(has, _Loads(has, readers_of(members, counts)))
+    assert looks == 1, "nothing was moved meanwhile"
 
 
 def test_ranges_give_the_same_numbers_of_topics_of_one_size() -> None:

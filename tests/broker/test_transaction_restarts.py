@@ -12,10 +12,12 @@ from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from segbroker.protocol.record_batch import check_batch, encode_batch
+from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
-from segbroker.segments.errors import PartitionReadOnly
+from segbroker.segments.errors import PartitionReadOnly, StorageError
 from segbroker.segments.metadata.metadata import IN_DOUBT
 from segbroker.segments.metadata.transactions import DECIDED, TRANSACTION, State
+from segbroker.segments.settings.topic_config import Durability
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect, values
@@ -121,10 +123,12 @@ async def test_what_is_open_after_a_start_goes_on_unless_records_of_it_may_be_go
 
 @pytest.mark.parametrize("durability", ["disk", "memory"])
 @pytest.mark.parametrize("lost", ["all", "some"])
+@pytest.mark.parametrize("dies", [False, True])
 async def test_what_lost_records_with_a_failed_sync_is_never_committed_without_them(
-    durability: str, lost: str
+    durability: str, lost: str, dies: bool
 ) -> None:
-    """Their pages are gone as well, so the partition waits for a restart; in the same boot."""
+    """Their pages are gone as well, so the partition waits for a restart; in the same boot.  dies:
+    also the process that writes the gap, before it has aborted the transaction."""
     disk = GatedStorage()
     async with (
         serving(storage=disk, housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker,
@@ -163,6 +167,12 @@ async def test_what_lost_records_with_a_failed_sync_is_never_committed_without_t
 
         await until(is_known)
         image = disk.after_kill()
+    if dies:
+        manager = DiskManager("/data", storage=image, flushers=0)
+        manager.open()
+        manager.get_handler("t", 0)
+        assert manager.report.counts["gap"] == 1
+        image = image.after_kill()
 
     async def check(client: WireClient, broker: Broker) -> None:
         again = Tx(client, "a", V2, tx.producer_id, tx.epoch, dict(tx.sequences))
@@ -172,8 +182,103 @@ async def test_what_lost_records_with_a_failed_sync_is_never_committed_without_t
             assert code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.PRODUCER_FENCED)
             return code == ErrorCode.PRODUCER_FENCED
 
+        async def is_aborted() -> bool:
+            row = await read(client, "sound")
+            return row.last_stable_offset == row.high_watermark
+
         await until(is_fenced)
+        await until(is_aborted)
         assert aborted(await read(client, "sound")) == [(tx.producer_id, 0)]
+
+    await restarted(image, check)
+
+
+@pytest.mark.parametrize("durability", ["disk", "memory"])
+async def test_records_that_are_lost_when_the_class_becomes_fsync_are_not_committed_without(
+    durability: str,
+) -> None:
+    """A partition cannot follow, for its sync has failed; then the power does."""
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", durability=durability)
+        await client.create("sound")
+        tx = Tx(client, "a", V1)
+        assert await tx.init() == 0
+        assert await tx.send("sound", b"s") == 0
+        assert await tx.send("t", b"gone") == 0
+        disk.sync_error = OSError(errno.EIO, "the disk is gone")
+        with pytest.raises(PartitionReadOnly):
+            await trio.to_thread.run_sync(broker.core.topics.served["t", 0].handler.sync)
+        disk.sync_error = None
+        manager = broker.core.topics.manager
+        with pytest.raises(StorageError):
+            await trio.to_thread.run_sync(manager.alter_topic, "t", {"durability": "fsync"})
+        assert manager.topics["t"].config.durability is Durability.FSYNC
+        assert await tx.end(commit=True) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        image = disk.after_power_cut()
+
+    async def check(client: WireClient, broker: Broker) -> None:
+        again = Tx(client, "a", V1, tx.producer_id, tx.epoch, dict(tx.sequences))
+        assert await again.end(commit=True) in (
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ErrorCode.PRODUCER_FENCED,
+        )
+
+    await restarted(image, check)
+
+
+@pytest.mark.parametrize("durability", ["disk", "memory"])
+async def test_what_a_power_cut_has_torn_stays_torn_when_the_class_becomes_fsync(
+    durability: str,
+) -> None:
+    """Also where the process that was told of it dies before its abort is written."""
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t", durability=durability)
+        await client.create("sound")
+        tx = Tx(client, "a", V1)
+        assert await tx.init() == 0
+        assert await tx.send("sound", b"s") == 0
+        assert await tx.send("t", b"gone") == 0
+        image = disk.after_power_cut()
+    manager = DiskManager("/data", storage=image, flushers=0)
+    manager.open()
+    manager.alter_topic("t", {"durability": "fsync"})
+
+    async def check(client: WireClient, broker: Broker) -> None:
+        again = Tx(client, "a", V1, tx.producer_id, tx.epoch, dict(tx.sequences))
+        assert await again.end(commit=True) in (
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ErrorCode.PRODUCER_FENCED,
+        )
+
+    await restarted(image.after_kill(), check)
+
+
+@VERSIONS
+@pytest.mark.parametrize("durability", ["disk", "memory"])
+async def test_what_begins_behind_a_power_cut_has_lost_nothing(
+    version: int, durability: str
+) -> None:
+    """Though it is what has the partition opened, and the gap written."""
+    before = MemoryStorage()
+    async with serving(storage=before) as broker, connect(broker.address) as client:
+        await client.create("t", durability=durability)
+        await client.produce("t", b"lost")
+        image = before.after_power_cut()
+
+    async def check(client: WireClient, broker: Broker) -> None:
+        tx = Tx(client, "a", version)
+        assert await tx.init() == 0
+        assert await tx.send("t", b"one") == 0
+        broker.core.transaction_upkeep.keep_house(NOW_MS)
+        assert await tx.send("t", b"two") == 0
+        assert await tx.end(commit=True) == 0
+        handler = broker.core.topics.served["t", 0].handler
+        assert handler.transactions.aborted == []
 
     await restarted(image, check)
 

@@ -154,38 +154,6 @@ def test_bytes_that_memory_lost_with_the_sync_leave_the_partition_as_it_is() -> 
     assert disk.synced_again == []
 
 
-@pytest.mark.parametrize("durability", ["disk", "memory"])
-def test_an_offset_that_was_acknowledged_and_lost_with_the_sync_is_a_gap_behind_a_restart(
-    durability: str,
-) -> None:
-    """In the same boot, in which otherwise nothing of these classes goes."""
-    disk = TreacherousStorage(forgets=True)
-    config = TopicConfig({**SMALL.overrides, "durability": durability})
-    manager, handler = partition_on(disk, config)
-    for n in range(3):
-        write(handler, n)
-    handler.sync()
-    write(handler, 3)
-    assert handler.high_watermark == 4, "acknowledged"
-    disk.fails = (".log",)
-    with pytest.raises(PartitionReadOnly):
-        handler.sync()
-    disk.fails = ()
-    manager.housekeeping(5_000)
-    assert handler.recoveries_failed == 1
-    killed = disk.after_kill()
-    manager.close()
-    for image in (killed, disk.after_kill()):
-        again = manager_on(image)
-        opened = again.get_handler("t", 0)
-        assert readable(opened) == [0, 1, 2]
-        assert [row.what for row in again.report.rows if row.what == "gap"] == ["gap"]
-        write(opened, 4)
-        assert readable(opened)[3] > 3, "it is nobody else's"
-        assert again.take_lost_end("t", 0)
-        assert not again.take_lost_end("t", 0), "it was told"
-
-
 def roll_over_a_failed_sync(disk: TreacherousStorage, config: TopicConfig) -> DiskHandler:
     """| 0 1 acknowledged, 2 ... forgotten | ...   nobody was told of 2, or of what follows it."""
     manager, handler = partition_on(disk, config)

@@ -424,10 +424,25 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "an_orderly_stop_settles_no_log_of_class_fsync",
         "ending",
-        "    if handler.read_only is not None or (before is None and not end_offset):\n",
+        "    if before is None and not end_offset:\n",
         "    if handler.ceiling is None or (before is None and not end_offset):\n",
         "tests.segments.test_parts_of_a_backup:"
         "test_what_an_orderly_stop_has_settled_vouches_in_every_later_life",
+    ),
+    Bug(
+        "what_is_widened_is_not_in_doubt_any_more",
+        "resuming",
+        "boot if boot == IN_DOUBT else state.boot",
+        "state.boot",
+        "tests.segments.test_doubted_ends:test_a_lost_event_hides_no_doubt",
+    ),
+    Bug(
+        "what_became_fsync_is_never_doubted",
+        "handler",
+        "            return ceiling if self._log.recovery_point < end_offset else None\n",
+        "            return None\n",
+        "tests.segments.test_doubted_ends:"
+        "test_the_sync_that_a_change_of_class_needs_may_lose_what_the_old_class_acknowledged",
     ),
     Bug(
         "who_opens_a_settled_log_forgets_how_far_it_reached",
@@ -549,7 +564,7 @@ WAL_BUGS: tuple[Bug, ...] = (
         "failing",
         "                self._doubt_end()\n",
         "",
-        "tests.segments.test_failures:"
+        "tests.segments.test_doubted_ends:"
         "test_an_offset_that_was_acknowledged_and_lost_with_the_sync_is_a_gap_behind_a_restart"
         "[disk]",
     ),

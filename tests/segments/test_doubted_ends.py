@@ -1,0 +1,202 @@
+"""What a failed sync has cost a class that acknowledges before it: known to the next process.
+
+acknowledged [0, 4) | sync fails, the kernel drops offset 3 | restart in the same boot
+                                                              -> 3 is a gap, nobody else's
+"""
+
+import pytest
+
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.errors import PartitionReadOnly, StorageError
+from segbroker.segments.metadata.transactions import (
+    SECTION,
+    TRANSACTION,
+    State,
+    Transaction,
+    transactions_of,
+)
+from segbroker.segments.partition.handler import DiskHandler
+from segbroker.segments.settings.topic_config import TopicConfig
+
+from .crash.recording import RecordingStorage
+from .test_failures import TreacherousStorage, manager_on, partition_on, readable, write
+from .tools import SMALL
+
+UNSYNCED = pytest.mark.parametrize("durability", ["disk", "memory"])
+
+
+def acknowledged(durability: str) -> tuple[TreacherousStorage, DiskManager, DiskHandler]:
+    """Offsets [0, 4), the last of which is not synced, and whose sync will fail."""
+    disk = TreacherousStorage(forgets=True)
+    config = TopicConfig({**SMALL.overrides, "durability": durability})
+    manager, handler = partition_on(disk, config)
+    for n in range(3):
+        write(handler, n)
+    handler.sync()
+    write(handler, 3)
+    assert handler.high_watermark == 4
+    disk.fails = ("_segment_",)
+    return disk, manager, handler
+
+
+def gone(durability: str) -> tuple[TreacherousStorage, DiskManager, DiskHandler]:
+    """It has failed, and the partition has looked what is left."""
+    disk, manager, handler = acknowledged(durability)
+    with pytest.raises(PartitionReadOnly):
+        handler.sync()
+    disk.fails = ()
+    manager.housekeeping(5_000)
+    assert handler.recoveries_failed == 1
+    return disk, manager, handler
+
+
+def offsets_behind(image: MemoryStorage) -> list[int]:
+    """Where the records are when one more is written behind a start."""
+    handler = manager_on(image).get_handler("t", 0)
+    write(handler, 4)
+    return readable(handler)
+
+
+@UNSYNCED
+def test_an_offset_that_was_acknowledged_and_lost_with_the_sync_is_a_gap_behind_a_restart(
+    durability: str,
+) -> None:
+    """In the same boot, in which otherwise nothing of these classes goes."""
+    disk, manager, _ = gone(durability)
+    killed = disk.after_kill()
+    manager.close()
+    for image in (killed, disk.after_kill()):
+        again = manager_on(image)
+        handler = again.get_handler("t", 0)
+        assert readable(handler) == [0, 1, 2]
+        assert [row.what for row in again.report.rows if row.what == "gap"] == ["gap"]
+        write(handler, 4)
+        assert readable(handler)[3] > 3, "it is nobody else's"
+
+
+@UNSYNCED
+def test_a_lost_event_hides_no_doubt(durability: str) -> None:
+    """It may have reserved more; what was known to be lost stays lost."""
+    disk, _, _ = gone(durability)
+    image = disk.after_kill()
+    again = DiskManager("/data", storage=image, flushers=0, now_ms=1_000)
+    replay = again._metadata.replay
+    again._metadata.replay = lambda payloads: replay(payloads) + 1  # type: ignore[method-assign]
+    again.open()
+    handler = again.get_handler("t", 0)
+    write(handler, 4)
+    assert readable(handler)[:3] == [0, 1, 2]
+    assert readable(handler)[3] > 3, "acknowledged for another record"
+
+
+@UNSYNCED
+def test_the_sync_that_a_change_of_class_needs_may_lose_what_the_old_class_acknowledged(
+    durability: str,
+) -> None:
+    """The write-ahead log has nothing of it, though the class is `fsync` by now."""
+    disk, manager, handler = acknowledged(durability)
+    with pytest.raises(StorageError, match="planted"):
+        manager.alter_topic("t", {**SMALL.overrides, "durability": "fsync"})
+    disk.fails = ()
+    manager.housekeeping(5_000)
+    assert handler.recoveries_failed == 1
+    found = offsets_behind(disk.after_kill())
+    assert found[:3] == [0, 1, 2]
+    assert found[3] > 3, "acknowledged for another record"
+
+
+@UNSYNCED
+def test_a_doubt_stays_when_the_class_is_changed_there_and_back(durability: str) -> None:
+    disk, manager, _ = gone(durability)
+    with pytest.raises(StorageError, match="set them once more"):
+        manager.alter_topic("t", {**SMALL.overrides, "durability": "fsync"})
+    manager.alter_topic("t", {**SMALL.overrides, "durability": durability})
+    found = offsets_behind(disk.after_kill())
+    assert found[:3] == [0, 1, 2]
+    assert found[3] > 3, "acknowledged for another record"
+
+
+@UNSYNCED
+@pytest.mark.parametrize("looks", [False, True])
+@pytest.mark.parametrize("forgets", [False, True])
+def test_an_orderly_stop_says_what_its_own_sync_has_lost(
+    durability: str, looks: bool, forgets: bool
+) -> None:
+    """Class `memory` may be synced there for the first time.  looks: it had failed before."""
+    disk, manager, handler = acknowledged(durability)
+    disk.forgets = forgets
+    if looks:
+        with pytest.raises(PartitionReadOnly):
+            handler.sync()
+    if looks:
+        manager.close()
+    else:
+        with pytest.raises(ExceptionGroup):
+            manager.close()
+    found = offsets_behind(disk.after_kill())
+    assert found[:3] == [0, 1, 2]
+    assert (found[3] > 3) is forgets
+
+
+@UNSYNCED
+@pytest.mark.parametrize("becomes", ["fsync", None])
+def test_what_is_there_after_all_is_no_gap_behind_a_restart(
+    durability: str, becomes: str | None
+) -> None:
+    """The disk gave other bytes when it was read first."""
+    disk, manager, handler = acknowledged(durability)
+    disk.forgets = False
+    if becomes is None:
+        with pytest.raises(PartitionReadOnly):
+            handler.sync()
+    else:
+        with pytest.raises(StorageError, match="planted"):
+            manager.alter_topic("t", {**SMALL.overrides, "durability": becomes})
+    disk.fails = ()
+    file = disk.open(handler._log.active.path)
+    before = bytearray(file.size())
+    file.pread(memoryview(before), 0)
+    file.pwrite(bytes(len(before)), 0)
+    manager.housekeeping(5_000)
+    assert handler.recoveries_failed == 1
+    file.pwrite(before, 0)
+    manager.housekeeping(10_000)
+    assert handler.read_only is None
+    assert offsets_behind(disk.after_kill()) == [0, 1, 2, 3, 4]
+
+
+def image_after(disk: MemoryStorage, then: str) -> MemoryStorage:
+    return disk.after_kill() if then == "kill" else disk.after_power_cut()
+
+
+@UNSYNCED
+@pytest.mark.parametrize("then", ["kill", "power cut"])
+def test_wherever_the_start_behind_it_ends_the_next_one_knows_what_was_lost(
+    durability: str, then: str
+) -> None:
+    """And who has an open transaction there is told, though nobody is served by the first."""
+    disk, manager, _ = gone(durability)
+    known = Transaction("tx", 7, 0, state=State.ONGOING, started_ms=1, partitions={"t": (0,)})
+    row = known._replace(boot=manager.boot_number).pack()
+    outcomes: list[OSError | None] = []
+    manager.record_soon(outcomes.append, TRANSACTION, id="tx", row=row)
+    assert outcomes == [None]
+    recorded = RecordingStorage.over(disk.after_kill())
+    images: list[MemoryStorage] = []
+    recorded.on_change = recorded.on_sync = lambda call, path: images.append(
+        image_after(recorded, then)
+    )
+    handler = manager_on(recorded).get_handler("t", 0)
+    write(handler, 4)
+    handler.sync()
+    assert len(images) > 10
+    for image in images:
+        again = manager_on(image)
+        opened = again.get_handler("t", 0)
+        write(opened, 5)
+        found = readable(opened)
+        assert found[:3] == [0, 1, 2]
+        assert found[3] > 3, "acknowledged for another record"
+        (known,) = transactions_of(again.section(SECTION))
+        assert known.boot != again.boot_number, "it may be committed"
