@@ -44,6 +44,9 @@ class Compacted:
         self.aborted: set[int] = set()
         self.clean_offset = 0
         """The highest clean point that there ever was: a log may forget its own."""
+        self.touched_offset = 0
+        """Below it a cleaning was at work that was given up: each segment that it put in the place
+        of others stays, though the clean point did not move."""
         self.open()
 
     def open(self) -> None:
@@ -133,7 +136,8 @@ class Compacted:
 
     def check(self, offset: int = 0) -> None:
         """Reading from anywhere gives the last of each key, in the order of offsets, and nothing
-        that was not written; behind the clean point everything."""
+        that was not written; behind the clean point, and what a cleaning that was given up has
+        come to, everything."""
         self.clean_offset = max(self.clean_offset, self.handler.compacting.clean_offset)
         clean = self.clean_offset
         found = self.records(offset)
@@ -144,7 +148,8 @@ class Compacted:
         kept = set(offsets)
         last = self.latest()
         tombstones = {at for at, value in last.values() if value is None}
-        wanted = {at for at, _ in last.values()} | {at for at in self.written if at >= clean}
+        whole_from = max(clean, self.touched_offset)
+        wanted = {at for at, _ in last.values()} | {at for at in self.written if at >= whole_from}
         assert {at for at in wanted - tombstones if at >= offset} <= kept
         old = {at for at in self.written if offset <= at < clean and at not in wanted}
         behind = {at for at in old if self.is_replaced_below(at, clean)}

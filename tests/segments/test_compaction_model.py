@@ -59,6 +59,7 @@ class CompactedMachine(RuleBasedStateMachine):
         """A cleaning that is given up after some steps, as by the end of the process."""
         log = self.log
         seal(log.handler._log)
+        log.touched_offset = log.handler._log.active.base_offset
         running = log.handler.compacting.clean(log.now_ms, log.now_ms, 1 << 20)
         for _ in range(steps):
             if next(running, None) is None:

@@ -214,6 +214,23 @@ class Clients:
             except BaseExceptionGroup as group:
                 raise_others(group)
 
+    async def change_classes(self) -> None:
+        """Have topics become of other classes, as the plan says."""
+        for time, name, durability in self.plan.class_changes:
+            await trio.sleep_until(time)
+            self.world.trace("class", name, durability)
+            try:
+                async with AsyncAdmin(BOOTSTRAP, api_timeout_ms=20_000) as admin:
+                    change = admin.alter_topic_config
+                    await self.limited(
+                        "change of a class",
+                        lambda n=name, d=durability, c=change: c(n, {"durability": d}),  # type: ignore[misc]
+                    )
+            except SegbrokerError as exc:
+                self.world.trace("class_not_changed", name, type(exc).__name__, str(exc)[:60])
+            except BaseExceptionGroup as group:
+                raise_others(group)
+
     async def _admin(self, kind: str, admin: AsyncAdmin, topic: Topic) -> None:
         self.world.trace("admin", kind, topic.name)
         match kind:

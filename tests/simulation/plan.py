@@ -29,6 +29,9 @@ COMMITTED_SHARE: Final = 0.4
 """Of the seeds with transactions: where a share group works on what is committed."""
 EXPRESS_SHARE: Final = 0.5
 YOUNG_SHARE: Final = 0.1
+CLASS_CHANGES_SHARE: Final = 0.25
+STAYING: Final = ("fsync", "fsync", "disk", "memory")
+"""Classes between which a topic is moved: each keeps its records over the end of a process."""
 
 LONG_SESSION_MS: Final = 6_000
 ACQUIRE: Final[tuple[Acquire, ...]] = ("batches", "records")
@@ -194,6 +197,9 @@ class Plan:
     """Whether plain producers take the express way, as they do on Linux."""
     pipelines: tuple[Pipeline, ...] = ()
 
+    class_changes: tuple[tuple[float, str, str], ...] = ()
+    """When (s) which topic becomes of which class."""
+
     def topic(self, name: str) -> Topic:
         (found,) = (topic for topic in self.topics if topic.name == name)
         return found
@@ -219,6 +225,10 @@ class Plan:
         kinds = {kind for _, kind in self.faults} | {self.last_crash}
         return kinds | {"power_cut"} if "young_cut" in kinds else kinds
 
+    def classes(self, topic: Topic) -> set[str]:
+        """All that a topic is of in the run."""
+        return {topic.durability} | {to for _, name, to in self.class_changes if name == topic.name}
+
     def with_durability(self, durability: str | None) -> "Plan":
         """The same with all topics of one class; None: as they are."""
         if durability is None:
@@ -230,6 +240,7 @@ class Plan:
             producers=tuple(replace(p, topic=changed[p.topic]) for p in self.producers),
             consumers=tuple(replace(c, topic=changed[c.topic]) for c in self.consumers),
             pipelines=tuple(replace(p, topic=changed[p.topic]) for p in self.pipelines),
+            class_changes=(),
         )
 
 
@@ -299,7 +310,9 @@ def draw(seed: int) -> Plan:
     own = Random(f"{seed}/young cuts")
     if own.random() < YOUNG_SHARE:
         faults = tuple(sorted([*faults, (own.uniform(0.0, duration_s / 2), "young_cut")]))
+    own = Random(f"{seed}/class changes")
     return Plan(
+        class_changes=_class_changes(own, topics, duration_s, faults),
         topics=tuple(topics),
         producers=tuple(producers),
         consumers=tuple(consumers),
@@ -461,6 +474,29 @@ def _admin(random: Random, duration_s: float, topics: list[Topic]) -> Admin:
     count = random.choice((0, 2, 5))
     times = sorted(random.uniform(0.1, duration_s) for _ in range(count))
     return Admin(tuple((time, random.choice(kinds)) for time in times))
+
+
+def _class_changes(
+    random: Random,
+    topics: list[Topic],
+    duration_s: float,
+    faults: tuple[tuple[float, str], ...],
+) -> tuple[tuple[float, str, str], ...]:
+    """Of topics that somebody reads who does not go by their class; some just before a crash."""
+    names = [
+        topic.name
+        for topic in topics
+        if topic.use != "group" and topic.durability in STAYING and not topic.churned
+    ]
+    if not names or random.random() >= CLASS_CHANGES_SHARE:
+        return ()
+    times = [random.uniform(0.05, duration_s) for _ in range(random.choice((1, 2, 4, 8)))]
+    times += [
+        max(0.05, time - random.choice((0.02, 0.1, 0.3)))
+        for time, kind in faults
+        if kind in CRASHES
+    ]
+    return tuple((time, random.choice(names), random.choice(STAYING)) for time in sorted(times))
 
 
 def _faults(random: Random, duration_s: float) -> tuple[tuple[float, str], ...]:

@@ -107,7 +107,7 @@ class Simulation:
         for topic in plan.topics:
             promise = self.history.promises[topic.name]
             promise.churned = topic.churned
-            if topic.durability in ("disk", "memory") and "power_cut" in plan.has:
+            if plan.classes(topic) & {"disk", "memory"} and "power_cut" in plan.has:
                 # What was not synced may go with the power, never without a word.
                 promise.permitted_gaps.add("lost_tail")
             if topic.retention:
@@ -132,6 +132,8 @@ class Simulation:
                 async with trio.open_nursery() as working:
                     working.start_soon(self.nemesis.run)
                     working.start_soon(self.clients.administrate)
+                    if self.plan.class_changes:  # a task more is another order of all of them
+                        working.start_soon(self.clients.change_classes)
                     for producer in self.plan.producers:
                         working.start_soon(self.clients.produce, producer)
                     for pipeline in self.plan.pipelines:
