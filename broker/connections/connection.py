@@ -242,7 +242,7 @@ class Connection:
         if self._draining:
             return
         self._draining = True
-        if self._parked:  # else it sees the flag when what it awaits is done
+        if self._parked:  # else it sees the flag when it parks, or is through with a request
             self._scope.cancel()
 
     def close_because(self, event: str, **facts: object) -> None:
@@ -285,9 +285,15 @@ class Connection:
         """Whether it is through with handshake and login, and has made a request."""
         return self.greeted and self.peer.is_admitted
 
+    def _park(self) -> None:
+        """From here on it waits for its peer, or for time to pass: not while the broker drains."""
+        self._parked = True
+        if self._draining:
+            self._scope.cancel()
+
     async def _establish(self, sock: TlsSocket) -> None:
         """The TLS handshake, and who the peer is if it has shown a certificate."""
-        self._parked = True
+        self._park()
         await sock.handshake()
         self._parked = False
         if not self.peer.listener.protocol.is_sasl and (subject := sock.subject()) is not None:
@@ -423,7 +429,7 @@ class Connection:
                 aside = reader.take_rest()
             self._shelf.put_back(reader)
             kept = None
-        self._parked = True
+        self._park()
         seat, express = self._seat, self._express
         brought = b""
         if (
@@ -450,7 +456,7 @@ class Connection:
         peer = self.peer
         self.core.counters.quota_pauses += 1
         while (left := peer.muted_until - trio.current_time()) > 0 and not self._draining:
-            self._parked = True
+            self._park()
             await trio.sleep(left)
             self._parked = False
         peer.muted_until = 0.0

@@ -233,6 +233,8 @@ class Outbox:
             if not pieces:
                 break
             self._send(pieces, size)
+            if self.broken:
+                return  # what is rendered now would never be given back
         if not self._slots:
             self._slots = _NO_SLOTS
         if self._room is not None and not self._unsent:

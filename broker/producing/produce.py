@@ -41,7 +41,7 @@ from ..peers.replies import Buffer
 from ..refused import Refused
 from .appending import append_batch
 from .implicit_adds import add_partitions, lacks_partitions
-from .remaking import Anew, remake_row, wants_remaking
+from .remaking import Anew, remake_row, stamp_rows, wants_remaking
 
 _NONE: Final[Mapping[int, InvalidBatch | None]] = MappingProxyType({})
 _BY_ID: Final = topic_ids.PRODUCE_SINCE
@@ -211,6 +211,7 @@ async def produce_paced(
     unadded = ErrorCode.NONE
     if lacks_partitions(core, header, request):
         unadded = await add_partitions(core, peer, request)
+    await stamp_rows(core, peer, header, request)
     pace = Pace()
     anew: Anew = {}
     appending = _append_all(core, peer, header, request, unadded, anew, is_paced=True)

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+from collections.abc import Callable
 
 import pytest
 import trio
@@ -10,9 +11,11 @@ from trio.testing import wait_all_tasks_blocked
 
 from segbroker.broker.apis import group_admin
 from segbroker.broker.configuration.config import BrokerConfig
+from segbroker.broker.connections import connection as connections
 from segbroker.broker.core import wall_ms
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.limits import RECEIVE_SIZE
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -75,6 +78,54 @@ async def test_an_idle_connection_does_not_hold_up_the_end() -> None:
             await client.create("t")
             broker.drain()
             assert await client.is_closed()
+
+
+class Once(trio.abc.Instrument):
+    """Does something behind the first step of the loop after which something is true."""
+
+    def __init__(self, true: Callable[[], bool], do: Callable[[], object]) -> None:
+        self._true = true
+        self._do = do
+        self.is_done = False
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        if not self.is_done and self._true():
+            self.is_done = True
+            self._do()
+
+
+async def test_a_connection_that_comes_with_the_end_does_not_hold_it_up() -> None:
+    """Its task may run for the first time when it has been told to drain."""
+    for _ in range(10):  # which of the two comes first is chance
+        with trio.fail_after(60):
+            async with serving() as broker:
+                at_once = Once(lambda: broker.connections > 0, broker.drain)
+                trio.lowlevel.add_instrument(at_once)
+                async with connect(broker.address) as silent:
+                    assert await silent.is_closed()
+                trio.lowlevel.remove_instrument(at_once)
+
+
+async def test_a_connection_whose_turn_ends_with_all_that_has_come_does_not_hold_up_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A buffer is full, and others have their turn: nothing is awaited of the peer just then."""
+    monkeypatch.setattr(connections, "TURN_BYTES", RECEIVE_SIZE)
+    async with serving(express=False) as broker, connect(broker.address) as client:
+        await client.create("t")
+        for _ in range(20):  # until the system takes a whole buffer at once
+            await client.produce("t", bytes(RECEIVE_SIZE // 2))
+        (connection,) = broker._connections
+        counters = broker.core.counters
+        end = counters.received_bytes + RECEIVE_SIZE
+        at_once = Once(lambda: counters.received_bytes == end, connection.drain)
+        trio.lowlevel.add_instrument(at_once)
+        half = (2 * RECEIVE_SIZE).to_bytes(4, "big") + bytes(RECEIVE_SIZE - 4)
+        await client.send_bytes(half)
+        with trio.fail_after(60):
+            assert await client.is_closed()
+        trio.lowlevel.remove_instrument(at_once)
+        assert at_once.is_done
 
 
 async def test_who_was_answered_nothing_is_told_that_it_broke_and_not_that_it_ended() -> None:

@@ -30,6 +30,7 @@ from segbroker.protocol.messages_core import (
 from segbroker.protocol.messages_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from segbroker.segments.disk.memory import MemoryStorage
 
+from ..support.waiting import becomes
 from ..support.wire_client import Closed, batch, connect, fetch_request, produce_request, values
 from .classic_member import ClassicMember
 from .conftest import Events, serving
@@ -367,6 +368,22 @@ async def test_fetches_wait_in_line_for_a_buffer() -> None:
 
 def _big(n: int) -> bytes:
     return bytes([65 + n]) * 900_000
+
+
+async def test_who_breaks_off_with_several_fetches_ready_keeps_no_buffer() -> None:
+    """The second reply is not made any more when the first could not be sent."""
+    async with serving() as broker, connect(broker.address) as other:
+        await other.create("t")
+        await other.produce("t", b"v")
+        asked = [other.encode(fetch_request("t", 0), 12)[1] for _ in range(3)]
+        with socket.create_connection(broker.address) as client:
+            await becomes(lambda: broker.connections == 2)
+            # All in one step of the loop: what was asked can be received, and not be answered.
+            client.sendall(b"".join(asked))
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await becomes(lambda: broker.connections == 1)
+        assert broker.core.counters.fetch_requests > 0
+        assert broker.core.pool.lent_bytes == 0
 
 
 async def test_slow_readers_take_no_memory_from_the_others_and_lose_no_byte() -> None:

@@ -5,11 +5,13 @@ by the header.
 """
 
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
+from segbroker.broker.loop.lanes import Lanes
+from segbroker.broker.producing import remaking
 from segbroker.protocol.batch_header import write_crc
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.messages_core import (
@@ -120,6 +122,44 @@ async def test_it_is_so_in_a_request_of_several_partitions(sequence: int) -> Non
         again = 0 if sequence == 0 else 3  # of an idempotent producer it is a repetition
         assert [row.base_offset for row in told] == [again, again]
         assert (await stored(client))[0].max_timestamp == 9
+
+
+@pytest.mark.parametrize(("seconds", "visits"), [(600.0, 2), (-1.0, 51)], ids=["long", "short"])
+async def test_those_of_a_request_share_their_visits_of_a_lane(
+    seconds: float, visits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each visit costs more than to open a small batch.  What cannot be opened has one more."""
+    monkeypatch.setattr(remaking, "STAMPING_S", seconds)
+    made = []
+    compute = Lanes.compute
+
+    async def counted(self: Lanes, function: Callable[[], object]) -> object:
+        made.append(function)
+        return await compute(self, function)
+
+    monkeypatch.setattr(Lanes, "compute", counted)
+    async with topic() as client:
+        sent = [unstamped(Codec.GZIP)] * 50
+        sent[7] = unstamped(Codec.GZIP, junk=b"no compression")
+        sent[9] = unstamped(Codec.GZIP, says_ms=7)  # says enough, and is not opened
+        sent.append(unstamped(Codec.GZIP))
+        rows = [ProduceRequestPartition(index=0, records=one) for one in sent]
+        asked = ProduceRequest(
+            acks=-1,
+            timeout_ms=10_000,
+            topic_data=[ProduceRequestTopic(name="t", partition_data=rows)],
+        )
+        reply = await client.ask(asked, ProduceResponse, 9)
+        told = reply.responses[0].partition_responses
+        assert [(row.error_code, row.base_offset) for row in told] == [
+            (0, 3 * n) for n in range(51)
+        ]
+        assert len(made) == visits
+        said = []
+        for n in range(51):
+            row = await client.fetch("t", 3 * n)
+            said.append(read_header(records_view(row.records)).max_timestamp)
+        assert said == [9] * 7 + [-1, 9, 7] + [9] * 41
 
 
 async def test_a_topic_that_wants_another_codec_has_it_too() -> None:
