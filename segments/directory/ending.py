@@ -3,7 +3,7 @@
 | partition | said |
 |---|---|
 | open, and closed without a failure | its end, unless that is known already |
-| class `fsync`, never opened since the start | the end that the WAL vouches for |
+| never opened since the start | the end that the WAL vouches for, if it does |
 | read-only, or never written to | nothing |
 
 It is the one thing that vouches for the end of a log when the WAL is empty, and is not in the log's
@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from ..metadata.metadata import SETTLED, Ceiling, Metadata, TopicMeta
 from ..partition.handler import DiskHandler
 from ..replay.resuming import CeilingRow, Resuming
-from ..settings.topic_config import Durability
 
 
 def end_of(handler: DiskHandler, known: Metadata) -> Iterator[CeilingRow]:
@@ -35,13 +34,15 @@ def ends_of_unopened(
     topics: Mapping[str, TopicMeta],
     resuming: Resuming,
 ) -> Iterator[CeilingRow]:
-    """Of those that nobody has opened: it is not to be forgotten with the WAL.
+    """Of those that nobody has opened: it is not to be forgotten with the WAL, whatever class they
+    are of since.
 
     vouched: topic id and partition of each, and the offset below which the WAL vouches for it."""
     by_id = {meta.topic_id.bytes: meta for meta in topics.values()}
     for (topic_id, partition), end_offset in vouched:
         meta = by_id.get(topic_id)
-        if meta is None or meta.config.durability is not Durability.FSYNC or end_offset <= 0:
+        if meta is None or end_offset <= 0:
             continue
         if not resuming.is_unresolved(meta, partition):
-            yield (meta.topic_id, partition), Ceiling(end_offset, SETTLED)
+            reached = max(end_offset, resuming.settled_end(meta, partition))
+            yield (meta.topic_id, partition), Ceiling(reached, SETTLED)
