@@ -14,7 +14,8 @@ then synced by the next sync of the log, before anything in it counts as durable
 taking such a segment is one open.  Empty files behind the active segment are what a crash leaves;
 recovery accepts any number of them, and a log that is closed in order unlinks them.
 
-Thread-safe: one lock, never held over I/O except the close of a stale file.
+Thread-safe: one lock, never held over I/O except the close of a stale file.  Another is held while
+segments are made: who closes the log waits for that, as its directory may be another topic's then.
 """
 
 import threading
@@ -44,6 +45,7 @@ class ReadySegments:
         "_files",
         "_last_roll_ms",
         "_lock",
+        "_making",
         "_paths",
         "_storage",
         "made",
@@ -63,6 +65,7 @@ class ReadySegments:
         self._files: list[tuple[int, StorageFile]] = []
         self._last_roll_ms = -CALM_MS
         self._lock = threading.Lock()
+        self._making = threading.Lock()
         self._closed = False
 
     def __len__(self) -> int:
@@ -108,6 +111,10 @@ class ReadySegments:
         One thread at a time.  Raises OSError, and then has made nothing; NamesNotSynced: the names
         of segments in use are in doubt as well.
         """
+        with self._making:
+            self._make(active_number)
+
+    def _make(self, active_number: int) -> None:
         with self._lock:
             first = max([active_number, *(number for number, _ in self._files)]) + 1
             end = active_number + 1 + self.target
@@ -143,7 +150,7 @@ class ReadySegments:
 
         Raises OSError.
         """
-        with self._lock:
+        with self._making:
             self._closed = True
         self.park()
         if unlink_behind is not None:

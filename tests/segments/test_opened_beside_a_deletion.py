@@ -1,9 +1,10 @@
-"""A topic is deleted, and made again, while a thread of the upkeep opens a partition of it."""
+"""A topic is deleted, and made again, while a thread opens a partition of it, or makes segments."""
 
 import threading
 import time
 
 import pytest
+from structlog.testing import capture_logs
 
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
@@ -80,3 +81,40 @@ def test_what_is_opened_of_a_deleted_topic_touches_nothing_of_the_next_of_its_na
         assert (handler.log_start_offset, handler.high_watermark) == (0, 1)
         assert offsets_in(read_from(handler, 0, 1)) == [0]
         assert not [row for row in one.report.rows if row.what in ("gap", "repaired", "refused")]
+
+
+FOLDER = "/data/topics/t/partition_0"
+
+
+class SlowToMake(MemoryStorage):
+    """Who makes the first segment ahead takes until the topic is made again, or half a second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached, self.is_made_again = threading.Event(), threading.Event()
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        is_maker = threading.current_thread().name == "segment-maker"
+        if is_maker and path.startswith(FOLDER) and not self.reached.is_set():
+            self.reached.set()
+            self.is_made_again.wait(0.5)
+        return super().open(path, create=create, read_only=read_only)
+
+
+def test_no_segment_is_made_ahead_in_the_directory_of_the_next_topic_of_the_name() -> None:
+    disk = SlowToMake()
+    with (
+        capture_logs() as told,
+        DiskManager("/data", storage=disk, flushers=1, now_ms=1_000) as manager,
+    ):
+        manager.create_topic("t", 1, SMALL)
+        handler = manager.get_handler("t", 0)
+        for number in range(3):
+            append(handler, batch_of(b"%03d" % number + b"x" * 57))
+        assert disk.reached.wait(60), "segments are made by a thread of another name"
+        manager.delete_topic("t")
+        manager.create_topic("t", 1, SMALL)
+        disk.is_made_again.set()
+        manager.partitions.threads.maker.wait_idle()
+        assert not disk.listdir(FOLDER)
+    assert not [one for one in told if one["log_level"] != "info"]
