@@ -14,8 +14,8 @@ then synced by the next sync of the log, before anything in it counts as durable
 taking such a segment is one open.  Empty files behind the active segment are what a crash leaves;
 recovery accepts any number of them, and a log that is closed in order unlinks them.
 
-Thread-safe: one lock, never held over I/O except the close of a stale file.  Another is held while
-segments are made: who closes the log waits for that, as its directory may be another topic's then.
+Thread-safe: one lock, never held over I/O except the close of a stale file.  Who closes the log
+waits until no segment is being made: its directory may be that of another topic then.
 """
 
 import threading
@@ -43,11 +43,12 @@ class ReadySegments:
         "_ahead_max",
         "_closed",
         "_files",
+        "_is_making",
         "_last_roll_ms",
         "_lock",
-        "_making",
         "_paths",
         "_storage",
+        "_was_made",
         "made",
         "missed",
         "target",
@@ -65,7 +66,8 @@ class ReadySegments:
         self._files: list[tuple[int, StorageFile]] = []
         self._last_roll_ms = -CALM_MS
         self._lock = threading.Lock()
-        self._making = threading.Lock()
+        self._is_making = False
+        self._was_made: threading.Condition | None = None  # 1 KiB for every log, and hardly used
         self._closed = False
 
     def __len__(self) -> int:
@@ -111,15 +113,12 @@ class ReadySegments:
         One thread at a time.  Raises OSError, and then has made nothing; NamesNotSynced: the names
         of segments in use are in doubt as well.
         """
-        with self._making:
-            self._make(active_number)
-
-    def _make(self, active_number: int) -> None:
         with self._lock:
             first = max([active_number, *(number for number, _ in self._files)]) + 1
             end = active_number + 1 + self.target
             if self._closed or first >= end:
                 return
+            self._is_making = True
         made: list[tuple[int, StorageFile]] = []
         try:
             for number in range(first, end):
@@ -128,15 +127,24 @@ class ReadySegments:
                 made.append((number, file))
             if end - 1 > self.made:
                 self._storage.fsync_dir(self._paths.folder)
-        except OSError:
+        except BaseException:
             _close_all(made)
+            with self._lock:
+                self._made()
             raise
         with self._lock:
+            self._made()
             self.made = max(self.made, end - 1)
             if not self._closed:
                 self._files.extend(made)
                 return
         _close_all(made)
+
+    def _made(self) -> None:
+        """Or not, after a failure.  The caller holds the lock."""
+        self._is_making = False
+        if self._was_made is not None:
+            self._was_made.notify_all()
 
     def park(self) -> None:
         """Close the files; their names stay."""
@@ -150,8 +158,11 @@ class ReadySegments:
 
         Raises OSError.
         """
-        with self._making:
+        with self._lock:
             self._closed = True
+            while self._is_making:
+                self._was_made = self._was_made or threading.Condition(self._lock)
+                self._was_made.wait()
         self.park()
         if unlink_behind is not None:
             # Unsynced: where the unlink is lost an empty file comes back, which is accepted.
