@@ -3,7 +3,7 @@
 | partition | said |
 |---|---|
 | open, and closed without a failure | its end, unless that is known already |
-| class `fsync`, never opened since the start | the end that the WAL vouches for |
+| never opened since the start | the end that the WAL vouches for, if it does |
 | a sync failed, and acknowledged bytes are not there any more | what was reserved, in doubt |
 | else read-only, or never written to | nothing |
 
@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from ..metadata.metadata import IN_DOUBT, SETTLED, Ceiling, Metadata, TopicMeta
 from ..partition.handler import DiskHandler
 from ..replay.resuming import CeilingRow, Resuming
-from ..settings.topic_config import Durability
 
 
 def end_of(handler: DiskHandler, known: Metadata) -> Iterator[CeilingRow]:
@@ -40,13 +39,15 @@ def ends_of_unopened(
     topics: Mapping[str, TopicMeta],
     resuming: Resuming,
 ) -> Iterator[CeilingRow]:
-    """Of those that nobody has opened: it is not to be forgotten with the WAL.
+    """Of those that nobody has opened: it is not to be forgotten with the WAL, whatever class they
+    are of since.
 
     vouched: topic id and partition of each, and the offset below which the WAL vouches for it."""
     by_id = {meta.topic_id.bytes: meta for meta in topics.values()}
     for (topic_id, partition), end_offset in vouched:
         meta = by_id.get(topic_id)
-        if meta is None or meta.config.durability is not Durability.FSYNC or end_offset <= 0:
+        if meta is None or end_offset <= 0:
             continue
         if not resuming.is_unresolved(meta, partition):
-            yield (meta.topic_id, partition), Ceiling(end_offset, SETTLED)
+            reached = max(end_offset, resuming.settled_end(meta, partition))
+            yield (meta.topic_id, partition), Ceiling(reached, SETTLED)

@@ -168,8 +168,12 @@ class OpenedPartitions:
             return None
 
     def close_topic(self, meta: TopicMeta) -> None:
-        """Close the partitions of a topic that is gone."""
+        """Close the partitions of a topic that is gone.  Blocking: who is opening one ends that
+        first, and does not serve it.  Files are opened by their names, which are those of another
+        topic as soon as one of that name is made."""
         with self._lock:
+            while any(topic == meta.name for topic, _ in self._opening):
+                self._opened.wait()
             keys = [(meta.name, partition) for partition in range(meta.partitions)]
             handlers = [self.handlers.pop(key) for key in keys if key in self.handlers]
             self._rolls_unprepared_before += sum(one.rolls_unprepared for one in handlers)

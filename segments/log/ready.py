@@ -14,7 +14,8 @@ then synced by the next sync of the log, before anything in it counts as durable
 taking such a segment is one open.  Empty files behind the active segment are what a crash leaves;
 recovery accepts any number of them, and a log that is closed in order unlinks them.
 
-Thread-safe: one lock, never held over I/O except the close of a stale file.
+Thread-safe: one lock, never held over I/O except the close of a stale file.  Who closes the log
+waits until no segment is being made: its directory may be that of another topic then.
 """
 
 import threading
@@ -42,10 +43,12 @@ class ReadySegments:
         "_ahead_max",
         "_closed",
         "_files",
+        "_is_making",
         "_last_roll_ms",
         "_lock",
         "_paths",
         "_storage",
+        "_was_made",
         "made",
         "missed",
         "target",
@@ -63,6 +66,8 @@ class ReadySegments:
         self._files: list[tuple[int, StorageFile]] = []
         self._last_roll_ms = -CALM_MS
         self._lock = threading.Lock()
+        self._is_making = False
+        self._was_made: threading.Condition | None = None  # 1 KiB for every log, and hardly used
         self._closed = False
 
     def __len__(self) -> int:
@@ -113,6 +118,7 @@ class ReadySegments:
             end = active_number + 1 + self.target
             if self._closed or first >= end:
                 return
+            self._is_making = True
         made: list[tuple[int, StorageFile]] = []
         try:
             for number in range(first, end):
@@ -121,15 +127,24 @@ class ReadySegments:
                 made.append((number, file))
             if end - 1 > self.made:
                 self._storage.fsync_dir(self._paths.folder)
-        except OSError:
+        except BaseException:
             _close_all(made)
+            with self._lock:
+                self._made()
             raise
         with self._lock:
+            self._made()
             self.made = max(self.made, end - 1)
             if not self._closed:
                 self._files.extend(made)
                 return
         _close_all(made)
+
+    def _made(self) -> None:
+        """Or not, after a failure.  The caller holds the lock."""
+        self._is_making = False
+        if self._was_made is not None:
+            self._was_made.notify_all()
 
     def park(self) -> None:
         """Close the files; their names stay."""
@@ -145,6 +160,9 @@ class ReadySegments:
         """
         with self._lock:
             self._closed = True
+            while self._is_making:
+                self._was_made = self._was_made or threading.Condition(self._lock)
+                self._was_made.wait()
         self.park()
         if unlink_behind is not None:
             # Unsynced: where the unlink is lost an empty file comes back, which is accepted.

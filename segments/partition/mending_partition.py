@@ -27,11 +27,12 @@ from ..files.manifest import Row
 from ..log.accounting import Account, account
 from ..log.lookup import greatest_timestamp, offset_for_timestamp
 from ..log.partition_log import PartitionLog
-from ..recovery.corruption import remove_mark
+from ..recovery.corruption import drop_mark
 from ..recovery.identity import Inspection
 from ..recovery.mending import Recalled, mend, segment_of
 from ..replay.restoring import recalled
 from ..report import LogReport
+from ..settings.topic_config import OnCorruption
 from ..wal.frames import Frame
 from .failing import CallSoon, FailingPartition
 
@@ -125,8 +126,12 @@ class MendingPartition(FailingPartition):
             refusal = kind(self.topic, self.partition, mended.damage)
 
             def stop() -> None:
-                if self.read_only is None:
-                    self.read_only = refusal
+                if self.read_only is not None:
+                    return
+                self.read_only = refusal  # first: who says meanwhile that he has looked sees it
+                if self.config.on_corruption is OnCorruption.GAP:
+                    self.read_only = None
+                else:
                     self._tell_failure(refusal)
 
             self._call_soon(stop)
@@ -156,7 +161,7 @@ class MendingPartition(FailingPartition):
     def _forgive(self) -> None:
         """An operator has looked at the damage, and it is as with on.corruption=gap from here."""
         if isinstance(self.read_only, PartitionDamaged | PartitionRefused):
-            remove_mark(self._log.storage, self._log.paths)
+            drop_mark(self._log.storage, self._log.paths)
             self._log.damage = ""
             self._call_soon(self._serve_again)
 

@@ -48,8 +48,8 @@ def remove_mark(storage: Storage, paths: LogPaths) -> None:
 
 
 def drop_mark(storage: Storage, paths: LogPaths) -> None:
-    """The same of a log that is not open.  Where it fails the next opening does it, as long as the
-    setting stays."""
+    """The same, where on.corruption=gap says so.  Where it fails the next opening does it, as long
+    as the setting stays."""
     try:
         remove_mark(storage, paths)
     except OSError as exc:

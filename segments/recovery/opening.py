@@ -219,7 +219,11 @@ class _Opening:
         interval = self._config.index_interval_bytes
         made = unsealed[-1].number
         if not self._is_new and not self._evidence.after_failure:
-            made = max([made, *(step.number for step in self._steps)])
+            # Up to a hole: what a close has unlinked may be back in part, and of the others a roll
+            # gives the name anew.
+            most = max((step.number for step in self._steps), default=made)
+            while made < most and self._storage.exists(self._paths.log(made + 1)):
+                made += 1
         opened = PartitionLog(
             self._storage,
             self._paths,

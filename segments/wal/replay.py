@@ -161,7 +161,7 @@ def replay(storage: Storage, root: str) -> Replay:
     found = Replay()
     found.follow(least(storage, witness_folder(root), WAL_FROM) - 1)
     folders = shard_folders(storage, root)
-    found.shards = len(folders)
+    found.shards = max(folders, default=-1) + 1  # one in the middle may be gone
     said = {one[:2]: one for one in sorted(reached(storage, witness_folder(root)))}
     for shard, folder in folders.items():
         _replay_shard(storage, shard, folder, said, found)

@@ -103,6 +103,26 @@ def test_what_was_synced_is_vouched_for_by_the_write_ahead_log_also_of_class_dis
     assert append(handler, batch_of(b"next")).base_offset == 3
 
 
+@pytest.mark.parametrize("then", ["fsync", "disk", "memory"])
+def test_what_the_write_ahead_log_vouches_for_outlives_it_also_where_the_class_has_changed(
+    then: str,
+) -> None:
+    # | 0 | 1 | 2 |   of class fsync, not opened any more, and the disk loses 2 of it
+    disk = MemoryStorage()
+    topic_with(disk, "fsync")
+    disk = disk.after_kill()
+    manager_on(disk)  # all of it is synced, which the WAL says from here on
+    disk = disk.after_kill()
+    manager = manager_on(disk)
+    assert not manager.handlers
+    manager.alter_topic("t", {"durability": then})
+    manager.close()
+    cut(disk, 2 * len(batch_of(b"0")))
+    handler = manager_on(disk).get_handler("t", 0)
+    assert [gap[:3] for gap in gaps_in(handler)] == [(2, 3, GapReason.CORRUPTION)]
+    assert append(handler, batch_of(b"next")).base_offset == 3
+
+
 def test_what_is_cut_off_is_told_with_its_size() -> None:
     disk = MemoryStorage()
     topic_with(disk, "fsync")

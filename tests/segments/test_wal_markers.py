@@ -6,10 +6,12 @@ import pytest
 
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.storage import remove_tree
 from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.files import list_files
 from segbroker.segments.wal.journal import WalConfig
 from segbroker.segments.wal.markers import marked
+from segbroker.segments.wal.replay import shard_number
 
 from .crash.observing import see_handler
 from .crashing import CrashingStorage, Killed
@@ -58,6 +60,29 @@ def test_the_directory_of_a_shard_that_is_gone_is_told() -> None:
     Writer(wal).append(b"two")
     found = replayed(disk.after_power_cut())
     assert (content(found), found.missing) == (b"two", []), "told once"
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_which_partitions_a_lost_shard_had_is_known_whichever_it_was(lost: int) -> None:
+    four = WalConfig(shards=4, file_bytes=8192, shard_bytes=4 * 8192)
+
+    def opened(disk: MemoryStorage) -> DiskManager:
+        manager = DiskManager("/data", storage=disk, flushers=0, wal=four)
+        manager.open()
+        return manager
+
+    disk = MemoryStorage()
+    manager = opened(disk)
+    manager.create_topic("t", 16, TopicConfig())
+    for partition in range(16):
+        append_to(manager.get_handler("t", partition), batch_of(b"x"))
+    disk = disk.after_kill()
+    remove_tree(disk, f"{ROOT}/shard-{lost:02d}")
+    manager = opened(disk)
+    meta = manager.topics["t"]
+    anew = [number for number in range(16) if manager.leader_epoch(meta, number)]
+    shards = [shard_number(meta.topic_id.bytes, number, 4) for number in range(16)]
+    assert anew == [number for number in range(16) if shards[number] == lost]
 
 
 def fill(disk: MemoryStorage) -> None:
