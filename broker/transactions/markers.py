@@ -80,13 +80,15 @@ class Markers:
 
     async def sync_data(self, ending: Iterable[Transaction]) -> bool:
         """Make durable what the classes `disk` and `memory` have of transactions that are about to
-        be committed: a power cut behind the decision must not take half of them."""
+        be committed: a power cut behind the decision must not take half of them.
+
+        False: it could not be synced, or is being deleted, which may fail.
+        """
         partitions: set[tuple[str, int]] = set()
         for known in ending:
             for topic, indexes in known.partitions.items():
-                if self._topics.get(topic) is not None:
-                    unsynced = self._topics.manager.acks_unsynced(topic, indexes)
-                    partitions.update((topic, index) for index in unsynced)
+                unsynced = self._topics.manager.acks_unsynced(topic, indexes)
+                partitions.update((topic, index) for index in unsynced)
         found: list[bool] = []
         pace = Pace()
         async with trio.open_nursery() as nursery:
@@ -100,7 +102,7 @@ class Markers:
             partition = await self._topics.open(topic, index)
             if partition is not None:
                 await self._synced(partition)
-            found.append(True)
+            found.append(partition is not None or not self._may_stay(topic, index))
         except STORAGE_FAILURES as exc:
             log.warning("transaction_not_synced", topic=topic, partition=index, error=str(exc))
             found.append(False)

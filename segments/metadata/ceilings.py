@@ -12,6 +12,7 @@ in blocks, durably, before any of a block is acknowledged; the high watermark ne
 | when | the ceiling becomes | who waits |
 |---|---|---|
 | half of the block is used | end + BLOCK | nobody, unless the block runs out first |
+| it could not be reserved, and the log is open again | the same | what was appended |
 | end is synced and idle for IDLE_MS | end, SETTLED | the next append, for one event |
 | clean close | end, SETTLED | the close |
 | a sync failed, and acknowledged bytes are not there any more | as it is, IN_DOUBT | nobody |

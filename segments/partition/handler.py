@@ -397,8 +397,12 @@ class DiskHandler(MendingPartition):
             self._journaling.vouch(opened, end_offset)
 
     def _advance(self, end_offset: int) -> None:
-        if self.ceiling is not None:
-            end_offset = min(end_offset, self.ceiling.durable)
+        ceiling = self.ceiling
+        if ceiling is not None and end_offset > ceiling.durable:
+            # Reserved now, or on its way, or it could not be when it was appended: then the log was
+            # opened again since, and no other append may come to ask.
+            ceiling.renew(end_offset, self._ceiling_renewed)
+            end_offset = min(end_offset, ceiling.durable)
         if end_offset > self.high_watermark:
             self.high_watermark = end_offset
             if self.on_high_watermark is not None:

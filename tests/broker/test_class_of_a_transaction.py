@@ -12,7 +12,8 @@ from segbroker.protocol.messages_admin import (
     IncrementalAlterConfigsRequestResource,
     IncrementalAlterConfigsResponse,
 )
-from segbroker.segments.metadata.transactions import State
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.metadata.transactions import DECIDED, State
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect, values
@@ -48,14 +49,27 @@ async def is_never_committed(client: WireClient, tx: Tx) -> None:
     assert await stands(client, "g", "sound", stable=True) == (0, -1)
 
 
+async def killed_before_an_abort(image: MemoryStorage) -> MemoryStorage:
+    """What a process leaves that has begun with this and whose decisions cannot be written."""
+    disk = GatedStorage(image)
+    disk.refused = DECIDED.encode()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.produce("t", b"of somebody else")
+        killed = disk.after_kill()
+        disk.refused = None
+    return killed
+
+
 @DURABILITIES
 @pytest.mark.parametrize("asks", ["before", "behind", "never"])
 @pytest.mark.parametrize("first", ["of-it", "of-fsync"])
+@pytest.mark.parametrize("dies", [False, True])
 async def test_what_a_power_cut_took_while_the_class_changed_is_never_committed_without_it(
-    durability: str, asks: str, first: str
+    durability: str, asks: str, first: str, dies: bool
 ) -> None:
     """asks: when its producer wants it committed.  first: of which class the topic was at first: of
-    what was `fsync` the write-ahead log has something, so a start opens it."""
+    what was `fsync` the write-ahead log has something, so a start opens it.  dies: the next
+    process, too, when the partition is open and nothing is aborted."""
     disk = GatedStorage()
     async with serving(storage=disk) as broker, connect(broker.address) as client:
         await client.create("t", durability=durability if first == "of-it" else "fsync")
@@ -91,6 +105,8 @@ async def test_what_a_power_cut_took_while_the_class_changed_is_never_committed_
         if asks == "before":
             assert ended == [0]
             assert values(await read(client, "t"))[1:2] == [b"is not synced"]
+    if dies:
+        image = await killed_before_an_abort(image)
     async with (
         serving(storage=image, housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker,
         connect(broker.address) as client,

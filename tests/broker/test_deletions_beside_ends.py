@@ -100,3 +100,46 @@ async def test_a_marker_that_was_about_to_be_written_is_not_waited_for_when_the_
             return await tx.init() == 0
 
         await until(goes_on)
+
+
+@pytest.mark.parametrize("durability", ["disk", "memory"])
+async def test_what_is_committed_beside_a_deletion_is_whole_if_the_power_goes_before_that(
+    durability: str,
+) -> None:
+    """The deletion waits: the threads that would do it are busy."""
+    disk = GatedStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t", durability=durability)
+        await client.create("sound")
+        tx = Tx(client, "a", V2)
+        assert await tx.init() == 0
+        assert await tx.send("t", b"is not synced") == 0
+        assert await tx.send("sound", b"s") == 0
+        limiter = broker.core.lanes._limiter
+        others = [object() for _ in range(int(limiter.total_tokens))]
+        for one in others:
+            limiter.acquire_on_behalf_of_nowait(one)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(delete, broker, ErrorCode.NONE)
+
+            async def is_begun() -> bool:
+                return broker.core.topics.get("t") is None
+
+            await until(is_begun)
+            code = await tx.end(commit=True)
+            image = disk.after_power_cut()
+            for one in others:
+                limiter.release_on_behalf_of(one)
+        if code:
+            assert code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert await tx.end(commit=True) == 0
+        assert values(await read(client, "sound"))[:1] == [b"s"]
+    async with serving(storage=image) as broker, connect(broker.address) as client:
+
+        async def is_over() -> bool:
+            row = await read(client, "sound")
+            return row.last_stable_offset == row.high_watermark == 2
+
+        await until(is_over)
+        is_whole = values(await read(client, "t"))[:1] == [b"is not synced"]
+        assert is_whole or aborted(await read(client, "sound")), "committed, and half of it is gone"

@@ -18,7 +18,7 @@ from segbroker.protocol.record_batch import GapReason, gap_reason, iter_batches,
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import batch, connect, fetch_request, produce_request, values
-from ..support.wire_transactions import until
+from ..support.wire_transactions import Tx, until
 from .conftest import Events, serving
 
 
@@ -374,3 +374,31 @@ async def test_a_partition_that_refuses_damage_answers_with_an_error_from_then_o
         row = await client.fetch("t", 0)
         assert row.error_code == ErrorCode.POLICY_VIOLATION
         assert (await client.produce("t", b"more")).error_code == ErrorCode.POLICY_VIOLATION
+
+
+@pytest.mark.parametrize("durability", ["disk", "memory"])
+async def test_what_could_not_be_reserved_when_it_was_appended_is_when_the_log_is_open_again(
+    durability: str,
+) -> None:
+    """Its producer sends it again, a duplicate then, and nobody else writes to the partition."""
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=20) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", durability=durability)
+        producer = Tx(client, "a")
+        assert await producer.init() == 0
+        await client.fetch("t", 0)
+        disk.sync_error = OSError(errno.EIO, "for a moment")
+        code = await producer.send("t", b"v", version=8, transactional=False)
+        assert code == ErrorCode.KAFKA_STORAGE_ERROR
+        disk.sync_error = None
+
+        async def is_writable() -> bool:
+            return broker.core.topics.served["t", 0].handler.read_only is None
+
+        await until(is_writable)
+        with trio.fail_after(20):
+            assert await producer.send("t", b"v", version=8, transactional=False) == 0
+        assert values(await client.fetch("t", 0)) == [b"v"]

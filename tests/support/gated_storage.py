@@ -19,7 +19,7 @@ class GatedStorage(MemoryStorage):
         """image: what is on it; None: nothing."""
         super().__init__()
         if image is not None:
-            self._root, self._boot = image._root, image._boot
+            self._root, self._boot, self._seed = image._root, image._boot, image._seed
         self.syncs = threading.Event()
         self.syncs.set()
         self.reads = threading.Event()
