@@ -9,10 +9,9 @@
 | open in a partition | somebody who may says so | known: it is aborted; else an abort marker |
 | an id, or a query, that nothing happened to for long | every round, some | forgotten, durably |
 
-Records of class `ephemeral` may be gone after every start, those of `disk` and `memory` after a
-start of the machine, also where their topic was becoming `fsync`, and those that a failed sync has
-cost after the next one (BOOT_TORN).  A transaction is known to nobody if its marker was lost to
-damage.  A round looks at VISITS_MAX ids.
+Records of class `ephemeral` may be gone after every start; of other classes what was lost with the
+power, or with a failed sync, is marked before (BOOT_TORN).  A transaction is known to nobody if its
+marker was lost to damage.  A round looks at VISITS_MAX ids.
 """
 
 from collections.abc import Awaitable, Callable
@@ -27,7 +26,6 @@ from segbroker.protocol.markers import Outcome
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.metadata.transactions import (
     BOOT_TORN,
-    BOOT_UNKNOWN,
     SECTION,
     Ending,
     State,
@@ -94,22 +92,12 @@ class TransactionUpkeep:
         return min(known.timeout_ms, max(GRACE_MS, known.timeout_ms - passed_ms))
 
     def _may_be_torn(self, known: Transaction) -> bool:
-        """Whether records of an open transaction may have gone with the last process, or with a
-        boot of the machine, also where that was not the last one: the abort may have failed then,
-        or the process may have died before it."""
-        if known.boot == BOOT_TORN:
-            return True
-        if known.boot == BOOT_UNKNOWN:
-            is_of_this_boot = not self._manager.is_new_boot
-        else:
-            is_of_this_boot = known.boot == self._manager.boot_number
-        for topic, indexes in known.partitions.items():
-            meta = self._manager.topics.get(topic)
-            if meta is not None and meta.config.durability is Durability.EPHEMERAL:
-                return True
-            if not is_of_this_boot and self._manager.acks_unsynced(topic, indexes):
-                return True
-        return False
+        """Whether records of an open transaction may have gone with the last process, or before
+        it."""
+        metas = (self._manager.topics.get(topic) for topic in known.partitions)
+        return known.boot == BOOT_TORN or any(
+            meta is not None and meta.config.durability is Durability.EPHEMERAL for meta in metas
+        )
 
     def partition_opened(self, partition: Partition) -> None:
         """End what is open in it and nowhere else."""

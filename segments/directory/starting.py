@@ -107,9 +107,9 @@ class Starting:
             lost = self._events_lost = self._metadata.replay(found.control) + found.control_lost
             if lost:
                 self._resuming.widen(lost)
-            before = self._metadata.state.boot
-            self._resuming.begin_boot(self._storage.boot_id())
-            mark_torn(self._metadata)
+            before, boot_id = self._metadata.state.boot, self._storage.boot_id()
+            mark_torn(self._metadata, boot_id)
+            self._resuming.begin_boot(boot_id)  # last: tried once more, it is another boot still
             self._metadata.absorb()
             return self._metadata.state.boot != before
         topics = [n for n in self._storage.listdir(f"{self._root}/topics") if not n.startswith("~")]

@@ -12,7 +12,8 @@
 | ... and reported failed | nobody knows | no more: it asks for a new one | no |
 
 A snapshot holds what is on its way, too: the file with its event may be recycled the moment after.
-An event that is larger than can be read back is not written, and fails at once.
+An event that is larger than can be read back is not written, and fails at once; without a log there
+is none to be read.
 An event whose write failed may be on the disk all the same, and a deletion that nobody was told
 about would come true at the next start: so a failure asks for a snapshot without it (`is_settled`),
 at once and then on every tick until one is written.
@@ -261,13 +262,13 @@ class MetadataLog:
     def _next(
         self, kind: str, several: Iterable[Mapping[str, object]]
     ) -> tuple[list[Event], list[bytes]]:
-        """The events, and as they are written.  Raises OSError: one is too large to be read
-        back."""
+        """The events, and as they are written, if they are.  Raises OSError: one is too large to be
+        read back."""
         with self._lock:
             events = [Event(seq, kind, fields) for seq, fields in enumerate(several, self._seq + 1)]
             payloads = [event.encode() for event in events]
             size, size_max = max(map(len, payloads), default=0), self.event_size_max
-            if size > size_max:
+            if size > size_max and self._log is not None:
                 # No number is used up: one that is missing in the log is taken for a loss.
                 text = f"the event {kind} of {size} bytes is above {size_max}"
                 raise OSError(errno.EMSGSIZE, text)

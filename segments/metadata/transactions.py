@@ -74,6 +74,8 @@ class State(IntEnum):
         return _OUTCOMES.get(self)
 
 
+_STATE: Final = 5
+"""Where it stands in a row."""
 _OUTCOMES: Final = {
     State.PREPARE_COMMIT: Outcome.COMMIT,
     State.COMPLETE_COMMIT: Outcome.COMMIT,
@@ -111,7 +113,8 @@ class Transaction(NamedTuple):
     that was handed over before it was staged."""
     ending: Ending | None = None
     boot: int = BOOT_UNKNOWN
-    """The number of the boot of the machine in which an open transaction was last changed."""
+    """The number of the boot of the machine in which an open transaction was last changed, or found
+    by a start to have lost nothing."""
 
     @property
     def key(self) -> tuple[int, int]:
@@ -225,6 +228,14 @@ def transactions_of(content: Content | None) -> Iterator[Transaction]:
     for bucket in (content or {}).get("ids", {}).values():
         for transactional_id, row in bucket.items():
             yield unpack_transaction(transactional_id, row)
+
+
+def open_of(content: Content | None) -> Iterator[Transaction]:
+    """Those that are open: few, so that a start need not unpack the others."""
+    for bucket in (content or {}).get("ids", {}).values():
+        for transactional_id, row in bucket.items():
+            if row[_STATE] == State.ONGOING:
+                yield unpack_transaction(transactional_id, row)
 
 
 def last_batch(content: Content | None, query: str) -> int | None:

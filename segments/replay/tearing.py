@@ -1,10 +1,11 @@
 """Open transactions that have lost records, marked before anybody may commit them (BOOT_TORN).
 
-| a partition of it | and it was last changed | then |
+| it was last changed or looked at | a partition of it | then |
 |---|---|---|
-| is in doubt: a failed sync cost records, and memory has lost them, too (ceilings.py) | | torn |
-| has reserved offsets in another boot | in another boot | torn |
-| any other | | as it is |
+| at any time | is in doubt: a failed sync cost records, in memory as well (ceilings.py) | torn |
+| in the boot before this one | has reserved offsets, and not said that all of it is synced | torn |
+| in an earlier one | is of a class that acknowledges before the sync | torn |
+| else | | it has lost nothing: it is of this boot |
 
 What opens the partition writes the gap, and the reservation then holds for what comes next: so who
 is killed behind that, and before the abort, would find nothing that speaks of the loss.  The mark
@@ -12,10 +13,13 @@ stands in the row of the transaction, and goes with the abort.  What begins afte
 nothing that could be lost, also where the partition is opened later.
 
 In the second case the class of the topic may be `fsync` by now, and another one when the records
-were acknowledged.
+were acknowledged.  In the third a start of an earlier version came between, which marks nothing,
+and may have written the gap.  A row that does not say when it was changed, of a version before
+that, is of the boot that was noted last: so all this comes before the present one is noted.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import Final
 
 from ..metadata.metadata import IN_DOUBT, SETTLED, Metadata
 from ..metadata.metadata_log import MetadataLog
@@ -24,36 +28,46 @@ from ..metadata.transactions import (
     BOOT_UNKNOWN,
     SECTION,
     TRANSACTION,
-    State,
     Transaction,
-    transactions_of,
+    open_of,
 )
+from ..settings.topic_config import Durability
+
+UNSYNCED: Final = (Durability.DISK, Durability.MEMORY)
 
 
-def mark_torn(metadata: MetadataLog) -> None:
-    """Mark them; durable when this returns.  After the boot of the machine was noted, and before
+def mark_torn(metadata: MetadataLog, boot_id: str) -> None:
+    """Mark them; durable when this returns.  Before this boot of the machine is noted, and before
     any log is opened.  Raises OSError."""
-    rows = [known._replace(boot=BOOT_TORN) for known in _torn(metadata.state)]
+    state = metadata.state
+    rows = list(_looked_at(state, state.with_boot(boot_id).boot))
     if rows:
         events = [{"id": known.transactional_id, "row": known.pack()} for known in rows]
         metadata.record_all(TRANSACTION, events)
 
 
-def _torn(state: Metadata) -> Iterable[Transaction]:
+def _looked_at(state: Metadata, boot: int) -> Iterator[Transaction]:
+    """Those that change.  boot: the present one."""
     doubted: set[tuple[str, int]] = set()
     earlier: set[tuple[str, int]] = set()
     for meta in state.topics.values():
         for partition, ceiling in state.ceilings[meta.topic_id].items():
             if ceiling.boot == IN_DOUBT:
                 doubted.add((meta.name, partition))
-            elif ceiling.boot not in (SETTLED, state.boot):
+            elif ceiling.boot not in (SETTLED, boot):
                 earlier.add((meta.name, partition))
-    if not (doubted or earlier):
-        return
     of_both = doubted | earlier
-    for known in transactions_of(state.sections.get(SECTION)):
-        if known.state is not State.ONGOING or known.boot == BOOT_TORN:
+    unsynced = {meta.name for meta in state.topics.values() if meta.config.durability in UNSYNCED}
+    for known in open_of(state.sections.get(SECTION)):
+        if known.boot == BOOT_TORN:
             continue
-        lost = doubted if known.boot in (BOOT_UNKNOWN, state.boot) else of_both
-        if any((topic, one) in lost for topic, some in known.partitions.items() for one in some):
-            yield known
+        changed = state.boot if known.boot == BOOT_UNKNOWN else known.boot
+        lost = doubted if changed == boot else of_both
+        is_torn = any(
+            (topic, one) in lost for topic, some in known.partitions.items() for one in some
+        )
+        if changed not in (boot, state.boot):
+            is_torn = is_torn or not unsynced.isdisjoint(known.partitions)
+        now = BOOT_TORN if is_torn else boot
+        if now != known.boot:
+            yield known._replace(boot=now)

@@ -581,7 +581,6 @@ class Shard:
         except OSError:
             self._lacks_file = True
             raise
-        self._lacks_file = False
         self.file_waits_s += self._inline_budget.now() - began
         self._retire(trusted=True)
         self._active = following
@@ -597,3 +596,4 @@ class Shard:
             self._ends = {}
             self._has_control = False
             self._active = None
+            self._lacks_file = False

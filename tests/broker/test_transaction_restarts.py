@@ -121,6 +121,68 @@ async def test_what_is_open_after_a_start_goes_on_unless_records_of_it_may_be_go
     await restarted(image, check)
 
 
+@VERSIONS
+@pytest.mark.parametrize("durability", ["fsync", "disk", "memory"])
+async def test_what_is_open_when_the_machine_is_started_anew_in_good_order_goes_on(
+    version: int, durability: str
+) -> None:
+    """The stop has synced all of it, and has said so."""
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t", durability=durability)
+        tx = Tx(client, "a", version)
+        assert await tx.init() == 0
+        assert await tx.send("t", b"one") == 0
+
+    async def check(client: WireClient, broker: Broker) -> None:
+        assert broker.core.topics.manager.is_new_boot
+        again = Tx(client, "a", version, tx.producer_id, tx.epoch, dict(tx.sequences))
+        assert await again.send("t", b"two") == 0
+        assert await again.end(commit=True) == 0
+        row = await read(client, "t")
+        assert values(row)[:2] == [b"one", b"two"]
+        assert aborted(row) == []
+
+    await restarted(disk.after_power_cut(), check)
+
+
+@pytest.mark.parametrize("durability", ["disk", "memory"])
+async def test_what_an_older_version_has_open_is_torn_by_a_power_cut_also_if_the_next_start_dies(
+    durability: str,
+) -> None:
+    """Its row does not say of which boot it is."""
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t", durability=durability)
+        await client.create("sound")
+        tx = Tx(client, "a", V1)
+        assert await tx.init() == 0
+        assert await tx.send("sound", b"s") == 0
+        assert await tx.send("t", b"gone") == 0
+        known = broker.core.transactions.table.entries["a"].known
+        assert known is not None
+        outcomes: list[OSError | None] = []
+        broker.core.topics.manager.record_soon(
+            outcomes.append, TRANSACTION, id="a", row=known.pack()[:-1]
+        )
+
+        async def is_written() -> bool:
+            return outcomes == [None]
+
+        await until(is_written)
+        image = disk.after_power_cut()
+    DiskManager("/data", storage=image, flushers=0).open()  # and killed before the abort
+
+    async def check(client: WireClient, broker: Broker) -> None:
+        again = Tx(client, "a", V1, tx.producer_id, tx.epoch, dict(tx.sequences))
+        assert await again.end(commit=True) in (
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ErrorCode.PRODUCER_FENCED,
+        )
+
+    await restarted(image.after_kill(), check)
+
+
 @pytest.mark.parametrize("durability", ["disk", "memory"])
 @pytest.mark.parametrize("lost", ["all", "some"])
 @pytest.mark.parametrize("dies", [False, True])
@@ -293,7 +355,7 @@ async def test_what_may_be_torn_is_aborted_before_anybody_commits_it_also_where_
         await client.create("sound")
         (tx,) = await some(client, V1, "a")
         assert await tx.send("sound", b"s") == 0
-    disk = GatedStorage(before.after_power_cut())
+        disk = GatedStorage(before.after_power_cut())
     disk.refused = DECIDED.encode()
 
     async def is_fenced(client: WireClient) -> None:
@@ -341,7 +403,7 @@ async def test_what_may_be_torn_is_so_also_after_offsets_of_it_were_deleted(
         (tx,) = await some(client, V2, "a")
         assert await tx.stage("g", "t", 5) == 0
         assert await tx.stage("h", "t", 5) == 0
-    disk = GatedStorage(before.after_power_cut())
+        disk = GatedStorage(before.after_power_cut())
     disk.refused = DECIDED.encode()
     async with (
         serving(storage=disk, housekeeping_interval_ms=20) as broker,

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.settings.topic_config import TopicConfig
+from segbroker.segments.wal.files import WalFile
 from segbroker.segments.wal.frames import FRAMES_BEGIN, OVERHEAD, Frame
 from segbroker.segments.wal.journal import Wal
 
@@ -301,3 +302,38 @@ def test_who_waited_behind_a_mistake_of_ours_may_ask_again() -> None:
     behind.append(b"67890")
     assert behind.durable == 10
     assert content(replayed(disk.after_power_cut()), 2) == b"1234567890"
+
+
+def test_a_shard_that_has_gone_on_in_another_file_does_not_lack_one_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It had, and there was room for one since, and for no more."""
+    disk = FailingStorage()
+    wal, _ = begun(disk)
+    writer = Writer(wal)
+    writer.append(bytes(100))
+    files = writer.shard._files
+    prepare, room = files.prepare, [1]
+
+    def prepared(sequence_min: int = 0) -> WalFile:
+        if not room:
+            raise OSError(errno.ENOSPC, "planted")
+        room.pop()
+        return prepare(sequence_min)
+
+    monkeypatch.setattr(files, "prepare", prepared)
+    while not writer.failures:
+        writer.append(bytes(1_500))
+    assert wal.statistics().shards_failed == 1
+    room.append(1)
+    wal.revive()  # has the file made
+    assert wal.statistics().shards_failed == 0
+    disk.fail_write = errno.EIO
+    writer.append(b"fits")
+    assert isinstance(writer.shard.failure, OSError)
+    disk.fail_write = 0
+    wal.revive()
+    assert wal.statistics().shards_failed == 0
+    before = writer.durable
+    writer.append(b"goes on")
+    assert writer.durable > before
