@@ -391,6 +391,20 @@ def test_who_waits_while_another_thread_closes_waits_for_nothing_that_will_not_b
     assert not events.is_waiting
 
 
+def test_what_was_on_its_way_is_forgotten_with_its_partition(
+    daemon: Daemon, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who comes to it again begins where it says."""
+    with Consumer(daemon.address, stop_at_end=True) as consumer:
+        consumer.assign([(filled, 0)], start="start")
+        Interrupting(monkeypatch, Reading, "hand_out_batch", 0, True)
+        with pytest.raises(KeyboardInterrupt):
+            next(consumer.batches())
+        consumer.assign([])
+        consumer.assign([(filled, 0)], start=COUNT - 1)
+        assert [record.offset for record in consumer] == [COUNT - 1]
+
+
 async def polled_async(consumer: AsyncConsumer, seen: list[int]) -> None:
     while records := await consumer.poll(max_records=COUNT, timeout_ms=60_000):
         seen += [record.offset for record in records]
