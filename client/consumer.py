@@ -40,7 +40,7 @@ from .records import ByPartition, Gap, OffsetAndTimestamp, Record, TopicPartitio
 from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap, said_of
 from .starting import Start
 from .thread_driver import ThreadDriver
-from .turns import Batches, Lists, Turns
+from .turns import Lists, Loop, Turns
 
 # Leaving a group: what its broker gets to answer the last commit in, and after Ctrl-C.
 GOODBYE_MS = 5_000
@@ -258,7 +258,7 @@ class Consumer(Generic[Notice]):
 
     def __iter__(self) -> Iterator[Record | Notice]:
         """Records, partition by partition as they come, each partition in order."""
-        return chain.from_iterable(Lists(self._turns, self._next_list))
+        return chain.from_iterable(Lists(self._turns, self._next_list, self._reading.progress))
 
     def _next_list(self) -> Iterator[Any] | None:
         return self._next_records(None)
@@ -269,7 +269,7 @@ class Consumer(Generic[Notice]):
         Of a batch that `for record in consumer` has begun the rest comes as a batch.
         """
         # A gap comes only where the caller asked for gaps: that is what Notice says.
-        return Batches(self._turns, self._next_batch, self._reading.progress)  # type: ignore[arg-type]
+        return Loop(self._turns, self._next_batch, self._reading.progress)  # type: ignore[arg-type]
 
     def _next_batch(self) -> ConsumedBatch | Gap | None:
         self._come_back()
@@ -293,7 +293,8 @@ class Consumer(Generic[Notice]):
         check_poll(max_records, timeout_ms)
         deadline_ms = now_ms() + timeout_ms
         records: list[Any] = []
-        with self._turns.turn():
+        self._turns.begin()
+        try:
             while len(records) < max_records:
                 rest = self._next_records(
                     now_ms() if records else deadline_ms,
@@ -303,8 +304,9 @@ class Consumer(Generic[Notice]):
                 if rest is None:
                     break
                 records += islice(rest, max_records - len(records))
-        # Ctrl-C comes at a call, and there is none between this and the caller.
-        self._reading.progress.is_shown = True
+            self._reading.progress.is_shown = True
+        finally:
+            self._turns.thread = None
         return records
 
     def _next_records(

@@ -172,13 +172,25 @@ class Fetching:
         state.opening = None  # when the position is before the batch again
         self._wake_by(0)
 
+    def go_back(self, tp: TopicPartition, offset: int) -> None:
+        """Hand out what lies at `offset`, which was taken before, again.
+
+        In a topic of the same name that came since lie others: what was of the old one is lost.
+        """
+        state = self.state(tp)
+        if state.topics_ahead_count:
+            self.prefetched.give_up_old(state, offset)
+            state.opening = None
+        else:
+            self.seek(tp, offset)
+
     def rewind(self, fetched: Fetched) -> None:
         """A batch that was taken could not be read: hand it out again next time.
 
         Of a partition that is gone meanwhile there is no next time.
         """
         if self.states.get(fetched.state.tp) is fetched.state:
-            self.seek(fetched.state.tp, fetched.from_offset)
+            self.go_back(fetched.state.tp, fetched.from_offset)
         else:
             fetched.state.opening = None
 

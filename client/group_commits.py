@@ -62,15 +62,16 @@ class Commits:
         self._wake_by = wake_by
         # The first is under way; each is done when it is over.
         self._queue: deque[Completion[None]] = deque()
-        self._committed: dict[TopicPartition, int] = {}
+        # (round, offset): another round of the log makes it void, a topic that is another has none.
+        self._committed: dict[TopicPartition, tuple[int, int]] = {}
         # How many were asked for, and of each partition which of them was made last.
         self._asked_count = 0
         self._made: dict[TopicPartition, int] = {}
         self._due_ms = 0
 
     def stands_at(self, tp: TopicPartition, offset: int) -> None:
-        """The group was found to stand there."""
-        self._committed[tp] = offset
+        """The group was found to stand there, where it is about to be read."""
+        self._committed[tp] = 0, offset
 
     def forget(self, tp: TopicPartition) -> None:
         """It is somebody else's."""
@@ -95,7 +96,7 @@ class Commits:
             if state is None or state.topics_ahead_count:
                 continue
             offset = self._progress.gone_past(state)
-            if offset is None or self._committed.get(tp) == offset:
+            if offset is None or self._committed.get(tp) == (state.round, offset):
                 continue
             found[tp] = CommittedOffset(offset, state.position_epoch)
         return found
@@ -133,8 +134,9 @@ class Commits:
     def _note(self, offsets: Offsets) -> None:
         owned = self._owned()
         for tp, stands in offsets.items():
-            if tp in owned:
-                self._committed[tp] = stands.offset
+            state = self._fetching.states.get(tp)
+            if state is not None and tp in owned and not state.topics_ahead_count:
+                self._committed[tp] = state.round, stands.offset
 
     def asked_for(self, offsets: Offsets | None) -> Call[None]:
         """These; without any where the caller is, all that it was handed included.
@@ -145,7 +147,9 @@ class Commits:
         states = self._fetching.states
         number = self._number()
         if offsets is None:
-            self._progress.acknowledge([s for s in states.values() if s.position is not None])
+            self._progress.acknowledge(
+                [s for s in states.values() if s.position is not None and not s.topics_ahead_count]
+            )
             offsets = self.uncommitted(self._owned())
         else:
             for tp, stands in offsets.items():

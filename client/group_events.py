@@ -7,7 +7,7 @@
 Telling interrupts the handing out, so that the caller comes after the record that it has in hand.
 
 Ctrl-C may come at any call: what the caller was to be told when it came is told when it is back,
-unless its callback had begun.
+or closes, unless its callback had begun.
 
 What was lost is told also to who leaves before it came to hear of it; what goes before its
 assignment was told, is not told of at all.
@@ -75,7 +75,7 @@ class Events:
 
     @property
     def is_waiting(self) -> bool:
-        return bool(self._waiting) or (self._running is not None and not self._is_over)
+        return not self._is_over and (bool(self._waiting) or self._running is not None)
 
     @property
     def is_idle(self) -> bool:
@@ -130,6 +130,14 @@ class Events:
             return  # its callback closed the consumer: nothing comes after it
         self._running = None
         event.after()
+
+    def take_back(self) -> None:
+        """What was to be told when Ctrl-C came waits again; and whoever was about to, does not."""
+        event = self._running
+        if event is not None and event.listener is not None and not event.is_told:
+            event.is_told = True
+            self._running = None
+            self._waiting.appendleft(event)
 
     def last(self, events: Sequence[Event]) -> None:
         """The caller is told these, and nothing any more."""

@@ -425,6 +425,7 @@ class GroupReading:
         if self._is_closing:
             return []
         self._is_closing = True
+        self.events.take_back()
         lost = self.events.to_be_told(News.LOST)
         revoked = self._owned - self._unsaid() - lost - self.events.being_told_gone()
         told = [

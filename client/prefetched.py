@@ -121,7 +121,7 @@ class Prefetched:
             if state.paused or state.held:
                 held_count += 1
                 continue
-            if batch_only and gap is not None and self._settings.on_gap != "skip":
+            if batch_only and gap is not None and self._ends_a_poll(gap):
                 return None
             # Ctrl-C comes at a call; there is none between these: what is ready no longer is taken.
             del self.ready[held_count]
@@ -176,6 +176,28 @@ class Prefetched:
             else:
                 kept.append(fetched)
         self.ready = kept
+
+    def give_up_old(self, state: PartitionState, from_offset: int) -> None:
+        """Of the topic that `position` is of, and that is gone, all from an offset on is lost: the
+        gap in front of the next topic tells of it."""
+        kept: deque[Fetched] = deque()
+        is_old = True
+        for fetched in self.ready:
+            if is_old and fetched.state is state:
+                gap = fetched.gap
+                if gap is None or gap.reason != "recreated":
+                    state.buffered_bytes -= fetched.size
+                    self.buffered_bytes -= fetched.size
+                    continue
+                fetched.gap = gap._replace(from_offset=from_offset)
+                is_old = False
+            kept.append(fetched)
+        self.ready = kept
+        state.position = from_offset
+
+    def _ends_a_poll(self, gap: Gap) -> bool:
+        # What is in hand is counted by its offset: it is all of one topic.
+        return self._settings.on_gap != "skip" or gap.reason == "recreated"
 
     def _release(self, state: PartitionState, size: int) -> None:
         limit = self._settings.fetch_partition_bytes

@@ -192,7 +192,7 @@ class Producer:
             if self._producing.is_aborting:
                 with suppress(SegbrokerError):  # as in _abort
                     self._driver.call(
-                        self._producing.in_transactions.abort(), timeout_ms=GOODBYE_MS
+                        self._producing.in_transactions.finish_abort(), timeout_ms=GOODBYE_MS
                     )
             self._flush(None)
         except BaseException as exc:

@@ -191,8 +191,8 @@ class Progress:
             handing.interrupt()
 
     def keep(self, partitions: Container[TopicPartition]) -> None:
-        """Only these are read any more: hand out nothing of what was begun of others."""
-        for tp in [tp for tp in self._handings if tp not in partitions]:
+        """Only these are read any more: hand out nothing of what was begun, or taken, of others."""
+        for tp in [tp for tp in (*self._handings, *self._in_hand) if tp not in partitions]:
             self.sought(tp)
 
     def sought(self, tp: TopicPartition) -> None:

@@ -181,7 +181,12 @@ class Reading:
         pass over what was prefetched."""
         for tp, offset in self.progress.unshown.items():
             if tp in self.fetching.states:
-                self.seek(*tp, offset)
+                self.go_back(tp, offset)
+
+    def go_back(self, tp: TopicPartition, offset: int) -> None:
+        """Have what the caller was handed from `offset` on handed out again."""
+        self.progress.sought(tp)
+        self.fetching.go_back(tp, offset)
 
     def _is_here(self) -> None:
         """The caller waits for what it gets: said before that, as Ctrl-C may come at any call."""

@@ -196,14 +196,17 @@ class ShareConsumer(Generic[Notice]):
         """
         check_poll(max_records, timeout_ms)
         deadline_ms = now_ms() + timeout_ms
-        with self._turns.turn():
+        self._turns.begin()
+        try:
             if self._next(deadline_ms) is None:
                 return []
             with self._lock:
                 items: tuple[Any, ...] = self._reading.take_many(max_records)
             taken: list[Any] = list(items)
-        # No call between this and the caller: what it has not seen is not accepted.
-        self._reading.shown = items
+            # No call between this and the caller: what it has not seen is not accepted.
+            self._reading.shown = items
+        finally:
+            self._turns.thread = None
         return taken
 
     def _next(self, deadline_ms: float | None) -> ShareRecord | Gap | None:
@@ -299,8 +302,11 @@ class _Records(Iterator[Any]):
 
     def __next__(self) -> Any:  # noqa: ANN401 - a ShareRecord, or what Notice says
         consumer = self._consumer
-        with self._turns.turn(self._before) as self._before:
+        self._before = self._turns.begin(self._before)
+        try:
             item = consumer._next(None)
-        # Ctrl-C comes at a call, and there is none between this and the caller.
-        consumer._reading.shown = (item,)  # type: ignore[assignment]  # there is one: no deadline
+            # Ctrl-C comes at a call, and there is none between this and the caller.
+            consumer._reading.shown = (item,)  # type: ignore[assignment]  # there is one: no deadline
+        finally:
+            self._turns.thread = None
         return item

@@ -142,6 +142,8 @@ class Transactions:
         # Something was written, so that there is something to end.
         self._is_touched = False
         self._has_hole = False
+        # The broker may not have heard of the end of an abort.
+        self._is_abort_unheard = False
         self._is_asking_identity = False
         # Calls of `send_offsets` under way: a caller may have left them.
         self._offsets_count = 0
@@ -156,7 +158,8 @@ class Transactions:
     @property
     def is_aborting(self) -> bool:
         """An abort is under way, or was interrupted."""
-        return self.state is State.ABORTING
+        is_unheard = self._is_abort_unheard and self.state in (State.ENDING, State.NEW)
+        return is_unheard or self.state is State.ABORTING
 
     # The caller's side: calls.
 
@@ -192,7 +195,7 @@ class Transactions:
             raise PeerError(f"a broker gives the producer id {reply.producer_id}")
         self._find_version()
         identity.take(reply.producer_id, reply.producer_epoch)
-        self._has_hole = False
+        self._has_hole = self._is_abort_unheard = False
         self.state = State.READY
 
     def _ended(self) -> Call[None]:
@@ -233,7 +236,7 @@ class Transactions:
         """End it, nothing in it seen; what was not sent yet is dropped.  None open: nothing.
 
         One that was interrupted, or came to its deadline, is gone on with by the next call, of
-        this or of `begin`; also by the end of the producer.
+        this or of `begin`; also by the end of the producer (`finish_abort`).
         """
         if self.state not in (State.OPEN, State.ABORTING):
             return
@@ -251,6 +254,13 @@ class Transactions:
             return
         self._accumulator.take_undelivered()
         yield from self._end(committed=False)
+
+    def finish_abort(self) -> Call[None]:
+        """Go on with an abort that was interrupted, wherever that was."""
+        yield from self.abort()
+        yield from self._ended()
+        if self.is_aborting:
+            yield from self.init()
 
     def _offsets_told(self) -> Call[None]:
         while self._offsets_count:
@@ -354,6 +364,7 @@ class Transactions:
 
     def _end(self, *, committed: bool) -> Call[None]:
         self.state = State.ENDING
+        self._is_abort_unheard = not committed
         try:
             if self._is_touched:
                 yield from self._say_end(committed=committed)
@@ -380,6 +391,7 @@ class Transactions:
             if self.state is State.ENDING:
                 # Interrupted: only the broker knows how it went, and says so by what comes next.
                 self.state = State.NEW
+        self._is_abort_unheard = False
         self.state = State.READY
 
     def _say_end(self, *, committed: bool) -> Call[None]:

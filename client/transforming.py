@@ -196,7 +196,7 @@ def _go_back(reading: Reading, records: list[Record]) -> None:
         first.setdefault(TopicPartition(record.topic, record.partition), record.offset)
     for tp, offset in first.items():
         if tp in reading.fetching.states and reading.progress.is_busy_with(tp):
-            reading.seek(*tp, offset)
+            reading.go_back(tp, offset)
 
 
 def _doubt(reading: Reading, records: list[Record]) -> None:

@@ -7,6 +7,14 @@
 
 A loop may go on in another thread than it was begun in, as long as nobody else reads between.
 
+    turns.begin()
+    try:
+        ...
+        what is taken is the caller's        the last thing done before it has it: a signal comes
+    finally:                                 at a call, and what it takes away is not the caller's
+        turns.thread = None                  not before: another thread would take it, too
+    return
+
 Why a loop is no generator: `chain` hands out the records of many lists without a call of ours for
 each, and forgets its source when that raises.  Of two threads in one loop the second would get
 ValueError, and the generator would be freed in which the first still is: the process dies.  So
@@ -14,7 +22,6 @@ whoever has not the turn is told by a list that raises, and the loop of the othe
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from threading import get_ident
 from typing import Any, Generic, TypeVar
 
@@ -30,63 +37,48 @@ class Turns:
     """See the module."""
 
     def __init__(self) -> None:
-        self._thread: int | None = None
+        # Whose turn it is; None ends it.
+        self.thread: int | None = None
         self._last = 0
 
-    @contextmanager
-    def turn(self, before: int = 0) -> Iterator[int]:
+    def begin(self, before: int = 0) -> int:
         """The turn of this thread, whose number it gives; `before`: of the loop's last one."""
         thread = get_ident()
-        if self._thread == thread:
+        if self.thread == thread:
             raise BusyError(f"{_ONE}this one is reading already, and called a reading method again")
-        if self._thread is not None:
+        if self.thread is not None:
             raise BusyError(f"{_ONE}another one is reading at this moment")
         if before and self._last != before and self._last != thread:
             raise BusyError(f"{_ONE}another one has read while this loop was in its body")
         # Another thread or a signal comes at a call, and there is none between the look and this.
-        self._thread = thread
-        try:
-            yield thread
-        finally:
-            self._last = thread
-            self._thread = None
+        self._last = self.thread = thread
+        return thread
 
 
 class Loop(Generic[T]):
     """A loop's pieces, until there are no more."""
 
-    __slots__ = ("_before", "_more", "_turns")
+    __slots__ = ("_before", "_more", "_progress", "_turns")
 
-    def __init__(self, turns: Turns, more: Callable[[], T | None]) -> None:
+    def __init__(self, turns: Turns, more: Callable[[], T | None], progress: Progress) -> None:
         """`more` gives the next piece; None at the end."""
         self._turns = turns
         self._more = more
+        self._progress = progress
         self._before = 0
 
     def __iter__(self) -> Iterator[T]:
         return self
 
     def __next__(self) -> T:
-        with self._turns.turn(self._before) as self._before:
+        self._before = self._turns.begin(self._before)
+        try:
             got = self._more()
+            self._progress.is_shown = True
+        finally:
+            self._turns.thread = None
         if got is None:
             raise StopIteration
-        return got
-
-
-class Batches(Loop[T]):
-    """The pieces as they are: each is shown by the last thing done before the caller has it."""
-
-    __slots__ = ("_progress",)
-
-    def __init__(self, turns: Turns, more: Callable[[], T | None], progress: Progress) -> None:
-        super().__init__(turns, more)
-        self._progress = progress
-
-    def __next__(self) -> T:
-        got = super().__next__()
-        # Ctrl-C comes at a call, and there is none between this and the caller.
-        self._progress.is_shown = True
         return got
 
 

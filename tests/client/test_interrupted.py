@@ -27,8 +27,9 @@ from segbroker.client.acknowledging import Acquired, Kind
 from segbroker.client.assigned import PartitionState
 from segbroker.client.consumed import ConsumedBatch
 from segbroker.client.fetching import Fetching
-from segbroker.client.group_events import Events
+from segbroker.client.group_events import Event, Events, News
 from segbroker.client.prefetched import Prefetched
+from segbroker.client.progress import Progress
 from segbroker.client.reading import Reading
 from segbroker.client.share_lanes import ShareLanes
 from segbroker.client.transport import Transport
@@ -344,6 +345,64 @@ def test_a_callback_that_ctrl_c_kept_from_being_called_is_called_by_the_next_pol
         assert told == []
         assert consumer.poll(timeout_ms=DEADLINE_S * 1_000)[0].offset == 0
         assert told == [[(filled, 0)]]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_assignment_that_ctrl_c_kept_from_being_told_is_not_told_to_end_either(
+    daemon: Daemon, filled: str, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    told: list[Any] = []
+    with Consumer(
+        daemon.address,
+        filled,
+        group=filled,
+        on_assigned=lambda _: told.append("assigned"),
+        on_revoked=lambda _: told.append("revoked"),
+    ) as consumer:
+        Interrupting(monkeypatch, Events, "next", 0, late)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(timeout_ms=60_000)
+    assert told == []
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_ctrl_c_kept_from_being_told_as_given_up_is_told_by_the_end(
+    daemon: Daemon, filled: str, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    told: list[Any] = []
+    with Consumer(
+        daemon.address, filled, group=filled, on_revoked=told.append, heartbeat_interval_ms=50
+    ) as consumer:
+        assert consumer.poll(timeout_ms=DEADLINE_S * 1_000)
+        consumer._reading.group._give_up({TopicPartition(filled, 0)})
+        Interrupting(monkeypatch, Events, "next", 0, late)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(timeout_ms=60_000)
+        assert told == []
+    assert told == [[(filled, 0)]]
+
+
+def test_who_waits_while_another_thread_closes_waits_for_nothing_that_will_not_be_told() -> None:
+    """It would ask again and again."""
+    events = Events(Progress(), lambda: None)
+    events.last([])
+    events.tell(Event(News.LOST, lambda _: None, [TopicPartition("t", 0)]))
+    assert events.next() is None
+    assert not events.is_waiting
+
+
+def test_what_was_on_its_way_is_forgotten_with_its_partition(
+    daemon: Daemon, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who comes to it again begins where it says."""
+    with Consumer(daemon.address, stop_at_end=True) as consumer:
+        consumer.assign([(filled, 0)], start="start")
+        Interrupting(monkeypatch, Reading, "hand_out_batch", 0, True)
+        with pytest.raises(KeyboardInterrupt):
+            next(consumer.batches())
+        consumer.assign([])
+        consumer.assign([(filled, 0)], start=COUNT - 1)
+        assert [record.offset for record in consumer] == [COUNT - 1]
 
 
 async def polled_async(consumer: AsyncConsumer, seen: list[int]) -> None:

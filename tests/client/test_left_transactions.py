@@ -27,6 +27,7 @@ from segbroker.client.transactions import Transactions
 from segbroker.protocol.messages_core import ProduceRequest
 from segbroker.protocol.messages_transactions import (
     AddOffsetsToTxnRequest,
+    EndTxnRequest,
     InitProducerIdRequest,
     TxnOffsetCommitRequest,
 )
@@ -396,3 +397,24 @@ def test_behind_an_interrupt_in_the_sending_of_offsets_the_transaction_is_aborte
         with producer.transaction():
             producer.send(TOPIC, b"second")
         assert values(broker) == [b"second"]
+
+
+def test_an_abort_whose_end_never_came_to_the_broker_is_ended_when_the_producer_is_closed() -> None:
+    """Ctrl-C left it, and then its connection broke."""
+
+    def left(producer: Producer, proxy: CuttingProxy) -> None:
+        with producer.transaction():
+            producer.send(TOPIC, b"never").result(60)
+            proxy.hold_at(EndTxnRequest.message_key)
+            raise KeyboardInterrupt
+
+    with held_broker() as (broker, proxy):
+        with Producer(
+            proxy.address, transactional_id="x", transaction_timeout_ms=600_000, linger_ms=0
+        ) as producer:
+            with pytest.raises(KeyboardInterrupt):
+                left(producer, proxy)
+            assert proxy.is_held.wait(60)
+            proxy.cut_all()
+            proxy.release()
+        assert read_behind(broker) == [b"behind"]

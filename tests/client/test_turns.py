@@ -6,7 +6,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from segbroker.client import BusyError, Consumer, Producer, Record, TopicPartition
+from segbroker.client import (
+    Admin,
+    BusyError,
+    Consumer,
+    Producer,
+    Record,
+    ShareConsumer,
+    TopicPartition,
+)
+from segbroker.client.acknowledging import ShareRecord
+from segbroker.client.turns import Turns
 
 from ..support.daemon import Daemon
 
@@ -99,3 +109,60 @@ def test_who_is_told_of_partitions_cannot_read_meanwhile(daemon: Daemon, topic: 
     with Consumer(daemon.address, topic, group=topic, on_assigned=assigned) as consumer:
         assert consumer.poll(timeout_ms=60_000)
     assert "this one is reading already" in str(refused[0])
+
+
+@pytest.fixture
+def at_end_of_turn(
+    other: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> list[Callable[[], object]]:
+    """What another thread does when a turn of this one is just over, and the call is not."""
+    work: list[Callable[[], object]] = []
+    main = threading.get_ident()
+
+    class Free(Turns):
+        of: int | None = None
+
+        @property
+        def thread(self) -> int | None:
+            return self.of
+
+        @thread.setter
+        def thread(self, thread: int | None) -> None:
+            was, self.of = self.of, thread
+            if was == main and thread is None:
+                for each in work:
+                    other.submit(each).result(60)
+
+    for name in ("consumer", "share_consumer"):
+        monkeypatch.setattr(f"segbroker.client.{name}.Turns", Free)
+    return work
+
+
+def test_what_a_thread_has_read_comes_to_no_other_that_reads_as_its_turn_ends(
+    daemon: Daemon, topic: str, at_end_of_turn: list[Callable[[], object]]
+) -> None:
+    fill(daemon, topic)
+    seen: list[Record] = []
+    with Consumer(daemon.address, stop_at_end=True) as consumer:
+        consumer.assign([(topic, 0)], start="start")
+        at_end_of_turn.append(lambda: seen.extend(consumer.poll(10)))
+        seen.extend(consumer.poll(10))
+        seen.extend(next(consumer.batches()))
+        while records := consumer.poll(100):
+            seen.extend(records)
+    assert sorted(record.offset for record in seen) == list(range(COUNT // 4))
+
+
+def test_nor_does_what_a_member_of_a_share_group_was_given(
+    daemon: Daemon, topic: str, at_end_of_turn: list[Callable[[], object]]
+) -> None:
+    fill(daemon, topic)
+    with Admin(daemon.address) as admin:
+        admin.alter_share_offsets(topic, {(topic, 0): 0})
+    seen: list[Record | ShareRecord] = []
+    with ShareConsumer(daemon.address, topic, group=topic) as consumer:
+        at_end_of_turn.append(lambda: seen.extend(consumer.poll(10)))
+        seen.extend(consumer.poll(10))
+        seen.append(next(iter(consumer)))
+    places = [(record.partition, record.offset) for record in seen]
+    assert len(places) == len(set(places)) > 11

@@ -1,0 +1,160 @@
+"""What a member of a group has read of a topic that was deleted and made again, under its hands.
+
+An offset of the old topic says nothing of the new one: whoever went on there, in this process or
+the next, would pass over what lies before.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from segbroker.client import (
+    Admin,
+    Consumer,
+    Outgoing,
+    Producer,
+    Record,
+    TopicRecreated,
+    TransactionAborted,
+    transform,
+)
+from segbroker.client.reading import Reading
+
+from ..support.daemon import Daemon
+from ..support.waiting import until
+from .test_interrupted import Interrupting
+
+# Commits when it is closed or asked to, and sees soon that a topic is another.
+SLOW: Any = {"metadata_max_age_ms": 100, "commit_interval_ms": 600_000}
+
+
+def fill(address: str, topic: str, count: int) -> None:
+    """A topic of one partition with the values 0, 1, ..."""
+    with Admin(address) as admin:
+        admin.create_topic(topic, partitions=1)
+    more(address, topic, range(count))
+
+
+def more(address: str, topic: str, numbers: Iterable[int]) -> None:
+    with Producer(address) as producer:
+        producer.send_many(topic, [b"%d" % n for n in numbers])
+
+
+def made_again(address: str, topic: str, count: int) -> None:
+    with Admin(address) as admin:
+        admin.delete_topic(topic)
+    fill(address, topic, count)
+
+
+def numbers(records: Iterable[Record]) -> list[int]:
+    return [int(record.value or b"") for record in records]
+
+
+def notices(consumer: Consumer[Any], end: int) -> None:
+    """Until what the new topic has, up to `end`, was fetched ahead of what is in hand."""
+    (state,) = consumer._reading.fetching.states.values()
+    until(lambda: state.topics_ahead_count == 1 and state.fetch_offset == end)
+
+
+def read_on(daemon: Daemon, topic: str) -> list[int]:
+    """What the next member of the group reads."""
+    with Consumer(daemon.address, topic, group=topic, start="start", stop_at_end=True) as consumer:
+        return numbers(consumer)
+
+
+def test_a_poll_ends_in_front_of_a_topic_that_was_made_again(daemon: Daemon, topic: str) -> None:
+    """What it has in hand is of one topic: of that it is committed by the offset."""
+    fill(daemon.address, topic, 30)
+    with Consumer(
+        daemon.address, topic, group=topic, start="start", on_gap="skip", **SLOW
+    ) as consumer:
+        assert numbers(consumer.poll(20, 60_000)) == list(range(20))
+        made_again(daemon.address, topic, 40)
+        notices(consumer, 40)
+        assert numbers(consumer.poll(500, 60_000)) == list(range(20, 30))
+        assert numbers(consumer.poll(10, 60_000)) == list(range(10))
+        assert numbers(consumer.poll(10, 60_000)) == list(range(10, 20))
+    assert read_on(daemon, topic) == list(range(10, 40))
+
+
+def test_a_commit_of_all_in_hand_says_nothing_of_the_next_topic(daemon: Daemon, topic: str) -> None:
+    fill(daemon.address, topic, 20)
+    with Consumer(
+        daemon.address, topic, group=topic, start="start", on_gap="skip", **SLOW
+    ) as consumer:
+        assert numbers(consumer.poll(20, 60_000)) == list(range(20))
+        made_again(daemon.address, topic, 40)
+        notices(consumer, 40)
+        consumer.commit()
+        assert numbers(consumer.poll(10, 60_000)) == list(range(10))
+    assert read_on(daemon, topic) == list(range(40))
+
+
+def test_where_the_old_topic_was_committed_is_committed_in_the_new_one_as_well(
+    daemon: Daemon, topic: str
+) -> None:
+    fill(daemon.address, topic, 20)
+    with Consumer(
+        daemon.address, topic, group=topic, start="start", on_gap="skip", **SLOW
+    ) as consumer:
+        assert numbers(consumer.poll(20, 60_000)) == list(range(20))
+        consumer.commit()
+        made_again(daemon.address, topic, 20)
+        notices(consumer, 20)
+        assert numbers(consumer.poll(20, 60_000)) == list(range(20))
+        consumer.commit()
+    assert read_on(daemon, topic) == []
+
+
+def test_a_transform_that_is_aborted_goes_back_into_no_other_topic(
+    daemon: Daemon, topic: str
+) -> None:
+    """What it had in hand is lost with its topic, and that is said."""
+    out = f"{topic}-out"
+    fill(daemon.address, out, 0)
+    fill(daemon.address, topic, 20)
+    left = [15]
+
+    def function(record: Record) -> Iterable[Outgoing]:
+        if record.offset in left:
+            left.clear()
+            made_again(daemon.address, topic, 40)
+            notices(consumer, 40)
+            raise TransactionAborted("for this test")
+        if record.value == b"39":
+            raise ValueError("the end of the new topic")
+        return [Outgoing(out, record.value)]
+
+    with (
+        Consumer(
+            daemon.address, topic, group=topic, start="start", auto_commit=False, **SLOW
+        ) as consumer,
+        Producer(daemon.address, transactional_id=topic) as producer,
+    ):
+        assert numbers(consumer.poll(10, 60_000)) == list(range(10))
+        with pytest.raises(TopicRecreated) as caught:
+            transform(consumer, producer, function, max_records=5)
+        assert caught.value.gap == (topic, 0, 15, 20, "recreated")
+        with pytest.raises(ValueError, match="the end of the new topic"):
+            transform(consumer, producer, function, max_records=5)
+    with Consumer(daemon.address, out, start="start", stop_at_end=True) as consumer:
+        assert numbers(consumer) == [*range(10, 15), *range(35)]
+
+
+def test_what_was_on_its_way_is_sought_in_no_other_topic(
+    daemon: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C has taken it away, and by the next poll it is lost."""
+    fill(daemon.address, topic, 20)
+    with Consumer(daemon.address, topic, start="start", metadata_max_age_ms=100) as consumer:
+        assert numbers(consumer.poll(10, 60_000)) == list(range(10))
+        Interrupting(monkeypatch, Reading, "take_records", 0, True)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(5, 60_000)
+        made_again(daemon.address, topic, 40)
+        notices(consumer, 40)
+        with pytest.raises(TopicRecreated) as caught:
+            consumer.poll(500, 60_000)
+        assert caught.value.gap == (topic, 0, 10, 20, "recreated")
+        assert numbers(consumer.poll(500, 60_000)) == list(range(40))
