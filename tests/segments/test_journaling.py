@@ -366,12 +366,13 @@ def test_no_append_comes_between_class_fsync_and_the_sync_of_what_it_follows(
     sync_first, is_held = Journaling.sync_first, []
 
     def noted(journaling: Journaling, log: PartitionLog) -> None:
-        is_held.append(handler.ceiling is None and log.append_lock.locked())
+        is_held.append(log.append_lock.locked())
         sync_first(journaling, log)
 
     monkeypatch.setattr(Journaling, "sync_first", noted)
     handler.reconfigure(PLAIN, None)
     assert is_held == [True], "the WAL would vouch for what lies behind an unsynced batch"
+    assert handler.ceiling is None
 
 
 def test_a_batch_for_a_flusher_is_acknowledged_where_a_checkpoint_synced_it_first() -> None:

@@ -28,6 +28,8 @@ from segbroker.segments.log.producers import ProducerTable
 from segbroker.segments.metadata import metadata_log
 from segbroker.segments.metadata.metadata import decode_metadata
 from segbroker.segments.metadata.share_groups import SECTION as SHARES
+from segbroker.segments.metadata.transactions import BOOT_UNKNOWN
+from segbroker.segments.metadata.transactions import SECTION as TRANSACTIONS
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import OnCorruption, TopicConfig
 from segbroker.segments.wal.journal import WalConfig
@@ -287,8 +289,13 @@ def newest_of(table: ProducerTable) -> tuple[tuple[int, int, int, int, bool], ..
 
 
 def text_of(sections: Mapping[str, object]) -> str:
-    """Sections as something that can be compared: a list is as good as a tuple."""
-    return json.dumps(sections, sort_keys=True, default=_as_json)
+    """Sections as something that can be compared: a list is as good as a tuple, and a transaction
+    that has lost nothing is of whichever boot of the machine looked at it last."""
+    said = json.loads(json.dumps(sections, sort_keys=True, default=_as_json))
+    for ids in said.get(TRANSACTIONS, {}).get("ids", {}).values():
+        for row in ids.values():
+            row[-1] = min(row[-1], BOOT_UNKNOWN)  # the last of a row (Transaction.pack)
+    return json.dumps(said, sort_keys=True)
 
 
 def _as_json(value: object) -> object:
