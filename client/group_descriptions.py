@@ -4,8 +4,10 @@ The assignments of members of classic groups are opened for showing:
 `range`, `roundrobin`, `sticky` and `cooperative-sticky` all carry the same bytes.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from itertools import starmap
+from typing import Final, Protocol
 
 from segbroker.protocol.consumer_protocol import assigned_partitions
 from segbroker.protocol.messages_consumer_groups import ConsumerGroupDescribeResponseGroup
@@ -56,17 +58,10 @@ class GroupDescription:
 def of_classic(row: DescribeGroupsResponseGroup) -> GroupDescription:
     """A classic group; state Dead: it is none."""
     members = tuple(
-        GroupMember(
-            member.member_id,
+        _member(
+            member,
             member.group_instance_id,
-            member.client_id,
-            member.client_host.lstrip("/"),
-            tuple(
-                sorted(
-                    TopicPartition(*pair)
-                    for pair in assigned_partitions(member.member_assignment) or ()
-                )
-            ),
+            starmap(TopicPartition, assigned_partitions(member.member_assignment) or ()),
         )
         for member in row.members
     )
@@ -82,19 +77,7 @@ def of_classic(row: DescribeGroupsResponseGroup) -> GroupDescription:
 def of_consumers(row: ConsumerGroupDescribeResponseGroup) -> GroupDescription:
     """A group of the consumer protocol (KIP-848)."""
     members = tuple(
-        GroupMember(
-            member.member_id,
-            member.instance_id,
-            member.client_id,
-            member.client_host.lstrip("/"),
-            tuple(
-                sorted(
-                    TopicPartition(topic.topic_name, index)
-                    for topic in member.assignment.topic_partitions
-                    for index in topic.partitions
-                )
-            ),
-        )
+        _member(member, member.instance_id, _of_topics(member.assignment.topic_partitions))
         for member in row.members
     )
     return GroupDescription(
@@ -105,19 +88,7 @@ def of_consumers(row: ConsumerGroupDescribeResponseGroup) -> GroupDescription:
 def of_sharers(row: ShareGroupDescribeResponseGroup) -> GroupDescription:
     """A share group (KIP-932)."""
     members = tuple(
-        GroupMember(
-            member.member_id,
-            None,
-            member.client_id,
-            member.client_host.lstrip("/"),
-            tuple(
-                sorted(
-                    TopicPartition(topic.topic_name, index)
-                    for topic in member.assignment.topic_partitions
-                    for index in topic.partitions
-                )
-            ),
-        )
+        _member(member, None, _of_topics(member.assignment.topic_partitions))
         for member in row.members
     )
     return GroupDescription(
@@ -136,18 +107,14 @@ def of_streams(row: StreamsGroupDescribeResponseGroup) -> GroupDescription:
         for one in subtopologies
     }
     members = tuple(
-        GroupMember(
-            member.member_id,
+        _member(
+            member,
             member.instance_id,
-            member.client_id,
-            member.client_host.lstrip("/"),
-            tuple(
-                sorted(
-                    TopicPartition(topic, number)
-                    for task in member.assignment.active_tasks
-                    for topic in reads.get(task.subtopology_id, ())
-                    for number in task.partitions
-                )
+            (
+                TopicPartition(topic, number)
+                for task in member.assignment.active_tasks
+                for topic in reads.get(task.subtopology_id, ())
+                for number in task.partitions
             ),
         )
         for member in row.members
@@ -155,3 +122,31 @@ def of_streams(row: StreamsGroupDescribeResponseGroup) -> GroupDescription:
     return GroupDescription(
         row.group_id, row.group_state, _STREAMS_ASSIGNOR, members, STREAMS, protocol_type=STREAMS
     )
+
+
+class _Row(Protocol):
+    """What the rows of members have in common."""
+
+    member_id: str
+    client_id: str
+    client_host: str
+
+
+class _Topic(Protocol):
+    """Partitions of a topic, as those have them who are given topics."""
+
+    topic_name: str
+    partitions: list[int]
+
+
+def _member(
+    row: _Row, instance_id: str | None, partitions: Iterable[TopicPartition]
+) -> GroupMember:
+    host = row.client_host.lstrip("/")
+    return GroupMember(row.member_id, instance_id, row.client_id, host, tuple(sorted(partitions)))
+
+
+def _of_topics(topics: Iterable[_Topic]) -> Iterator[TopicPartition]:
+    for topic in topics:
+        for number in topic.partitions:
+            yield TopicPartition(topic.topic_name, number)

@@ -15,9 +15,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from segbroker.protocol.messages_consumer_groups import (
-    ConsumerGroupDescribeRequest,
-)
+from segbroker.protocol.messages_consumer_groups import ConsumerGroupDescribeRequest
 from segbroker.protocol.messages_groups import (
     DescribeGroupsRequest,
     FindCoordinatorRequest,
@@ -32,9 +30,7 @@ from segbroker.protocol.messages_share_groups import (
     DescribeShareGroupOffsetsResponse,
     ShareGroupDescribeRequest,
 )
-from segbroker.protocol.messages_streams_groups import (
-    StreamsGroupDescribeRequest,
-)
+from segbroker.protocol.messages_streams_groups import StreamsGroupDescribeRequest
 from segbroker.protocol.schema import Message
 
 from .coordinator import GROUP_KEY
@@ -80,16 +76,17 @@ def committed_of(
 ) -> Call[dict[str, dict[TopicPartition, CommittedOffset]]]:
     """Where each group stands, everywhere; nowhere, if it never committed."""
     names = list(dict.fromkeys(group_ids))
+
+    def request(some: list[str]) -> Message:
+        groups = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in some]
+        return OffsetFetchRequest(group_id="", topics=[], groups=groups)
+
     found: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-    for broker, there in (yield from _places(engine, names)).items():
-        for some in _hundreds(there):
-            groups = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in some]
-            request = OffsetFetchRequest(group_id="", topics=[], groups=groups)
-            reply = yield from _maybe(broker, request)
-            for group in reply.groups if isinstance(reply, OffsetFetchResponse) else ():
-                rows = rows_of(group.topics)
-                if not group.error_code and not any(row.error_code for row in rows.values()):
-                    found[group.group_id] = stands_of(rows)
+    for reply in (yield from _answers(engine, names, request)):
+        for group in reply.groups if isinstance(reply, OffsetFetchResponse) else ():
+            rows = rows_of(group.topics)
+            if not group.error_code and not any(row.error_code for row in rows.values()):
+                found[group.group_id] = stands_of(rows)
     return (yield from _with_others(engine, names, found, committed))
 
 
@@ -98,18 +95,19 @@ def share_offsets_of(
 ) -> Call[dict[str, dict[TopicPartition, ShareOffset]]]:
     """Where each share group stands, everywhere; nowhere, if there is none."""
     names = list(dict.fromkeys(group_ids))
+
+    def request(some: list[str]) -> Message:
+        groups = [
+            DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None) for name in some
+        ]
+        return DescribeShareGroupOffsetsRequest(groups=groups)
+
     found: dict[str, dict[TopicPartition, ShareOffset]] = {}
-    for broker, there in (yield from _places(engine, names)).items():
-        for some in _hundreds(there):
-            groups = [
-                DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None) for name in some
-            ]
-            reply = yield from _maybe(broker, DescribeShareGroupOffsetsRequest(groups=groups))
-            if isinstance(reply, DescribeShareGroupOffsetsResponse):
-                for group in reply.groups:
-                    with suppress(SegbrokerError):  # of a partition
-                        if not group.error_code:
-                            found[group.group_id] = share_stands(group)
+    for reply in (yield from _answers(engine, names, request)):
+        for group in reply.groups if isinstance(reply, DescribeShareGroupOffsetsResponse) else ():
+            with suppress(SegbrokerError):  # of a partition
+                if not group.error_code:
+                    found[group.group_id] = share_stands(group)
     return (yield from _with_others(engine, names, found, share_offsets))
 
 
@@ -154,6 +152,19 @@ def _places(engine: Engine, names: Iterable[str]) -> Call[Places]:
             if not row.error_code and engine.cluster.node(row.node_id) is not None:
                 places.setdefault(row.node_id, []).append(row.key)
     return places
+
+
+def _answers(
+    engine: Engine, names: Iterable[str], request: Callable[[list[str]], Message]
+) -> Call[list[Message]]:
+    """What the brokers say of their groups, of a hundred each; without what did not come."""
+    answers = []
+    for broker, there in (yield from _places(engine, names)).items():
+        for some in _hundreds(there):
+            reply = yield from _maybe(broker, request(some))
+            if reply is not None:
+                answers.append(reply)
+    return answers
 
 
 def _maybe(to: int | str, request: Message) -> Call[Message | None]:

@@ -132,18 +132,13 @@ async def offset_commit_paced(core: Core, call: Call[OffsetCommitRequest]) -> Of
         stored = trio.Event()
         some = looked[begin : begin + ROWS_AT_ONCE]
         for one in some:
-            if one.meta is not None and not _is_there(core, one.meta):
+            if one.meta is not None and core.topics.by_id(one.meta.topic_id) is None:
                 one.answer.error_code = unknown
         _store(core, call, some, stored.set)
         core.turn.end()
         await stored.wait()
         await pace.step()
     return response
-
-
-def _is_there(core: Core, meant: TopicMeta) -> bool:
-    meta = core.topics.get(meant.name)
-    return meta is not None and meta.topic_id == meant.topic_id
 
 
 def _looked_up(

@@ -121,6 +121,15 @@ async def test_what_is_open_after_a_start_goes_on_unless_records_of_it_may_be_go
     await restarted(image, check)
 
 
+async def check_not_committed(tx: Tx, client: WireClient, broker: Broker) -> None:
+    """A commit of what the producer had open before is refused, or not made yet."""
+    again = Tx(client, tx.name, V1, tx.producer_id, tx.epoch, dict(tx.sequences))
+    assert await again.end(commit=True) in (
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.PRODUCER_FENCED,
+    )
+
+
 @VERSIONS
 @pytest.mark.parametrize("durability", ["fsync", "disk", "memory"])
 async def test_what_is_open_when_the_machine_is_started_anew_in_good_order_goes_on(
@@ -173,14 +182,7 @@ async def test_what_an_older_version_has_open_is_torn_by_a_power_cut_also_if_the
         image = disk.after_power_cut()
     DiskManager("/data", storage=image, flushers=0).open()  # and killed before the abort
 
-    async def check(client: WireClient, broker: Broker) -> None:
-        again = Tx(client, "a", V1, tx.producer_id, tx.epoch, dict(tx.sequences))
-        assert await again.end(commit=True) in (
-            ErrorCode.COORDINATOR_NOT_AVAILABLE,
-            ErrorCode.PRODUCER_FENCED,
-        )
-
-    await restarted(image.after_kill(), check)
+    await restarted(image.after_kill(), partial(check_not_committed, tx))
 
 
 @pytest.mark.parametrize("durability", ["disk", "memory"])
@@ -282,14 +284,7 @@ async def test_records_that_are_lost_when_the_class_becomes_fsync_are_not_commit
         assert await tx.end(commit=True) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         image = disk.after_power_cut()
 
-    async def check(client: WireClient, broker: Broker) -> None:
-        again = Tx(client, "a", V1, tx.producer_id, tx.epoch, dict(tx.sequences))
-        assert await again.end(commit=True) in (
-            ErrorCode.COORDINATOR_NOT_AVAILABLE,
-            ErrorCode.PRODUCER_FENCED,
-        )
-
-    await restarted(image, check)
+    await restarted(image, partial(check_not_committed, tx))
 
 
 @pytest.mark.parametrize("durability", ["disk", "memory"])
@@ -310,14 +305,7 @@ async def test_what_a_power_cut_has_torn_stays_torn_when_the_class_becomes_fsync
     manager.open()
     manager.alter_topic("t", {"durability": "fsync"})
 
-    async def check(client: WireClient, broker: Broker) -> None:
-        again = Tx(client, "a", V1, tx.producer_id, tx.epoch, dict(tx.sequences))
-        assert await again.end(commit=True) in (
-            ErrorCode.COORDINATOR_NOT_AVAILABLE,
-            ErrorCode.PRODUCER_FENCED,
-        )
-
-    await restarted(image.after_kill(), check)
+    await restarted(image.after_kill(), partial(check_not_committed, tx))
 
 
 @VERSIONS
