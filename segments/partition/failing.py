@@ -156,6 +156,11 @@ class FailingPartition(PartitionView, ABC):
             self.read_only, PartitionDamaged | PartitionRefused
         )
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether a write or a sync has failed, also where an operator is to look at damage."""
+        return self.is_poisoned or (self.read_only is not None and self._log.failed is not None)
+
     def try_recover(self, now_ms: int) -> bool:
         """Open the log again after a failure, if it is time to; whether it is writable."""
         if not self.is_poisoned or not self._retry.is_due(now_ms):

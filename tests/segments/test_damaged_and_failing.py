@@ -104,7 +104,7 @@ def test_what_was_acknowledged_before_the_damage_is_durable_behind_a_failed_sync
     assert isinstance(one.handler.read_only, PartitionDamaged)
     with pytest.raises(PartitionDamaged):
         write(one.handler, 10)
-    one.handler.sync()
+    assert not one.handler.has_unsynced
     again = manager_on(one.disk.after_power_cut())
     assert readable(again.get_handler("t", 0))[-1] == 9
 
@@ -145,3 +145,23 @@ def test_what_could_not_be_reserved_behind_damage_is_when_it_can_be(durability: 
     one.wait()
     assert one.handler.read_only is None
     assert one.handler.high_watermark == 10
+
+
+@UNSYNCED
+@POLICIES
+def test_an_orderly_stop_syncs_what_was_acknowledged_before_the_damage(
+    durability: str, policy: str
+) -> None:
+    one = Damaged(durability, policy)
+    write(one.handler, 9)
+    row = Transaction("tx", 7, 0, state=State.ONGOING, started_ms=1, partitions={"t": (0,)})
+    row = row._replace(boot=one.manager.boot_number)
+    one.manager.record_now(TRANSACTION, id="tx", row=row.pack())
+    one.is_damaged()
+    hear(one.told)
+    one.manager.close()
+    again = manager_on(one.disk.after_power_cut())
+    assert boot_of(again) == again.boot_number, "it has lost nothing"
+    again.alter_topic("t", {**one.config, **GAP})
+    handler = again.get_handler("t", 0)
+    assert (readable(handler)[-1], handler.log_end_offset) == (9, 10)
