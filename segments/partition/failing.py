@@ -185,14 +185,14 @@ class FailingPartition(PartitionView, ABC):
         self._retry.succeeded()
         # Reads go on throughout: plans made before the swap keep the old files pinned.
         close_log(old, clean=False)
-        if not opened.damage:
-            log.info("partition_writable_again", topic=self.topic, partition=self.partition)
 
         def writable() -> None:
             self._wal_failed = None  # first: who sees no reason to be read-only sees no failure
             self.read_only = None
             if opened.damage and opened.config.on_corruption is not OnCorruption.GAP:
                 self.read_only = PartitionDamaged(self.topic, self.partition, opened.damage)
+            else:
+                log.info("partition_writable_again", topic=self.topic, partition=self.partition)
             self._advance(opened.log_end_offset)
             if self.on_recovered is not None:
                 self.on_recovered()
