@@ -10,7 +10,9 @@ from collections.abc import Callable
 import pytest
 
 from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import CorruptSegment, PartitionDamaged, PartitionReadOnly
+from segbroker.segments.library.log import SegmentedLog
 from segbroker.segments.metadata.ceilings import IDLE_MS
 from segbroker.segments.metadata.transactions import BOOT_TORN, TRANSACTION, State, Transaction
 from segbroker.segments.partition.handler import DiskHandler
@@ -20,7 +22,7 @@ from .test_doubted_ends import UNSYNCED
 from .test_failures import TreacherousStorage, manager_on, readable, write
 from .test_looked_at_meanwhile import hear
 from .test_torn_marks import boot_of
-from .tools import SMALL, as_after_a_checkpoint, flip
+from .tools import SMALL, as_after_a_checkpoint, flip, values_of
 
 POLICIES = pytest.mark.parametrize("policy", ["readonly", "refuse"])
 GAP = {"on.corruption": "gap"}
@@ -165,3 +167,21 @@ def test_an_orderly_stop_syncs_what_was_acknowledged_before_the_damage(
     again.alter_topic("t", {**one.config, **GAP})
     handler = again.get_handler("t", 0)
     assert (readable(handler)[-1], handler.log_end_offset) == (9, 10)
+
+
+def test_the_close_of_a_log_of_the_library_syncs_what_was_appended_before_the_damage() -> None:
+    disk = MemoryStorage()
+    settings = {"on.corruption": "readonly", "durability": "memory"}
+    config = TopicConfig({**SMALL.overrides, **settings})
+    log = SegmentedLog.open(disk, "/log", config=config, now_ms=1_000)
+    for number in range(9):
+        log.append([b"%03d" % number + bytes(90)], now_ms=1_000)
+    log.sync()
+    log.append([b"last"], now_ms=1_000)
+    flip(disk, "/log/log_segment_0.log", 100)
+    assert len(values_of(log)) == 9, "a gap in the place of one"
+    with pytest.raises(PartitionDamaged):
+        log.append([b"more"], now_ms=1_000)
+    log.close()
+    again = SegmentedLog.open(disk.after_power_cut(), "/log", config=config, now_ms=1_000)
+    assert values_of(again)[-1] == b"last"
