@@ -132,7 +132,7 @@ class TopicRegistry:
         topic_id = UUID(bytes=self._storage.random_bytes(16), version=4)
         epoch = self._known().first_epoch(new.name)
         if self._storage.exists(self._topic_folder(new.name)):
-            self._bury(self._topic_folder(new.name), topic_id.hex)  # of an attempt that failed
+            self._bury(new.name, topic_id.hex)  # of an attempt that failed
         meta = TopicMeta(new.name, topic_id, new.partitions, new.config, epoch)
         if new.config.durability is not Durability.EPHEMERAL:
             self._storage.mkdir(self._topic_folder(new.name))
@@ -145,8 +145,9 @@ class TopicRegistry:
             return
         for partition in numbers:
             path = partition_paths(self._root, meta.name, partition).folder
-            if self._storage.exists(path):  # the same: another sync of its name proves nothing
-                self._bury(path, self._storage.random_bytes(8).hex())
+            if self._storage.exists(path):
+                # Empty, of a growth that failed: another sync of its name would prove nothing.
+                self._storage.rmdir(path)
             self._storage.mkdir(path)
 
     def _sync_folders(self, metas: Collection[TopicMeta]) -> None:
@@ -399,10 +400,11 @@ class TopicRegistry:
         self._resuming.record_ceilings([(key, synced)])
         return self._resuming.ceiling_of(key, synced)
 
-    def _bury(self, path: str, grave: str) -> None:
-        """Take a directory of a topic or partition that there is not out of the way, then remove
-        it.  Raises OSError."""
-        remove_orphan(self._storage, Orphan(path, "", -1, has_records=False), grave)
+    def _bury(self, name: str, grave: str) -> None:
+        """Take a topic's directory out of the way, then remove it."""
+        remove_orphan(
+            self._storage, Orphan(self._topic_folder(name), name, -1, has_records=False), grave
+        )
 
     def _topic_folder(self, name: str) -> str:
         return f"{self._root}/topics/{name}"

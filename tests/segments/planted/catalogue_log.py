@@ -101,12 +101,8 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "what_a_growth_that_failed_has_left_is_made_use_of",
         "topic_registry",
-        "            if self._storage.exists(path):  # the same: another sync of its name proves "
-        "nothing\n"
-        "                self._bury(path, self._storage.random_bytes(8).hex())\n"
-        "            self._storage.mkdir(path)\n",
-        "            if not self._storage.exists(path):\n"
-        "                self._storage.mkdir(path)\n",
+        "                self._storage.rmdir(path)\n            self._storage.mkdir(path)\n",
+        "                continue\n            self._storage.mkdir(path)\n",
         "the_names_of_further_partitions_are_not_synced_at_first",
     ),
     Bug(
