@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import pytest
+
+from segbroker.protocol import messages_admin as admin
 from segbroker.protocol import messages_security as security
 from segbroker.protocol.acls import Operation, PatternType, Permission, ResourceType
 
-from .authorization_case import ALTER, OF_CLUSTER, READ, TOPIC
+from .authorization_case import ALTER, OF_CLUSTER, READ, T29, TOPIC
 from .conftest import Events
 from .test_authorization import ALICE, BOB, allow, connect_from, guarded, rule
 from .test_quotas import alter
@@ -75,3 +78,28 @@ async def test_who_changes_rules_quotas_or_users_is_in_the_log_with_what_was_cha
         {"entity": {"user": "carol"}, "values": {}, **asked},
     ]
     assert told("user_altered") == [{"user": "carol", "set": 1, "deleted": 0, **asked}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "key", "value"), [(8, "1", "root", "ERROR"), (4, "", "log_level", "error")]
+)
+async def test_who_silences_the_log_is_the_last_that_it_says(
+    events: Events, kind: int, name: str, key: str, value: str
+) -> None:
+    config = admin.IncrementalAlterConfigsRequestConfig(name=key, config_operation=0, value=value)
+    resource = admin.IncrementalAlterConfigsRequestResource(
+        resource_type=kind, resource_name=name, configs=[config]
+    )
+    request = admin.IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    async with guarded() as broker:
+        await allow(broker, rule(Operation.ALTER_CONFIGS, *OF_CLUSTER))
+        async with connect_from(ALICE, broker) as alice, connect_from(BOB, broker) as bob:
+            for _ in range(2):
+                reply = await alice.ask(request, admin.IncrementalAlterConfigsResponse, 1)
+                assert reply.responses[0].error_code == 0
+            assert (await bob.fetch("t", 0)).error_code == T29
+    assert not events.named("access_denied"), "as it was asked for"
+    (changed,) = events.named("log_level_changed")
+    assert changed["log_level"] == "error"
+    asked = changed if kind == 8 else events.named("settings_changed")[0]
+    assert (asked["asked_by"], asked["asked_from"]) == ("User:ANONYMOUS", ALICE)
