@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from socket import SHUT_RD, socket
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 import structlog
 import trio
@@ -202,7 +202,8 @@ class TlsSocket:
         received, is_over = 0, False
         try:
             while received < len(space) and not is_over:
-                count = self._tls.read(len(space), space[received:])  # type: ignore[arg-type]
+                # How many, where it is given room: typeshed has it that these are the bytes.
+                count = cast("int", self._tls.read(len(space), space[received:]))
                 received += count
                 is_over = not count
         except ssl.SSLWantReadError:
