@@ -15,10 +15,12 @@ from segbroker.client import (
     Outgoing,
     Producer,
     Record,
+    TopicPartition,
     TopicRecreated,
     TransactionAborted,
     transform,
 )
+from segbroker.client.prefetched import Prefetched
 from segbroker.client.reading import Reading
 
 from ..support.daemon import Daemon
@@ -158,3 +160,27 @@ def test_what_was_on_its_way_is_sought_in_no_other_topic(
             consumer.poll(500, 60_000)
         assert caught.value.gap == (topic, 0, 10, 20, "recreated")
         assert numbers(consumer.poll(500, 60_000)) == list(range(40))
+
+
+def test_what_comes_behind_a_gap_that_ctrl_c_hit_is_of_the_new_topic(
+    daemon: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is committed there, and comes again where it is on its way to a caller."""
+    fill(daemon.address, topic, 20)
+    with Consumer(
+        daemon.address, topic, group=topic, start="start", on_gap="skip", **SLOW
+    ) as consumer:
+        assert numbers(consumer.poll(20, 60_000)) == list(range(20))
+        made_again(daemon.address, topic, 40)
+        notices(consumer, 40)
+        Interrupting(monkeypatch, Prefetched, "_release", 0, False)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(10, 60_000)
+        assert numbers(consumer.poll(10, 60_000)) == list(range(10))
+        consumer.commit()
+        assert consumer.committed((topic, 0))[TopicPartition(topic, 0)].offset == 10
+        Interrupting(monkeypatch, Reading, "take_records", 0, True)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(10, 60_000)
+        assert numbers(consumer.poll(10, 10_000)) == list(range(10, 20))
+    assert read_on(daemon, topic) == list(range(10, 40))
