@@ -8,8 +8,9 @@
 One at a time, in the order in which they were asked for: a commit that is sent again after a lost
 connection, or overtaken, would undo one that was made meanwhile.  One that was refused during a
 rebalance lets others go first, and then leaves out what those have committed, and offsets of topics
-that are gone meanwhile.  What is committed already is not committed again.  A commit that comes too late is refused by the broker, and nobody
-is hurt: the successor begins where the last one that counted stands.
+that were made again meanwhile.  What is committed already is not committed again.  A commit that
+comes too late is refused by the broker, and nobody is hurt: the successor begins where the last one
+that counted stands.
 """
 
 from collections import deque
