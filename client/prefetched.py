@@ -184,6 +184,22 @@ class Prefetched:
             kept.append(fetched)
         self.ready = kept
 
+    def lost_tail(self, state: PartitionState) -> Gap | None:
+        """What the caller has still to hear of the tail that the log has lost."""
+        lost = [
+            fetched.gap
+            for fetched in self.ready
+            if fetched.state is state
+            and fetched.gap is not None
+            and fetched.next_offset <= fetched.gap.from_offset
+        ]
+        if not lost:
+            return None
+        return lost[0]._replace(
+            from_offset=min(gap.from_offset for gap in lost),
+            to_offset=max(gap.to_offset for gap in lost),
+        )
+
     def give_up_old(self, state: PartitionState, from_offset: int) -> None:
         """Of the topic that `position` is of, and that is gone, all from an offset on is lost: the
         gap in front of the next topic tells of it."""

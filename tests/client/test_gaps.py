@@ -557,3 +557,39 @@ def test_what_is_given_up_of_a_topic_that_is_gone_makes_room_for_the_next_fetch(
     fetching.prefetched._on_room = lambda: woken.append(fetching.prefetched.buffered_bytes)
     fetching.go_back(A, 5)
     assert woken == [0]
+
+
+@pytest.mark.parametrize("is_noticed", [False, True])
+@pytest.mark.parametrize("segbroker", [False, True])
+def test_who_goes_back_hears_of_a_tail_that_was_lost_meanwhile(
+    segbroker: bool, is_noticed: bool
+) -> None:
+    """The log has become longer again since: other records lie where it goes on."""
+    setting = Setting(segbroker=segbroker, on_gap="yield")
+    assert setting.read_from(0, 50) == list(range(50))
+    fetching = setting.reader.fetching
+    setting.world.run(lambda: fetching.state(A).fetch_offset == 100)
+    if not is_noticed:
+        fetching.go_back(A, 40)
+    setting.partition.truncate(20)
+    for _ in range(5):
+        store(setting.partition, [b"new"] * 10)
+    setting.refresh()
+    if is_noticed:
+        setting.world.run(lambda: fetching.state(A).fetch_offset == 70)
+        fetching.go_back(A, 40)
+    lost = Gap("a", 0, 20, 100 if is_noticed else 40, "lost_tail")
+    assert setting.read(51) == [lost, *range(20, 70)]
+
+
+def test_who_goes_back_before_what_was_lost_reads_that_again() -> None:
+    setting = Setting(on_gap="yield")
+    assert setting.read_from(0, 50) == list(range(50))
+    fetching = setting.reader.fetching
+    setting.world.run(lambda: fetching.state(A).fetch_offset == 100)
+    setting.partition.truncate(20)
+    store(setting.partition, [b"new"] * 10)
+    setting.refresh()
+    setting.world.run(lambda: fetching.state(A).fetch_offset == 30)
+    fetching.go_back(A, 10)
+    assert setting.read(21) == [Gap("a", 0, 20, 100, "lost_tail"), *range(10, 30)]
