@@ -121,7 +121,7 @@ class Prefetched:
             if state.paused or state.held:
                 held_count += 1
                 continue
-            if batch_only and gap is not None and self._ends_a_poll(gap):
+            if batch_only and gap is not None and self._ends_a_poll(fetched):
                 return None
             is_recreated = _is_recreated(gap)
             if gap is not None:
@@ -189,9 +189,7 @@ class Prefetched:
         lost = [
             fetched.gap
             for fetched in self.ready
-            if fetched.state is state
-            and fetched.gap is not None
-            and fetched.next_offset <= fetched.gap.from_offset
+            if fetched.state is state and fetched.gap is not None and _steps_back(fetched)
         ]
         if not lost:
             return None
@@ -217,9 +215,9 @@ class Prefetched:
         self.ready = kept
         state.position = from_offset
 
-    def _ends_a_poll(self, gap: Gap) -> bool:
-        # What is in hand is counted by its offset: it is all of one topic.
-        return self._settings.on_gap != "skip" or gap.reason == "recreated"
+    def _ends_a_poll(self, of_gap: Fetched) -> bool:
+        # What is in hand is counted by its first offset: it is all of one topic, and ascends.
+        return self._settings.on_gap != "skip" or _steps_back(of_gap)
 
     def _release(self, state: PartitionState, size: int) -> None:
         limit = self._settings.fetch_partition_bytes
@@ -232,6 +230,11 @@ class Prefetched:
     def _count(self, gap: Gap) -> None:
         tp = TopicPartition(gap.topic, gap.partition)
         self.lost_counts[tp] = self.lost_counts.get(tp, 0) + gap.lost_count
+
+
+def _steps_back(fetched: Fetched) -> bool:
+    """Whether the log goes on below what was read: it is another, or has lost its tail."""
+    return fetched.gap is not None and fetched.next_offset <= fetched.gap.from_offset
 
 
 def _is_recreated(gap: Gap | None) -> bool:
