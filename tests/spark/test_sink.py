@@ -477,15 +477,15 @@ def test_a_null_topic_and_a_partition_that_is_not_are_refused(topics: Topics, na
 
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
-@pytest.mark.parametrize("is_made_by_the_broker", [False, True])
+@pytest.mark.parametrize("partitions", [None, 1, 3])
 def test_a_topic_made_again_under_a_writer_ends_it_in_a_sentence(
     topics: Topics,
     name: Name,
-    is_made_by_the_broker: bool,
+    partitions: int | None,
     guarantee: str,
     request: pytest.FixtureRequest,
 ) -> None:
-    """Half of a batch would be committed as all of it."""
+    """Half of a batch would be committed as all of it.  None: the broker makes it."""
     if guarantee == "exactly-once":
         request.getfixturevalue("segbroker_only")
     topic = name()
@@ -494,8 +494,8 @@ def test_a_topic_made_again_under_a_writer_ends_it_in_a_sentence(
     def tables() -> Iterator[pyarrow.RecordBatch]:
         yield table(value=["x" * 1000] * 3, partition=[0, 1, 2])
         topics.delete(topic)
-        if not is_made_by_the_broker:
-            topics.create(topic, 1)
+        if partitions is not None:
+            topics.create(topic, partitions)
         yield table(value=["x" * 1000] * 3, partition=[0, 1, 2])
 
     options = {"topic": topic, "deliveryGuarantee": guarantee, "kafka.batch.size": "1"}
