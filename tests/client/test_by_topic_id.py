@@ -335,7 +335,7 @@ def test_a_member_does_not_begin_where_its_group_stood_in_the_topic_of_before() 
     world = GroupWorld(5, partitions=1, records=40)
     world.committed[TOPIC, 0] = 10
     world.late = 1
-    member = world.start(metadata_max_age_ms=100, on_gap="skip")
+    member = world.start(metadata_max_age_ms=100)
     world.run(lambda: not world.late)
     world.cluster.create(TOPIC, 1)
     world.committed.clear()
