@@ -21,7 +21,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from segbroker.client.spoken import Request
+from segbroker.client import Admin
+from segbroker.client.spoken import ById, Request
 from segbroker.protocol.partitioner import partition_for_key
 from segbroker.spark.data_source import SegbrokerDataSource
 from segbroker.spark.errors import OptionError, SinkError
@@ -30,6 +31,7 @@ from segbroker.spark.sink import BatchWriter, StreamWriter, Written
 from segbroker.spark.sink_options import SinkOptions, parse_sink_options
 from segbroker.testing.embedded import EmbeddedBroker
 
+from ..support.waiting import until
 from .scripted_broker import ScriptedBroker, fetched
 from .topics import Row, Topics
 
@@ -408,7 +410,8 @@ def requests_sent() -> Iterator[list[str]]:
     send = Link.send
 
     def noted(link: Link, message: Request, timeout_ms: int) -> None:
-        sent.append(type(message).__name__)
+        asked = message.message if isinstance(message, ById) else message
+        sent.append(type(asked).__name__)
         send(link, message, timeout_ms)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -502,6 +505,31 @@ def test_a_topic_made_again_under_a_writer_ends_it_in_a_sentence(
     writer = source(topics, **options).writer(schema("value", "partition"), overwrite=False)
     with pytest.raises(SinkError, match=f"^topic '{topic}' was deleted and made again while rows"):
         writer.write(tables())
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_a_topic_made_again_takes_no_row_in_a_partition_that_had_none(
+    topics: Topics, name: Name, guarantee: str, request: pytest.FixtureRequest
+) -> None:
+    """By name nothing would tell that it is another: all that was written is acknowledged."""
+    if guarantee == "exactly-once":
+        request.getfixturevalue("segbroker_only")
+    topic = name()
+    topics.create(topic, 2)
+
+    def tables() -> Iterator[pyarrow.RecordBatch]:
+        yield table(value=["x" * 1000], partition=[0])
+        with Admin(topics.bootstrap) as admin:
+            until(lambda: admin.offsets(topic)[topic, 0].offset == 1)
+        topics.delete(topic)
+        topics.create(topic, 2)
+        yield table(value=["torn"], partition=[1])
+
+    options = {"topic": topic, "deliveryGuarantee": guarantee, "kafka.batch.size": "1"}
+    writer = source(topics, **options).writer(schema("value", "partition"), overwrite=False)
+    with pytest.raises(SinkError, match=f"^topic '{topic}' was deleted and made again while rows"):
+        writer.write(tables())
+    assert topics.read(topic, 0) == []
 
 
 def test_a_stream_needs_a_name_where_spark_gives_none(topics: Topics) -> None:
