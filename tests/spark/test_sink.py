@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from segbroker.client import Admin
+from segbroker.client import Admin, TopicPartition
 from segbroker.client.spoken import ById, Request
 from segbroker.protocol.partitioner import partition_for_key
 from segbroker.spark.data_source import SegbrokerDataSource
@@ -520,7 +520,7 @@ def test_a_topic_made_again_takes_no_row_in_a_partition_that_had_none(
     def tables() -> Iterator[pyarrow.RecordBatch]:
         yield table(value=["x" * 1000], partition=[0])
         with Admin(topics.bootstrap) as admin:
-            until(lambda: admin.offsets(topic)[topic, 0].offset == 1)
+            until(lambda: admin.offsets(topic)[TopicPartition(topic, 0)].offset == 1)
         topics.delete(topic)
         topics.create(topic, 2)
         yield table(value=["torn"], partition=[1])
