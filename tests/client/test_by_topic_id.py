@@ -278,6 +278,25 @@ def test_what_was_read_of_a_topic_is_not_committed_in_one_that_was_made_since(
     assert read_on(daemon, topic) == list(range(40))
 
 
+def test_nor_is_what_was_read_from_a_place_that_the_caller_named(
+    daemon: Daemon, topic: str
+) -> None:
+    fill(daemon.address, topic, 20)
+    with Consumer(
+        daemon.address,
+        topic,
+        group=topic,
+        on_assigned=lambda _: consumer.seek(topic, 0, 5),
+        auto_commit=False,
+        metadata_max_age_ms=600_000,
+    ) as consumer:
+        assert numbers_of(consumer.poll(15, 60_000)) == list(range(5, 20))
+        consumer.pause()
+        made_again(daemon.address, topic, 40)
+        consumer.commit()
+    assert read_on(daemon, topic) == list(range(40))
+
+
 def test_what_is_committed_by_itself_goes_into_no_other_topic(daemon: Daemon, topic: str) -> None:
     fill(daemon.address, topic, 20)
     with Consumer(
