@@ -6,9 +6,11 @@ the one before; brokers that know no such requests are asked by name.
 
 import pytest
 
+from segbroker.broker.groups.group import Group
 from segbroker.client import (
     Admin,
     Consumer,
+    IllegalGeneration,
     Outgoing,
     Producer,
     Record,
@@ -18,6 +20,7 @@ from segbroker.client import (
 )
 from segbroker.client.errors import TimedOut
 from segbroker.protocol.api_keys import ApiKey
+from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import MetadataRequest, ProduceRequest
 
 from ..support.daemon import Daemon
@@ -387,3 +390,17 @@ def test_an_older_broker_is_told_by_name_where_a_group_stands() -> None:
     world.run(lambda: len(world.processed) == 35)
     member.leave()
     assert world.committed == {(TOPIC, 0): 20, (TOPIC, 1): 20}
+
+
+def test_a_member_whose_group_is_gone_is_of_another_generation_by_ids_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From version 9 on a commit is told that there is no such group; before, as much as this."""
+    world = GroupWorld(5, partitions=1, records=20)
+    member = world.start(auto_commit=False)
+    world.run(lambda: len(world.processed) == 5)
+    monkeypatch.setattr(Group, "check_commit", lambda *args: ErrorCode.GROUP_ID_NOT_FOUND)
+    done = member.reading.engine.call(member.reading.group.commit(None), world.now_ms)
+    world.run(lambda: done.done)
+    with pytest.raises(IllegalGeneration):
+        done.result()
