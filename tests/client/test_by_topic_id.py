@@ -284,12 +284,15 @@ def test_what_was_read_of_a_topic_is_not_committed_in_one_that_was_made_since(
 def test_nor_is_what_was_read_from_a_place_that_the_caller_named(
     daemon: Daemon, topic: str
 ) -> None:
+    def seek(_: object) -> None:
+        consumer.seek(topic, 0, 5)
+
     fill(daemon.address, topic, 20)
     with Consumer(
         daemon.address,
         topic,
         group=topic,
-        on_assigned=lambda _: consumer.seek(topic, 0, 5),
+        on_assigned=seek,
         auto_commit=False,
         metadata_max_age_ms=600_000,
     ) as consumer:

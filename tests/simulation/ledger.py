@@ -145,8 +145,10 @@ class Ledger:
                 self._seated(request, response.error_code)
                 self._given_to(asked, request, response)
             case OffsetCommitRequest() as request, OffsetCommitResponse() as response:
-                for topic in (*request.topics, *response.topics):
+                for topic in request.topics:
                     topic.name = topic.name or self.names[topic.topic_id]
+                for answered in response.topics:
+                    answered.name = answered.name or self.names[answered.topic_id]
                 self._taken(asked, request, response)
             case (
                 ConsumerGroupHeartbeatRequest() as request,
