@@ -62,10 +62,12 @@ from .errors import (
 )
 from .login import Login
 from .spoken import (
+    BY_ID,
     NEWEST,
     SPOKEN,
     AtNewest,
     Buffer,
+    ById,
     OnReply,
     Reply,
     Request,
@@ -324,12 +326,8 @@ class Connection:
         Raises UnsupportedByBroker when there is no version in common; nothing is queued then.
         """
         assert self.state is State.READY, self.state
-        version = self.version_for(message.message_key)
-        if isinstance(message, AtNewest):
-            newest = NEWEST.get(message.message_key, 0)
-            theirs = self._versions.get(message.message_key)
-            if version is not None and theirs is not None:
-                version = max(version, min(newest, theirs.max))
+        version = self._version_of(message)
+        while isinstance(message, AtNewest | ById):
             message = message.message
         if version is None:
             raise UnsupportedByBroker(
@@ -395,6 +393,20 @@ class Connection:
         return deadline
 
     # Inside.
+
+    def _version_of(self, request: Request) -> int | None:
+        """As `version_for`, for a request that may mean more."""
+        key = request.message_key
+        version, theirs = self.version_for(key), self._versions.get(key)
+        if version is None or theirs is None:
+            return None
+        if isinstance(request, ById):
+            if theirs.min <= BY_ID[key] <= theirs.max:
+                return BY_ID[key]
+            request = request.message
+        if isinstance(request, AtNewest):
+            return max(version, min(NEWEST.get(key, 0), theirs.max))
+        return version
 
     def _send(
         self, message: Message | VendorRequest, version: int, on_reply: OnReply, deadline_ms: int
