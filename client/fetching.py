@@ -172,7 +172,7 @@ class Fetching:
         if isinstance(start, int) and is_offset(start):
             state.position = state.fetch_offset = start
             if state.topic_id == ZERO_UUID:  # nothing is looked up, which would have told
-                state.topic_id = self.engine.cluster.topic_id(tp.topic)
+                state.topic_id = self.engine.cluster.topic_id(state.tp.topic)
             if state.stop_offset is not None and start > state.stop_offset:
                 state.stop_offset = None  # look again where the end is, and whether this is beyond
         state.opening = None  # when the position is before the batch again
