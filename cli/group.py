@@ -65,8 +65,8 @@ def group() -> None:
 def list_(long: bool, as_json: bool, bootstrap: str) -> None:
     """List the groups, one per line.
 
-    With --json each has the keys of `describe --json`. Without --long those that need a request
-    for each group are null: protocol, members, lag, lag_seconds, partitions.
+    With --json each has the keys of `describe --json`. Without --long those that need further
+    requests are null: protocol, members, lag, lag_seconds, partitions.
 
     \b
     Examples:

@@ -1,5 +1,6 @@
 """What holds for every subcommand: help, versions, completion, usage errors, start-up."""
 
+import os
 import re
 import socket
 import subprocess
@@ -64,6 +65,29 @@ def test_a_closed_stream_is_an_error_in_a_sentence(redirection: str, says: bytes
     assert run.stderr.startswith(says)
 
 
+@pytest.mark.parametrize("words", ["--help", "topic --help", "topic list --help"])
+def test_a_help_that_nobody_reads_is_no_failure(words: str) -> None:
+    over, end = os.pipe()
+    os.close(over)  # `| true`
+    command = [sys.executable, "-m", "segbroker.cli", *words.split()]
+    with open(end, "wb") as nobody:
+        run = subprocess.run(
+            command, env=environment(), stdout=nobody, stderr=subprocess.PIPE, check=False
+        )
+    assert (run.returncode, run.stderr) == (ExitCode.OK, b"")
+
+
+@pytest.mark.parametrize("words", ["--help", "topic --help", "topic list --help"])
+def test_a_help_that_cannot_be_written_is_an_error_in_a_sentence(words: str) -> None:
+    command = [sys.executable, "-m", "segbroker.cli", *words.split()]
+    with open("/dev/full", "wb") as full:
+        run = subprocess.run(
+            command, env=environment(), stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert run.returncode == ExitCode.SYSTEM
+    assert run.stderr == b"Error: No space left on device\n"
+
+
 def test_the_version_is_one_line_for_scripts() -> None:
     for words in (["version"], ["--version"]):
         run = segbroker(*words)
@@ -119,6 +143,7 @@ DENIED = ("acl", "add", "--principal", "User:a", "--operation", "all", "--topic"
         (["topic", "list", "--bootstrap-server", "h:1"], "'--bootstrap-server': -b HOST:PORT"),
         (["context", "add", "", "-b", "h:1"], "the name must not be empty"),
         (["-b", "h:1", "topic", "list"], "-b goes after the command"),
+        (["topic", "delete", "t", "--yes", "-b", ""], "'' names 0 brokers"),
         (["produce"], "Missing argument"),
         (["produce", "t", "-z", "rar"], "'rar' is not one of"),
         (["produce", "t", "-H", "novalue"], "'novalue' is not NAME=VALUE"),
