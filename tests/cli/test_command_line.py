@@ -213,3 +213,10 @@ def test_no_broker_is_said_in_one_sentence_with_what_to_do(words: list[str]) -> 
     assert said.splitlines()[0].startswith("Error: ")
     assert f"Hint: start a broker: segbroker serve --listen {address}" in said
     assert "Traceback" not in said
+
+
+def test_an_address_of_ipv6_is_said_as_it_is_typed() -> None:
+    run = segbroker("topic", "list", "-b", "[::1]:1")
+    said = run.stderr.decode()
+    assert run.returncode == ExitCode.UNREACHABLE
+    assert said.startswith("Error: no broker of [::1]:1 could be reached: [::1]:1: ")
