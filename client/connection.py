@@ -251,9 +251,7 @@ class Connection:
         if exc.what == TLS_ALERT:  # under TLS its alerts do not get here
             error = TlsFailed(f"{self.where} speaks TLS, but the client does not")
         else:
-            error = NoBroker(
-                f"{self.where} is no Kafka broker: its answer begins like {exc.what}"
-            )
+            error = NoBroker(f"{self.where} is no Kafka broker: its answer begins like {exc.what}")
         error.__cause__ = exc
         return error
 
