@@ -126,9 +126,12 @@ class Commits:
         return {tp: states[tp].topic_id for tp in offsets if tp in states}
 
     def _is_another(self, tp: TopicPartition, topic_ids: TopicIds) -> bool:
-        """Whether the topic is another one by now, as far as is known."""
+        """Whether the topic is another one by now, as far as is known: of a partition that came
+        back a moment ago it may not be."""
         state, meant = self._fetching.states.get(tp), topic_ids.get(tp, ZERO_UUID)
-        return state is not None and meant != ZERO_UUID and state.topic_id != meant
+        if state is None or ZERO_UUID in (meant, state.topic_id):
+            return False
+        return state.topic_id != meant
 
     def _number(self) -> int:
         self._asked_count += 1

@@ -452,8 +452,10 @@ class Transactions:
         return False
 
     def wrote(self, topic: str, topic_id: UUID) -> None:
-        """Something of the transaction was acknowledged in this topic."""
+        """Something of the transaction was acknowledged in this topic; the cluster may have told of
+        another one before."""
         self._written.setdefault(topic, topic_id)
+        self.topic_is(topic, self._engine.cluster.topic_id(topic))
 
     def topic_is(self, topic: str, topic_id: UUID) -> None:
         """The cluster says so: what was written to another topic of the name is gone with it, and

@@ -4,6 +4,8 @@ Requests say by their ids which topics they mean, so the new one takes nothing t
 the one before; brokers that know no such requests are asked by name.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from segbroker.broker.groups.group import Group
@@ -18,15 +20,18 @@ from segbroker.client import (
     UnknownTopicOrPartition,
     transform,
 )
+from segbroker.client.connection import Connection
 from segbroker.client.errors import TimedOut
+from segbroker.client.group_offsets import CommittedOffset
+from segbroker.client.records import TopicPartition
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import MetadataRequest, ProduceRequest
 
 from ..support.daemon import Daemon
-from .simulated import World
+from .simulated import NOBODY, World
 from .simulated_groups import TOPIC, GroupWorld
-from .test_producing import Sender, metadata, numbers
+from .test_producing import Sender, coordinate, metadata, numbers, run
 from .test_topics_made_again import fill, made_again, read_on
 from .test_topics_made_again import numbers as numbers_of
 
@@ -250,6 +255,39 @@ def test_a_transform_repeats_what_was_torn(daemon: Daemon, topic: str) -> None:
         assert sorted(numbers_of(consumer)) == list(range(10))
 
 
+def test_a_record_of_the_topic_of_before_counts_also_where_the_new_one_was_seen_first() -> None:
+    """Another broker has told of the new topic before the one that took the record has answered."""
+    world = World(brokers=2)
+    coordinate(world, added=ErrorCode.NONE)
+    world.cluster.create("t", 2)
+    sender = Sender(world, transactional_id="tx", linger_ms=0)
+    transactions = sender.producing.in_transactions
+    run(world, transactions.begin())
+    transactions.open(world)
+    other, deliver = world.cluster.brokers[2], world.deliver
+    held: list[tuple[Connection, bytes]] = []
+
+    def hold_first(connection: Connection, data: bytes) -> None:
+        if not held and other.requests and isinstance(other.requests[-1], ProduceRequest):
+            held.append((connection, data))
+        else:
+            deliver(connection, data)
+
+    world.deliver = hold_first  # type: ignore[method-assign]  # a broker that takes its time
+    gone = sender.send("t", b"gone", partition=1)
+    world.run(lambda: bool(held))
+    world.cluster.create("t", 2)
+    view, new = world.engine.cluster.topics["t"], world.cluster.topic_ids["t"]
+    world.engine.cluster.invalidate()
+    world.run(lambda: view.topic_id == new)
+    assert not gone.done
+    deliver(*held[0])
+    world.run(lambda: gone.done)
+    sender.send("t", b"torn", partition=0)
+    with pytest.raises(TransactionAborted, match="was deleted and made again within the"):
+        run(world, transactions.commit())
+
+
 # Where a group stands.
 
 
@@ -353,6 +391,25 @@ def test_a_commit_in_a_topic_that_is_gone_says_so(daemon: Daemon, topic: str) ->
             admin.delete_topic(topic)
         with pytest.raises(UnknownTopicOrPartition):
             consumer.commit()
+
+
+def test_a_commit_is_made_also_when_the_topic_of_its_partition_is_not_known_anew_yet() -> None:
+    """It is tried again behind a rebalance that took the partition away and gave it back."""
+    for backoff_ms in range(400, 560, 5):
+        world = GroupWorld(5, partitions=1, records=20)
+        member = world.start("range", auto_commit=False)
+        world.run(lambda: len(world.processed) == 5)  # noqa: B023 - at once
+        world.cluster.move(TOPIC, 0, NOBODY)
+        group, engine = member.reading.group, member.reading.engine
+        engine.settings = replace(engine.settings, retry_backoff_ms=backoff_ms)
+        world.rebalancing = True
+        offsets = {TopicPartition(TOPIC, 0): CommittedOffset(5)}
+        done = engine.call(group.commit(offsets), world.now_ms)
+        world.run(lambda: world.rebalanced_count > 0)  # noqa: B023
+        group.membership.rejoin("as others join")
+        world.rebalancing = False
+        world.run(lambda: done.done)  # noqa: B023
+        assert done.error is not None or world.committed == {(TOPIC, 0): 5}, backoff_ms
 
 
 def test_a_member_does_not_begin_where_its_group_stood_in_the_topic_of_before() -> None:
