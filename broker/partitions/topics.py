@@ -51,6 +51,8 @@ follow."""
 OPENING_AT_ONCE: Final = 4
 """Lanes that open partitions of one request, or delete records of them, and half of them at most:
 both are made of syncs, which overlap."""
+LAST_COUNT: Final = 64
+"""A new topic is among so many that were made last; all are gone through for an id that is not."""
 _NO_IDS: Final[Mapping[str, UUID]] = {}
 OPENED_TOGETHER: Final = 4
 """Partitions that a lane opens before it is asked again: to ask costs as much as to open a new one.
@@ -125,8 +127,13 @@ class Topics:
         meta = topics.get(names.get(topic_id, ""))
         if indexed is not topics and (meta is None or meta.topic_id != topic_id):
             # Not for every change of a topic: only when one is asked for that is new, or gone.
-            names = {meta.topic_id: meta.name for meta in topics.values()}
-            self._by_id = topics, names  # at once: never one with the other's
+            last = islice(reversed(topics), LAST_COUNT)
+            name = next((name for name in last if topics[name].topic_id == topic_id), None)
+            if name is not None and len(names) < 2 * len(topics):
+                names[topic_id] = name
+            else:
+                names = {meta.topic_id: meta.name for meta in topics.values()}
+                self._by_id = topics, names  # at once: never one with the other's
         meta = self.get(names.get(topic_id, ""))
         return meta if meta is not None and meta.topic_id == topic_id else None
 

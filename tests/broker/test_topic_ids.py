@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 import trio
 
+from segbroker.broker.partitions import topics as topics_of_broker
 from segbroker.broker.producing.produce import ROWS_AT_ONCE
 from segbroker.broker.server import Broker
 from segbroker.protocol.api_keys import SERVED, ApiKey
@@ -260,7 +261,10 @@ class LookedAt(dict[str, TopicMeta]):
         return super().values()
 
 
-async def test_a_topic_is_known_by_its_id_while_another_thread_goes_through_them() -> None:
+async def test_a_topic_is_known_by_its_id_while_another_thread_goes_through_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topics_of_broker, "LAST_COUNT", 0)
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")
         topics = broker.core.topics
@@ -271,3 +275,28 @@ async def test_a_topic_is_known_by_its_id_while_another_thread_goes_through_them
         topics.manager.topics = looked_at
         found.append(topics.by_id(topic_id))
         assert [meta and meta.name for meta in found] == ["t", "t"]
+
+
+async def test_a_new_topic_is_known_by_its_id_without_going_through_all_others() -> None:
+    """Who writes to thousands of topics by ids, each as it is made, would have all looked at."""
+
+    def looked() -> None:
+        raise AssertionError("all topics were gone through")
+
+    async with serving() as broker, connect(broker.address) as client:
+        topics = broker.core.topics
+        for number in range(100):
+            await client.create(f"t{number}")
+        old = topics.all["t0"].topic_id
+        assert topics.by_id(old) is topics.all["t0"]
+        for number in range(100, 110):
+            name = f"t{number}"
+            await client.create(name)
+            looked_at = LookedAt(topics.all)
+            looked_at.meanwhile = looked
+            topics.manager.topics = looked_at
+            assert topics.by_id(topics.all[name].topic_id) is topics.all[name]
+            assert topics.by_id(old) is topics.all["t0"]
+        request = DeleteTopicsRequest(topic_names=[name], timeout_ms=1000)
+        await client.ask(request, DeleteTopicsResponse, 3)
+        assert topics.by_id(looked_at[name].topic_id) is None
