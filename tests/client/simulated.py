@@ -19,6 +19,7 @@ topic is another one).  Floors are told by brokers that say they are segbroker.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -205,6 +206,7 @@ class Cluster:
     def __init__(self, brokers: int) -> None:
         self.topics: dict[str, list[Partition]] = {}
         self.topic_ids: dict[str, UUID] = {}
+        self._ids = count(1)
         self.brokers = {number: Broker(number, self) for number in range(1, brokers + 1)}
         self.producer_id_error = 0
         self.auto_create = True
@@ -218,9 +220,7 @@ class Cluster:
 
     def create(self, name: str, partitions: int = 1) -> list[Partition]:
         numbers = list(self.brokers)
-        self.topic_ids[name] = UUID(int=len(self.topic_ids) + 1)
-        if name in self.topics:
-            self.topic_ids[name] = UUID(int=self.topic_ids[name].int + 1_000)
+        self.topic_ids[name] = UUID(int=next(self._ids))
         self.topics[name] = [Partition(numbers[p % len(numbers)]) for p in range(partitions)]
         return self.topics[name]
 
