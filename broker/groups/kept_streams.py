@@ -76,7 +76,7 @@ class KeptStreams(KeptMembers[StreamsGroup]):
 
     def _taken(
         self, group: StreamsGroup, writing: Writing, members: frozenset[str]
-    ) -> dict[str, Any] | None:
+    ) -> dict[str, Any]:
         rows: dict[str, list[Any] | None] = {}
         for member_id in members:
             if member_id in group.members:
@@ -97,7 +97,7 @@ class KeptStreams(KeptMembers[StreamsGroup]):
         }
         if not self._has_room(group, writing):
             if not self._puts_nobody(group, writing):
-                return None
+                return fields | {"members": {}}
             return fields | self._alone(group, writing, topology)
         size = writing.size(group.group_id)
         if not (group.members or self._sizes.has_room(group.group_id, size)):

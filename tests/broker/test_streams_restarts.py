@@ -243,10 +243,12 @@ async def test_a_group_that_is_too_large_is_kept_without_its_members(
             await one.join()
         (warning, *_) = events.named("streams_group_without_members")
         assert warning["group"] == "g"
+        before = (await described(client)).group_epoch
         image = disk.after_kill()
     async with broker_on(image, **AT_ONCE) as (_, (client,)):
         row = await described(client)
         assert (row.error_code, row.members) == (0, [])
+        assert row.group_epoch == before
         assert row.topology is not None
         members[0].client = client
         reply = await members[0].beat()
