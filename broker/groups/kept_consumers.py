@@ -4,7 +4,7 @@ An event holds the rows that changed: what a member says of itself where it says
 where it stands and what it has otherwise.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from segbroker.protocol.vendor import pack
@@ -58,6 +58,10 @@ class KeptConsumers(KeptMembers[ConsumerGroup]):
         for group_id, kept in groups_in(self._manager.section(SECTION)):
             if kept.members:
                 yield group_id, kept
+
+    def _without_members(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        same = {name: row[name] for name in ("epoch", "assignment_epoch", "assignor")}
+        return {**same, "whole": True, "says": {}, "has": {}}
 
     def _taken(
         self, group: ConsumerGroup, writing: Writing, members: frozenset[str]

@@ -25,7 +25,7 @@ Invariant: what a member was told is durable.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
@@ -121,6 +121,18 @@ class KeptMembers(ABC, Generic[G]):
     @abstractmethod
     def _taken(self, group: G, writing: Writing, members: frozenset[str]) -> dict[str, Any]:
         """The next event, of these members; what is unkept of the group is in it."""
+
+    @abstractmethod
+    def _without_members(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of an event by which a group, written down so, has no members any more."""
+
+    def keep_number(self, group_id: str) -> None:
+        """Write down that nobody is in a group, which is not in memory; it counts on."""
+        self.turned(group_id)
+        self._sizes.put(self.section, group_id, OVERHEAD)
+        row = (self._manager.section(self.section) or {})[group_id]
+        told = logged(self.not_recorded, group=group_id)
+        self._manager.record_soon(told, self.kind, group=group_id, **self._without_members(row))
 
     def names(self) -> list[str]:
         """Every group of which something is written down."""

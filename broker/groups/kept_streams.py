@@ -13,7 +13,7 @@ So an application goes on over a restart of the broker without a rebalance, and 
 twice: whoever was told to let go of one still has it, for all that the broker knows.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from segbroker.protocol.vendor import pack
@@ -73,6 +73,10 @@ class KeptStreams(KeptMembers[StreamsGroup]):
     def groups(self) -> Iterator[tuple[str, KeptGroup]]:
         """Every group that is written down."""
         return groups_in(self._manager.section(SECTION))
+
+    def _without_members(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        same = {name: row[name] for name in ("epoch", "assignment_epoch", "topology")}
+        return {**same, "whole": True, "members": {}}
 
     def _taken(
         self, group: StreamsGroup, writing: Writing, members: frozenset[str]

@@ -563,14 +563,18 @@ async def test_a_group_of_which_an_event_was_lost_begins_anew(events: Events) ->
     with DiskManager("/data", storage=disk, flushers=0) as manager:
         event = {"epoch": 3, "assignment_epoch": 3, "assignor": "uniform", "whole": True}
         manager.record_now("consumer_group", group="g", says=rows, has=has, **event)
-    late = {"housekeeping_interval_ms": 3_600_000}
+    late = {"housekeeping_interval_ms": 3_600_000, "group_kept_empty_ms": 600_000}
     async with broker_on(disk, **late) as (broker, (client,)):
         assert events.named("consumer_group_not_restored")
+        broker.core.groups.keep_house(None)
+        await client.create("behind")  # durable, and with it what was written down before
+        assert not written_of(broker)["g"]["says"]
         one, new = Member(client, "one"), Member(client, "new")
         one.epoch = 3
         assert (await one.beat()).error_code == ErrorCode.UNKNOWN_MEMBER_ID
         await client.create("t")
         await new.join()
+        assert new.epoch > 3
         assert list(written_of(broker)["g"]["says"]) == ["new"], "not with rows of before"
         events.clear()
     async with broker_on(disk) as (_, (new.client,)):
