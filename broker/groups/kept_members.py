@@ -31,6 +31,7 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 import structlog
 
+from segbroker.protocol.vendor import pack
 from segbroker.segments.directory.manager import DiskManager
 
 from ..recording import Done, ignored, logged
@@ -129,10 +130,10 @@ class KeptMembers(ABC, Generic[G]):
     def keep_number(self, group_id: str) -> None:
         """Write down that nobody is in a group, which is not in memory; it counts on."""
         self.turned(group_id)
-        self._sizes.put(self.section, group_id, OVERHEAD)
-        row = (self._manager.section(self.section) or {})[group_id]
+        fields = self._without_members((self._manager.section(self.section) or {})[group_id])
+        self._sizes.put(self.section, group_id, OVERHEAD + len(pack(fields)))
         told = logged(self.not_recorded, group=group_id)
-        self._manager.record_soon(told, self.kind, group=group_id, **self._without_members(row))
+        self._manager.record_soon(told, self.kind, group=group_id, **fields)
 
     def names(self) -> list[str]:
         """Every group of which something is written down."""
