@@ -5,7 +5,8 @@
     jar, Python each of them by either reader, where the jar was built (make jar)
     parquet     the same rows from files that Spark wrote; what Spark itself can do
     connector   the same topic by Spark's own Kafka connector, where its jars can be had
-    floor       a micro-batch of two rows, beside one of Spark's rate source
+    floor       a micro-batch of four rows, beside one of Spark's rate source, and beside one of a
+                source in Python that has its rows at hand: what Spark takes for any such source
 
 Spark, its Python workers and the broker share the machine's cores, so the figure is of all of them.
 Each is read several times by a warm session, in turn, and the median and the best are given: the
@@ -103,18 +104,20 @@ def _rates(count: int, times: list[float], size: int) -> str:
 
 
 def _floor(spark: "SparkSession", server: Server) -> list[Entry]:
-    """A micro-batch of two rows: what each costs whatever is in it."""
+    """A micro-batch of a row a task: what each costs whatever is in it."""
+    from .peers.plain_source import NAME, PlainSource
+
     fill(server, "floor", PARTITIONS * CHUNK, 10)
     ours = {**_options(server, "floor"), "startingOffsets": "earliest", "maxOffsetsPerTrigger": "4"}
     frames = {
         reader: spark.readStream.format("segbroker").options(**ours, reader=reader).load()
         for reader in _readers().values()
     }
-    frames |= {
-        "rate": spark.readStream.format("rate-micro-batch")
-        .options(rowsPerBatch="2", numPartitions=str(PARTITIONS))
-        .load(),
-    }
+    spark.dataSource.register(PlainSource)
+    plain = spark.readStream.format(NAME).option("tasks", str(PARTITIONS))
+    rate = spark.readStream.format("rate-micro-batch")
+    rate = rate.options(rowsPerBatch="2", numPartitions=str(PARTITIONS))
+    frames |= {"plain": plain.load(), "rate": rate.load()}
     medians = {}
     for name, frame in frames.items():
         with tempfile.TemporaryDirectory(prefix="segbroker-bench-") as folder:
@@ -125,16 +128,18 @@ def _floor(spark: "SparkSession", server: Server) -> list[Entry]:
             query.stop()
             times = [batch["durationMs"]["triggerExecution"] for batch in _batches(query)]
         medians[name] = statistics.median(times[FLOOR_WARM:])
+    peers = {"rate": "rate source", "plain": "Python source that reads nothing"}
     return [
         Row(
             f"micro-batch of {PARTITIONS} rows, {PARTITIONS} partitions, {name}",
             "disk",
             f"{medians[reader]:.0f} ms",
-            peer=f"rate source {medians['rate']:.0f} ms",
-            ratio=f"{medians[reader] / medians['rate']:.2f}",
-            goal="≤ 1.3 × rate source",
+            peer=f"{beside} {medians[peer]:.0f} ms",
+            ratio=f"{medians[reader] / medians[peer]:.2f}",
+            goal="≤ 1.3 × rate source" if peer == "rate" else "–",
         )
         for name, reader in _readers().items()
+        for peer, beside in peers.items()
     ]
 
 

@@ -10,15 +10,21 @@
 | nothing where the first frame begins, a later group      | damage                |
 | a header that is none                                    | damage                |
 | a spare file (free-<n>.log)                              | nothing is in it      |
+
+Of a user its mechanisms and their iterations are shown: who reads a report has no business with
+salts and keys.
 """
 
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 from uuid import UUID
 
 from segbroker.protocol.record_batch import InvalidBatch, iter_batches, read_header
+from segbroker.protocol.scram import ScramMechanism
 from segbroker.segments.errors import CorruptSegment
-from segbroker.segments.metadata.control import decode_event
+from segbroker.segments.metadata import credentials
+from segbroker.segments.metadata.control import Event, decode_event
 from segbroker.segments.wal.frames import (
     MAGIC,
     Frame,
@@ -32,6 +38,7 @@ from segbroker.segments.wal.scanning import scan_file
 
 from .dump_report import Report, Row
 
+_MECHANISMS: Final = {int(one): one.label for one in ScramMechanism}
 # Not only the beginning: topics may be called wal-x or free-trials.
 _NAME: Final = re.compile(r"(wal|free|kept)-\d+\.log")
 
@@ -134,4 +141,17 @@ def _event(position: int, frame: Frame, report: Report) -> dict[str, object]:
     except CorruptSegment as exc:
         report.damage.append(f"frame at byte {position}: {exc.reason}")
         return {}
-    return {"seq": event.seq, "kind": event.kind, **event.fields}
+    return {"seq": event.seq, "kind": event.kind, **_shown(event)}
+
+
+def _shown(event: Event) -> Mapping[str, Any]:
+    """What an event says, but for what passwords are checked by."""
+    match event.kind:
+        case credentials.USERS_SECRET:
+            return {}
+        case credentials.USER_SET:
+            rows = event.fields["rows"]
+            iterations = {_MECHANISMS.get(row[0], row[0]): row[1] for row in rows}
+            return {"name": event.fields["name"], "credentials": iterations}
+        case _:
+            return event.fields

@@ -114,6 +114,12 @@ class PartitionState:
         self.epochs = []
         self.told_offset = 0
 
+    def forget_from(self, offset: int) -> None:
+        """Of what lies at an offset and behind it nothing is known any more: it is read again."""
+        if self.epochs:
+            self.epochs = [(epoch, start) for epoch, start in self.epochs if start < offset]
+            self.epoch = self.epochs[-1][0] if self.epochs else -1
+
     def begin_epoch(self, epoch: int, offset: int) -> None:
         """What is read from `offset` on is of another leader epoch."""
         self.epoch = epoch

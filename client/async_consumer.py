@@ -237,6 +237,12 @@ class AsyncConsumer(Generic[Notice]):
         What goes wrong behind some records is raised by the next call, which has none.  Where this
         is cancelled nothing was handed out; what takes long to make is returned before it is all.
         """
+        return await self._poll(max_records, timeout_ms)
+
+    async def _poll(
+        self, max_records: int, timeout_ms: float, *, is_shown: bool = True
+    ) -> list[Record | Notice]:
+        """As `poll`; see Consumer._poll."""
         check_poll(max_records, timeout_ms)
         records: list[Any] = []
         self._enter()
@@ -257,7 +263,8 @@ class AsyncConsumer(Generic[Notice]):
                 records += islice(rest, max_records - len(records))
         finally:
             self._is_busy = False
-        self._reading.progress.is_shown = True
+        if is_shown:
+            self._reading.progress.is_shown = True
         return records
 
     def _enter(self) -> None:

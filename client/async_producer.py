@@ -138,7 +138,7 @@ class AsyncProducer:
             if self._producing.is_aborting:
                 with suppress(SegbrokerError):  # as in _abort
                     await self._driver.call(
-                        self._producing.in_transactions.finish_abort(), timeout_ms=GOODBYE_MS
+                        self._producing.in_transactions.init(), timeout_ms=GOODBYE_MS
                     )
             await self._flush()
         except BaseException as exc:

@@ -290,6 +290,13 @@ class Consumer(Generic[Notice]):
 
         What goes wrong behind some records is raised by the next call, which has none.
         """
+        return self._poll(max_records, timeout_ms)
+
+    def _poll(
+        self, max_records: int, timeout_ms: float, *, is_shown: bool = True
+    ) -> list[Record | Notice]:
+        """As `poll`.  Not `is_shown`: until somebody says that it is (Progress), so it comes again
+        by the next one."""
         check_poll(max_records, timeout_ms)
         deadline_ms = now_ms() + timeout_ms
         records: list[Any] = []
@@ -304,7 +311,8 @@ class Consumer(Generic[Notice]):
                 if rest is None:
                     break
                 records += islice(rest, max_records - len(records))
-            self._reading.progress.is_shown = True
+            if is_shown:
+                self._reading.progress.is_shown = True
         finally:
             self._turns.thread = None
         return records

@@ -156,6 +156,10 @@ class Fetching:
             self._early.seek(*tp, start)
             return
         state = self.state(tp)
+        state.forget_log()
+        self._go_to(state, start)
+
+    def _go_to(self, state: PartitionState, start: Start) -> None:
         self._discard(state)
         state.start = start
         state.position = None
@@ -164,7 +168,6 @@ class Fetching:
         state.backoff_until_ms = 0
         state.is_stuck = False
         state.topics_ahead_count = 0
-        state.forget_log()
         if isinstance(start, int) and is_offset(start):
             state.position = state.fetch_offset = start
             if state.stop_offset is not None and start > state.stop_offset:
@@ -173,7 +176,7 @@ class Fetching:
         self._wake_by(0)
 
     def go_back(self, tp: TopicPartition, offset: int) -> None:
-        """Hand out what lies at `offset`, which was taken before, again.
+        """Hand out what lies at `offset`, which was taken before, again; or tell that it is lost.
 
         In a topic of the same name that came since lie others: what was of the old one is lost.
         """
@@ -182,7 +185,13 @@ class Fetching:
             self.prefetched.give_up_old(state, offset)
             state.opening = None
         else:
-            self.seek(tp, offset)
+            lost = self.prefetched.lost_tail(state)
+            if lost is not None:
+                offset = min(offset, lost.from_offset)
+            state.forget_from(offset)
+            self._go_to(state, offset)
+            if lost is not None:
+                self.prefetched.move(state, offset, lost)
 
     def rewind(self, fetched: Fetched) -> None:
         """A batch that was taken could not be read: hand it out again next time.

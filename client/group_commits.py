@@ -7,14 +7,17 @@
 
 One at a time, in the order in which they were asked for: a commit that is sent again after a lost
 connection, or overtaken, would undo one that was made meanwhile.  One that was refused during a
-rebalance lets others go first, and then leaves out what those have committed.  What is committed
-already is not committed again.  A commit that comes too late is refused by the broker, or here if
-its partition went and came back meanwhile, and nobody is hurt: the successor begins where the last
-one that counted stands.
+rebalance lets others go first, and then leaves out what those have committed, and offsets of topics
+that were made again meanwhile.  What is committed already is not committed again.  A commit that
+comes too late is refused by the broker, or here if its partition went and came back meanwhile, and
+nobody is hurt: the successor begins where the last one that counted stands.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Set
+from uuid import UUID
+
+from segbroker.protocol.fields import ZERO_UUID
 
 from .completion import Completion
 from .engine import Call, Engine, Pause, Until
@@ -108,20 +111,36 @@ class Commits:
     def once(self, offsets: Offsets) -> Call[None]:
         """One try, behind those that were asked for before, in the generation that is present
         then."""
-        return self._try(offsets, self._number())
+        return self._try(offsets, self._number(), self._topics(offsets))
 
     def _number(self) -> int:
         self._asked_count += 1
         return self._asked_count
 
-    def _try(self, offsets: Offsets, number: int) -> Call[None]:
+    def _topics(self, offsets: Offsets) -> dict[TopicPartition, UUID]:
+        """Of which topics these are."""
+        states = self._fetching.states
+        return {tp: states[tp].topic_id for tp in offsets if tp in states}
+
+    def _is_of(self, tp: TopicPartition, topic_id: UUID) -> bool:
+        """Whether the topic of a partition is this one still, as far as is known."""
+        state = self._fetching.states.get(tp)
+        return state is None or topic_id in (ZERO_UUID, state.topic_id)
+
+    def _try(
+        self, offsets: Offsets, number: int, topics: Mapping[TopicPartition, UUID]
+    ) -> Call[None]:
         done = Completion[None]()
         self._queue.append(done)
         try:
             while (first := self._queue[0]) is not done:
                 yield Until(first)
             made = self._made
-            left = {tp: stands for tp, stands in offsets.items() if made.get(tp, 0) < number}
+            left = {
+                tp: stands
+                for tp, stands in offsets.items()
+                if made.get(tp, 0) < number and self._is_of(tp, topics.get(tp, ZERO_UUID))
+            }
             self._check_own(left, number)
             member = self._membership
             yield from commit_offsets(member.coordinator, member.metadata, left)
@@ -169,11 +188,12 @@ class Commits:
             for tp, stands in offsets.items():
                 if tp in states:
                     self._progress.acknowledge_below(states[tp], stands.offset)
+        topics = self._topics(offsets)
         while offsets:
             self._check_own(offsets, number)
             generation = self._membership.generation
             try:
-                yield from self._try(offsets, number)
+                yield from self._try(offsets, number, topics)
             except IllegalGeneration:
                 # It was on its way while the member went on to the next generation, in which these
                 # may be its own as well.

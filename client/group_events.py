@@ -100,21 +100,40 @@ class Events:
         """Partitions of events that were not told in time and that the caller has not in hand.
         They do not wait for it any more."""
         late: set[TopicPartition] = set()
-        for event in list(self._waiting):
+        interrupted = self._interrupted
+        for event in self._untold():
             if event.until_ms is None or now_ms < event.until_ms:
                 continue
             event.until_ms = None
             free = {tp for tp in event.partitions if not self._progress.is_busy_with(tp)}
-            free -= self.being_told()
+            if interrupted is None:
+                free -= self.being_told()
             event.partitions = [tp for tp in event.partitions if tp not in free]
-            if not event.partitions:
+            if not event.partitions and event is interrupted:
+                self._call_off(event)
+            elif not event.partitions:
                 self._waiting.remove(event)
             late |= free
         return late
 
     def next_wake_ms(self) -> int | None:
-        times = (event.until_ms for event in self._waiting)
+        times = (event.until_ms for event in self._untold())
         return min((time for time in times if time is not None), default=None)
+
+    @property
+    def _interrupted(self) -> Event | None:
+        """What is about to be told, or was when Ctrl-C came."""
+        event = self._running
+        return None if event is None or event.listener is None or event.is_told else event
+
+    def _untold(self) -> list[Event]:
+        interrupted = self._interrupted
+        return [*self._waiting] if interrupted is None else [interrupted, *self._waiting]
+
+    def _call_off(self, event: Event) -> None:
+        """Whoever was about to tell it, does not."""
+        event.is_told = True
+        self._running = None
 
     def next(self) -> Event | None:
         """What the caller has to be told next; it says `done` when that is done."""
@@ -132,11 +151,10 @@ class Events:
         event.after()
 
     def take_back(self) -> None:
-        """What was to be told when Ctrl-C came waits again; and whoever was about to, does not."""
-        event = self._running
-        if event is not None and event.listener is not None and not event.is_told:
-            event.is_told = True
-            self._running = None
+        """What was to be told when Ctrl-C came waits again."""
+        event = self._interrupted
+        if event is not None:
+            self._call_off(event)
             self._waiting.appendleft(event)
 
     def last(self, events: Sequence[Event]) -> None:

@@ -121,21 +121,24 @@ class Prefetched:
             if state.paused or state.held:
                 held_count += 1
                 continue
-            if batch_only and gap is not None and self._ends_a_poll(gap):
+            if batch_only and gap is not None and self._ends_a_poll(fetched):
                 return None
+            is_recreated = _is_recreated(gap)
+            if gap is not None:
+                self._count(gap)  # before: who does not hear of it finds it there
             # Ctrl-C comes at a call; there is none between these: what is ready no longer is taken.
             del self.ready[held_count]
             if fetched.data is not None:
                 self._opened, state.opening = fetched, fetched.from_offset
             state.position = fetched.next_offset
+            if is_recreated:
+                state.topics_ahead_count -= 1
             if fetched.leader_epoch >= 0:
                 state.position_epoch = fetched.leader_epoch
             self._release(state, fetched.size)
             if gap is not None:
-                state.topics_ahead_count -= gap.reason == "recreated"
-                self._count(gap)
                 if self._settings.on_gap == "raise":
-                    raise (TopicRecreated if gap.reason == "recreated" else GapError)(gap)
+                    raise (TopicRecreated if is_recreated else GapError)(gap)
                 if self._settings.on_gap == "yield":
                     return fetched
             elif fetched.data is not None:
@@ -167,15 +170,33 @@ class Prefetched:
         state.buffered_bytes = 0
 
     def cut(self, state: PartitionState, end: int) -> None:
-        """Forget what is ready of a partition and lies at or behind `end`."""
+        """Forget what is ready of a partition, of the topic that is read now, and lies at or behind
+        `end`."""
         kept: deque[Fetched] = deque()
+        ahead_count = state.topics_ahead_count
         for fetched in self.ready:
-            if fetched.state is state and fetched.next_offset > end:
+            if fetched.state is state and not ahead_count and fetched.next_offset > end:
                 state.buffered_bytes -= fetched.size
                 self.buffered_bytes -= fetched.size
-            else:
-                kept.append(fetched)
+                continue
+            if fetched.state is state and _is_recreated(fetched.gap):
+                ahead_count -= 1
+            kept.append(fetched)
         self.ready = kept
+
+    def lost_tail(self, state: PartitionState) -> Gap | None:
+        """What the caller has still to hear of the tail that the log has lost."""
+        lost = [
+            fetched.gap
+            for fetched in self.ready
+            if fetched.state is state and fetched.gap is not None and _steps_back(fetched)
+        ]
+        if not lost:
+            return None
+        return lost[0]._replace(
+            from_offset=min(gap.from_offset for gap in lost),
+            to_offset=max(gap.to_offset for gap in lost),
+        )
 
     def give_up_old(self, state: PartitionState, from_offset: int) -> None:
         """Of the topic that `position` is of, and that is gone, all from an offset on is lost: the
@@ -186,8 +207,7 @@ class Prefetched:
             if is_old and fetched.state is state:
                 gap = fetched.gap
                 if gap is None or gap.reason != "recreated":
-                    state.buffered_bytes -= fetched.size
-                    self.buffered_bytes -= fetched.size
+                    self._release(state, fetched.size)
                     continue
                 fetched.gap = gap._replace(from_offset=from_offset)
                 is_old = False
@@ -195,9 +215,9 @@ class Prefetched:
         self.ready = kept
         state.position = from_offset
 
-    def _ends_a_poll(self, gap: Gap) -> bool:
-        # What is in hand is counted by its offset: it is all of one topic.
-        return self._settings.on_gap != "skip" or gap.reason == "recreated"
+    def _ends_a_poll(self, of_gap: Fetched) -> bool:
+        # What is in hand is counted by its first offset: it is all of one topic, and ascends.
+        return self._settings.on_gap != "skip" or _steps_back(of_gap)
 
     def _release(self, state: PartitionState, size: int) -> None:
         limit = self._settings.fetch_partition_bytes
@@ -210,3 +230,12 @@ class Prefetched:
     def _count(self, gap: Gap) -> None:
         tp = TopicPartition(gap.topic, gap.partition)
         self.lost_counts[tp] = self.lost_counts.get(tp, 0) + gap.lost_count
+
+
+def _steps_back(fetched: Fetched) -> bool:
+    """Whether the log goes on below what was read: it is another, or has lost its tail."""
+    return fetched.gap is not None and fetched.next_offset <= fetched.gap.from_offset
+
+
+def _is_recreated(gap: Gap | None) -> bool:
+    return gap is not None and gap.reason == "recreated"

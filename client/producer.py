@@ -191,9 +191,7 @@ class Producer:
         try:
             if self._producing.is_aborting:
                 with suppress(SegbrokerError):  # as in _abort
-                    self._driver.call(
-                        self._producing.in_transactions.finish_abort(), timeout_ms=GOODBYE_MS
-                    )
+                    self._driver.call(self._producing.in_transactions.init(), timeout_ms=GOODBYE_MS)
             self._flush(None)
         except BaseException as exc:
             self._abandon(exc, 0)

@@ -232,6 +232,10 @@ class Progress:
         """The offset of the next record that will be handed out; None: not known yet."""
         if not self.is_shown and state.tp in self._in_hand:
             return self._in_hand[state.tp]
+        return self.behind(state)
+
+    def behind(self, state: PartitionState) -> int | None:
+        """The same, where the caller has what is in hand, or will have."""
         handing = self._handings.get(state.tp)
         if handing is not None and handing.has_more:
             return handing.position

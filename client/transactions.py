@@ -166,9 +166,12 @@ class Transactions:
     def init(self) -> Call[None]:
         """Take the transactional id over; again: nothing.  Raises ProducerFenced.
 
-        An end that was interrupted goes on by itself, to its deadline at most: it is waited for.
+        An end that was interrupted goes on by itself, to its deadline at most: it is waited for; an
+        abort that was is gone on with, wherever that was.
         """
         yield from self._ended()
+        if self.state is State.ABORTING:
+            yield from self.abort()
         while self._is_asking_identity:
             yield Pause(ENDING_PAUSE_MS)
         if self.state is State.FENCED:
@@ -205,8 +208,6 @@ class Transactions:
     def begin(self) -> Call[None]:
         """Be READY to `open` one.  Raises NoTransaction when one is open, ProducerFenced."""
         yield from self._ended()
-        if self.state is State.ABORTING:
-            yield from self.abort()
         if self.state in (State.OPEN, State.PREPARED):
             raise NoTransaction(f"a transaction is {self.state.value} already")
         yield from self.init()
@@ -236,7 +237,7 @@ class Transactions:
         """End it, nothing in it seen; what was not sent yet is dropped.  None open: nothing.
 
         One that was interrupted, or came to its deadline, is gone on with by the next call, of
-        this or of `begin`; also by the end of the producer (`finish_abort`).
+        this, `init` or `begin`; also by the end of the producer.
         """
         if self.state not in (State.OPEN, State.ABORTING):
             return
@@ -254,13 +255,6 @@ class Transactions:
             return
         self._accumulator.take_undelivered()
         yield from self._end(committed=False)
-
-    def finish_abort(self) -> Call[None]:
-        """Go on with an abort that was interrupted, wherever that was."""
-        yield from self.abort()
-        yield from self._ended()
-        if self.is_aborting:
-            yield from self.init()
 
     def _offsets_told(self) -> Call[None]:
         while self._offsets_count:

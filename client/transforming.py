@@ -78,15 +78,15 @@ def transform(
     if consumer._reading.in_doubt:
         producer.init_transactions()
         stands = consumer.committed(*consumer._reading.in_doubt)
-        with consumer._lock:
+        with consumer._driver.lock:
             _go_on(consumer._reading, stands)
     while True:
-        records = _records(consumer.poll(max_records=max_records, timeout_ms=wait_ms))
+        # Until all is committed they come again by the next poll, whatever ends this, and where.
+        records = _records(consumer._poll(max_records, wait_ms, is_shown=False))
         if not records:
             if consumer._reading.is_ended:
                 return
             continue
-        is_told = False
         try:
             with producer.transaction():
                 for record in records:
@@ -95,14 +95,15 @@ def transform(
                 with consumer._lock:
                     positions = _positions(consumer._reading, records)
                 producer.send_offsets(positions, consumer._reading.group.member)
-                is_told = True
+                _doubt(consumer._reading, records)
         except BaseException as exc:
-            with consumer._lock:
-                _go_back(consumer._reading, records)
+            with consumer._driver.lock:
+                consumer._reading.take_back()
             if not isinstance(exc, VOID):
-                if is_told:
-                    _doubt(consumer._reading, records)
                 raise
+        else:
+            consumer._reading.progress.is_shown = True
+        consumer._reading.in_doubt.clear()
 
 
 async def async_transform(
@@ -117,14 +118,15 @@ async def async_transform(
     _check(consumer._reading)
     if consumer._reading.in_doubt:
         await producer.init_transactions()
-        _go_on(consumer._reading, await consumer.committed(*consumer._reading.in_doubt))
+        stands = await consumer.committed(*consumer._reading.in_doubt)
+        with consumer._driver.undisturbed:
+            _go_on(consumer._reading, stands)
     while True:
-        records = _records(await consumer.poll(max_records=max_records, timeout_ms=wait_ms))
+        records = _records(await consumer._poll(max_records, wait_ms, is_shown=False))
         if not records:
             if consumer._reading.is_ended:
                 return
             continue
-        is_told = False
         try:
             async with producer.transaction():
                 for record in records:
@@ -136,13 +138,15 @@ async def async_transform(
                 await producer.send_offsets(
                     _positions(consumer._reading, records), consumer._reading.group.member
                 )
-                is_told = True
+                _doubt(consumer._reading, records)
         except BaseException as exc:
-            _go_back(consumer._reading, records)
+            with consumer._driver.undisturbed:
+                consumer._reading.take_back()
             if not isinstance(exc, VOID):
-                if is_told:
-                    _doubt(consumer._reading, records)
                 raise
+        else:
+            consumer._reading.progress.is_shown = True
+        consumer._reading.in_doubt.clear()
 
 
 def _check(reading: Reading) -> None:
@@ -178,29 +182,15 @@ def _positions(
         state = reading.fetching.states.get(tp)
         if state is not None and state.topics_ahead_count:
             continue
-        position = None if state is None else reading.position(tp)
+        position = None if state is None else reading.progress.behind(state)
         if position is None:
             raise IllegalGeneration(f"{tp.topic}-{tp.partition} is another member's by now")
         positions[tp] = position
     return positions
 
 
-def _go_back(reading: Reading, records: list[Record]) -> None:
-    """Read these again, of partitions that are still read here.
-
-    One that was lost and came back is read on where the group stands: another member may have
-    worked at these in between.
-    """
-    first: dict[TopicPartition, int] = {}
-    for record in records:
-        first.setdefault(TopicPartition(record.topic, record.partition), record.offset)
-    for tp, offset in first.items():
-        if tp in reading.fetching.states and reading.progress.is_busy_with(tp):
-            reading.go_back(tp, offset)
-
-
 def _doubt(reading: Reading, records: list[Record]) -> None:
-    """Whether these were committed is not known: their commit was interrupted, or timed out."""
+    """From here on these may be committed, whether anybody hears it or not."""
     reading.in_doubt |= {TopicPartition(record.topic, record.partition) for record in records}
 
 

@@ -9,15 +9,16 @@
 | creating a rule that stands already; deleting what is not there | success; no match |
 | deleting by a filter whose matches would make more than MATCHES_MAX | 44 POLICY_VIOLATION |
 
-Created and deleted rules are durable and in force when the answer leaves.  The host of a rule is
-kept as sockets spell it: one that denies ::0001 is about ::1.  A filter's MATCH finds every rule
-that concerns a name: literal, `*`, and prefixes of it.
+Created and deleted rules are durable, in force and in the log when the answer leaves.  The host of
+a rule is kept as sockets spell it: one that denies ::0001 is about ::1.  A filter's MATCH finds
+every rule that concerns a name: literal, `*`, and prefixes of it.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import IntEnum
 from typing import Final
 
+import structlog
 import trio
 
 from segbroker.protocol.acls import (
@@ -54,6 +55,8 @@ from ..core import Core
 from ..loop.pace import Pace
 from ..principal import parse_principal
 from ..refused import Refused
+
+log = structlog.get_logger()
 
 _OFF: Final = "there is no authorizer: start the broker with authorizer = acl"
 _NOT_STORED: Final = "the change could not be stored"
@@ -115,7 +118,8 @@ async def create_acls(core: Core, call: Call[CreateAclsRequest]) -> CreateAclsRe
             row.error_code, row.error_message = ErrorCode.SECURITY_DISABLED, _OFF
         return CreateAclsResponse(results=rows)
     async with core.authorizer.creating:
-        await _create(core.authorizer, call.request.creations, rows)
+        created = await _create(core.authorizer, call.request.creations, rows)
+    await core.lanes.run(_tell, "access_rule_created", created, call.peer.asker)
     return CreateAclsResponse(results=rows)
 
 
@@ -123,9 +127,11 @@ async def _create(
     authorizer: Authorizer,
     creations: Iterable[CreateAclsRequestCreation],
     rows: Iterable[CreateAclsResponseResult],
-) -> None:
-    """For whoever holds `creating`: room for a rule is room when it is stored."""
+) -> list[Acl]:
+    """Those that are new.  For whoever holds `creating`: room for a rule is room when it is
+    stored."""
     wanted: dict[Acl, list[CreateAclsResponseResult]] = {}
+    new: dict[Acl, None] = {}
     free = ACLS_MAX - len(authorizer.rules.acls)
     pace = Pace()
     for asked, row in zip(creations, rows, strict=True):
@@ -139,11 +145,15 @@ async def _create(
             row.error_code, row.error_message = exc.code, exc.message
         else:
             free -= is_new
+            if is_new:
+                new[acl] = None
             wanted.setdefault(acl, []).append(row)
     for acl in await _recorded(wanted, authorizer.create):
         for row in wanted[acl]:
             row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             row.error_message = _NOT_STORED
+        new.pop(acl, None)
+    return list(new)
 
 
 async def delete_acls(core: Core, call: Call[DeleteAclsRequest]) -> DeleteAclsResponse:
@@ -187,7 +197,25 @@ async def delete_acls(core: Core, call: Call[DeleteAclsRequest]) -> DeleteAclsRe
             for told in found[acl]:
                 told.error_code = ErrorCode.KAFKA_STORAGE_ERROR
                 told.error_message = _NOT_STORED
+            del found[acl]
+        await core.lanes.run(_tell, "access_rule_deleted", found, call.peer.asker)
     return DeleteAclsResponse(filter_results=rows)
+
+
+def _tell(event: str, acls: Iterable[Acl], asker: Mapping[str, str]) -> None:
+    """A line for each.  In a lane: of thousands they take their time."""
+    for acl in acls:
+        log.info(
+            event,
+            permission=Permission(acl.permission).name.lower(),
+            principal=acl.principal,
+            host=acl.host,
+            operation=Operation(acl.operation).name.lower(),
+            resource_type=ResourceType(acl.resource_type).name.lower(),
+            pattern=PatternType(acl.pattern_type).name.lower(),
+            resource=acl.resource_name,
+            **asker,
+        )
 
 
 async def _recorded(

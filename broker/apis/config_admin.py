@@ -15,7 +15,7 @@ Who is not this broker is refused: there is only one.  A resource that a request
 left as it is, and refused twice.  The topics of a request are changed together, behind the others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar
 
 import trio
@@ -173,7 +173,7 @@ def _check_broker(core: Core, name: str) -> None:
 
 async def alter_configs(core: Core, call: Call[AlterConfigsRequest]) -> AlterConfigsResponse:
     """Replace everything that was set on topics or brokers."""
-    rows = await _alter_all(core, call.request, AlterConfigsResponseResource)
+    rows = await _alter_all(core, call, AlterConfigsResponseResource)
     return AlterConfigsResponse(responses=rows)
 
 
@@ -181,13 +181,14 @@ async def incremental_alter_configs(
     core: Core, call: Call[IncrementalAlterConfigsRequest]
 ) -> IncrementalAlterConfigsResponse:
     """Change single settings of topics or brokers."""
-    rows = await _alter_all(core, call.request, IncrementalAlterConfigsResponseResource)
+    rows = await _alter_all(core, call, IncrementalAlterConfigsResponseResource)
     return IncrementalAlterConfigsResponse(responses=rows)
 
 
 async def _alter_all(
-    core: Core, request: AlterConfigsRequest | IncrementalAlterConfigsRequest, kind: type[Row]
+    core: Core, call: Call[AlterConfigsRequest | IncrementalAlterConfigsRequest], kind: type[Row]
 ) -> list[Row]:
+    request, asker = call.request, call.peer.asker
     pace = Pace()
     repeated = await _repeated(request.resources, pace)
     told: dict[_Resource, _Told] = {}
@@ -200,7 +201,7 @@ async def _alter_all(
         elif asked.resource_type == TOPIC and is_topic_name(asked.resource_name):
             topics[asked.resource_name] = _change(asked)
         else:
-            told[resource] = await _alter(core, asked, validate_only=request.validate_only)
+            told[resource] = await _alter(core, asked, asker, validate_only=request.validate_only)
     outcomes = await core.topics.alter_all(topics, validate_only=request.validate_only)
     for name, outcome in outcomes.items():
         told[TOPIC, name] = _NO_ERROR
@@ -236,18 +237,20 @@ async def _repeated(resources: Sequence[Altered], pace: Pace) -> set[_Resource]:
     return repeated
 
 
-async def _alter(core: Core, asked: Altered, *, validate_only: bool) -> _Told:
+async def _alter(
+    core: Core, asked: Altered, asker: Mapping[str, str], *, validate_only: bool
+) -> _Told:
     name = asked.resource_name
     try:
         if asked.resource_type == TOPIC:
             raise _no_topic_name(name)
         elif asked.resource_type == BROKER:
-            await _alter_broker(core, asked, validate_only=validate_only)
+            await _alter_broker(core, asked, asker, validate_only=validate_only)
         elif asked.resource_type == GROUP:
-            await _alter_set(core.group_settings, asked, validate_only=validate_only)
+            await _alter_set(core.group_settings, asked, asker, validate_only=validate_only)
         elif asked.resource_type == BROKER_LOGGER:
             _check_broker(core, name)
-            alter_logger(asked, validate_only=validate_only)
+            alter_logger(asked, asker, validate_only=validate_only)
         else:
             raise _unknown_type(asked.resource_type)
     except (Refused, InvalidConfig, *STORAGE_FAILURES) as exc:
@@ -273,19 +276,25 @@ def _no_topic_name(name: str) -> Refused:
     return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no topic name")
 
 
-async def _alter_broker(core: Core, asked: Altered, *, validate_only: bool) -> None:
+async def _alter_broker(
+    core: Core, asked: Altered, asker: Mapping[str, str], *, validate_only: bool
+) -> None:
     settings, name = core.settings, asked.resource_name
     if name != EVERY_BROKER:
         _check_broker(core, name)
     for one in asked.configs:
         one.name = settings.own_names.get(one.name, one.name)  # what is kept has one spelling
-    await _alter_set(settings, asked, validate_only=validate_only)
+    await _alter_set(settings, asked, asker, validate_only=validate_only)
     with trio.CancelScope(shield=True):  # what is set holds, whoever waits to be told so
         await core.topics.choose_defaults()
 
 
 async def _alter_set(
-    settings: BrokerSettings | GroupSettings, asked: Altered, *, validate_only: bool
+    settings: BrokerSettings | GroupSettings,
+    asked: Altered,
+    asker: Mapping[str, str],
+    *,
+    validate_only: bool,
 ) -> None:
     name = asked.resource_name
     async with settings.changing:
@@ -293,7 +302,7 @@ async def _alter_set(
         if validate_only:
             settings.check(name, values)
         else:
-            await settings.set(name, values)
+            await settings.set(name, values, asker)
 
 
 def _change(asked: Altered) -> Change:

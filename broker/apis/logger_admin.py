@@ -5,6 +5,7 @@ good, and whichever was changed last is in force.  Kafka's levels TRACE and FATA
 ERROR here.  As in Kafka it can be set and not unset, and only key by key.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from segbroker.protocol.errors import ErrorCode
@@ -29,6 +30,7 @@ _LEVELS: Final = {
 
 def alter_logger(
     asked: AlterConfigsRequestResource | IncrementalAlterConfigsRequestResource,
+    asker: Mapping[str, str],
     *,
     validate_only: bool,
 ) -> None:
@@ -50,4 +52,4 @@ def alter_logger(
             )
     if not validate_only:
         for one in asked.configs:
-            set_level(_LEVELS[one.value or ""])
+            set_level(_LEVELS[one.value or ""], **asker)

@@ -24,6 +24,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import structlog
+
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_quotas import (
     AlterClientQuotasRequest,
@@ -56,6 +58,8 @@ from ..core import Core
 from ..error_map import STORAGE_FAILURES
 from ..loop.pace import Pace
 from ..refused import Refused
+
+log = structlog.get_logger()
 
 _EXACT, _DEFAULT, _SPECIFIED = range(3)
 _KINDS: Final = frozenset({USER, CLIENT, ADDRESS})
@@ -169,7 +173,7 @@ async def alter_client_quotas(
             else:
                 after.pop(entity, None)
         if not call.request.validate_only:
-            await _store(core, after, told)
+            await _store(core, after, told, call.peer.asker)
     return AlterClientQuotasResponse(entries=rows)
 
 
@@ -177,22 +181,33 @@ async def _store(
     core: Core,
     after: Mapping[Entity, Mapping[str, float]],
     told: Mapping[Entity, list[AlterClientQuotasResponseEntry]],
+    asker: Mapping[str, str],
 ) -> None:
     """Have these entities have what they have afterwards, STORED_MAX by one sync."""
     entities = list(told)
     for begin in range(0, len(entities), STORED_MAX):
         some = entities[begin : begin + STORED_MAX]
         changes = {entity: after.get(entity, {}) for entity in some}
+        before = core.all_quotas.rows
+        changed = {one: has for one, has in changes.items() if has != before.get(one, {})}
         try:
             await core.lanes.run(core.all_quotas.store, changes)
         except STORAGE_FAILURES as exc:
             core.all_quotas.reload()
+            changed = {}
             for entity in some:
                 for row in told[entity]:
                     row.error_code, row.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(exc)
         else:
             core.all_quotas.go_by(changes)
         core.quotas = core.all_quotas if core.all_quotas.is_active else None
+        await core.lanes.run(_tell, changed, asker)
+
+
+def _tell(changes: Mapping[Entity, Mapping[str, float]], asker: Mapping[str, str]) -> None:
+    """A line for each.  In a lane: of thousands they take their time."""
+    for entity, values in changes.items():
+        log.info("quota_changed", entity=dict(entity), values=dict(values), **asker)
 
 
 def _named(asked: AlterClientQuotasRequestEntry) -> tuple[tuple[str, str | None], ...]:

@@ -136,12 +136,12 @@ async def alter_user_scram_credentials(
         await pace.step()
         changes.setdefault(upsertion.name, _Change([], [])).upsertions.append(upsertion)
     async with core.authentication.changing:
-        results = await _alter(core, changes)
+        results = await _alter(core, changes, call.peer.asker)
     return AlterUserScramCredentialsResponse(results=results)
 
 
 async def _alter(
-    core: Core, changes: Mapping[str, _Change]
+    core: Core, changes: Mapping[str, _Change], asker: Mapping[str, str]
 ) -> list[AlterUserScramCredentialsResponseUser]:
     """For whoever holds `changing`: room for a user is room when it is stored."""
     pace = Pace()
@@ -165,7 +165,7 @@ async def _alter(
     for begin in range(0, len(names), STORED_MAX):
         some = names[begin : begin + STORED_MAX]
         try:
-            await core.lanes.run(_store, core, {name: wanted[name] for name in some})
+            await core.lanes.run(_store, core, {name: wanted[name] for name in some}, asker)
         except STORAGE_FAILURES as exc:
             for name in some:
                 told[name].error_code, told[name].error_message = wire_error(exc)
@@ -197,7 +197,7 @@ def _wanted(
     return wanted
 
 
-def _store(core: Core, wanted: Mapping[str, _Wanted]) -> None:
+def _store(core: Core, wanted: Mapping[str, _Wanted], asker: Mapping[str, str]) -> None:
     manager = core.topics.manager
     upserted = {name: one.upserted for name, one in wanted.items() if one.upserted}
     deleted = {name: one.deleted for name, one in wanted.items() if one.deleted}
@@ -215,7 +215,8 @@ def _store(core: Core, wanted: Mapping[str, _Wanted]) -> None:
             ],
         )
     for name, one in wanted.items():
-        log.info("user_altered", user=name, set=len(one.upserted), deleted=len(one.deleted))
+        counts = {"set": len(one.upserted), "deleted": len(one.deleted)}
+        log.info("user_altered", user=name, **counts, **asker)
 
 
 def _mechanism(number: int) -> ScramMechanism:

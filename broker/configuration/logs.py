@@ -16,6 +16,8 @@ from structlog.typing import EventDict, Processor
 from .config import BrokerConfig
 from .log_sink import LogSink
 
+log = structlog.get_logger()
+
 _LEVELS: Final = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -75,9 +77,21 @@ def _has_colours(stream: TextIO) -> bool:
     return stream.isatty() and not is_without
 
 
-def set_level(level: str) -> None:
-    """Log from another level on, in the format that there is."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]))
+def set_level(level: str, **asker: str) -> None:
+    """Log from another level on, in the format that there is.
+
+    That is told while it can be heard: before, unless fewer things were told then.  asker: who
+    asked for it.
+    """
+    before = structlog.get_config()["wrapper_class"]
+    after = structlog.make_filtering_bound_logger(_LEVELS[level])
+    if before is after:
+        return
+    if level == "error":
+        log.warning("log_level_changed", log_level=level, **asker)
+    structlog.configure(wrapper_class=after)
+    if level != "error":
+        log.warning("log_level_changed", log_level=level, **asker)
 
 
 def level_in_force() -> str:

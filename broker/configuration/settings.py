@@ -120,8 +120,11 @@ class BrokerSettings:
             if place not in self._unusable:
                 raise why
 
-    async def set(self, resource: str, values: Values) -> None:
+    async def set(self, resource: str, values: Values, asker: Mapping[str, str]) -> None:
         """Set exactly these on `resource`: durable and in force when it returns.
+
+        asker: who asked for it, for the line about it; one that raises the level of the log is the
+        last that is told.
 
         Raises:
             InvalidConfig: they cannot be.
@@ -131,10 +134,12 @@ class BrokerSettings:
         values = {name: self._spelled(name, text) for name, text in values.items()}
         event = {"resource": resource, "values": dict(values)}
         failure = await recorded(lambda done: self._manager.record_soon(done, SET, **event))
+        if failure is None:
+            named = resource or "every broker"
+            log.info("settings_changed", broker=named, values=dict(values), **asker)
         self._reload()
         if failure is not None:
             raise failure
-        log.info("settings_changed", broker=resource or "every broker", values=dict(values))
 
     def _reload(self) -> None:
         before = self.config

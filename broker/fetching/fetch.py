@@ -7,8 +7,8 @@
     expire   max_wait is over                                           -> done
     render   (done, and first in its connection's line) see fetch_reply.py
 
-If the access rules change while a fetch waits, it is checked again: it returns nothing that its
-client may no longer read.
+If the access rules change while a fetch waits, for records or for its turn, it is checked again
+when its reply is made: it returns nothing that its client may no longer read.
 
 A fetch of a session (fetch_session.py) covers all partitions of the session, whatever it names.
 
@@ -33,6 +33,7 @@ from segbroker.protocol.messages_core import (
     FetchRequestTopic,
 )
 
+from ..access.acl_rules import Rules
 from ..access.authorizer import CLUSTER_ACTION, READ, TOPIC
 from ..core import Core
 from ..error_map import STORAGE_FAILURES
@@ -71,7 +72,6 @@ class FetchSlot:
         "_peer",
         "_reply",
         "_request",
-        "_rules",
         "_sizes",
         "_targets",
         "_timed",
@@ -89,7 +89,9 @@ class FetchSlot:
         request: FetchRequest,
         targets: list[FetchTarget],
         session: FetchSession | None,
+        rules: Rules | None,
     ) -> None:
+        """rules: by which the targets were allowed; None: there are none."""
         self.done = False
         self._core = core
         self._peer = peer
@@ -100,10 +102,8 @@ class FetchSlot:
         # What was to read from each of them at its last look; empty where one record is enough.
         self._sizes: dict[Partition | None, int] = {}
         self._total = 0
-        # By which it was allowed.
-        self._rules = None if core.authorizer is None else core.authorizer.rules
         self._by_partition: dict[Partition | None, FetchTarget] | None = None
-        self._reply = FetchReply(core, peer, header, request, targets, session)
+        self._reply = FetchReply(core, peer, header, request, targets, session, rules)
         # Not to be kept while it waits: only the targets are counted.
         request.topics, request.forgotten_topics_data = [], []
 
@@ -257,20 +257,7 @@ class FetchSlot:
                 target.partition.fetches.pop(self, None)
         if self._timed:
             self._core.deadlines.forget()
-            self._check_again()
         self._core.turn.flush(self._peer.flush)
-
-    def _check_again(self) -> None:
-        """Take away what is not allowed any more."""
-        authorizer = self._core.authorizer
-        if authorizer is None or authorizer.rules is self._rules:
-            return
-        for target in self._targets:
-            if not target.code and not authorizer.allows(
-                self._peer, READ, TOPIC, target.topic.topic
-            ):
-                target.partition = None
-                target.code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def fetch(
@@ -358,7 +345,7 @@ def _enter_session(
 def _refuse(
     core: Core, peer: Peer, header: RequestHeader, request: FetchRequest, code: ErrorCode
 ) -> None:
-    slot = FetchSlot(core, peer, header, request, [], None)
+    slot = FetchSlot(core, peer, header, request, [], None, None)
     slot.refuse(code)
     peer.outbox.push(slot)
     slot.begin()
@@ -406,21 +393,26 @@ def _may_read(core: Core, peer: Peer, topic: str) -> bool:
 def _begin(
     core: Core, peer: Peer, header: RequestHeader, request: FetchRequest, asked: list[Asked]
 ) -> None:
-    _slot(core, peer, header, request, _targets(core, peer, header, request, asked)).begin()
+    rules = _rules(core)
+    _slot(core, peer, header, request, _targets(core, peer, header, request, asked), rules).begin()
 
 
 async def _begin_paced(
     core: Core, peer: Peer, header: RequestHeader, request: FetchRequest, asked: list[Asked]
 ) -> None:
     """As `_begin`, for thousands of partitions: others get their turn between."""
-    pace = Pace()
+    pace, rules = Pace(), _rules(core)
     targets: list[FetchTarget] = []
     for start in range(0, len(asked), _TARGETS_AT_ONCE):
         some = asked[start : start + _TARGETS_AT_ONCE]
         _name_topics(core, header, some)  # by now: a name may be that of another topic
         targets += _targets(core, peer, header, request, some)
         await pace.step()
-    await _slot(core, peer, header, request, targets).begin_paced()
+    await _slot(core, peer, header, request, targets, rules).begin_paced()
+
+
+def _rules(core: Core) -> Rules | None:
+    return None if core.authorizer is None else core.authorizer.rules
 
 
 def _slot(
@@ -429,11 +421,12 @@ def _slot(
     header: RequestHeader,
     request: FetchRequest,
     targets: list[FetchTarget],
+    rules: Rules | None,
 ) -> FetchSlot:
     """Its place in the line of its connection."""
     core.counters.fetch_requests += 1
     session = None if request.session_epoch == FINAL_EPOCH else peer.fetch_session
-    slot = FetchSlot(core, peer, header, request, targets, session)
+    slot = FetchSlot(core, peer, header, request, targets, session, rules)
     peer.outbox.push(slot)
     if further := slot.further:
         peer.outbox.weigh(further)

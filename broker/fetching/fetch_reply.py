@@ -28,6 +28,8 @@ from segbroker.segments.disk.relieving import NoDescriptor
 from segbroker.segments.errors import SegmentReplaced
 from segbroker.segments.partition.handler import ReadPlan
 
+from ..access.acl_rules import Rules
+from ..access.authorizer import READ, TOPIC
 from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
 from ..loop.pace import Pace
@@ -81,6 +83,7 @@ class FetchReply(FetchPlan):
         "_parts",
         "_peer",
         "_pending",
+        "_rules",
         "code",
     )
 
@@ -92,8 +95,11 @@ class FetchReply(FetchPlan):
         request: FetchRequest,
         targets: Sequence[FetchTarget],
         session: FetchSession | None,
+        rules: Rules | None,
     ) -> None:
+        """rules: by which the targets were allowed; None: there are none."""
         super().__init__(core, header, request, targets, session)
+        self._rules = rules
         self._peer = peer
         # Why nothing of it is answered.
         self.code = ErrorCode.NONE
@@ -122,7 +128,21 @@ class FetchReply(FetchPlan):
         if not self._pending:
             self.release()
 
+    def _check_again(self) -> None:
+        """Take away what is not allowed any more."""
+        authorizer = self._core.authorizer
+        if authorizer is None or authorizer.rules is self._rules:
+            return
+        self._rules = authorizer.rules
+        for target in self._targets:
+            if not target.code and not authorizer.allows(
+                self._peer, READ, TOPIC, target.topic.topic
+            ):
+                target.partition = None
+                target.code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
     def _render(self) -> list[Buffer] | None:
+        self._check_again()
         if self._core.quotas is not None:
             self._limit = self._core.quotas.fetch_limit(self._peer)
         if len(self._targets) > TARGETS_ON_LOOP_MAX:

@@ -12,6 +12,7 @@ bytes of the name of one (INVALID_REQUEST).
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 import structlog
@@ -23,6 +24,7 @@ from segbroker.segments.metadata.broker_settings import GROUP_SECTION, GROUP_SET
 
 from ..configuration.config import BrokerConfig, InvalidConfig
 from ..configuration.config_key import text_of
+from ..configuration.logs import told
 from ..recording import recorded
 from ..refused import Refused
 from .group_keys import GROUP_KEYS, SESSIONS
@@ -31,6 +33,7 @@ log = structlog.get_logger()
 
 GROUPS_MAX: Final = 10_000
 NAME_SIZE_MAX: Final = 1_000
+_NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class GroupSettings:
@@ -102,8 +105,12 @@ class GroupSettings:
                 )
         return kept
 
-    async def set(self, group_id: str, values: Mapping[str, str]) -> None:
+    async def set(
+        self, group_id: str, values: Mapping[str, str], asker: Mapping[str, str] = _NOBODY
+    ) -> None:
         """Set exactly these on a group: durable and in force when it returns.
+
+        asker: who asked for it, for the line about it.
 
         Raises:
             Refused, InvalidConfig: they cannot be.
@@ -117,4 +124,4 @@ class GroupSettings:
             self.on_change(group_id)
         if failure is not None:
             raise failure
-        log.info("group_settings_changed", group=group_id, values=dict(values))
+        log.info("group_settings_changed", group=told(group_id), values=dict(values), **asker)

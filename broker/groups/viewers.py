@@ -6,7 +6,7 @@
 
 from ..access.authorizer import DESCRIBE, TOPIC, Authorizer
 from ..peers.peer import Peer
-from ..principal import Principal, parse_principal
+from ..principal import Principal
 from .consumer_members import MaySee, every_topic
 
 
@@ -42,7 +42,8 @@ def sight_of(authorizer: Authorizer | None, viewer: str) -> MaySee:
     if not viewer:
         return _no_topic
     text, _, host = viewer.rpartition(" ")
-    return Eyes(authorizer, parse_principal(text), host)
+    kind, _, name = text.partition(":")  # empty where the subject of a certificate is
+    return Eyes(authorizer, Principal(kind, name), host)
 
 
 def _no_topic(name: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 import trio
 
+from ..configuration.logs import told
 from ..principal import ANONYMOUS, Principal
 from .fetch_session import FetchSession
 from .listener import Listener
@@ -73,6 +74,11 @@ class Peer:
     def is_admitted(self) -> bool:
         """Whether its requests are handled: nothing is asked, or it has logged in."""
         return self.sasl is None or self.authenticated
+
+    @property
+    def asker(self) -> dict[str, str]:
+        """Who it is, for a line about what is changed because it asked for it."""
+        return {"asked_by": told(str(self.principal)), "asked_from": self.address[0]}
 
     def mute(self, seconds: float) -> None:
         """Have it wait so long from now, unless it waits for longer already."""

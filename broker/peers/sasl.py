@@ -90,8 +90,8 @@ class SaslSession:
     """The login of one connection; see the module."""
 
     __slots__ = (
+        "_credential",
         "_exchange",
-        "_exists",
         "_host",
         "_name",
         "_wanted",
@@ -128,7 +128,7 @@ class SaslSession:
         self._wanted = ""
         self._exchange: ScramServer | None = None
         self._name = ""
-        self._exists = False
+        self._credential: ScramCredential | None = None
 
     @property
     def is_done(self) -> bool:
@@ -198,13 +198,15 @@ class SaslSession:
         if self._exchange is None:
             first = parse_client_first(message)
             _check(first.user)
-            credential, self._exists = users.credential(first.user, mechanism)
+            self._credential, _ = users.credential(first.user, mechanism)
             self._name = first.user
             nonce = users.random(NONCE_SIZE)
-            self._exchange = ScramServer(mechanism, first, credential, nonce)
+            self._exchange = ScramServer(mechanism, first, self._credential, nonce)
             return self._exchange.challenge()
         answer = self._exchange.finish(message)
-        if answer is None or not self._exists:
+        # By now: a session that is to be renewed may have begun with it when it began itself.
+        present, exists = users.credential(self._name, mechanism)
+        if answer is None or not exists or present != self._credential:
             raise self._wrong(self._name)
         self._done(self._name)
         return answer
@@ -219,7 +221,7 @@ class SaslSession:
             )
         self.user, self.mechanism = name, self._wanted
         self.stage = Stage.DONE
-        self._exchange = None
+        self._exchange = self._credential = None
 
     def _wrong(self, name: str) -> LoginRefused:
         return LoginRefused(

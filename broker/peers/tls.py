@@ -1,16 +1,20 @@
 """TLS on the broker's side: a connection that reads and writes like a socket, and its certificate.
 
     Connection ---- recv_into, sendmsg, close ----> socket         PLAINTEXT: nothing in between
-                                              \\---> TlsSocket ---> ssl ---> socket
+                                              \\---> TlsSocket ---> ssl in memory
+                                                             \\---> socket
 
 `TlsSocket` keeps the promises that the connection and its outbox build on:
 
-* a receive that does not fill the buffer has emptied the TLS layer: records that are decrypted
-  already are never left waiting for a byte that does not come, nor is the end.  It has emptied the
-  socket, too, or taken RECORDS_MAX records from it, and the socket is readable still;
-* what `sendmsg` counts is in the socket; a record that the socket did not take whole is offered
-  again first (TLS demands the same bytes), and counted only then;
+* a receive that does not fill the buffer has emptied the TLS layer: what was received and can be
+  decrypted is never left waiting for a byte that does not come, nor is the end.  It has emptied the
+  socket, too, or has had its time, and the socket is readable still;
+* what `sendmsg` counts is in the socket; of a record that the socket did not take whole the rest is
+  kept, and it is counted when that has left;
 * nothing waits but the handshake.
+
+OpenSSL has no socket: it would read from it for as long as changes of keys come, which are no data
+(docs/decisions/0288).  So it gets what a turn has time for.
 
 `Certificate` makes the context of new connections.  It is made anew when the files change or
 somebody asks (SIGHUP); connections that exist keep theirs.  Files that do not go together, as in
@@ -29,13 +33,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from socket import SHUT_RD, socket
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 import structlog
 import trio
 
 from segbroker.protocol.certificate_dates import valid_until_ms
 from segbroker.protocol.certificate_names import subject_of
+from segbroker.protocol.errors import RemoteProtocolError
 from segbroker.protocol.tls_records import cut_records
 
 from ..configuration.tls_settings import TlsSettings
@@ -44,9 +49,14 @@ log = structlog.get_logger()
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-RECORDS_MAX: Final = 512
-"""Records of one receive.  A record may hold a single byte and costs about 4 us whatever it holds,
-so a peer that sends such would have the loop for as long as it takes to fill a buffer with them."""
+RAW_LEAST: Final = 2 << 10
+RAW_MOST: Final = 17 << 10
+"""Bytes that are taken from the socket at a time, the largest record among them: a change of keys
+has 27 and costs 40 us, a record with a single byte of data 23 and 4 us."""
+SLOW_S: Final = 0.001
+"""Whose bytes took longer has had its turn, and begins with RAW_LEAST again."""
+HELD_MAX: Final = 64 << 10
+"""Bytes of answers to changes of keys that a peer asks for and does not take."""
 FILE_SIZE_MAX: Final = 1 << 20
 REMINDED_BEFORE_MS: Final = 14 * 24 * 60 * 60 * 1000
 """How long before a certificate ends the log begins to say so."""
@@ -75,17 +85,21 @@ class CertificateUnusable(OSError):
 class TlsSocket:
     """A TLS connection with the methods of a non-blocking socket that are used; see the module."""
 
-    __slots__ = ("_again", "_tls")
+    __slots__ = ("_counted", "_encrypted", "_incoming", "_outgoing", "_raw_size", "_sock", "_tls")
 
     def __init__(self, sock: socket, context: ssl.SSLContext) -> None:
-        """Takes `sock` over. Raises OSError: the peer is gone already."""
-        self._tls = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-        # A record that the socket did not take whole.
-        self._again = b""
+        """Takes `sock` over."""
+        self._sock = sock
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._raw_size = RAW_LEAST
+        # What the socket did not take, and of how many bytes it is that are counted when it has.
+        self._encrypted = b""
+        self._counted = 0
 
     def fileno(self) -> int:
         """Of the socket: for waiting."""
-        return self._tls.fileno()
+        return self._sock.fileno()
 
     async def handshake(self) -> None:
         """Agree with the peer. Raises HandshakeFailed, OSError."""
@@ -93,12 +107,15 @@ class TlsSocket:
             try:
                 self._tls.do_handshake()
             except ssl.SSLWantReadError:
-                await trio.lowlevel.wait_readable(self._tls)
-            except ssl.SSLWantWriteError:
-                await trio.lowlevel.wait_writable(self._tls)
+                await self._send_all()
+                await trio.lowlevel.wait_readable(self._sock)
+                self._hear()
             except ssl.SSLError as exc:
+                with suppress(OSError):
+                    self._flush()  # what the peer is told
                 raise HandshakeFailed(_reason(exc)) from exc
             else:
+                await self._send_all()
                 return
 
     def subject(self) -> str | None:
@@ -115,59 +132,107 @@ class TlsSocket:
             raise HandshakeFailed(f"its certificate cannot be read: {exc}") from exc
 
     def recv_into(self, space: memoryview) -> int:
-        """Receive until `space` is full, nothing is there, or RECORDS_MAX came. 0: the end.
-        BlockingIOError."""
-        received = 0
-        for _ in range(RECORDS_MAX):
+        """Receive until `space` is full, nothing is there, or it takes long. 0: the end.
+
+        Raises BlockingIOError, OSError; RemoteProtocolError: the peer has many answers to take.
+        """
+        received, is_over = self._open(space)
+        until = time.perf_counter() + SLOW_S
+        while not is_over and received < len(space):
             try:
-                count = self._tls.recv_into(space[received:])
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                if not received:
-                    raise BlockingIOError from None
+                raw = self._sock.recv(self._raw_size)
+            except (BlockingIOError, InterruptedError):
                 break
-            if not count:
-                if received:  # the end is told by the next call: the socket has to be readable
-                    with suppress(OSError):
-                        socket.shutdown(self._tls, SHUT_RD)
-                break
+            if not raw:
+                return received
+            self._incoming.write(raw)
+            count, is_over = self._open(space[received:])
             received += count
-            if received == len(space):
+            if len(raw) < self._raw_size:
                 break
+            if time.perf_counter() > until:
+                self._raw_size = RAW_LEAST
+                break
+            self._raw_size = min(2 * self._raw_size, RAW_MOST)
+        if not (received or is_over):
+            raise BlockingIOError
         return received
 
     def sendmsg(self, pieces: Sequence[Buffer]) -> int:
         """How many bytes of `pieces` are in the socket. Raises BlockingIOError: none."""
-        sent = 0
-        try:
-            if self._again:
-                sent = self._send(self._again)
-                self._again = b""
-            for record in cut_records(pieces, sent):
-                count = self._send(record)
-                sent += count
-                if count < len(record):
-                    break
-        except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
-            if not sent:
-                raise BlockingIOError from None
+        if not self._flush():
+            raise BlockingIOError
+        sent, self._counted = self._counted, 0
+        for record in cut_records(pieces, sent):
+            self._tls.write(record)
+            if not self._flush():
+                self._counted = len(record)
+                break
+            sent += len(record)
+        if not sent:
+            raise BlockingIOError
         return sent
 
     def setsockopt(self, level: int, name: int, value: bytes) -> None:
         """As of the socket below.  Raises OSError."""
-        self._tls.setsockopt(level, name, value)
+        self._sock.setsockopt(level, name, value)
 
     def close(self) -> None:
         """Say goodbye if that needs no waiting, and close."""
-        with suppress(OSError, ValueError):
+        with suppress(OSError):
             self._tls.unwrap()
-        self._tls.close()
+        with suppress(OSError):
+            self._flush()
+        self._sock.close()
 
-    def _send(self, record: Buffer) -> int:
+    def _hear(self) -> None:
+        """Something of a handshake, or the end.  Raises OSError."""
+        with suppress(BlockingIOError, InterruptedError):
+            if raw := self._sock.recv(RAW_LEAST):
+                self._incoming.write(raw)
+            else:
+                self._incoming.write_eof()
+
+    def _open(self, space: memoryview) -> tuple[int, bool]:
+        """Decrypt what was received, until `space` is full: how many bytes, and whether the peer
+        has said goodbye.
+
+        Raises as `recv_into`.
+        """
+        received, is_over = 0, False
         try:
-            return self._tls.send(record)
-        except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
-            self._again = bytes(record)
+            while received < len(space) and not is_over:
+                # How many, where it is given room: typeshed has it that these are the bytes.
+                count = cast("int", self._tls.read(len(space), space[received:]))
+                received += count
+                is_over = not count
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError:
+            self._flush()  # what the peer is told
             raise
+        if self._outgoing.pending and not self._flush() and len(self._encrypted) > HELD_MAX:
+            raise RemoteProtocolError(f"{len(self._encrypted)} bytes of TLS that it does not take")
+        if is_over and received:  # the end is told by the next call: the socket has to be readable
+            with suppress(OSError):
+                self._sock.shutdown(SHUT_RD)
+        return received, is_over
+
+    def _flush(self) -> bool:
+        """Give the socket what is encrypted; whether it took all.  Raises OSError."""
+        if self._outgoing.pending:
+            self._encrypted += self._outgoing.read()
+        while self._encrypted:
+            try:
+                count = self._sock.send(self._encrypted)
+            except (BlockingIOError, InterruptedError):
+                return False
+            self._encrypted = self._encrypted[count:]
+        return True
+
+    async def _send_all(self) -> None:
+        while not self._flush():
+            await trio.lowlevel.wait_writable(self._sock)
 
 
 class Certificate:

@@ -38,7 +38,7 @@ from segbroker.segments.errors import SegmentReplaced
 from segbroker.segments.log.transaction_index import AbortedRanges
 from segbroker.segments.partition.handler import ReadPlan
 
-from ..access.authorizer import READ, TOPIC
+from ..access.authorizer import GROUP, READ, TOPIC
 from ..apis.later_reply import LaterReply
 from ..call import Call
 from ..core import Core
@@ -202,7 +202,15 @@ class _ShareFetching:
     @property
     def _is_gone(self) -> bool:
         """Whether nobody takes the answer, or may have records."""
-        return self._slot.done or not self._session.is_open
+        return self._slot.done or not self._session.is_open or not self._may_read
+
+    @property
+    def _may_read(self) -> bool:
+        """Whether its client may still read the group: its next request is refused, if not."""
+        authorizer = self._core.authorizer
+        return authorizer is None or authorizer.would_allow(
+            self._call.peer, READ, GROUP, self._session.group_id
+        )
 
     # Looking
 

@@ -2,10 +2,10 @@
 
 | partition | said |
 |---|---|
-| open, and closed without a failure | its end, unless that is known already |
+| open, and closed without a failure, damaged or not | its end, unless that is known already |
 | never opened since the start | the end that the WAL vouches for, if it does |
 | a sync failed, and acknowledged bytes are not there any more | what was reserved, in doubt |
-| else read-only, or never written to | nothing |
+| else failed, or never written to | nothing |
 
 It is the one thing that vouches for the end of a log when the WAL is empty, and is not in the log's
 own directory: so what a disk loses of it later is told from a log that always ended there.
@@ -23,7 +23,7 @@ def end_of(handler: DiskHandler, known: Metadata) -> Iterator[CeilingRow]:
     meta = known.topics[handler.topic]
     key, end_offset = (meta.topic_id, handler.partition), handler.log_end_offset
     before = known.ceiling(key)
-    if handler.read_only is not None:
+    if handler.has_failed:
         if (reserved := handler.find_loss()) is not None:
             yield key, Ceiling(reserved, IN_DOUBT)
         return

@@ -145,8 +145,10 @@ class TopicRegistry:
             return
         for partition in numbers:
             path = partition_paths(self._root, meta.name, partition).folder
-            if not self._storage.exists(path):
-                self._storage.mkdir(path)
+            if self._storage.exists(path):
+                # Empty, of a growth that failed: another sync of its name would prove nothing.
+                self._storage.rmdir(path)
+            self._storage.mkdir(path)
 
     def _sync_folders(self, metas: Collection[TopicMeta]) -> None:
         """Make the directories of new topics durable.  Raises OSError."""

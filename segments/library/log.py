@@ -301,7 +301,8 @@ class SegmentedLog:
         if self._reservation is not None:
             self._reservation.rollback()
         try:
-            close_log(self._log, clean=self._failure is None)
+            syncs = isinstance(self._failure, PartitionDamaged)
+            close_log(self._log, clean=self._failure is None, syncs=syncs)
         except OSError as exc:
             self._fail(exc)
         finally:

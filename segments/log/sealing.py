@@ -66,8 +66,9 @@ def checkpoint(log: PartitionLog) -> None:
         log.checkpointed = taken.end_offset
 
 
-def close_log(log: PartitionLog, *, clean: bool = True) -> None:
-    """Seal, checkpoint and close; `clean` False when nothing may be written any more.
+def close_log(log: PartitionLog, *, clean: bool = True, syncs: bool = False) -> None:
+    """Seal, checkpoint and close; `clean` False when nothing may be written any more; `syncs`: what
+    was written is made durable all the same.
 
     Everything is closed also when it raises.  Raises OSError.
     """
@@ -80,5 +81,7 @@ def close_log(log: PartitionLog, *, clean: bool = True) -> None:
                 unlink_doomed(log)
                 checkpoint(log)
             log.ready.close(unlink_behind=log.active.number)
+        elif syncs:
+            log.sync()
     finally:
         log.release()

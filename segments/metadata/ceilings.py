@@ -16,7 +16,10 @@ in blocks, durably, before any of a block is acknowledged; the high watermark ne
 | end is synced and idle for IDLE_MS | end, SETTLED | the next append, for one event |
 | clean close | end, SETTLED | the close |
 | a sync failed, and acknowledged bytes are not there any more | as it is, IN_DOUBT | nobody |
+| half of the block is used, or was, before that is over | end + BLOCK, IN_DOUBT | as above |
 | they are after all, when that is looked at again | as it is | nobody |
+
+As it is: also what is on its way, which may count before this does.
 
 A lowered ceiling counts from the moment it is handed to the log, a raised one from the moment it is
 durable.  The lock orders raising and lowering as the log gets them; it is held over nothing, and
@@ -41,6 +44,7 @@ class PartitionCeiling:
     """The ceiling of one open partition."""
 
     __slots__ = (
+        "_asked",
         "_boot",
         "_is_asked",
         "_is_doubted",
@@ -58,6 +62,8 @@ class PartitionCeiling:
         self.renew_at = self.durable if self.is_settled else max(0, self.durable - BLOCK // 2)
         self._boot = boot
         self._reserve = reserve
+        self._asked = self.durable
+        """What the metadata was asked for last, or more: `durable`, or on its way."""
         self._is_asked = False
         self._is_doubted = known is not None and known.boot == IN_DOUBT
         self._lock = threading.RLock()  # the callback may come at once
@@ -84,7 +90,8 @@ class PartitionCeiling:
         with self._lock:
             if not self._is_asked:
                 self._is_asked = True
-                self._reserve(Ceiling(target, self._boot), reserved)
+                self._asked = max(self._asked, target)
+                self._reserve_as_asked(reserved)
 
     def settle(self, end_offset: int) -> None:
         """Up to `end_offset`, the end of the log, all is synced: reserve no more than that."""
@@ -95,7 +102,7 @@ class PartitionCeiling:
         with self._lock:
             if self._is_asked or (self.is_settled and self.durable == end_offset):
                 return
-            self.durable = self.renew_at = end_offset
+            self.durable = self.renew_at = self._asked = end_offset
             self.is_settled = True
             self._reserve(Ceiling(end_offset, SETTLED), lowered)
 
@@ -104,14 +111,19 @@ class PartitionCeiling:
         the log as after a power cut.  Asked again and again where that cannot be written."""
         with self._lock:
             self._is_doubted = True
-            self._reserve(Ceiling(self.durable, IN_DOUBT), _whether_or_not)
+            self._reserve_as_asked(_whether_or_not)
 
     def trust(self) -> None:
         """All that was acknowledged is there, and in new files."""
         with self._lock:
             if self._is_doubted:
                 self._is_doubted = False
-                self._reserve(Ceiling(self.durable, self._boot), _whether_or_not)
+                self._reserve_as_asked(_whether_or_not)
+
+    def _reserve_as_asked(self, done: Done) -> None:
+        """The caller holds the lock."""
+        boot = IN_DOUBT if self._is_doubted else self._boot
+        self._reserve(Ceiling(self._asked, boot), done)
 
 
 def _whether_or_not(error: OSError | None) -> None:

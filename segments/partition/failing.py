@@ -2,6 +2,7 @@
 
     failure    the first failed write or sync: read-only, every waiter told, nothing retried
     recovery   the log opened again, through recovery, when it is time to: writable
+               or, where an operator is to look at damage first, as it was before the failure
 
 After a failed sync the kernel may have dropped the dirty pages, so reading them back proves
 nothing.  Therefore bytes in doubt are copied to new files first (salvaging.py), even if a full disk
@@ -31,6 +32,7 @@ from ..errors import (
 from ..log.partition_log import PartitionLog
 from ..log.salvaging import Retry, salvage
 from ..log.sealing import close_log
+from ..settings.topic_config import OnCorruption
 from .partition_view import PartitionView
 
 log = structlog.get_logger()
@@ -108,8 +110,10 @@ class FailingPartition(PartitionView, ABC):
         """
         if opened is not None and opened is not self._log:
             return self.read_only or PartitionReadOnly(self.topic, self.partition, cause)
-        if self.read_only is None:
-            full = cause.errno in PASSING_ERRNOS and not self._log.sync_failed
+        if self.read_only is None or isinstance(self.read_only, PartitionDamaged):
+            # Behind damage nothing makes room for itself: an operator is to see what there is.
+            full = cause.errno in PASSING_ERRNOS and self.read_only is None
+            full = full and not self._log.sync_failed
             error = (DiskFull if full else PartitionReadOnly)(self.topic, self.partition, cause)
             self._log.failed = self._log.failed or cause  # first: no sync begins any more
             self.read_only = error
@@ -121,6 +125,8 @@ class FailingPartition(PartitionView, ABC):
             )
             self._call_soon(lambda: self._tell_failure(error))
             self._ask_attention()
+        elif isinstance(self.read_only, PartitionRefused) and self._log.sync_failed:
+            self._doubt_end()  # nobody looks what is left before an operator has looked
         return self.read_only
 
     def _notice_failure(self) -> None:
@@ -150,6 +156,11 @@ class FailingPartition(PartitionView, ABC):
             self.read_only, PartitionDamaged | PartitionRefused
         )
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether a write or a sync has failed, also where an operator is to look at damage."""
+        return self.is_poisoned or (self.read_only is not None and self._log.failed is not None)
+
     def try_recover(self, now_ms: int) -> bool:
         """Open the log again after a failure, if it is time to; whether it is writable."""
         if not self.is_poisoned or not self._retry.is_due(now_ms):
@@ -174,13 +185,14 @@ class FailingPartition(PartitionView, ABC):
         self._retry.succeeded()
         # Reads go on throughout: plans made before the swap keep the old files pinned.
         close_log(old, clean=False)
-        log.info("partition_writable_again", topic=self.topic, partition=self.partition)
 
         def writable() -> None:
             self._wal_failed = None  # first: who sees no reason to be read-only sees no failure
             self.read_only = None
-            if opened.damage:
+            if opened.damage and opened.config.on_corruption is not OnCorruption.GAP:
                 self.read_only = PartitionDamaged(self.topic, self.partition, opened.damage)
+            else:
+                log.info("partition_writable_again", topic=self.topic, partition=self.partition)
             self._advance(opened.log_end_offset)
             if self.on_recovered is not None:
                 self.on_recovered()

@@ -571,12 +571,14 @@ class DiskHandler(MendingPartition):
         forget_producers(self._log, now_ms, self.last_append_ms, self.producer_expiration_ms)
 
     def close(self, *, checkpoint: bool = True) -> None:
-        """Sync, save and close; without a checkpoint when the files are going away.
+        """Sync, save and close; without a checkpoint when the files are going away.  Behind damage
+        nothing is saved, as an operator is to look first, but what was acknowledged is synced.
 
         Raises PartitionReadOnly when the last sync failed.
         """
         try:
             while not (opened := self._log).is_closed:  # another one, if it is opened again now
-                close_log(opened, clean=checkpoint and self.read_only is None)
+                syncs = checkpoint and not self.is_poisoned
+                close_log(opened, clean=syncs and self.read_only is None, syncs=syncs)
         except OSError as exc:
             raise self._poison(exc) from exc

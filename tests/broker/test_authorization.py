@@ -39,6 +39,7 @@ from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import StorageError
 from segbroker.segments.metadata.acls import Acl
 
+from ..support.waiting import becomes
 from ..support.wire_client import (
     Closed,
     WireClient,
@@ -46,6 +47,7 @@ from ..support.wire_client import (
     connect,
     fetch_request,
     produce_request,
+    values,
 )
 from ..support.wire_streams import StreamsMember, internal, statuses, subtopology
 from ..support.wire_transactions import until
@@ -318,6 +320,35 @@ async def test_a_fetch_that_waits_brings_nothing_that_is_not_allowed_any_more() 
             with trio.fail_after(60):
                 _, reply = await alice.receive(core.FetchResponse, 12)
             row = reply.responses[0].partitions[0]
+            assert (row.error_code, row.records, row.high_watermark) == (T29, b"", -1)
+
+
+async def test_a_fetch_behind_one_that_waits_brings_nothing_that_is_not_allowed_any_more() -> None:
+    """It was ready when it came, and is read when its turn comes: also what was sent since."""
+    async with guarded() as broker:
+        await filled(broker)
+        topics = broker.core.topics
+        await topics.create("empty", 1, topics.topic_config({}))
+        reads = rule(READ, TOPIC, "t")
+        writes = [rule(WRITE, TOPIC, name, host=BOB) for name in ("t", "empty")]
+        await allow(broker, reads, rule(READ, TOPIC, "empty"), *writes)
+        async with connect_from(ALICE, broker) as alice, connect_from(BOB, broker) as bob:
+            assert (await bob.produce("t", b"before")).error_code == 0
+            for name in ("empty", "t"):
+                await alice.send(fetch_request(name, 0, wait_ms=600_000), 12)
+            (connection,) = (one for one in broker._connections if one.peer.address[0] == ALICE)
+            await becomes(lambda: len(connection.outbox) == 2)
+            assert broker.core.authorizer is not None
+            done = trio.Event()
+            broker.core.authorizer.delete([reads], lambda error: done.set())
+            await done.wait()
+            for name in ("t", "empty"):
+                assert (await bob.produce(name, b"since")).error_code == 0
+            with trio.fail_after(60):
+                _, first = await alice.receive(core.FetchResponse, 12)
+                _, second = await alice.receive(core.FetchResponse, 12)
+            assert values(first.responses[0].partitions[0]) == [b"since"]
+            row = second.responses[0].partitions[0]
             assert (row.error_code, row.records, row.high_watermark) == (T29, b"", -1)
 
 

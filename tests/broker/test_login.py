@@ -415,6 +415,27 @@ async def test_a_session_that_is_renewed_after_the_limit_is_gone_lasts(
         assert await is_served(client)
 
 
+@pytest.mark.parametrize("is_removed", [False, True])
+async def test_a_login_that_began_before_the_password_was_changed_is_wrong(
+    is_removed: bool,
+) -> None:
+    """Else who renews its session may begin at once, and end it when it is over: as another."""
+    async with (
+        guarded() as broker,
+        connect(broker.listeners[1].bound) as admin,
+        connect(broker.address) as client,
+    ):
+        assert (await choose(client, "SCRAM-SHA-256")).error_code == 0
+        scram = ScramClient(SHA_256, "alice", "wonderland", NONCE)
+        challenge = await prove(client, scram.first())
+        if is_removed:
+            assert await delete(admin, "alice", SHA_256) == 0
+        else:
+            assert await set_password(admin, "alice", "looking-glass") == 0
+        last = await prove(client, scram.answer(challenge.auth_bytes))
+        assert last.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
 async def test_a_session_does_not_change_hands() -> None:
     async with guarded() as broker, connect(broker.address) as client:
         await log_in(client)

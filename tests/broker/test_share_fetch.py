@@ -33,6 +33,7 @@ from segbroker.protocol.messages_share_groups import (
 )
 from segbroker.segments.disk.memory import MemoryStorage
 
+from ..support.waiting import becomes
 from ..support.wire_client import WireClient, connect
 from ..support.wire_shares import (
     ACCEPT,
@@ -569,6 +570,30 @@ async def delete_before(client: WireClient, topic: str, offset: int) -> None:
     )
     reply = await client.ask(request, DeleteRecordsResponse, 2)
     assert reply.topics[0].partitions[0].error_code == 0
+
+
+async def test_who_may_not_read_its_group_any_more_gets_nothing_though_it_waits() -> None:
+    async with guarded() as broker:
+        await filled(broker)
+        reads = rule(Operation.READ, ResourceType.GROUP, GROUP)
+        await allow(broker, reads, rule(Operation.ALL, ResourceType.TOPIC, "t"))
+        async with connect_from(ALICE, broker) as alice, connect_from(ALICE, broker) as producer:
+            meta = broker.core.topics.get("t")
+            assert meta is not None
+            one = Sharing(alice, GROUP, meta.topic_id)
+            await one.fetch(0)
+            await one.begin(wait_ms=600_000)
+            (session,) = broker.core.shares.sessions._sessions.values()
+            await becomes(lambda: bool(session.waiters))
+            assert broker.core.authorizer is not None
+            done = trio.Event()
+            broker.core.authorizer.delete([reads], lambda error: done.set())
+            await done.wait()
+            assert (await producer.produce("t", b"secret")).error_code == 0
+            with trio.fail_after(60):
+                assert await one.end() == []
+            assert await one.fetch() == []
+            assert one.code() == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
 async def test_who_may_not_read_a_topic_gets_nothing_of_it() -> None:

@@ -6,9 +6,15 @@ import pytest
 
 from segbroker.broker.configuration.config import InvalidConfig, merge
 from segbroker.broker.configuration.subject_rules import parse_rules, user_of
+from segbroker.protocol.messages_consumer_groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 
 from ..support.certificates import Authority
+from .authorization_case import GROUP, READ, TOPIC
 from .conftest import Events
+from .test_authorization import allow, rule
 from .test_tls import connect_tls, is_served, protected, trusting
 
 
@@ -99,3 +105,32 @@ def test_a_listener_may_have_rules_of_its_own() -> None:
     assert config.of_listener("IN", "ssl_principal_mapping_rules") == "DEFAULT"
     with pytest.raises(InvalidConfig, match="neither DEFAULT nor"):
         merge({**told, "listener_name_out_ssl_principal_mapping_rules": "x"})
+
+
+async def test_whom_the_rules_give_an_empty_name_may_subscribe_by_an_expression(
+    tmp_path: Path, events: Events
+) -> None:
+    authority = Authority(tmp_path)
+    keys = {
+        "ssl_client_auth": "required",
+        "ssl_ca": str(authority.file),
+        "ssl_principal_mapping_rules": "RULE:^.*CN=([A-Z]*).*$/$1/",
+        "authorizer": "acl",
+    }
+    async with protected(authority, **keys) as broker:
+        for kind, name in ((GROUP, "g"), (TOPIC, "t")):
+            await allow(broker, rule(READ, kind, name, principal="User:*"))
+        nobody = trusting(authority, authority.client("alice"))
+        async with connect_tls(broker, nobody) as client:
+            request = ConsumerGroupHeartbeatRequest(
+                group_id="g",
+                member_id="member",
+                member_epoch=0,
+                rebalance_timeout_ms=1_000,
+                subscribed_topic_regex=".*",
+                topic_partitions=[],
+            )
+            reply = await client.ask(request, ConsumerGroupHeartbeatResponse, 1)
+            assert {str(one.peer.principal) for one in broker._connections} == {"User:"}
+    assert reply.error_code == 0
+    assert not events.named("request_failed")

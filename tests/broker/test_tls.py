@@ -1,11 +1,15 @@
 """TLS: what it protects, who the other side is, and what a hostile one can cost."""
 
+import fcntl
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import sys
+import termios
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
@@ -13,7 +17,7 @@ import pytest
 import trio
 
 from segbroker.broker.configuration.config import BrokerConfig, merge
-from segbroker.broker.peers.tls import RECORDS_MAX, Certificate, CertificateUnusable
+from segbroker.broker.peers.tls import RAW_MOST, Certificate, CertificateUnusable
 from segbroker.broker.server import Broker
 from segbroker.client import AsyncAdmin, Security, TlsFailed
 from segbroker.protocol.certificate_dates import valid_until_ms
@@ -21,6 +25,7 @@ from segbroker.protocol.messages_core import FetchResponse, MetadataRequest, Met
 
 from ..support.certificates import Authority
 from ..support.gated_storage import GatedStorage
+from ..support.key_updates import CIPHER, key_updates, secret_in
 from ..support.waiting import becomes
 from ..support.wire_client import Closed, WireClient, connect, fetch_request, values
 from .conftest import PATIENT, Events, manager, serving
@@ -66,11 +71,24 @@ async def connect_tls(broker: Broker, context: ssl.SSLContext) -> AsyncIterator[
 
 
 async def in_memory(
-    authority: Authority, tcp: trio.SocketStream
+    authority: Authority, tcp: trio.SocketStream, keylog: Path | None = None
 ) -> tuple[ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO]:
     """A TLS client behind its handshake, what it is to read, and what it has written."""
+    context = trusting(authority)
+    if keylog is not None:
+        context.keylog_filename = str(keylog)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = trusting(authority).wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    client = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    await shake_hands(client, incoming, outgoing, tcp)
+    return client, incoming, outgoing
+
+
+async def shake_hands(
+    client: ssl.SSLObject,
+    incoming: ssl.MemoryBIO,
+    outgoing: ssl.MemoryBIO,
+    tcp: trio.SocketStream,
+) -> None:
     while True:
         try:
             client.do_handshake()
@@ -79,7 +97,7 @@ async def in_memory(
             incoming.write(await tcp.receive_some())
         else:
             await tcp.send_all(outgoing.read())
-            return client, incoming, outgoing
+            return
 
 
 async def certificate_of(
@@ -152,19 +170,33 @@ async def test_requests_that_come_in_one_record_are_all_answered(authority: Auth
             assert got == wanted
 
 
-class Received(trio.abc.Instrument):
-    """The most bytes that were received between two steps of the loop."""
+class Taken(trio.abc.Instrument):
+    """The most bytes that were taken from the socket of the only connection in one step."""
 
     def __init__(self, broker: Broker) -> None:
-        self._counters = broker.core.counters
+        (connection,) = broker._connections
+        self._sock = connection._sock
         self._before = 0
         self.most = 0
 
+    def unread(self) -> int:
+        return int.from_bytes(fcntl.ioctl(self._sock, termios.FIONREAD, bytes(4)), sys.byteorder)
+
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self._before = self._counters.received_bytes
+        self._before = self.unread()
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.most = max(self.most, self._counters.received_bytes - self._before)
+        self.most = max(self.most, self._before - self.unread())
+
+
+@contextmanager
+def looked_at(broker: Broker) -> Iterator[Taken]:
+    taken = Taken(broker)
+    trio.lowlevel.add_instrument(taken)
+    try:
+        yield taken
+    finally:
+        trio.lowlevel.remove_instrument(taken)
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
@@ -172,20 +204,83 @@ async def test_records_of_a_byte_each_give_way_to_the_other_connections(
     authority: Authority, protocol: str
 ) -> None:
     """60,000 of them would be received at once, which takes the third of a second."""
-    count = 6 * RECORDS_MAX
+    count = 10_000
     async with (
         protected(authority, listeners=f"{protocol}://127.0.0.1:0") as broker,
         await trio.open_tcp_stream(*broker.address) as tcp,
     ):
         client, _, outgoing = await in_memory(authority, tcp)
-        received = Received(broker)
-        trio.lowlevel.add_instrument(received)
         for byte in (count - 4).to_bytes(4, "big") + bytes(count - 5):  # a frame but its last byte
             client.write(bytes([byte]))
-        await tcp.send_all(outgoing.read())
-        await becomes(lambda: broker.core.counters.received_bytes == count - 1)
-        trio.lowlevel.remove_instrument(received)
-        assert received.most <= RECORDS_MAX
+        with looked_at(broker) as taken:
+            await tcp.send_all(outgoing.read())
+            await becomes(lambda: broker.core.counters.received_bytes == count - 1)
+        assert 0 < taken.most <= 2 * RAW_MOST
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+async def test_changes_of_keys_give_way_to_the_other_connections(
+    authority: Authority, protocol: str, tmp_path: Path
+) -> None:
+    """OpenSSL would read them for as long as they come, which may be for ever."""
+    async with (
+        protected(authority, listeners=f"{protocol}://127.0.0.1:0") as broker,
+        await trio.open_tcp_stream(*broker.address) as tcp,
+    ):
+        client, _, _ = await in_memory(authority, tcp, tmp_path / "keys")
+        assert (client.cipher() or ("",))[0] == CIPHER
+        updates = key_updates(secret_in(tmp_path / "keys"), is_requested=False)
+        await becomes(lambda: len(broker._connections) == 1)
+        with looked_at(broker) as taken:
+            await tcp.send_all(b"".join(islice(updates, 10_000)))
+            await becomes(lambda: taken.unread() == 0)
+        assert 0 < taken.most <= 2 * RAW_MOST
+        assert len(broker._connections) == 1, "each was in order"
+
+
+async def test_who_takes_no_answer_to_changes_of_keys_is_closed(
+    authority: Authority, tmp_path: Path, events: Events
+) -> None:
+    async with protected(authority) as broker:
+        sock = trio.socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        await sock.connect(broker.address)
+        async with trio.SocketStream(sock) as tcp:
+            await in_memory(authority, tcp, tmp_path / "keys")
+            (connection,) = broker._connections
+            small = (4_096).to_bytes(4, sys.byteorder)
+            connection._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, small)
+            updates = key_updates(secret_in(tmp_path / "keys"), is_requested=True)
+            with trio.fail_after(60):
+                while not events.named("malformed_request"):
+                    with suppress(trio.BrokenResourceError):
+                        await tcp.send_all(b"".join(islice(updates, 1_000)))
+        await becomes(lambda: not broker._connections)
+    (line,) = events.named("malformed_request")
+    assert "TLS that it does not take" in str(line["error"])
+
+
+async def test_a_hello_in_records_of_a_byte_gives_way_to_the_other_connections(
+    authority: Authority,
+) -> None:
+    context = trusting(authority)
+    context.set_alpn_protocols([f"{n:0250}" for n in range(200)])
+    async with protected(authority) as broker, await trio.open_tcp_stream(*broker.address) as tcp:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        with pytest.raises(ssl.SSLWantReadError):
+            client.do_handshake()
+        records = outgoing.read()
+        hello = b""
+        while records:
+            end = 5 + int.from_bytes(records[3:5], "big")
+            hello, records = hello + records[5:end], records[end:]
+        assert len(hello) > 50_000
+        await becomes(lambda: len(broker._connections) == 1)
+        with looked_at(broker) as taken:
+            await tcp.send_all(b"".join(b"\x16\3\1\0\1" + bytes([byte]) for byte in hello))
+            await shake_hands(client, incoming, outgoing, tcp)
+        assert 0 < taken.most <= 2 * RAW_MOST
 
 
 async def test_a_goodbye_that_comes_with_a_request_ends_the_connection(

@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from click.testing import CliRunner
 
 from segbroker.cli.main import segbroker as segbroker_command
 from segbroker.client import Admin, Producer
+from segbroker.protocol.scram import ScramCredential, ScramMechanism
 from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.metadata.credentials import USER_SET, USERS_SECRET, rows_of
 from segbroker.segments.metadata.generations import GENERATION, Generation, KeptMember
 from segbroker.segments.metadata.share_groups import STATES, ShareRow, Span, states_fields
 from segbroker.segments.settings.topic_config import TopicConfig
@@ -254,6 +257,27 @@ def test_share_groups_are_seen_in_both_too(tmp_path: Path) -> None:
     (snapshot,) = (tmp_path / "data" / "meta").glob("*.msgpack")
     report = json.loads(segbroker("dump", "--json", str(snapshot)).stdout)
     assert report["share_groups"] == {"workers": {"t-3": "from 5, 2 ranges above"}}
+
+
+def test_what_passwords_are_checked_by_is_not_shown(tmp_path: Path) -> None:
+    secrets = [b"from this salts are made up", b"the salt", b"its stored key", b"its server key"]
+    credential = ScramCredential(secrets[1], 4_096, secrets[2], secrets[3])
+    rows = rows_of({ScramMechanism.SHA_512: credential})
+    said = b""
+    with DiskManager(str(tmp_path / "data")) as manager:
+        manager.record_now(USERS_SECRET, secret=secrets[0])
+        manager.record_now(USER_SET, name="alice", rows=rows)
+        log = min((tmp_path / "data" / "wal").rglob("wal-*.log"))  # the next one may be ready
+        said += segbroker("dump", str(log)).stdout
+        dumped = segbroker("dump", "--json", str(log)).stdout
+    of_secret, of_user = (row["says"] for row in json.loads(dumped)["rows"])
+    assert of_secret == {"seq": of_secret["seq"], "kind": "users_secret"}
+    assert (of_user["name"], of_user["credentials"]) == ("alice", {"SCRAM-SHA-512": 4_096})
+    (snapshot,) = (tmp_path / "data" / "meta").glob("*.msgpack")
+    said += dumped + segbroker("dump", "--json", str(snapshot)).stdout
+    for secret in secrets:
+        assert secret not in said
+        assert b64encode(secret) not in said
 
 
 def test_a_file_that_is_none_of_ours_is_refused(tmp_path: Path) -> None:

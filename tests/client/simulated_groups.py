@@ -170,6 +170,9 @@ class GroupWorld:
         self.late = 0
         # What the next questions where the group stands are refused with, as a whole.
         self.refusals: list[ErrorCode] = []
+        # Commits are refused as during a rebalance, so many until now.
+        self.rebalancing = False
+        self.rebalanced_count = 0
         self._late: list[Callable[[], None]] = []
         self._numbers = count()
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
@@ -415,6 +418,9 @@ class GroupWorld:
             request.group_instance_id,
             request.generation_id_or_member_epoch,
         )
+        if self.rebalancing:
+            self.rebalanced_count += 1
+            code = ErrorCode.REBALANCE_IN_PROGRESS
         topics = []
         for topic in request.topics:
             rows = []

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from segbroker.client.errors import CorruptBatch, GapError, OffsetOutOfRange, TopicRecreated
+from segbroker.client.prefetched import Prefetched
 from segbroker.client.records import Gap, Record, TopicPartition
 from segbroker.protocol.record_batch import GapReason
 
 from .simulated import Partition, World
 from .test_fetching import Reader, store
+from .test_interrupted import Interrupting
 
 A = TopicPartition("a", 0)
 
@@ -91,6 +93,17 @@ def test_a_gap_is_raised_once_and_reading_goes_on_behind_it() -> None:
 def test_a_gap_that_is_skipped_is_counted() -> None:
     setting = with_gap(on_gap="skip")
     assert setting.read_from(0, 11) == [*range(10), 30]
+    assert setting.lost == 20
+
+
+def test_a_gap_that_ctrl_c_keeps_from_being_told_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    setting = with_gap()
+    assert setting.read_from(0, 10) == list(range(10))
+    Interrupting(monkeypatch, Prefetched, "_release", 0, False)
+    with pytest.raises(KeyboardInterrupt):
+        setting.read(1)
     assert setting.lost == 20
 
 
@@ -417,6 +430,26 @@ def test_what_was_prefetched_of_the_old_topic_comes_before_the_new_one() -> None
     assert setting.read(101) == [*range(10, 100), Gap("a", 0, 100, 100, "recreated"), *range(10)]
 
 
+def test_what_the_new_topic_loses_costs_nothing_of_the_old_one() -> None:
+    """Its offsets are others."""
+    setting = Setting(on_gap="yield")
+    fetching = setting.reader.fetching
+    assert setting.read_from(0, 10) == list(range(10))
+    setting.world.run(lambda: fetching.state(A).fetch_offset == 100)
+    setting.partition = setting.fill(4)
+    setting.refresh()
+    setting.world.run(lambda: fetching.state(A).fetch_offset == 40)
+    setting.partition.truncate(20)
+    setting.refresh()
+    setting.world.run(lambda: fetching.state(A).fetch_offset == 20)
+    assert setting.read(112) == [
+        *range(10, 100),
+        Gap("a", 0, 100, 100, "recreated"),
+        *range(20),
+        Gap("a", 0, 20, 40, "lost_tail"),
+    ]
+
+
 def test_a_partition_that_the_new_topic_does_not_have_ends() -> None:
     world = World(create_topics=False)
     for partition in world.cluster.create("a", 2):
@@ -508,3 +541,55 @@ def _account(setting: Setting, fetched: Any, expected: int, deleted: set[int]) -
         assert all(o in deleted for o in range(expected, record.offset)), "passed over in silence"
         expected = record.offset + 1
     return expected
+
+
+def test_what_is_given_up_of_a_topic_that_is_gone_makes_room_for_the_next_fetch() -> None:
+    """Nobody else would wake the I/O thread."""
+    setting = Setting(fetch_partition_bytes=100)
+    assert setting.read_from(0, 10) == list(range(10))
+    fetching = setting.reader.fetching
+    setting.world.run(lambda: fetching.state(A).fetch_offset >= 20)
+    assert fetching.state(A).buffered_bytes >= 100
+    setting.partition = setting.fill(1)
+    setting.refresh()
+    assert fetching.state(A).topics_ahead_count == 1
+    woken: list[int] = []
+    fetching.prefetched._on_room = lambda: woken.append(fetching.prefetched.buffered_bytes)
+    fetching.go_back(A, 5)
+    assert woken == [0]
+
+
+@pytest.mark.parametrize("is_noticed", [False, True])
+@pytest.mark.parametrize("segbroker", [False, True])
+def test_who_goes_back_hears_of_a_tail_that_was_lost_meanwhile(
+    segbroker: bool, is_noticed: bool
+) -> None:
+    """The log has become longer again since: other records lie where it goes on."""
+    setting = Setting(segbroker=segbroker, on_gap="yield")
+    assert setting.read_from(0, 50) == list(range(50))
+    fetching = setting.reader.fetching
+    setting.world.run(lambda: fetching.state(A).fetch_offset == 100)
+    if not is_noticed:
+        fetching.go_back(A, 40)
+    setting.partition.truncate(20)
+    for _ in range(5):
+        store(setting.partition, [b"new"] * 10)
+    setting.refresh()
+    if is_noticed:
+        setting.world.run(lambda: fetching.state(A).fetch_offset == 70)
+        fetching.go_back(A, 40)
+    lost = Gap("a", 0, 20, 100 if is_noticed else 40, "lost_tail")
+    assert setting.read(51) == [lost, *range(20, 70)]
+
+
+def test_who_goes_back_before_what_was_lost_reads_that_again() -> None:
+    setting = Setting(on_gap="yield")
+    assert setting.read_from(0, 50) == list(range(50))
+    fetching = setting.reader.fetching
+    setting.world.run(lambda: fetching.state(A).fetch_offset == 100)
+    setting.partition.truncate(20)
+    store(setting.partition, [b"new"] * 10)
+    setting.refresh()
+    setting.world.run(lambda: fetching.state(A).fetch_offset == 30)
+    fetching.go_back(A, 10)
+    assert setting.read(21) == [Gap("a", 0, 20, 100, "lost_tail"), *range(10, 30)]

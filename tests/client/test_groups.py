@@ -27,9 +27,11 @@ from segbroker.client import (
     TopicPartition,
     UnknownTopicOrPartition,
 )
+from segbroker.client.group_events import Events
 
 from ..support.daemon import Daemon, running, start
 from ..support.waiting import DEADLINE_S, until
+from .test_interrupted import Interrupting
 
 PARTITIONS = 4
 COUNT = 400
@@ -283,6 +285,34 @@ def test_a_long_job_gives_up_what_it_does_not_work_at_without_hearing_of_it(
     two.stop()
     assert sorted(two.values) == list(range(-1, COUNT))
     assert [what for what, _ in told][-1:] == ["revoked"]
+
+
+def test_who_ctrl_c_kept_from_hearing_of_it_is_not_waited_for_either(
+    daemon: Daemon, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """on_revoked was about to be called; the caller works at something else now."""
+    told: list[tuple[str, int]] = []
+    quick = {**QUICK, "rebalance_timeout_ms": 2_000}
+    with Consumer(
+        daemon.address,
+        filled,
+        group=filled,
+        start="start",
+        on_revoked=lambda revoked: told.append(("revoked", len(revoked))),
+        on_lost=lambda lost: told.append(("lost", len(lost))),
+        **quick,
+    ) as one:
+        until(lambda: bool(one.poll(10, 100)) and len(one.assignment) == PARTITIONS)
+        two = Member(daemon.address, filled, start="start", **quick)
+        until(lambda: one._reading.group.events.is_waiting, two)
+        Interrupting(monkeypatch, Events, "next", 0, True)
+        with pytest.raises(KeyboardInterrupt):
+            one.poll(10, 100)
+        until(lambda: len(two.owned) == PARTITIONS // 2, two)
+        assert told == []
+        one.poll(10, 100)
+        assert told == [("lost", PARTITIONS // 2)]
+        two.stop()
 
 
 @pytest.mark.parametrize("kind", [Consumer, ShareConsumer])

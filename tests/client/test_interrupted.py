@@ -18,10 +18,16 @@ import pytest
 from segbroker.client import (
     Admin,
     AsyncConsumer,
+    AsyncProducer,
     Consumer,
+    Outgoing,
     Producer,
+    Record,
     ShareConsumer,
     TopicPartition,
+    async_transform,
+    transform,
+    transforming,
 )
 from segbroker.client.acknowledging import Acquired, Kind
 from segbroker.client.assigned import PartitionState
@@ -32,6 +38,7 @@ from segbroker.client.prefetched import Prefetched
 from segbroker.client.progress import Progress
 from segbroker.client.reading import Reading
 from segbroker.client.share_lanes import ShareLanes
+from segbroker.client.transactions import Transactions
 from segbroker.client.transport import Transport
 
 from ..support.daemon import Daemon
@@ -40,6 +47,12 @@ from .test_async import Run, numbers
 
 COUNT = 3_000
 NEVER: Any = {"commit_interval_ms": 600_000}
+IN_TRANSACTIONS: Any = {
+    "group": "transforming",
+    "auto_commit": False,
+    "stop_at_end": True,
+    "api_timeout_ms": 15_000,
+}
 
 # Where it comes: (of which class, in which method, how many calls later, at its end).
 PLACES = [
@@ -74,7 +87,7 @@ class Interrupting:
     def __init__(
         self,
         patch: pytest.MonkeyPatch,
-        of: type,
+        of: object,
         name: str,
         skip: int,
         late: bool,
@@ -443,6 +456,134 @@ def test_what_was_on_its_way_to_an_async_caller_comes_again(
         assert seen == list(range(COUNT))
 
     run(main)
+
+
+# Where it comes in a transform, the third time: as PLACES.
+IN_TRANSFORMS = [
+    pytest.param(transforming, "_records", False, id="behind the poll"),
+    pytest.param(Transactions, "commit", True, id="within the commit"),
+]
+
+
+Transformed = tuple[Callable[[Record], list[Outgoing]], Callable[[], list[int]]]
+
+
+@pytest.fixture
+def transformed(daemon: Daemon, filled: str) -> Transformed:
+    """What a transform does, and the offsets of the records that came out of it."""
+    out = f"{filled}-out"
+    with Admin(daemon.address) as admin:
+        admin.create_topic(out, partitions=1)
+
+    def came() -> list[int]:
+        with Consumer(daemon.address, out, stop_at_end=True, isolation="read_committed") as reader:
+            return [int(record.value or b"") for record in reader]
+
+    return lambda record: [Outgoing(out, b"%d" % record.offset)], came
+
+
+@pytest.mark.parametrize(("of", "name", "late"), IN_TRANSFORMS)
+def test_a_transform_goes_on_where_ctrl_c_has_ended_it(
+    daemon: Daemon,
+    filled: str,
+    transformed: Transformed,
+    monkeypatch: pytest.MonkeyPatch,
+    of: object,
+    name: str,
+    late: bool,
+) -> None:
+    """It is not at the next records already.  Nor does it wait for the end of the transaction that
+    nobody has ended: that was cut short."""
+    function, came = transformed
+    monkeypatch.setattr("segbroker.client.producer.HURRIED_MS", 0)
+    with (
+        Consumer(daemon.address, filled, **IN_TRANSACTIONS) as consumer,
+        Producer(daemon.address, transactional_id=filled) as producer,
+    ):
+        interrupting = Interrupting(monkeypatch, of, name, 2, late)
+        with pytest.raises(KeyboardInterrupt):
+            transform(consumer, producer, function)
+        assert interrupting.has_come
+        transform(consumer, producer, function)
+    assert came() == list(range(COUNT))
+
+
+@pytest.mark.parametrize(("of", "name", "late"), IN_TRANSFORMS)
+def test_an_async_transform_goes_on_where_ctrl_c_has_ended_it(
+    daemon: Daemon,
+    filled: str,
+    transformed: Transformed,
+    monkeypatch: pytest.MonkeyPatch,
+    run: Run,
+    of: object,
+    name: str,
+    late: bool,
+) -> None:
+    function, came = transformed
+    monkeypatch.setattr("segbroker.client.async_producer.HURRIED_MS", 0)
+
+    async def main() -> None:
+        async with (
+            AsyncConsumer(daemon.address, filled, **IN_TRANSACTIONS) as consumer,
+            AsyncProducer(daemon.address, transactional_id=filled) as producer,
+        ):
+            interrupting = Interrupting(monkeypatch, of, name, 2, late, by_signal=False)
+            with pytest.raises(KeyboardInterrupt):
+                await async_transform(consumer, producer, function)
+            assert interrupting.has_come
+            await async_transform(consumer, producer, function)
+
+    run(main)
+    assert came() == list(range(COUNT))
+
+
+def test_a_transform_that_has_failed_goes_back_wherever_that_is_interrupted(
+    daemon: Daemon, filled: str, transformed: Transformed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function, came = transformed
+
+    def failing(record: Record) -> list[Outgoing]:
+        if record.offset == 700:
+            interrupt_discard(monkeypatch, signal.SIGINT)
+            raise ZeroDivisionError
+        return function(record)
+
+    with (
+        Consumer(daemon.address, filled, **IN_TRANSACTIONS) as consumer,
+        Producer(daemon.address, transactional_id=filled) as producer,
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            transform(consumer, producer, failing)
+        transform(consumer, producer, function)
+    assert came() == list(range(COUNT))
+
+
+def test_an_async_transform_that_has_failed_goes_back_wherever_that_is_interrupted(
+    daemon: Daemon, filled: str, transformed: Transformed, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    function, came = transformed
+
+    def failing(record: Record) -> list[Outgoing]:
+        if record.offset == 700:
+            interrupt_discard(monkeypatch, signal.SIGUSR1)
+            raise ZeroDivisionError
+        return function(record)
+
+    async def main() -> None:
+        async with (
+            AsyncConsumer(daemon.address, filled, **IN_TRANSACTIONS) as consumer,
+            AsyncProducer(daemon.address, transactional_id=filled) as producer,
+        ):
+            with pytest.raises(KeyboardInterrupt):
+                await async_transform(consumer, producer, failing)
+            await async_transform(consumer, producer, function)
+
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    try:
+        run(main)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert came() == list(range(COUNT))
 
 
 class Left(dict[int, int]):

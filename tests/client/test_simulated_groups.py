@@ -9,6 +9,7 @@ from segbroker.client import reading
 from segbroker.client.completion import Completion
 from segbroker.client.errors import IllegalGeneration
 from segbroker.client.membership import Phase
+from segbroker.client.records import TopicPartition
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import HeartbeatRequest, OffsetCommitRequest
 
@@ -500,3 +501,26 @@ def test_what_comes_back_before_it_was_said_to_be_assigned_is_said_to_be_assigne
     first.busy_until_ms = world.now_ms
     world.run(world.is_settled)
     assert first.told[told_count:] == [("assigned", [1])]
+
+
+@pytest.mark.parametrize("offsets", [None, {(TOPIC, 0): 1}])
+def test_a_commit_that_waits_for_a_rebalance_commits_nothing_in_a_topic_made_again_meanwhile(
+    offsets: dict[tuple[str, int], int] | None,
+) -> None:
+    """Its offset is of the old one."""
+    world = GroupWorld(4, partitions=1, records=40)
+    member = world.start(auto_commit=False)
+    world.run(lambda: member.in_hand is not None)
+    member.busy_until_ms = world.now_ms + 600_000
+    engine, states = member.reading.engine, member.reading.fetching.states
+    world.rebalancing = True
+    done = engine.call(member.reading.commit(offsets), world.now_ms)
+    world.run(lambda: world.rebalanced_count > 2)
+    world.cluster.create(TOPIC, 1)
+    world.store(0, 10)
+    seen = engine.cluster.refreshed()
+    world.run(lambda: seen.done and states[TopicPartition(TOPIC, 0)].topics_ahead_count == 1)
+    world.rebalancing = False
+    world.run(lambda: done.done)
+    assert done.error is None
+    assert world.committed == {}

@@ -15,10 +15,12 @@ from segbroker.client import (
     Outgoing,
     Producer,
     Record,
+    TopicPartition,
     TopicRecreated,
     TransactionAborted,
     transform,
 )
+from segbroker.client.prefetched import Prefetched
 from segbroker.client.reading import Reading
 
 from ..support.daemon import Daemon
@@ -158,3 +160,47 @@ def test_what_was_on_its_way_is_sought_in_no_other_topic(
             consumer.poll(500, 60_000)
         assert caught.value.gap == (topic, 0, 10, 20, "recreated")
         assert numbers(consumer.poll(500, 60_000)) == list(range(40))
+
+
+def test_what_comes_behind_a_gap_that_ctrl_c_hit_is_of_the_new_topic(
+    daemon: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is committed there, and comes again where it is on its way to a caller."""
+    fill(daemon.address, topic, 20)
+    with Consumer(
+        daemon.address, topic, group=topic, start="start", on_gap="skip", **SLOW
+    ) as consumer:
+        assert numbers(consumer.poll(20, 60_000)) == list(range(20))
+        made_again(daemon.address, topic, 40)
+        notices(consumer, 40)
+        Interrupting(monkeypatch, Prefetched, "_release", 0, False)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(10, 60_000)
+        assert numbers(consumer.poll(10, 60_000)) == list(range(10))
+        consumer.commit()
+        assert consumer.committed((topic, 0))[TopicPartition(topic, 0)].offset == 10
+        Interrupting(monkeypatch, Reading, "take_records", 0, True)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(10, 60_000)
+        assert numbers(consumer.poll(10, 10_000)) == list(range(10, 20))
+    assert read_on(daemon, topic) == list(range(10, 40))
+
+
+def test_a_poll_ends_in_front_of_a_tail_that_was_lost(daemon: Daemon, topic: str) -> None:
+    """As in front of another topic: the log goes on below what is in hand."""
+    with Admin(daemon.address) as admin:
+        admin.create_topic(topic, partitions=1)
+    more(daemon.address, topic, range(50))
+    with Consumer(
+        daemon.address, topic, group=topic, start="start", on_gap="skip", **SLOW
+    ) as consumer:
+        assert numbers(consumer.poll(45, 60_000)) == list(range(45))
+        fetching = consumer._reading.fetching
+        (state,) = fetching.states.values()
+        with consumer._driver.lock:
+            fetching._changes.truncated(state, 20)
+        consumer._driver.wake_by(0)
+        until(lambda: state.fetch_offset == 50)
+        assert numbers(consumer.poll(10, 60_000)) == list(range(45, 50))
+        assert numbers(consumer.poll(10, 60_000)) == list(range(20, 30))
+    assert read_on(daemon, topic) == list(range(20, 50))

@@ -4,11 +4,16 @@ acknowledged [0, 4) | sync fails, the kernel drops offset 3 | restart in the sam
                                                               -> 3 is a gap, nobody else's
 """
 
+from collections import deque
+from collections.abc import Callable
+from unittest.mock import patch
+
 import pytest
 
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import PartitionReadOnly, StorageError
+from segbroker.segments.metadata import ceilings
 from segbroker.segments.metadata.transactions import (
     SECTION,
     TRANSACTION,
@@ -21,9 +26,15 @@ from segbroker.segments.settings.topic_config import TopicConfig
 
 from .crash.recording import RecordingStorage
 from .test_failures import TreacherousStorage, manager_on, partition_on, readable, write
+from .test_looked_at_meanwhile import hear
 from .tools import SMALL
 
 UNSYNCED = pytest.mark.parametrize("durability", ["disk", "memory"])
+SMALL_BLOCKS = patch.object(ceilings, "BLOCK", 8)
+
+
+def one_segment(durability: str) -> TopicConfig:
+    return TopicConfig({"durability": durability})
 
 
 def acknowledged(durability: str) -> tuple[TreacherousStorage, DiskManager, DiskHandler]:
@@ -115,6 +126,85 @@ def test_a_doubt_stays_when_the_class_is_changed_there_and_back(durability: str)
     found = offsets_behind(disk.after_kill())
     assert found[:3] == [0, 1, 2]
     assert found[3] > 3, "acknowledged for another record"
+
+
+@UNSYNCED
+@SMALL_BLOCKS
+def test_a_doubt_stays_when_more_is_reserved(durability: str) -> None:
+    """As long as the next block could not be reserved the present one is used up."""
+    disk = TreacherousStorage(forgets=True)
+    manager, handler = partition_on(disk, one_segment(durability))
+    write(handler, 0)
+    handler.sync()
+    disk.fails = ("/wal-",)
+    for n in range(1, 8):
+        write(handler, n)
+    assert handler.high_watermark == 8
+    disk.fails = ("_segment_",)
+    with pytest.raises(PartitionReadOnly):
+        handler.sync()
+    disk.fails = ()
+    manager.housekeeping(5_000)  # the write-ahead log goes on
+    with pytest.raises(StorageError, match="set them once more"):
+        manager.alter_topic("t", {**handler.config.overrides, "durability": "fsync"})
+    manager.alter_topic("t", {**handler.config.overrides, "durability": durability})
+    assert offsets_behind(disk.after_kill())[1] > 7, "acknowledged for another record"
+
+
+def while_more_is_being_reserved(
+    durability: str, end: int, *, forgets: bool
+) -> tuple[TreacherousStorage, DiskManager, DiskHandler, deque[Callable[[], object]]]:
+    """[1, end) are written, and their sync has failed; that [9, 14) are reserved as well the loop
+    has yet to hear."""
+    disk = TreacherousStorage(forgets=forgets)
+    told: deque[Callable[[], object]] = deque()
+    manager = DiskManager("/data", storage=disk, flushers=0, now_ms=1_000, call_soon=told.append)
+    manager.open()
+    manager.create_topic("t", 1, one_segment(durability))
+    handler = manager.get_handler("t", 0)
+    write(handler, 0)
+    hear(told)
+    handler.sync()
+    hear(told)
+    for n in range(1, end):
+        write(handler, n)
+    assert handler.high_watermark == 9
+    disk.fails = ("_segment_",)
+    with pytest.raises(PartitionReadOnly):
+        handler.sync()
+    disk.fails = ()
+    return disk, manager, handler, told
+
+
+@UNSYNCED
+@SMALL_BLOCKS
+def test_what_is_on_its_way_to_be_reserved_is_in_doubt_as_well(durability: str) -> None:
+    """It is visible from the moment on in which the loop hears of it."""
+    disk, manager, handler, told = while_more_is_being_reserved(durability, 12, forgets=True)
+    manager.housekeeping(5_000)
+    assert handler.recoveries_failed == 1
+    told.popleft()()
+    assert handler.high_watermark == 12
+    assert offsets_behind(disk.after_kill())[1] > 11, "seen as another record"
+
+
+@UNSYNCED
+@SMALL_BLOCKS
+def test_what_is_on_its_way_to_be_reserved_is_so_behind_a_doubt(durability: str) -> None:
+    """All is there after all, and the power goes when more was acknowledged."""
+    disk, manager, handler, told = while_more_is_being_reserved(durability, 9, forgets=False)
+    file = disk.open(handler._log.active.path)
+    before = bytearray(file.size())
+    file.pread(memoryview(before), 0)
+    file.pwrite(bytes(len(before)), 0)
+    manager.housekeeping(5_000)
+    assert handler.recoveries_failed == 1
+    file.pwrite(before, 0)
+    manager.housekeeping(10_000)
+    hear(told)
+    write(handler, 9)
+    assert handler.high_watermark == 10
+    assert offsets_behind(disk.after_power_cut())[-1] > 9, "acknowledged for another record"
 
 
 @UNSYNCED

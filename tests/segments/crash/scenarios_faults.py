@@ -110,6 +110,16 @@ def a_sync_of_a_deletion_fails_beside_names_that_wait(driver: Driver) -> None:
 
 
 @scenario(durability="fsync")
+def the_names_of_further_partitions_are_not_synced_at_first(driver: Driver) -> None:
+    fault(driver, Fault("fsync_dir", "/topics/t", 0))
+    with contextlib.suppress(StorageError):
+        driver.grow("t", 2)
+    driver.grow("t", 2)
+    driver.append("t", 1, 2)
+    driver.close()
+
+
+@scenario(durability="fsync")
 def a_write_takes_a_part(driver: Driver) -> None:
     driver.append("t", count=2)
     fault(driver, Fault("pwrite", LOG_0, 0, errno.ENOSPC, room=30))

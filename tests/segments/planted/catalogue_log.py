@@ -99,6 +99,13 @@ LOG_BUGS: tuple[Bug, ...] = (
         "a_topic_grows",
     ),
     Bug(
+        "what_a_growth_that_failed_has_left_is_made_use_of",
+        "topic_registry",
+        "                self._storage.rmdir(path)\n            self._storage.mkdir(path)\n",
+        "                continue\n            self._storage.mkdir(path)\n",
+        "the_names_of_further_partitions_are_not_synced_at_first",
+    ),
+    Bug(
         "the_files_of_a_topic_go_before_its_deletion_is_known",
         "topic_registry",
         '                self.record_all("topic_deleted", rows)\n',
@@ -285,9 +292,29 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "offsets_are_not_reserved",
         "ceilings",
-        "                self._reserve(Ceiling(target, self._boot), reserved)\n",
+        "                self._reserve_as_asked(reserved)\n",
         "                reserved(None)\n",
         "the_first_records_of_class_disk",
+    ),
+    Bug(
+        "a_reservation_ends_a_doubt",
+        "ceilings",
+        "        boot = IN_DOUBT if self._is_doubted else self._boot\n"
+        "        self._reserve(Ceiling(self._asked, boot), done)\n",
+        "        is_over = not self._is_doubted or done is not _whether_or_not\n"
+        "        boot = self._boot if is_over else IN_DOUBT\n"
+        "        self._reserve(Ceiling(self._asked, boot), done)\n",
+        "tests.segments.test_doubted_ends:"
+        "test_what_is_on_its_way_to_be_reserved_is_in_doubt_as_well[disk]",
+    ),
+    Bug(
+        "what_is_on_its_way_to_be_reserved_is_not_behind_a_doubt",
+        "ceilings",
+        "        self._reserve(Ceiling(self._asked, boot), done)\n",
+        "        offset = self.durable if done is _whether_or_not else self._asked\n"
+        "        self._reserve(Ceiling(offset, boot), done)\n",
+        "tests.segments.test_doubted_ends:"
+        "test_what_is_on_its_way_to_be_reserved_is_so_behind_a_doubt[disk]",
     ),
     Bug(
         "offsets_are_reserved_when_they_are_used_up",

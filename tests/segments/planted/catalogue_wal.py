@@ -560,6 +560,14 @@ WAL_BUGS: tuple[Bug, ...] = (
         "test_what_the_wal_has_synced_is_not_cut_though_the_loop_hears_of_it_late",
     ),
     Bug(
+        "behind_damage_no_failure_counts",
+        "failing",
+        "        if self.read_only is None or isinstance(self.read_only, PartitionDamaged):\n",
+        "        if self.read_only is None:\n",
+        "tests.segments.test_damaged_and_failing:"
+        "test_what_was_acknowledged_before_the_damage_is_durable_behind_a_failed_sync[disk]",
+    ),
+    Bug(
         "what_memory_lost_with_a_failed_sync_is_no_loss_to_the_next_process",
         "failing",
         "                self._doubt_end()\n",

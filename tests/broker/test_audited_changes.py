@@ -1,0 +1,105 @@
+"""Who changed what others may do: lines of the log."""
+
+from typing import Any
+
+import pytest
+
+from segbroker.protocol import messages_admin as admin
+from segbroker.protocol import messages_security as security
+from segbroker.protocol.acls import Operation, PatternType, Permission, ResourceType
+
+from .authorization_case import ALTER, OF_CLUSTER, READ, T29, TOPIC
+from .conftest import Events
+from .test_authorization import ALICE, BOB, allow, connect_from, guarded, rule
+from .test_quotas import alter
+
+
+async def test_who_changes_rules_quotas_or_users_is_in_the_log_with_what_was_changed(
+    events: Events,
+) -> None:
+    asked = {"asked_by": "User:ANONYMOUS", "asked_from": ALICE}
+
+    def told(name: str) -> list[dict[str, Any]]:
+        return [
+            {key: value for key, value in line.items() if key not in ("event", "level")}
+            for line in events.named(name)
+        ]
+
+    creation = security.CreateAclsRequestCreation(
+        resource_type=TOPIC,
+        resource_name="t\n2026-01-01 [info] access_rule_deleted",
+        resource_pattern_type=PatternType.PREFIXED,
+        principal="User:bob",
+        host="*",
+        operation=READ,
+        permission_type=Permission.DENY,
+    )
+    create = security.CreateAclsRequest(creations=[creation, creation])
+    deletion = security.DeleteAclsRequestFilter(
+        resource_type_filter=ResourceType.TOPIC,
+        resource_name_filter=None,
+        pattern_type_filter=PatternType.ANY,
+        principal_filter=None,
+        host_filter=None,
+        operation=Operation.ANY,
+        permission_type=Permission.ANY,
+    )
+    delete = security.DeleteAclsRequest(filters=[deletion, deletion])
+    salted = bytes(64)
+    upsertion = security.AlterUserScramCredentialsRequestUpsertion(
+        name="carol", mechanism=2, iterations=4_096, salt=b"salt", salted_password=salted
+    )
+    users = security.AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsertion])
+    async with guarded() as broker:
+        await allow(broker, rule(ALTER, *OF_CLUSTER), rule(Operation.ALTER_CONFIGS, *OF_CLUSTER))
+        async with connect_from(ALICE, broker) as alice, connect_from(BOB, broker) as bob:
+            for client in (bob, alice, alice):
+                await client.ask(create, security.CreateAclsResponse, 3)
+            for client in (bob, alice, alice):
+                await client.ask(delete, security.DeleteAclsResponse, 3)
+            for rate in (1_000.0, 1_000.0, None):
+                await alter(bob, {"user": "carol"}, producer_byte_rate=rate)
+                await alter(alice, {"user": "carol"}, producer_byte_rate=rate)
+            for client in (bob, alice):
+                await client.ask(users, security.AlterUserScramCredentialsResponse, 0)
+    what = {
+        "permission": "deny",
+        "principal": "User:bob",
+        "host": "*",
+        "operation": "read",
+        "resource_type": "topic",
+        "pattern": "prefixed",
+        "resource": creation.resource_name,
+    }
+    assert told("access_rule_created") == [what | asked]
+    assert told("access_rule_deleted") == [what | asked]
+    assert told("quota_changed") == [
+        {"entity": {"user": "carol"}, "values": {"producer_byte_rate": 1_000.0}, **asked},
+        {"entity": {"user": "carol"}, "values": {}, **asked},
+    ]
+    assert told("user_altered") == [{"user": "carol", "set": 1, "deleted": 0, **asked}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "key", "value"), [(8, "1", "root", "ERROR"), (4, "", "log_level", "error")]
+)
+async def test_who_silences_the_log_is_the_last_that_it_says(
+    events: Events, kind: int, name: str, key: str, value: str
+) -> None:
+    config = admin.IncrementalAlterConfigsRequestConfig(name=key, config_operation=0, value=value)
+    resource = admin.IncrementalAlterConfigsRequestResource(
+        resource_type=kind, resource_name=name, configs=[config]
+    )
+    request = admin.IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    async with guarded() as broker:
+        await allow(broker, rule(Operation.ALTER_CONFIGS, *OF_CLUSTER))
+        async with connect_from(ALICE, broker) as alice, connect_from(BOB, broker) as bob:
+            for _ in range(2):
+                reply = await alice.ask(request, admin.IncrementalAlterConfigsResponse, 1)
+                assert reply.responses[0].error_code == 0
+            assert (await bob.fetch("t", 0)).error_code == T29
+    assert not events.named("access_denied"), "as it was asked for"
+    (changed,) = events.named("log_level_changed")
+    assert changed["log_level"] == "error"
+    asked = changed if kind == 8 else events.named("settings_changed")[0]
+    assert (asked["asked_by"], asked["asked_from"]) == ("User:ANONYMOUS", ALICE)

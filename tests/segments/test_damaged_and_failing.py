@@ -1,0 +1,187 @@
+"""A partition that an operator is to look at first (on.corruption), and whose disk fails as well.
+
+damage -> appends are refused | a sync of what was acknowledged before fails | -> written to new
+                                                                                   files, or told
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+import pytest
+
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.errors import CorruptSegment, PartitionDamaged, PartitionReadOnly
+from segbroker.segments.library.log import SegmentedLog
+from segbroker.segments.metadata.ceilings import IDLE_MS
+from segbroker.segments.metadata.transactions import BOOT_TORN, TRANSACTION, State, Transaction
+from segbroker.segments.partition.handler import DiskHandler
+from segbroker.segments.settings.topic_config import TopicConfig
+
+from .test_doubted_ends import UNSYNCED
+from .test_failures import TreacherousStorage, manager_on, readable, write
+from .test_looked_at_meanwhile import hear
+from .test_torn_marks import boot_of
+from .tools import SMALL, as_after_a_checkpoint, flip, values_of
+
+POLICIES = pytest.mark.parametrize("policy", ["readonly", "refuse"])
+GAP = {"on.corruption": "gap"}
+
+
+class Damaged:
+    """Nine records are synced, an old segment is damaged, and one more is acknowledged."""
+
+    def __init__(self, durability: str, policy: str, *, forgets: bool = True) -> None:
+        self.disk = TreacherousStorage(forgets=forgets)
+        self.told: deque[Callable[[], object]] = deque()
+        self.config = {**SMALL.overrides, "durability": durability, "on.corruption": policy}
+        self.manager = DiskManager(
+            "/data", storage=self.disk, flushers=0, now_ms=1_000, call_soon=self.told.append
+        )
+        self.manager.open()
+        self.manager.create_topic("t", 1, TopicConfig(self.config))
+        self.handler: DiskHandler = self.manager.get_handler("t", 0)
+        as_after_a_checkpoint(self.manager)
+        for number in range(9):
+            write(self.handler, number)
+            hear(self.told)
+        self.handler.sync()
+        hear(self.told)
+        self.now_ms = 1_000
+
+    def is_damaged(self) -> None:
+        path = self.handler._log.paths.log(0)
+        flip(self.disk, path, 100)
+        self.handler.check_segment(CorruptSegment(path, 0, "what the scrub found"))
+
+    def wait(self, duration_ms: int = 10_000) -> None:
+        end_ms = self.now_ms + duration_ms
+        while self.now_ms < end_ms:
+            self.now_ms += 1_000
+            self.manager.housekeeping(self.now_ms)
+            hear(self.told)
+
+    def sync_fails(self) -> None:
+        self.disk.fails = ("_segment_",)
+        with pytest.raises(PartitionReadOnly):
+            self.handler.sync()
+        self.disk.fails = ()
+
+
+@UNSYNCED
+@POLICIES
+def test_what_a_failed_sync_has_lost_behind_damage_is_known_to_the_next_process(
+    durability: str, policy: str
+) -> None:
+    """And no transaction that has records there is committed without them."""
+    one = Damaged(durability, policy)
+    write(one.handler, 9)
+    assert one.handler.high_watermark == 10
+    row = Transaction("tx", 7, 0, state=State.ONGOING, started_ms=1, partitions={"t": (0,)})
+    row = row._replace(boot=one.manager.boot_number)
+    one.manager.record_now(TRANSACTION, id="tx", row=row.pack())
+    one.is_damaged()
+    hear(one.told)
+    one.sync_fails()
+    one.wait()
+    again = manager_on(one.disk.after_kill())
+    assert boot_of(again) == BOOT_TORN
+    again.alter_topic("t", {**one.config, **GAP})
+    handler = again.get_handler("t", 0)
+    write(handler, 10)
+    assert readable(handler)[-1] > 9, "acknowledged for another record"
+
+
+@UNSYNCED
+def test_what_was_acknowledged_before_the_damage_is_durable_behind_a_failed_sync(
+    durability: str,
+) -> None:
+    """The bytes are there: they are written to new files, and who may write is as before."""
+    one = Damaged(durability, "readonly", forgets=False)
+    write(one.handler, 9)
+    one.is_damaged()
+    hear(one.told)
+    one.sync_fails()
+    one.wait()
+    assert isinstance(one.handler.read_only, PartitionDamaged)
+    with pytest.raises(PartitionDamaged):
+        write(one.handler, 10)
+    assert not one.handler.has_unsynced
+    again = manager_on(one.disk.after_power_cut())
+    assert readable(again.get_handler("t", 0))[-1] == 9
+
+
+@UNSYNCED
+def test_who_has_looked_while_the_log_was_opened_again_may_write(durability: str) -> None:
+    """It was read with the setting of before; the loop hears of it behind the change."""
+    one = Damaged(durability, "readonly", forgets=False)
+    write(one.handler, 9)
+    one.is_damaged()
+    hear(one.told)
+    one.sync_fails()
+    one.manager.housekeeping(5_000)
+    one.manager.alter_topic("t", {**one.config, **GAP})
+    hear(one.told)
+    assert one.handler.read_only is None
+    write(one.handler, 10)
+    assert readable(one.handler)[-1] == 10
+
+
+@UNSYNCED
+def test_what_could_not_be_reserved_behind_damage_is_when_it_can_be(durability: str) -> None:
+    """A marker may wait for it, and the producer for that: nobody else may ever append."""
+    one = Damaged(durability, "readonly")
+    one.wait(2 * IDLE_MS)
+    assert one.handler.ceiling is not None
+    assert one.handler.ceiling.is_settled
+    one.disk.fails = ("/wal-",)
+    write(one.handler, 9)
+    one.is_damaged()
+    one.told.reverse()  # damage is heard of first
+    hear(one.told)
+    assert one.handler.high_watermark == 9
+    one.disk.fails = ()
+    one.wait()
+    assert isinstance(one.handler.read_only, PartitionDamaged)
+    one.manager.alter_topic("t", {**one.config, **GAP})
+    one.wait()
+    assert one.handler.read_only is None
+    assert one.handler.high_watermark == 10
+
+
+@UNSYNCED
+@POLICIES
+def test_an_orderly_stop_syncs_what_was_acknowledged_before_the_damage(
+    durability: str, policy: str
+) -> None:
+    one = Damaged(durability, policy)
+    write(one.handler, 9)
+    row = Transaction("tx", 7, 0, state=State.ONGOING, started_ms=1, partitions={"t": (0,)})
+    row = row._replace(boot=one.manager.boot_number)
+    one.manager.record_now(TRANSACTION, id="tx", row=row.pack())
+    one.is_damaged()
+    hear(one.told)
+    one.manager.close()
+    again = manager_on(one.disk.after_power_cut())
+    assert boot_of(again) == again.boot_number, "it has lost nothing"
+    again.alter_topic("t", {**one.config, **GAP})
+    handler = again.get_handler("t", 0)
+    assert (readable(handler)[-1], handler.log_end_offset) == (9, 10)
+
+
+def test_the_close_of_a_log_of_the_library_syncs_what_was_appended_before_the_damage() -> None:
+    disk = MemoryStorage()
+    settings = {"on.corruption": "readonly", "durability": "memory"}
+    config = TopicConfig({**SMALL.overrides, **settings})
+    log = SegmentedLog.open(disk, "/log", config=config, now_ms=1_000)
+    for number in range(9):
+        log.append([b"%03d" % number + bytes(90)], now_ms=1_000)
+    log.sync()
+    log.append([b"last"], now_ms=1_000)
+    flip(disk, "/log/log_segment_0.log", 100)
+    assert len(values_of(log)) == 9, "a gap in the place of one"
+    with pytest.raises(PartitionDamaged):
+        log.append([b"more"], now_ms=1_000)
+    log.close()
+    again = SegmentedLog.open(disk.after_power_cut(), "/log", config=config, now_ms=1_000)
+    assert values_of(again)[-1] == b"last"
