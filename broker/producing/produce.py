@@ -13,6 +13,7 @@ it is counted but no longer answered.
 """
 
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
@@ -42,7 +43,7 @@ from ..refused import Refused
 from ..tally import codes_of
 from .appending import append_batch
 from .implicit_adds import add_partitions, lacks_partitions
-from .remaking import Anew, remake_row, stamp_rows, wants_remaking
+from .remaking import Anew, Row, remake_rows, wants_remaking
 
 _NONE: Final[Mapping[int, InvalidBatch | None]] = MappingProxyType({})
 _BY_ID: Final = topic_ids.PRODUCE_SINCE
@@ -247,13 +248,13 @@ async def produce_paced(
     unadded = ErrorCode.NONE
     if lacks_partitions(core, header, request):
         unadded = await add_partitions(core, peer, request)
-    await stamp_rows(core, peer, header, request)
     pace = Pace()
     anew: Anew = {}
     appending = _append_all(core, peer, header, request, unadded, anew, is_paced=True)
-    for topic in request.topic_data:
-        for asked in topic.partition_data:
-            await remake_row(core, peer, header, request.acks, topic, asked, anew)
+    rows = _rows(request)
+    while some := list(islice(rows, ROWS_AT_ONCE)):
+        for number, (_, asked) in enumerate(some):
+            await remake_rows(core, peer, header, request.acks, some, number, anew)
             next(appending)
             asked.records = None  # which may be far larger now than what came
             core.turn.end()
@@ -285,6 +286,12 @@ async def _open_and_append(
 async def _open_all(core: Core, peer: Peer, keys: Iterable[tuple[str, int]]) -> None:
     """Of one that may not be written, or cannot be opened, its row says so."""
     await core.topics.open_all(keys, lambda name: may_write(core, peer, name))
+
+
+def _rows(request: ProduceRequest) -> Iterator[Row]:
+    for topic in request.topic_data:
+        for partition in topic.partition_data:
+            yield topic, partition
 
 
 def _keys(request: ProduceRequest) -> Iterator[tuple[str, int]]:
