@@ -284,11 +284,11 @@ async def test_batches_of_a_request_share_their_visits_of_a_lane(
 ) -> None:
     monkeypatch.setattr(remaking, "VISIT_S", seconds)
     monkeypatch.setattr(remaking, "MADE_SIZE_MAX", size_max)
-    compute, made = Lanes.compute, 0
+    compute, visited = Lanes.compute, 0
 
     async def counted(self: Lanes, function: Callable[[], object]) -> object:
-        nonlocal made
-        made += 1
+        nonlocal visited
+        visited += 1
         return await compute(self, function)
 
     monkeypatch.setattr(Lanes, "compute", counted)
@@ -304,7 +304,7 @@ async def test_batches_of_a_request_share_their_visits_of_a_lane(
         rows[11].records = encode_batch([b"11"], timestamps_ms=11, codec=Codec.GZIP)
         request = produce_request("t", b"")
         request.topic_data[0].partition_data = rows
-        request.topic_data += produce_request("plain", bytes(rows[0].records)).topic_data
+        request.topic_data += produce_request("plain", made(Codec.NONE)).topic_data
         reply = await client.ask(request, ProduceResponse, 9)
         told, (plain,) = (one.partition_responses for one in reply.responses)
         assert [row.error_code for row in told] == [
@@ -312,7 +312,7 @@ async def test_batches_of_a_request_share_their_visits_of_a_lane(
         ]
         assert [row.base_offset for row in told if not row.error_code] == list(range(51))
         assert plain.error_code == 0
-        assert made == visits
+        assert visited == visits
         assert {read_header(one).codec for one in await stored(client)} == {Codec.GZIP}
         assert values(await client.fetch("t", 0)) == [b"%d" % n for n in range(52) if n != 9]
 
