@@ -130,6 +130,8 @@ PLAIN_BYTES_MAX: Final = 8 << 20
 # One of more items than this is large, whatever its bytes: 16 KiB hold five thousand names, and the
 # rights to each of them are asked for in one go.
 ITEMS_ON_LOOP_MAX: Final = 500
+# But for these, which name topics by a few, go on piece by piece themselves, and come all the time.
+_FETCHES: Final = frozenset(map(int, (ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE)))
 # More rows than this in an answer to a small request ("all topics", the settings of this broker a
 # thousand times) are encoded in a lane too; so many items of a produce are decoded on the loop.
 ROWS_ON_LOOP_MAX: Final = 2_000
@@ -277,12 +279,13 @@ def handle(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
         return answer_vendor(core, peer, header, frame)
     if len(frame) > LARGE_BYTES and key not in _LOGINS:
         return _handle_large(core, peer, header, frame)
-    if key == _FETCH:
-        return fetch(core, peer, header, cast(FetchRequest, decode_request(frame, header)))
     try:
-        request = decode_request(frame, header, ITEMS_ON_LOOP_MAX)
+        limit = None if key in _FETCHES else ITEMS_ON_LOOP_MAX
+        request = decode_request(frame, header, limit)
     except TooManyItems:
         return _handle_large(core, peer, header, frame)
+    if key == _FETCH:
+        return fetch(core, peer, header, cast(FetchRequest, request))
     call = Call(peer, header, request)
     if core.authorizer is not None:
         checked = _checked(core, call)
