@@ -1,13 +1,11 @@
 """What `topic list --long` and `topic describe` say of topics.
 
 Many topics are looked at together, at most TOGETHER_MAX at a time: four questions take as long as
-those about one.  About where their partitions begin and end so many are asked that they have
-PARTITIONS_TOGETHER_MAX together, or one topic: a broker opens those that nobody uses, which takes a
-millisecond and more for each.  Where one of them cannot be looked at, each is asked about alone:
-then it is known which, and why.
+those about one.  Where one of them cannot be looked at, each is asked about alone: then it is known
+which, and why.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
 Facts: TypeAlias = dict[str, Any]
 
 TOGETHER_MAX: Final = 100
-PARTITIONS_TOGETHER_MAX: Final = 1_000
 
 
 def facts_of(admin: "Admin", name: str) -> "tuple[Facts, SegbrokerError | None]":
@@ -47,7 +44,8 @@ def facts_of_all(
     for begin in range(0, len(names), TOGETHER_MAX):
         some = names[begin : begin + TOGETHER_MAX]
         try:
-            found += _facts_together(admin, admin.describe_topics(some, keys=keys))
+            described = admin.describe_topics(some, keys=keys)
+            found += _facts_together(described, _Offsets(admin, some))
         except SegbrokerError:
             alone, refused = _facts_one_by_one(admin, some)
             found += alone
@@ -55,28 +53,10 @@ def facts_of_all(
     return found, failed
 
 
-def _facts_together(admin: "Admin", described: "Mapping[str, TopicDescription]") -> list[Facts]:
-    found: list[Facts] = []
-    for some in _pieces({name: len(one.partitions) for name, one in described.items()}):
-        offsets = _Offsets(admin, some)
-        for name in some:
-            one = described[name]
-            found.append(_facts(name, one.partitions, one.config, offsets))
-    return found
-
-
-def _pieces(counts: Mapping[str, int]) -> Iterator[list[str]]:
-    """The topics, so many at a time that they have PARTITIONS_TOGETHER_MAX, or one."""
-    some: list[str] = []
-    count = 0
-    for name, partitions in counts.items():
-        if some and count + partitions > PARTITIONS_TOGETHER_MAX:
-            yield some
-            some, count = [], 0
-        some.append(name)
-        count += partitions
-    if some:
-        yield some
+def _facts_together(
+    described: "Mapping[str, TopicDescription]", offsets: "_Offsets"
+) -> list[Facts]:
+    return [_facts(name, one.partitions, one.config, offsets) for name, one in described.items()]
 
 
 def _facts_one_by_one(

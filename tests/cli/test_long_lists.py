@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from segbroker.cli import topic_facts
 from segbroker.client import Admin, Producer, cluster
 
 from ..support.daemon import Daemon, running
 from ..support.scrape import scrape
-from .conftest import in_process, segbroker
+from .conftest import segbroker
 
 COUNT = 120
 
@@ -43,31 +42,6 @@ def test_a_long_list_asks_about_many_topics_at_a_time(tmp_path: Path) -> None:
     assert [fact["name"] for fact in json.loads(text)] == names
     assert json.loads(text)[-1] == alone
     assert max(table_requests, json_requests) < COUNT / 4
-
-
-def test_a_long_list_asks_about_a_limited_number_of_partitions_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The broker opens them: those of a hundred topics of a thousand take minutes."""
-    asked: list[list[str]] = []
-    real = Admin.offsets
-
-    def noted(self: Admin, topics: list[str], *more: str, **options: bool) -> object:
-        asked.append(list(topics))
-        return real(self, topics, *more, **options)
-
-    monkeypatch.setattr(Admin, "offsets", noted)
-    monkeypatch.setattr(topic_facts, "PARTITIONS_TOGETHER_MAX", 10, raising=False)
-    counts = {"a": 4, "b": 4, "c": 4, "d": 12, "e": 1, "f": 9, "g": 1}
-    with running(tmp_path / "data") as daemon:
-        with Admin(daemon.address) as admin:
-            for name, count in counts.items():
-                admin.create_topic(name, partitions=count)
-        listed = in_process("topic", "list", "--long", "-b", daemon.address)
-    assert listed.returncode == 0, listed.stderr
-    rows = [line.split() for line in listed.stdout.decode().splitlines()[1:]]
-    assert rows == [[name, str(count), "0", "fsync"] for name, count in counts.items()]
-    assert asked[::2] == asked[1::2] == [["a", "b"], ["c"], ["d"], ["e", "f"], ["g"]]
 
 
 def test_an_admin_asks_about_more_topics_than_a_client_keeps_in_view(
