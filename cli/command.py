@@ -54,6 +54,8 @@ class Command(click.Command):
             if (meant := option_meant(exc.option_name)) is None:
                 raise
             raise click.UsageError(f"No such option {exc.option_name!r}: {meant}", ctx) from exc
+        except OSError as exc:  # --help prints already
+            ctx.exit(_end_unwritten(exc, ctx))
 
     def make_context(
         self,
@@ -84,9 +86,8 @@ class Command(click.Command):
             ctx.exit(exc.exit_code)
         except (KeyboardInterrupt, click.Abort):  # Abort: at a question
             ctx.exit(ExitCode.INTERRUPTED)
-        except BrokenPipeError:
-            abandon_stdout()
-            ctx.exit(ExitCode.OK)
+        except BrokenPipeError as exc:
+            ctx.exit(_end_unwritten(exc, ctx))
         except Exception as exc:
             failure = explain(exc, ctx.params)
             if failure is None or wants_debug(ctx):
@@ -141,6 +142,8 @@ class Group(click.Group):
             if (meant := option_meant(exc.option_name)) is None:
                 raise
             raise click.UsageError(f"No such option {exc.option_name!r}: {meant}", ctx) from exc
+        except OSError as exc:  # --help prints already
+            ctx.exit(_end_unwritten(exc, ctx))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -229,7 +232,9 @@ def _choose_broker(ctx: click.Context, param: click.Parameter, given: str | None
                 )
             given = None  # a variable: the context was named for this command
     properties.remember(ctx, wanted)
-    value = given or (DEFAULT_BOOTSTRAP if context is None else context.bootstrap)
+    value = given
+    if value is None:
+        value = DEFAULT_BOOTSTRAP if context is None else context.bootstrap
     from segbroker.client.settings import parse_bootstrap
 
     try:
@@ -237,6 +242,17 @@ def _choose_broker(ctx: click.Context, param: click.Parameter, given: str | None
     except ValueError as exc:
         raise click.BadParameter(str(exc)) from exc
     return value
+
+
+def _end_unwritten(error: OSError, ctx: click.Context) -> int:
+    """Our output went nowhere: the exit code, once it is said where that is a failure."""
+    abandon_stdout()
+    if isinstance(error, BrokenPipeError):
+        return ExitCode.OK
+    failure = explain(error, ctx.params)
+    assert failure is not None, "of the system"
+    failure.show()
+    return failure.code
 
 
 def abandon_stdout() -> None:

@@ -143,7 +143,7 @@ def _save(contexts: Contexts, where: Path) -> None:
 def chosen(ctx: click.Context, *, is_bootstrap_given: bool) -> Context | None:
     """The context that a command uses; None: none.  Raises Failure, OSError."""
     name = ctx.meta.get("segbroker.context")
-    if name:
+    if name is not None:
         return load().get(name)
     if is_bootstrap_given:
         return None

@@ -44,6 +44,7 @@ _TOPIC_SETTINGS = "segbroker topic describe NAME --verbose lists them"
 _NO_GROUP_SETTING = "there is no group setting"
 _NO_BROKER_SETTING = "there is no broker setting"
 _OF_BROKER = "settings of broker"
+_COLLIDES = "collides with existing topic"  # Kafka's words
 STOP_THEM = "stop its consumers first"
 NOT_SERVED_HINT = "segbroker broker status says what is wrong with the partition"
 GROUP_SETTINGS_HINT = "segbroker group settings {name} lists them"
@@ -134,6 +135,9 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
         case errors.InvalidRequest() if text.startswith(_OF_BROKER):
             # As Kafka says it of a broker's settings; of a topic's it says INVALID_CONFIG.
             return Failure(text, ExitCode.CONFIG, _setting_hint(text, params))
+        case errors.InvalidTopic() if _COLLIDES in text:
+            hint = "names that differ in . and _ only would be one name in Kafka's metrics"
+            return Failure(text, ExitCode.REFUSED, hint)
         case errors.InvalidTopic():
             hint = f"a name has 1 to {TOPIC_NAME_SIZE_MAX} of the characters a-z A-Z 0-9 . _ -"
             return Failure(text, ExitCode.REFUSED, hint)

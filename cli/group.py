@@ -24,7 +24,7 @@ from .asking import ask, require_terminal, yes_option
 from .command import Group, Seconds, bootstrap_option, note
 from .exit_codes import ExitCode
 from .failures import STOP_THEM, Failure
-from .group_lag import SHARE, Ages, Facts, facts_of, facts_of_all, listed
+from .group_lag import SHARE, Ages, Facts, facts_of, facts_of_all, listed, without_offset
 from .start_position import is_number, parse_start
 from .tables import number, shown, table_lines
 from .topic import (
@@ -65,8 +65,8 @@ def group() -> None:
 def list_(long: bool, as_json: bool, bootstrap: str) -> None:
     """List the groups, one per line.
 
-    With --json each has the keys of `describe --json`. Without --long those that need a request
-    for each group are null: protocol, members, lag, lag_seconds, partitions.
+    With --json each has the keys of `describe --json`. Without --long those that need further
+    requests are null: protocol, members, lag, lag_seconds, partitions.
 
     \b
     Examples:
@@ -99,13 +99,18 @@ def _echo_list(facts: Iterable[Facts]) -> None:
             fact["state"],
             fact["type"],
             f"{len(fact['members']):,}",
-            f"{fact['lag']:,}" + ("+?" if unserved_in([fact]) else ""),
+            f"{fact['lag']:,}" + ("+?" if _is_more_unknown(fact) else ""),
             _seconds(fact["lag_seconds"]),
         )
         for fact in facts
     ]
     head = ("group", "state", "type", "members", "lag", "seconds")
     echo_table(head, rows, numbers={3, 4, 5})
+
+
+def _is_more_unknown(fact: Facts) -> bool:
+    """Whether the lag is more than the sum that is known."""
+    return bool(unserved_in([fact]) or without_offset(fact["partitions"]))
 
 
 @group.command()
@@ -163,6 +168,8 @@ def _described(facts: Facts) -> Iterator[str]:
         lag += f", {_seconds(facts['lag_seconds'])}"
     if unknown := len(unserved_in([facts])):
         lag += f", not counting {plural(unknown, 'partition')} that cannot be read"
+    if nowhere := len(without_offset(rows)):
+        lag += f", not counting {plural(nowhere, 'partition')} where it has no offset"
     kind = "share group" if facts["type"] == SHARE else "group"
     yield f"{kind} {shown(facts['group'])}: {facts['state']}, {members}, {lag}"
     yield ""

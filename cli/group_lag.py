@@ -5,6 +5,9 @@
     seconds   the age of the next record that it will read, a share group of the first that it is
               not done with: how long that one has been waiting
 
+Where a group has no offset and there are records it is behind by nobody knows how many: its members
+may begin at the start or at the end.  That is said, and is no zero.
+
 The age is the record's own timestamp against this machine's clock, so it is as right as both.  It
 takes a read of one record per place that a group is behind at; one consumer reads them all.  What
 was looked at once is not read again: neither a record, nor that there is none up to the end (what
@@ -283,6 +286,11 @@ def _served_ends(admin: "Admin", topics: Iterable[str]) -> "Ends":
     return {tp: end.offset for tp, end in found.items()}
 
 
+def without_offset(rows: Iterable[Facts]) -> list[Facts]:
+    """The partitions of a group where it stands nowhere, and there were records."""
+    return [row for row in rows if row["offset"] is None and row["end"]]
+
+
 def _facts(name: str, group: _Group, ends: "Ends", seconds: "Mapping[Place, float]") -> Facts:
     described, stands, owners = group
     lags = group.lags(ends)
@@ -320,6 +328,6 @@ def _facts(name: str, group: _Group, ends: "Ends", seconds: "Mapping[Place, floa
             for member in described.members
         ],
         "lag": sum(row["lag"] or 0 for row in rows),
-        "lag_seconds": max(known, default=None if behind else 0.0),
+        "lag_seconds": max(known, default=None if behind or without_offset(rows) else 0.0),
         "partitions": rows,
     }

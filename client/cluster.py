@@ -207,6 +207,11 @@ class Cluster:
         view = self.topics.get(topic)
         return view is not None and isinstance(view.error, UnknownTopicOrPartition)
 
+    def topic_id(self, topic: str) -> UUID:
+        """The id of the topic as last heard of; zero where none is known."""
+        view = self.topics.get(topic)
+        return ZERO_UUID if view is None else view.topic_id
+
     def make(self, topic: str) -> None:
         """Somebody has records for a topic that is gone: ask for it so that it may be made."""
         self._to_make.add(topic)

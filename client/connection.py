@@ -61,11 +61,14 @@ from .errors import (
     UnsupportedByBroker,
 )
 from .login import Login
+from .settings import joined
 from .spoken import (
+    BY_ID,
     NEWEST,
     SPOKEN,
     AtNewest,
     Buffer,
+    ById,
     OnReply,
     Reply,
     Request,
@@ -189,7 +192,12 @@ class Connection:
         self.features: dict[str, int] = {}
 
     def __repr__(self) -> str:
-        return f"<Connection {self.host}:{self.port} {self.state.value}>"
+        return f"<Connection {self.where} {self.state.value}>"
+
+    @property
+    def where(self) -> str:
+        """Its address, for messages."""
+        return joined([(self.host, self.port)])
 
     @property
     def is_ready(self) -> bool:
@@ -224,7 +232,7 @@ class Connection:
         Raises nothing for the peer's faults: the connection then is CLOSED with `error` set.
         """
         if size == 0:
-            self.lost(ConnectionLost(f"{self.host}:{self.port} closed the connection"), now_ms)
+            self.lost(ConnectionLost(f"{self.where} closed the connection"), now_ms)
             return
         try:
             self._reader.buffer_updated(size)
@@ -236,18 +244,16 @@ class Connection:
         except NotKafka as exc:
             self.lost(self._other_protocol(exc), now_ms)
         except ProtocolError as exc:
-            error = PeerError(f"{self.host}:{self.port}: {exc}")
+            error = PeerError(f"{self.where}: {exc}")
             error.__cause__ = exc
             self.lost(error, now_ms)
 
     def _other_protocol(self, exc: NotKafka) -> SegbrokerError:
         error: SegbrokerError
         if exc.what == TLS_ALERT:  # under TLS its alerts do not get here
-            error = TlsFailed(f"{self.host}:{self.port} speaks TLS, but the client does not")
+            error = TlsFailed(f"{self.where} speaks TLS, but the client does not")
         else:
-            error = NoBroker(
-                f"{self.host}:{self.port} is no Kafka broker: its answer begins like {exc.what}"
-            )
+            error = NoBroker(f"{self.where} is no Kafka broker: its answer begins like {exc.what}")
         error.__cause__ = exc
         return error
 
@@ -324,16 +330,12 @@ class Connection:
         Raises UnsupportedByBroker when there is no version in common; nothing is queued then.
         """
         assert self.state is State.READY, self.state
-        version = self.version_for(message.message_key)
-        if isinstance(message, AtNewest):
-            newest = NEWEST.get(message.message_key, 0)
-            theirs = self._versions.get(message.message_key)
-            if version is not None and theirs is not None:
-                version = max(version, min(newest, theirs.max))
+        version = self._version_of(message)
+        while isinstance(message, AtNewest | ById):
             message = message.message
         if version is None:
             raise UnsupportedByBroker(
-                f"{self.host}:{self.port} has no version of {key_of(message.message_key).name}"
+                f"{self.where} has no version of {key_of(message.message_key).name}"
                 " that this client speaks"
             )
         self._send(message, version, on_reply, deadline_ms)
@@ -354,7 +356,7 @@ class Connection:
         assert self.state is State.READY, self.state
         version = self.version_for(message.message_key)
         if version is None:
-            raise UnsupportedByBroker(f"{self.host}:{self.port} does not take this request")
+            raise UnsupportedByBroker(f"{self.where} does not take this request")
         parts = encode_request(message, version, next(self._correlation_ids), self._client_id)
         self.outgoing.extend(parts)
         end = self._sent_bytes + sum(map(len, self.outgoing))
@@ -376,11 +378,11 @@ class Connection:
             if self.awaits_token:
                 self.lost(TokenUnavailable(NO_TOKEN), now_ms)
                 return
-            self.lost(TimedOut(f"{self.host}:{self.port} did not {what} in time"), now_ms)
+            self.lost(TimedOut(f"{self.where} did not {what} in time"), now_ms)
         elif any(request.deadline_ms <= now_ms for request in self.in_flight):
-            self.lost(TimedOut(f"{self.host}:{self.port} did not reply in time"), now_ms)
+            self.lost(TimedOut(f"{self.where} did not reply in time"), now_ms)
         elif self._unanswered and self._unanswered[0].deadline_ms <= now_ms:
-            self.lost(TimedOut(f"{self.host}:{self.port} did not take a request in time"), now_ms)
+            self.lost(TimedOut(f"{self.where} did not take a request in time"), now_ms)
 
     def next_deadline_ms(self) -> int | None:
         if self.state is State.CLOSED:
@@ -395,6 +397,20 @@ class Connection:
         return deadline
 
     # Inside.
+
+    def _version_of(self, request: Request) -> int | None:
+        """As `version_for`, for a request that may mean more."""
+        key = request.message_key
+        version, theirs = self.version_for(key), self._versions.get(key)
+        if version is None or theirs is None:
+            return None
+        if isinstance(request, ById):
+            if theirs.min <= BY_ID[key] <= theirs.max:
+                return BY_ID[key]
+            request = request.message
+        if isinstance(request, AtNewest):
+            return max(version, min(NEWEST.get(key, 0), theirs.max))
+        return version
 
     def _send(
         self, message: Message | VendorRequest, version: int, on_reply: OnReply, deadline_ms: int
@@ -499,7 +515,7 @@ class Connection:
         try:
             message = self._login.after(reply)
         except AuthenticationFailed as exc:
-            self.lost(AuthenticationFailed(f"{self.host}:{self.port}: {exc}"), now_ms)
+            self.lost(AuthenticationFailed(f"{self.where}: {exc}"), now_ms)
             return
         if message is not None:
             self._ask_login(message)

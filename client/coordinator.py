@@ -19,7 +19,7 @@ from .backoff import Backoff
 from .engine import Ask, Call, Engine, Pause
 from .errors import BrokerError, SegbrokerError, broker_error
 from .network import CONTROL
-from .spoken import AtNewest
+from .spoken import AtNewest, ById
 
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
@@ -75,7 +75,7 @@ class Coordinator:
 
     def ask(
         self,
-        request: Message | AtNewest,
+        request: Message | AtNewest | ById,
         codes: Callable[[Message], set[int]],
         *,
         lane: str = CONTROL,

@@ -28,6 +28,7 @@ from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from functools import partial
 from random import Random
+from uuid import UUID
 
 from segbroker.protocol import limits
 from segbroker.protocol.fields import ZERO_UUID
@@ -151,7 +152,10 @@ class Fetching:
         self.take_in_partitions()
 
     def seek(self, tp: TopicPartition, start: Start, *, read_in_epoch: int | None = None) -> None:
-        """Go on at `start`; what was prefetched is dropped.  `read_in_epoch`: as of `add`."""
+        """Go on at `start`; what was prefetched is dropped.
+
+        `read_in_epoch`: all below was read; as the `epoch` of `add_read`.
+        """
         if self.is_early(tp):
             self._early.seek(*tp, start)
             return
@@ -173,6 +177,8 @@ class Fetching:
         state.topics_ahead_count = 0
         if isinstance(start, int) and is_offset(start):
             state.position = state.fetch_offset = start
+            if state.topic_id == ZERO_UUID:  # nothing is looked up, which would have told
+                state.topic_id = self.engine.cluster.topic_id(state.tp.topic)
             if state.stop_offset is not None and start > state.stop_offset:
                 state.stop_offset = None  # look again where the end is, and whether this is beyond
         state.opening = None  # when the position is before the batch again
@@ -354,16 +360,24 @@ class Fetching:
         self.notify()
         self._wake_by(0)
 
-    def add(self, tp: TopicPartition, start: Start, *, read_in_epoch: int | None = None) -> None:
-        """Read one partition more.
-
-        `read_in_epoch`: all below `start` was read, by somebody, and the record before it was of
-        this leader epoch (-1: not known); what is not there any more then is a gap.
-        """
+    def add(self, tp: TopicPartition, start: Start) -> None:
+        """Read one partition more."""
         self.engine.cluster.want([tp.topic])
         self._add([tp], start)
-        if read_in_epoch is not None:
-            self.states[tp].was_read_in(read_in_epoch)
+
+    def add_read(self, tp: TopicPartition, offset: int, epoch: int, topic_id: UUID) -> None:
+        """Read one partition more, all of which was read below `offset`, by somebody.
+
+        epoch: leader epoch of the record before it (-1: not known); what is not there any more is a
+        gap.  topic_id: that of which `offset` is; zero: not known, the one that is there.
+        """
+        self.add(tp, offset)
+        state = self.states[tp]
+        state.was_read_in(epoch)
+        if topic_id != ZERO_UUID:
+            state.topic_id = topic_id
+            state.position = state.fetch_offset = offset
+            self._notice_topic_id(state)
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these no longer."""

@@ -9,8 +9,11 @@ One at a time, in the order in which they were asked for: a commit that is sent 
 connection, or overtaken, would undo one that was made meanwhile.  One that was refused during a
 rebalance lets others go first, and then leaves out what those have committed, and offsets of topics
 that were made again meanwhile.  What is committed already is not committed again.  A commit that
-comes too late is refused by the broker, and nobody is hurt: the successor begins where the last one
-that counted stands.
+comes too late is refused by the broker, or here if its partition went and came back meanwhile, and
+nobody is hurt: the successor begins where the last one that counted stands.
+
+A commit says by their ids which topics it is for, where the broker takes that: an offset means
+nothing in a topic that has got the name since, and a member there would pass over its records.
 """
 
 from collections import deque
@@ -20,12 +23,14 @@ from uuid import UUID
 from segbroker.protocol.fields import ZERO_UUID
 
 from .completion import Completion
-from .engine import Call, Engine, Pause, Until
+from .engine import Call, Engine, Pause, Refresh, Until
 from .errors import (
     IllegalGeneration,
     RebalanceInProgress,
     SegbrokerError,
     UnknownMemberId,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
 )
 from .fetching import Fetching
 from .group_offsets import CommittedOffset, commit_offsets
@@ -39,6 +44,10 @@ from .settings import GroupSettings
 COMMIT_TIMEOUT_MS = 5_000
 
 Offsets = Mapping[TopicPartition, CommittedOffset]
+# Of the topics that offsets are of; zero where that is not known.
+TopicIds = Mapping[TopicPartition, UUID]
+# So often a topic that is not there by its id is looked at, until that is believed.
+LOOKS_MAX = 4
 
 
 class Commits:
@@ -71,6 +80,8 @@ class Commits:
         # How many were asked for, and of each partition which of them was made last.
         self._asked_count = 0
         self._made: dict[TopicPartition, int] = {}
+        # Of each partition that was somebody else's how many had been asked for by then.
+        self._gone: dict[TopicPartition, int] = {}
         self._due_ms = 0
 
     def stands_at(self, tp: TopicPartition, offset: int) -> None:
@@ -80,6 +91,7 @@ class Commits:
     def forget(self, tp: TopicPartition) -> None:
         """It is somebody else's."""
         self._committed.pop(tp, None)
+        self._gone[tp] = self._asked_count
 
     def gone_past(
         self, partitions: Iterable[TopicPartition]
@@ -108,25 +120,24 @@ class Commits:
     def once(self, offsets: Offsets) -> Call[None]:
         """One try, behind those that were asked for before, in the generation that is present
         then."""
-        return self._try(offsets, self._number(), self._topics(offsets))
+        return self._try(offsets, self._number(), self.topics_of(offsets))
+
+    def topics_of(self, offsets: Iterable[TopicPartition]) -> TopicIds:
+        """Which topics these are in, as they are read: who asks means them, and not those that come
+        later under their names."""
+        states = self._fetching.states
+        return {tp: states[tp].topic_id for tp in offsets if tp in states}
+
+    def _is_another(self, tp: TopicPartition, topic_ids: TopicIds) -> bool:
+        """Whether the topic is another one by now, as far as is known."""
+        state, meant = self._fetching.states.get(tp), topic_ids.get(tp, ZERO_UUID)
+        return state is not None and meant != ZERO_UUID and state.topic_id != meant
 
     def _number(self) -> int:
         self._asked_count += 1
         return self._asked_count
 
-    def _topics(self, offsets: Offsets) -> dict[TopicPartition, UUID]:
-        """Of which topics these are."""
-        states = self._fetching.states
-        return {tp: states[tp].topic_id for tp in offsets if tp in states}
-
-    def _is_of(self, tp: TopicPartition, topic_id: UUID) -> bool:
-        """Whether the topic of a partition is this one still, as far as is known."""
-        state = self._fetching.states.get(tp)
-        return state is None or topic_id in (ZERO_UUID, state.topic_id)
-
-    def _try(
-        self, offsets: Offsets, number: int, topics: Mapping[TopicPartition, UUID]
-    ) -> Call[None]:
+    def _try(self, offsets: Offsets, number: int, topic_ids: TopicIds) -> Call[None]:
         done = Completion[None]()
         self._queue.append(done)
         try:
@@ -136,15 +147,28 @@ class Commits:
             left = {
                 tp: stands
                 for tp, stands in offsets.items()
-                if made.get(tp, 0) < number and self._is_of(tp, topics.get(tp, ZERO_UUID))
+                if made.get(tp, 0) < number and not self._is_another(tp, topic_ids)
             }
+            self._check_own(left, number)
             member = self._membership
-            yield from commit_offsets(member.coordinator, member.metadata, left)
+            yield from commit_offsets(member.coordinator, member.metadata, left, topic_ids)
             made.update(dict.fromkeys(left, number))
             self._note(left)
+        except UnknownTopicId:
+            self._engine.cluster.invalidate()
+            raise
         finally:
             self._queue.remove(done)
             done.resolve(None)
+
+    def _check_own(self, offsets: Offsets, number: int) -> None:
+        """Raise IllegalGeneration for what is not the member's, or was not for a while since it was
+        asked for: another may have gone further there."""
+        owned, gone = self._owned(), self._gone
+        strange = sorted(tp for tp in offsets if tp not in owned or gone.get(tp, 0) >= number)
+        if strange:
+            topic, partition = strange[0]
+            raise IllegalGeneration(f"{topic}-{partition} is not this member's (any more)")
 
     def settled(self) -> Call[None]:
         """Wait until no commit is under way."""
@@ -161,8 +185,9 @@ class Commits:
     def asked_for(self, offsets: Offsets | None) -> Call[None]:
         """These; without any where the caller is, all that it was handed included.
 
-        Goes on through a rebalance.  Raises UnknownMemberId or IllegalGeneration when what is to
-        be committed is not this member's any more.
+        Goes on through a rebalance, and leaves out what is of a topic that was made again since.
+        Raises UnknownMemberId or IllegalGeneration when what is to be committed is not this
+        member's any more, UnknownTopicOrPartition when a topic is gone.
         """
         states = self._fetching.states
         number = self._number()
@@ -172,18 +197,18 @@ class Commits:
             )
             offsets = self.uncommitted(self._owned())
         else:
+            # Of a topic that came since the caller has seen nothing: these are of the one before.
+            ahead = {tp for tp, state in states.items() if state.topics_ahead_count}
+            offsets = {tp: stands for tp, stands in offsets.items() if tp not in ahead}
             for tp, stands in offsets.items():
                 if tp in states:
                     self._progress.acknowledge_below(states[tp], stands.offset)
-        topics = self._topics(offsets)
+        topic_ids = self.topics_of(offsets)
         while offsets:
-            strange = sorted(offsets.keys() - self._owned())
-            if strange:
-                topic, partition = strange[0]
-                raise IllegalGeneration(f"{topic}-{partition} is not this member's (any more)")
+            self._check_own(offsets, number)
             generation = self._membership.generation
             try:
-                yield from self._try(offsets, number, topics)
+                yield from self._try(offsets, number, topic_ids)
             except IllegalGeneration:
                 # It was on its way while the member went on to the next generation, in which these
                 # may be its own as well.
@@ -191,8 +216,29 @@ class Commits:
                     raise
             except RebalanceInProgress:
                 yield Pause(self._engine.settings.retry_backoff_ms)
+            except UnknownTopicId as exc:
+                left = yield from self._without_others(offsets, topic_ids)
+                if len(left) == len(offsets):
+                    raise UnknownTopicOrPartition(str(exc)) from exc
+                offsets = left
             else:
                 return
+
+    def _without_others(self, offsets: Offsets, topic_ids: TopicIds) -> Call[Offsets]:
+        """The broker does not have some of their topics any more: those that are others by now are
+        left out; all of them, where none is."""
+        topics = sorted({tp.topic for tp in offsets})
+        for _ in range(LOOKS_MAX):
+            yield Refresh(topics)
+            left = {
+                tp: stands for tp, stands in offsets.items() if not self._is_another(tp, topic_ids)
+            }
+            if len(left) < len(offsets):
+                return left
+            if any(map(self._engine.cluster.is_gone, topics)):
+                break
+            yield Pause(self._engine.settings.retry_backoff_ms)
+        return offsets
 
     def by_itself(self, partitions: Iterable[TopicPartition], now_ms: int, *, due: bool) -> None:
         """Commit what the caller has gone past in these, if it is time (or `due` anyhow)."""

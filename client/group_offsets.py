@@ -6,14 +6,18 @@ position of its successor.  Who is no member may commit only while the group has
 """
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
+from uuid import UUID
 
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.messages_groups import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
+    OffsetCommitResponseTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestGroupTopic,
@@ -28,9 +32,10 @@ from segbroker.protocol.schema import Message
 
 from .backoff import Backoff
 from .coordinator import Coordinator
-from .engine import Call, Pause
+from .engine import Call, Pause, Refresh
 from .errors import broker_error
 from .records import ByPartition, TopicPartition, as_partition
+from .spoken import ById
 
 Rows: TypeAlias = Mapping[
     TopicPartition, OffsetFetchResponsePartition | OffsetFetchResponseGroupTopicPartition
@@ -83,48 +88,82 @@ def fetch_offsets(
     partitions: Iterable[TopicPartition] | None,
     *,
     require_stable: bool,
+    topic_ids: dict[str, UUID] | None = None,
 ) -> Call[dict[TopicPartition, CommittedOffset]]:
     """Where a group stands in these partitions (None: everywhere); without those it is not in.
 
     `require_stable`: wait for transactions that are about to move it.
+    `topic_ids`: gets the ids of the topics that the answer is of, as far as broker and cluster view
+    know them: one that is made later under a name is another.  None: it is asked by name.
     """
-    names: dict[str, list[int]] = {}
+    names: dict[str, list[int]] | None = None if partitions is None else {}
     for topic, partition in partitions or ():
+        assert names is not None, "there are some"
         names.setdefault(topic, []).append(partition)
-    is_all = partitions is None
-    request = OffsetFetchRequest(
-        group_id=group_id,
-        topics=None
-        if is_all
-        else [OffsetFetchRequestTopic(name=n, partition_indexes=p) for n, p in names.items()],
-        groups=[
-            OffsetFetchRequestGroup(
-                group_id=group_id,
-                topics=None
-                if is_all
-                else [
-                    OffsetFetchRequestGroupTopic(name=n, partition_indexes=p)
-                    for n, p in names.items()
-                ],
-            )
-        ],
-        require_stable=require_stable,
-    )
     settings = coordinator.engine.settings
+    cluster = coordinator.engine.cluster
     backoff = Backoff(coordinator.engine.random, settings.retry_backoff_ms, 1_000)
     while True:
-        reply = yield from coordinator.ask(request, _codes)
+        ids: dict[str, UUID] = {}
+        if topic_ids is not None:
+            # Of one that is gone the broker knows no id; nor does anybody stand in it.
+            there = [name for name in names or () if not cluster.is_gone(name)]
+            ids = {name: topic_id for name in there if (topic_id := cluster.topic_id(name)).int}
+        request = _offsets_request(group_id, names, ids, require_stable=require_stable)
+        is_by_id = names is not None and ids.keys() == names.keys()
+        reply = yield from coordinator.ask(ById(request) if is_by_id else request, _codes)
         assert isinstance(reply, OffsetFetchResponse)
         about = f"offsets of group {group_id!r}"
+        if reply.groups:
+            _name_topics(reply.groups[0].topics, {ids[name]: name for name in ids})
         rows = rows_of(reply.groups[0].topics if reply.groups else reply.topics)
         codes = _codes(reply) | {row.error_code for row in rows.values()}
         codes.discard(ErrorCode.NONE)
         if not codes:
+            if topic_ids is not None and reply.groups:
+                topic_ids |= {one.name: one.topic_id for one in reply.groups[0].topics}
             return stands_of(rows)
         error = broker_error(min(codes), about)
         if not error.retryable:
             raise error
+        if ErrorCode.UNKNOWN_TOPIC_ID in codes:
+            yield Refresh(list(ids))
         yield Pause(backoff.next_delay_ms(), error)
+
+
+def _offsets_request(
+    group_id: str,
+    names: Mapping[str, list[int]] | None,
+    ids: Mapping[str, UUID],
+    *,
+    require_stable: bool,
+) -> OffsetFetchRequest:
+    """names: the partitions of each topic; None: all."""
+    single: list[OffsetFetchRequestTopic] | None = None
+    topics: list[OffsetFetchRequestGroupTopic] | None = None
+    if names is not None:
+        single = [OffsetFetchRequestTopic(name=n, partition_indexes=p) for n, p in names.items()]
+        topics = [
+            OffsetFetchRequestGroupTopic(
+                name=name, topic_id=ids.get(name, ZERO_UUID), partition_indexes=partitions
+            )
+            for name, partitions in names.items()
+        ]
+    return OffsetFetchRequest(
+        group_id=group_id,
+        topics=single,
+        groups=[OffsetFetchRequestGroup(group_id=group_id, topics=topics)],
+        require_stable=require_stable,
+    )
+
+
+def _name_topics(
+    topics: Iterable[OffsetFetchResponseGroupTopic | OffsetCommitResponseTopic],
+    names: Mapping[UUID, str],
+) -> None:
+    """Fill in the names of what was asked, and so answered, by id."""
+    for topic in topics:
+        topic.name = topic.name or names.get(topic.topic_id, "")
 
 
 def rows_of(
@@ -151,15 +190,20 @@ def commit_offsets(
     coordinator: Coordinator,
     member: GroupMetadata,
     offsets: Mapping[TopicPartition, CommittedOffset],
+    topic_ids: Mapping[TopicPartition, UUID] = MappingProxyType({}),
 ) -> Call[None]:
-    """Write them, all or an error: the first that was refused."""
+    """Write them, all or an error: the first that was refused.
+
+    `topic_ids`: of the topics that the offsets are of; with those of all of them, and a broker that
+    takes them, one that was made again meanwhile refuses them (UnknownTopicId), the others do not.
+    """
     if not offsets:
         return
-    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for (name, partition), stands in offsets.items():
-        topics.setdefault(name, []).append(
+    topics: dict[tuple[str, UUID], list[OffsetCommitRequestPartition]] = {}
+    for tp, stands in offsets.items():
+        topics.setdefault((tp.topic, topic_ids.get(tp, ZERO_UUID)), []).append(
             OffsetCommitRequestPartition(
-                partition_index=partition,
+                partition_index=tp.partition,
                 committed_offset=stands.offset,
                 committed_leader_epoch=stands.leader_epoch,
                 committed_metadata=stands.metadata,
@@ -171,16 +215,27 @@ def commit_offsets(
         member_id=member.member_id,
         group_instance_id=member.instance_id,
         topics=[
-            OffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in topics.items()
+            OffsetCommitRequestTopic(name=name, topic_id=topic_id, partitions=rows)
+            for (name, topic_id), rows in topics.items()
         ],
     )
-    reply = yield from coordinator.ask(request, _codes)
+    is_by_id = all(topic_id.int for _, topic_id in topics)
+    reply = yield from coordinator.ask(ById(request) if is_by_id else request, _codes)
     assert isinstance(reply, OffsetCommitResponse)
+    _name_topics(reply.topics, {topic_id: name for name, topic_id in topics})
     for topic in reply.topics:
         for row in topic.partitions:
             if row.error_code != ErrorCode.NONE:
                 about = f"group {member.group_id!r} in {topic.name}-{row.partition_index}"
-                raise broker_error(row.error_code, about)
+                raise broker_error(_code_of(row.error_code, member), about)
+
+
+def _code_of(code: int, member: GroupMetadata) -> int:
+    """By names a member of a group that is gone is of another generation; by ids (as from version
+    9 on) there is no such group."""
+    if code == ErrorCode.GROUP_ID_NOT_FOUND and member.generation >= 0:
+        return ErrorCode.ILLEGAL_GENERATION
+    return code
 
 
 def _codes(reply: Message) -> set[int]:

@@ -23,9 +23,12 @@ Threads: everything here runs under the shell's lock.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
+from uuid import UUID
+
+from segbroker.protocol.fields import ZERO_UUID
 
 from .completion import Completion
 from .engine import Call, Engine, Until
@@ -245,20 +248,23 @@ class GroupReading:
         wanted = sorted(added - self._fetching.states.keys())
         if not wanted:
             return
+        topic_ids: dict[str, UUID] = {}
         question = fetch_offsets(
             self.membership.coordinator,
             self.settings.group_id,
             wanted,
             require_stable=True,
+            topic_ids=topic_ids,
         )
         call = self._engine.call(question, now_ms)
         self._loading.update(dict.fromkeys(wanted, call))
-        call.on_done(lambda: self._loaded(wanted, call))
+        call.on_done(lambda: self._loaded(wanted, call, topic_ids))
 
     def _loaded(
         self,
         wanted: list[TopicPartition],
         call: Completion[dict[TopicPartition, CommittedOffset]],
+        topic_ids: Mapping[str, UUID],
     ) -> None:
         # What was taken away meanwhile, or came another way, is none of it; nor is what came back
         # since: another member may have worked there in between.
@@ -288,7 +294,9 @@ class GroupReading:
                 self._fetching.add(tp, self._start)
             else:
                 self._commits.stands_at(tp, stands.offset)
-                self._fetching.add(tp, stands.offset, read_in_epoch=stands.leader_epoch)
+                self._fetching.add_read(
+                    tp, stands.offset, stands.leader_epoch, topic_ids.get(tp.topic, ZERO_UUID)
+                )
         self._hold(self._leaving.intersection(wanted), True)
         if self._on_assigned is not None:
             self._hold(wanted, True)
@@ -447,7 +455,8 @@ class GroupReading:
         """
         coordinator = self.membership.coordinator
         offsets = self._commits.gone_past(self._owned - self._overdue)
-        commit = commit_offsets(coordinator, self.membership.metadata, offsets)
+        topic_ids = self._commits.topics_of(offsets)
+        commit = commit_offsets(coordinator, self.membership.metadata, offsets, topic_ids)
         leave = self.membership.leave("closed")
         if patient:
             yield from self._commits.settled()

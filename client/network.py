@@ -231,7 +231,7 @@ class Network:
             on_reply(exc, now_ms)
         except LocalProtocolError as exc:
             # A number too large, half a surrogate pair: who asks hears of it, and nobody else.
-            error = SegbrokerError(f"no request for {connection.host}:{connection.port}: {exc}")
+            error = SegbrokerError(f"no request for {connection.where}: {exc}")
             error.__cause__ = exc
             on_reply(error, now_ms)
 

@@ -14,6 +14,10 @@ OUT_OF_ORDER for the oldest batch in flight means that the broker lacks an earli
 client gave up or the broker lost.  The cure is the same, because that batch is known not to be in
 the log.  OUT_OF_ORDER for a later batch only follows from the failure of an earlier one.
 
+A topic that was deleted and made again refuses what is for the one before by its id.  Then the view
+is asked for anew, and the batch goes to the new topic, as Kafka's producer has it: with its
+sequences, which a partition that does not know the producer takes from anywhere (0070, 0284).
+
 Epochs are per partition and count up without asking; when they run out, or the broker says that
 it does not know the producer, a new producer id is asked for (identity).
 
@@ -44,6 +48,7 @@ from .transactions import Transactions
 LEADER_CODES = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.FENCED_LEADER_EPOCH,
@@ -92,9 +97,12 @@ class Outcomes:
             self._engine.cluster.invalidate()
         else:
             assert isinstance(reply, ProduceResponse)
+            # As they were when it was asked: the view may know others by now.
+            names = {batch.topic_id: batch.queue.topic for batch in batches}
             for topic in reply.responses:
+                name = topic.name or names.get(topic.topic_id, "")
                 for row in topic.partition_responses:
-                    rows[topic.name, row.index] = row
+                    rows[name, row.index] = row
         for batch in batches:
             queue = batch.queue
             if batch.done:
@@ -105,6 +113,8 @@ class Outcomes:
                 if not queue.restart:
                     queue.failures = 0
                     queue.backoff_until_ms = 0
+                if self._transactions is not None:
+                    self._transactions.wrote(queue.topic, batch.topic_id)
                 self.finish(batch, row_or_none.base_offset, row_or_none.log_append_time_ms)
                 continue
             if row_or_none is None:
@@ -260,5 +270,7 @@ def _where(queue: PartitionQueue) -> str:
 
 
 def _said(row: ProduceResponsePartition) -> str | None:
+    if row.error_code == ErrorCode.UNKNOWN_TOPIC_ID:
+        return "There is no such topic any more"  # the id says nothing to who gave a name
     reasons = [e.batch_index_error_message for e in row.record_errors]
     return row.error_message or next((reason for reason in reasons if reason), None)

@@ -51,6 +51,7 @@ class ProducerBatch:
         "size",
         "timestamp_ms",
         "timestamps",
+        "topic_id",
         "urgent",
         "values",
     )
@@ -71,6 +72,8 @@ class ProducerBatch:
         self.sequence = -1
         self.encoded: bytes | None = None
         self.is_sent = False
+        # The topic that it was sent for last, as far as that was known.
+        self.topic_id: UUID = ZERO_UUID
         self.attempts = 0
         self.done = False
         self.error: SegbrokerError | None = None

@@ -6,12 +6,18 @@ Order: batches of a partition are sent in sequence order over one connection, at
 `in_flight_count` unanswered.  After a failure nothing is sent for the partition until all its
 answers are in; then it goes on from the oldest.  Without idempotence only one is in flight, so that
 a retry cannot overtake.
+
+A request says by their ids which topics it is for, where broker and view know them, so a topic that
+was made again takes nothing before the view has seen it.  What was refused then goes to the new one
+(outcomes).  With acks=0 nobody would hear of a refusal: that goes by name.
 """
 
 from collections.abc import Collection
 from random import Random
+from uuid import UUID
 
 from segbroker.protocol.errors import LocalProtocolError
+from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.messages_core import (
     ProduceRequest,
     ProduceRequestPartition,
@@ -26,7 +32,7 @@ from .identity import Identity
 from .network import Node
 from .outcomes import Outcomes
 from .producer_batch import PartitionQueue, ProducerBatch
-from .spoken import AtNewest, Reply
+from .spoken import AtNewest, ById, Reply, Request
 from .transactions import Transactions
 
 
@@ -135,6 +141,8 @@ class Producing:
         for name in names:
             view = self.engine.cluster.topics.get(name)
             if view is not None:
+                if self.transactions is not None:
+                    self.transactions.topic_is(name, view.topic_id)
                 error = view.error if view.is_settled else None
                 self.accumulator.topic_known(
                     name, view.partition_count, error, view.topic_id, view.leaderless
@@ -176,6 +184,8 @@ class Producing:
             if cluster.is_gone(queue.topic):
                 cluster.make(queue.topic)
             if (queue.failures or queue.restart) and queue.in_flight:
+                continue
+            if _awaits_another_topic(queue, cluster.topic_id(queue.topic)):
                 continue
             if self.settings.idempotent and not self._identity.adopt(queue):
                 continue
@@ -230,12 +240,19 @@ class Producing:
             queues = left
 
     def _send_request(self, node: Node, batches: list[ProducerBatch], now_ms: int) -> None:
-        topics: dict[str, list[ProduceRequestPartition]] = {}
+        topics: dict[str, ProduceRequestTopic] = {}
         for batch in batches:
+            name = batch.queue.topic
             batch.attempts += 1
             batch.is_sent = True
+            batch.topic_id = self.engine.cluster.topic_id(name)
             records = self.accumulator.encode(batch)
-            topics.setdefault(batch.queue.topic, []).append(
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = ProduceRequestTopic(
+                    name=name, topic_id=batch.topic_id, partition_data=[]
+                )
+            topic.partition_data.append(
                 ProduceRequestPartition(index=batch.queue.partition, records=records)
             )
         timeout_ms = self.engine.settings.request_timeout_ms
@@ -243,10 +260,7 @@ class Producing:
             transactional_id=self.settings.transactional_id,
             acks=self.settings.acks,
             timeout_ms=timeout_ms,
-            topic_data=[
-                ProduceRequestTopic(name=name, partition_data=partitions)
-                for name, partitions in topics.items()
-            ],
+            topic_data=list(topics.values()),
         )
         connection = node.connection
         assert connection is not None
@@ -257,14 +271,23 @@ class Producing:
         def on_reply(reply: Reply, at_ms: int) -> None:
             self._outcomes.answered(batches, reply, at_ms)
 
-        is_newest = self.transactions is not None and self.transactions.is_second
         self.engine.network.request(
             node,
-            AtNewest(request) if is_newest else request,
+            self._spoken(request),
             on_reply,
             now_ms=now_ms,
             deadline_ms=now_ms + timeout_ms,
         )
+
+    def _spoken(self, request: ProduceRequest) -> Request:
+        """By the ids of its topics, where those are known.  Not under protocol 1 of transactions:
+        the versions by id are of the second."""
+        is_second = self.transactions is not None and self.transactions.is_second
+        message = AtNewest(request) if is_second else request
+        is_first = self.transactions is not None and not is_second
+        if is_first or any(topic.topic_id == ZERO_UUID for topic in request.topic_data):
+            return message
+        return ById(message)
 
     def _send_unanswered(
         self, node: Node, request: ProduceRequest, batches: list[ProducerBatch], now_ms: int
@@ -293,3 +316,9 @@ class Producing:
             if error is not exc:
                 error.__cause__ = exc
             self._outcomes.answered(batches, error, now_ms)
+
+
+def _awaits_another_topic(queue: PartitionQueue, topic_id: UUID) -> bool:
+    """Whether what is in flight was for the topic that had the name before: until it is answered,
+    what comes behind it would overtake it in the new one."""
+    return bool(queue.in_flight) and queue.in_flight[-1].topic_id != topic_id

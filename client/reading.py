@@ -269,16 +269,15 @@ class Reading:
     # As a member of a group.
 
     def commit(self, offsets: ByPartition[int | CommittedOffset] | Record | None) -> Call[None]:
-        """Commit; the offset of a Record is that behind it.  None of a topic that is gone."""
-        if offsets is None:
-            return self.group.commit(None)
+        """Commit; the offsets of a Record are those behind it, unless its topic is gone."""
         if isinstance(offsets, Record):
             tp = TopicPartition(offsets.topic, offsets.partition)
-            offsets = {tp: offsets.offset + 1}
-        stands = as_offsets(offsets)
-        states = self.fetching.states
-        gone = {tp for tp in stands if tp in states and states[tp].topics_ahead_count}
-        return self.group.commit({tp: at for tp, at in stands.items() if tp not in gone})
+            state = self.fetching.states.get(tp)
+            is_gone = state is not None and state.topics_ahead_count
+            offsets = {} if is_gone else {tp: offsets.offset + 1}
+        if offsets is None:
+            return self.group.commit(None)
+        return self.group.commit(as_offsets(offsets))
 
     def committed(
         self, partitions: Iterable[tuple[str, int]] | None

@@ -434,8 +434,10 @@ def parse_acks(acks: str | int) -> int:
 
 
 def joined(addresses: Sequence[Address]) -> str:
-    """Addresses as a person writes them, for messages."""
-    return ",".join(f"{host}:{port}" for host, port in addresses)
+    """Addresses as a person writes them, for messages: an IPv6 address in brackets."""
+    return ",".join(
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses
+    )
 
 
 def tls_context(settings: ClientSettings) -> ssl.SSLContext | None:

@@ -1,6 +1,6 @@
 """What this client says to a broker: its requests, and which versions of each it speaks.
 
-    Request     a Kafka message; one AtNewest; a VendorRequest, whose body is a map
+    Request     a Kafka message; one AtNewest, or ById; a VendorRequest, whose body is a map
     Reply       a Kafka message, a VendorReply, or the error for which there is none
 
 A version is raised here and nowhere else, once what it adds is meant: of two sides' ranges the
@@ -17,8 +17,8 @@ from segbroker.protocol.vendor import VendorKey
 
 from .errors import SegbrokerError
 
-# Of each api, what this client can speak and means.  From 10 on Metadata tells topic ids.  Produce
-# and Fetch end before they are asked by topic id (13).
+# Of each api, what this client can speak and means.  From 10 on Metadata tells topic ids; what goes
+# by them is spoken by who knows them, see BY_ID.
 SPOKEN: Final[dict[ApiKey | VendorKey, ApiVersionRange]] = {
     ApiKey.PRODUCE: ApiVersionRange(3, 9),
     ApiKey.FETCH: ApiVersionRange(4, 12),
@@ -74,13 +74,19 @@ SPOKEN: Final[dict[ApiKey | VendorKey, ApiVersionRange]] = {
     VendorKey.FORGET_TRANSACTIONS: ApiVersionRange(0, 0),
 }
 
-# What a request AtNewest goes up to: these versions do more than the ones before, see transactions;
-# a fetch names its topic by id.
+# What a request AtNewest goes up to: these versions do more than the ones before, see transactions.
 NEWEST: Final[dict[int, int]] = {
     ApiKey.PRODUCE: 12,
-    ApiKey.FETCH: 13,
     ApiKey.TXN_OFFSET_COMMIT: 5,
     ApiKey.END_TXN: 5,
+}
+
+# What a request ById is spoken in: topics have no names there.
+BY_ID: Final[dict[int, int]] = {
+    ApiKey.PRODUCE: 13,
+    ApiKey.FETCH: 13,
+    ApiKey.OFFSET_COMMIT: 10,
+    ApiKey.OFFSET_FETCH: 10,
 }
 
 
@@ -89,6 +95,18 @@ class AtNewest:
     """A request whose newest versions mean something else, and that is meant."""
 
     message: Message
+
+    @property
+    def message_key(self) -> int:
+        return self.message.message_key
+
+
+@dataclass(frozen=True, slots=True)
+class ById:
+    """A request that has the ids of all its topics, and their names: these are for a broker that
+    does not take it by id."""
+
+    message: Message | AtNewest
 
     @property
     def message_key(self) -> int:
@@ -108,7 +126,7 @@ class VendorReply:
     body: Mapping[str, Any]
 
 
-Request = Message | VendorRequest | AtNewest
+Request = Message | VendorRequest | AtNewest | ById
 Reply = Message | VendorReply | SegbrokerError
 OnReply = Callable[[Reply, int], None]
 Buffer = bytes | bytearray | memoryview

@@ -35,8 +35,10 @@ for by one call at a time.
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.messages_transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -140,6 +142,8 @@ class Transactions:
         self._groups: dict[str, Coordinator] = {}
         self._added: set[PartitionQueue] = set()
         self._wanted: dict[PartitionQueue, None] = {}
+        # The topics that something of the last one was acknowledged in, with their ids.
+        self._written: dict[str, UUID] = {}
         self._adding: Completion[None] | None = None
         # Something was written, so that there is something to end.
         self._is_touched = False
@@ -224,6 +228,7 @@ class Transactions:
         self.is_aborted = False
         self.error = None
         self._is_touched = False
+        self._written.clear()
         self._accumulator.reopen()
 
     def commit(self) -> Call[None]:
@@ -355,6 +360,8 @@ class Transactions:
             self.state = State.NEW
             yield from self.init()
             raise self._aborted_by_time() from self.error
+        if isinstance(self.error, TransactionAborted):
+            raise self.error  # which says of all of it why it is void
         if undelivered:
             raise DeliveryFailed(undelivered)
         self._check_open()
@@ -447,6 +454,23 @@ class Transactions:
             return True
         self._wanted[queue] = None
         return False
+
+    def wrote(self, topic: str, topic_id: UUID) -> None:
+        """Something of the transaction was acknowledged in this topic."""
+        self._written.setdefault(topic, topic_id)
+
+    def topic_is(self, topic: str, topic_id: UUID) -> None:
+        """The cluster says so: what was written to another topic of the name is gone with it, and
+        the rest is not seen without."""
+        written = self._written.get(topic, topic_id)
+        if self.state is not State.OPEN or written == topic_id or ZERO_UUID in (written, topic_id):
+            return
+        error = TransactionAborted(
+            f"topic {topic!r} was deleted and made again within the transaction:"
+            " what was written to it before is gone"
+        )
+        self.fail(error)
+        self._drop_unsent(error)
 
     def fail(self, error: SegbrokerError) -> None:
         """Something of the transaction was refused, or given up: it can only be aborted."""

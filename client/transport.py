@@ -122,14 +122,14 @@ class Transport:
     def connect_next(self) -> None:
         """Begin to connect to the next address; raises ConnectionLost when none is left."""
         self.close()
-        host, port = self.connection.host, self.connection.port
-        problem = f"{host}:{port}: no address"
+        where = self.connection.where
+        problem = f"{where}: no address"
         while self.addresses:
             family, address = self.addresses.pop(0)
             try:
                 sock = socket.socket(family, socket.SOCK_STREAM)
             except OSError as exc:  # no descriptor is left, or the system has no IPv6
-                problem = f"{host}:{port}: {exc.strerror or exc}"
+                problem = f"{where}: {exc.strerror or exc}"
                 continue
             sock.setblocking(False)
             try:
@@ -141,7 +141,7 @@ class Transport:
             except (OSError, OverflowError) as exc:  # the latter: a port that is none
                 sock.close()
                 why = exc.strerror if isinstance(exc, OSError) else None
-                problem = f"{host}:{port}: {why or exc}"
+                problem = f"{where}: {why or exc}"
                 continue
             self.socket = sock
             return
@@ -190,8 +190,7 @@ class Transport:
         if not error:
             return True
         if not self.addresses:
-            host, port = self.connection.host, self.connection.port
-            raise ConnectionLost(f"{host}:{port}: {os.strerror(error)}")
+            raise ConnectionLost(f"{self.connection.where}: {os.strerror(error)}")
         self.connect_next()
         return False
 
@@ -202,7 +201,7 @@ class Transport:
     def send_some(self, buffers: Sequence[Buffer]) -> int:
         """How many bytes the kernel took; 0 when it takes none now.  Raises ConnectionLost."""
         if self.socket is None:
-            raise ConnectionLost(f"{self.connection.host}:{self.connection.port}: closed meanwhile")
+            raise ConnectionLost(f"{self.connection.where}: closed meanwhile")
         try:
             if self._tls is not None:
                 with self._lock:
@@ -288,7 +287,7 @@ class Transport:
             self._again = b""
 
     def _lost(self, exc: OSError) -> SegbrokerError:
-        where = f"{self.connection.host}:{self.connection.port}"
+        where = self.connection.where
         if isinstance(exc, ssl.SSLCertVerificationError):
             return TlsFailed(f"{where}: its certificate is not trusted: {exc.verify_message}")
         if isinstance(exc, ssl.SSLEOFError | ssl.SSLZeroReturnError):

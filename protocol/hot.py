@@ -4,7 +4,7 @@
     produce response   ... | 1 topic | name | 1 partition | index, error, offsets | ...
     fetch response     ... | 1 topic | name | 1 partition | index, error, offsets | records
 
-From Fetch 13 on the name is the topic's id; Produce 13 takes the general way.
+From 13 on, of both, the name is the topic's id.
 
 The decoder returns None for every other shape and for everything malformed.  The caller then uses
 the compiled codec (schema.py), which accepts or refuses: so one place says what is legal, and
@@ -55,6 +55,8 @@ class SingleProduce(NamedTuple):
     topic: str
     partition: int
     records: memoryview
+    topic_id: UUID = ZERO_UUID
+    """From version 13 on, and no name then."""
 
 
 # Transactional id (null), acks, timeout, topics (1), size of the name; then: partitions (1), index.
@@ -69,8 +71,9 @@ def decode_single_produce(frame: memoryview, header: RequestHeader) -> SinglePro
     """The request if it is of the usual shape, else None.  `records` is a view into `frame`."""
     position = header.body_position
     try:
-        if not PRODUCE_TRANSACTIONAL <= header.api_version < PRODUCE_BY_ID:
+        if header.api_version < PRODUCE_TRANSACTIONAL:
             return None
+        is_by_id = header.api_version >= PRODUCE_BY_ID
         if header.api_version < PRODUCE_FLEXIBLE:
             transactional, acks, timeout_ms, topics, size = _PRODUCE.unpack_from(frame, position)
             begin = position + 14
@@ -88,7 +91,12 @@ def decode_single_produce(frame: memoryview, header: RequestHeader) -> SinglePro
             )
             begin = position + 9
             position = begin + size - 1
-            if transactional != 0 or topics != 2 or not 1 <= size < 128:
+            if is_by_id:  # it has no size
+                begin -= 1
+                position = begin + 16
+            elif not 1 <= size < 128:
+                return None
+            if transactional != 0 or topics != 2:
                 return None
             partitions, index = _PARTITION_COMPACT.unpack_from(frame, position)
             start = position + 5
@@ -105,10 +113,13 @@ def decode_single_produce(frame: memoryview, header: RequestHeader) -> SinglePro
             # No tagged fields in partition, topic and request.
             if partitions != 2 or size < 1 or frame[stop : stop + 3] != _NO_TAGS:
                 return None
-        topic = str(frame[begin:position], "utf-8")
+        if is_by_id:
+            topic, topic_id = "", UUID(bytes=bytes(frame[begin:position]))
+        else:
+            topic, topic_id = str(frame[begin:position], "utf-8"), ZERO_UUID
     except (struct_error, IndexError, UnicodeDecodeError):
         return None
-    return SingleProduce(acks, timeout_ms, topic, index, frame[start:stop])
+    return SingleProduce(acks, timeout_ms, topic, index, frame[start:stop], topic_id)
 
 
 # Size of the frame, correlation id, (tags,) topics (1), size of the name.
@@ -133,12 +144,17 @@ def encode_single_produce_response(
     log_append_time_ms: int = -1,
     log_start_offset: int = -1,
     throttle_time_ms: int = 0,
+    topic_id: UUID = ZERO_UUID,
 ) -> bytes:
-    """The whole frame of a ProduceResponse for one partition; version 3 or later."""
+    """The whole frame of a ProduceResponse for one partition; version 3 or later.
+
+    Versions from 13 on name the topic by `topic_id`, earlier ones by `topic`.
+    """
     assert api_version >= PRODUCE_TRANSACTIONAL, "no hand-made path for older responses"
     name = topic.encode()
     if api_version >= PRODUCE_FLEXIBLE:
-        body = uvarint(len(name) + 1) + name
+        is_by_id = api_version >= PRODUCE_BY_ID
+        body = topic_id.bytes if is_by_id else uvarint(len(name) + 1) + name
         tail = _PRODUCED_COMPACT.pack(
             2,
             partition,
@@ -188,6 +204,7 @@ def encode_single_produce_responses(
     base_offsets: Sequence[int],
     log_start_offset: int,
     throttle_time_ms: int,
+    topic_id: UUID = ZERO_UUID,
 ) -> Part:
     """The frames of several ProduceResponses that differ in these two only, without errors."""
     one = encode_single_produce_response(
@@ -198,6 +215,7 @@ def encode_single_produce_responses(
         base_offset=base_offsets[0],
         log_start_offset=log_start_offset,
         throttle_time_ms=throttle_time_ms,
+        topic_id=topic_id,
     )
     count = len(correlation_ids)
     if count == 1:
@@ -227,6 +245,7 @@ class ProducedReply:
         *,
         log_start_offset: int,
         throttle_time_ms: int,
+        topic_id: UUID = ZERO_UUID,
     ) -> None:
         frame = encode_single_produce_response(
             api_version,
@@ -236,6 +255,7 @@ class ProducedReply:
             base_offset=0,
             log_start_offset=log_start_offset,
             throttle_time_ms=throttle_time_ms,
+            topic_id=topic_id,
         )
         self._frame = bytearray(frame)
         self.offset_at = _offset_at(api_version, len(frame))

@@ -31,8 +31,10 @@ from .compression import Codec
 __all__ = ["FIELDS", "Column", "gather", "scan_produce", "way_of"]
 
 _ACKS: Final = (-1, 1)
-_VERSIONS: Final = range(3, 13)
+_VERSIONS: Final = range(3, 14)
 _FLEXIBLE: Final = 9
+_BY_ID: Final = 13
+_ID_SIZE: Final = 16
 _ZSTD_SINCE: Final = 7
 _ATTRIBUTES: Final = 0xFFFF & ~CODEC_BITS
 
@@ -60,6 +62,7 @@ class Column(IntEnum):
     """The client id; -1 where there is none."""
     CLIENT_END = 5
     NAME_BEGIN = 6
+    """From version 13 on the topic's id, of 16 bytes."""
     NAME_END = 7
     PARTITION = 8
     TIMEOUT = 9
@@ -164,9 +167,15 @@ def _columns(frame: bytes, place: int) -> tuple[int, ...] | None:
                 frame, position
             )
             name = position + _TOPIC_COMPACT.size
-            if tags or transactional or topics != 2 or not 1 <= size < 128:
+            if tags or transactional or topics != 2:
                 return None
-            name_end = name + size - 1
+            if version >= _BY_ID:
+                name -= 1  # there is no size
+                name_end = name + _ID_SIZE
+            elif 1 <= size < 128:
+                name_end = name + size - 1
+            else:
+                return None
             partitions, index = _PARTITION_COMPACT.unpack_from(frame, name_end)
             start = name_end + _PARTITION_COMPACT.size
             size = shift = 0

@@ -40,7 +40,7 @@ from segbroker.client.backoff import Backoff
 from segbroker.client.errors import SegbrokerError, broker_error
 from segbroker.client.security import Security
 from segbroker.client.settings import Address
-from segbroker.client.spoken import AtNewest
+from segbroker.client.spoken import ById
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import (
     FetchRequest,
@@ -300,7 +300,7 @@ class RangeFetcher:
             topics=[topic],
         )
         self._link.send(
-            request if self._topic_id is None else AtNewest(request),
+            request if self._topic_id is None else ById(request),
             self._options.client.request_timeout_ms,
         )
 

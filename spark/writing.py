@@ -25,16 +25,19 @@ leader, with the rows that they were made of.
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from random import Random
+from uuid import UUID
 
 from segbroker.client.backoff import Backoff
 from segbroker.client.errors import BrokerError, SegbrokerError, broker_error
 from segbroker.client.pending import partitions_for_keys, scatter
 from segbroker.client.settings import Address, parse_codec
+from segbroker.client.spoken import ById
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.messages_core import (
     ProduceRequest,
     ProduceRequestPartition,
@@ -300,21 +303,30 @@ class RecordWriter:
         except SegbrokerError as exc:
             self._again(leader, exc)
 
-    def _request(self, batches: Iterable[Batch]) -> ProduceRequest:
+    def _request(self, batches: Iterable[Batch]) -> ProduceRequest | ById:
+        """By the ids of the topics that the first rows went to, where the broker knows ids: another
+        topic of the name takes none of the others."""
         topics: dict[str, list[ProduceRequestPartition]] = {}
         for batch in batches:
             topic, partition = batch.key
             row = ProduceRequestPartition(index=partition, records=batch.data)
             topics.setdefault(topic, []).append(row)
-        return ProduceRequest(
+        ids = {topic: self._topics[topic].topic_id or ZERO_UUID for topic in topics}
+        request = ProduceRequest(
             transactional_id=self._transactional_id,
             acks=-1,
             timeout_ms=self._timeout_ms,
             topic_data=[
-                ProduceRequestTopic(name=topic, partition_data=rows)
+                ProduceRequestTopic(name=topic, topic_id=ids[topic], partition_data=rows)
                 for topic, rows in topics.items()
             ],
         )
+        return ById(request) if ZERO_UUID not in ids.values() else request
+
+    @property
+    def _names(self) -> dict[UUID, str]:
+        """By the ids that requests have: of each topic one, for as long as it is written to."""
+        return {found.topic_id: name for name, found in self._topics.items() if found.topic_id}
 
     def _receive(self, leader: Address) -> None:
         """The oldest reply of a leader: its batches are there, or all that waits goes again."""
@@ -324,7 +336,7 @@ class RecordWriter:
         except SegbrokerError as exc:
             self._again(leader, exc)
             return
-        refused, error = _refused(waiting[0], reply)
+        refused, error = _refused(waiting[0], reply, self._names)
         if error is None:
             waiting.popleft()
             return
@@ -418,7 +430,7 @@ class RecordWriter:
                 first_ones.setdefault(batch.key, batch)
         batches = next(_requests(first_ones.values()))
         reply = self._link(leader).ask(self._request(batches), ProduceResponse, self._timeout_ms)
-        refused, error = _refused(batches, reply)
+        refused, error = _refused(batches, reply, self._names)
         sent = set(batches)
         rest = [batch for batch in waiting if batch not in sent]
         waiting.clear()
@@ -486,11 +498,11 @@ def _requests(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
 
 
 def _refused(
-    batches: list[Batch], reply: ProduceResponse
+    batches: list[Batch], reply: ProduceResponse, names: Mapping[UUID, str]
 ) -> tuple[list[Batch], SegbrokerError | None]:
     """Those of a request that are not there, and why the first of them is not."""
     codes = {
-        (topic.name, row.index): row.error_code
+        (topic.name or names.get(topic.topic_id, ""), row.index): row.error_code
         for topic in reply.responses
         for row in topic.partition_responses
     }

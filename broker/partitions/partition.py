@@ -15,6 +15,7 @@ producer, which wait a little longer than they must; the ingest budget counts ex
 
 from collections import deque
 from typing import Protocol, TypeAlias
+from uuid import UUID
 
 import structlog
 
@@ -74,13 +75,21 @@ class Partition:
         "index",
         "produced_bytes",
         "topic",
+        "topic_id",
     )
 
     def __init__(
-        self, handler: DiskHandler, *, ingest: Ingest, refusals: Refusals, turn: Turn
+        self,
+        handler: DiskHandler,
+        topic_id: UUID,
+        *,
+        ingest: Ingest,
+        refusals: Refusals,
+        turn: Turn,
     ) -> None:
         self.handler = handler
         self.topic = handler.topic
+        self.topic_id = topic_id
         self.index = handler.partition
         self.fetches: dict[FetchWaiter, None] = {}
         # Of records appended by clients, and sent to them, since it is served.

@@ -458,7 +458,13 @@ class Topics:
         self._told.pop(key, None)
         if self._unopened.pop(key, None) is not None:
             log.info("partition_opened_again", topic=name, partition=index)
-        partition = Partition(handler, ingest=self._ingest, refusals=self.refusals, turn=self._turn)
+        partition = Partition(
+            handler,
+            self.manager.topics[name].topic_id,  # a deletion waits for what is being opened
+            ingest=self._ingest,
+            refusals=self.refusals,
+            turn=self._turn,
+        )
         self._partitions[key] = partition
         self.opened_count += 1
         handler.on_recovered = partial(self._opened, partition)

@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from segbroker.protocol.headers import RequestHeader
 from segbroker.protocol.hot import SingleProduce
@@ -38,6 +39,7 @@ from segbroker.protocol.produce_scan import Column
 
 from ..core import Core
 from ..partitions.partition import Partition
+from ..partitions.topic_ids import PRODUCE_SINCE, name_of
 from .exchange import RESULTS, Exchange
 from .lone import Lone
 from .produce_run import Run
@@ -354,15 +356,17 @@ class Intake:
             client = None if begin < 0 else view[begin : columns[_CLIENT_END * stride + row]]
             if client != seat.client:
                 break
-            name = self._name(
-                columns[_NAME_BEGIN * stride + row], columns[_NAME_END * stride + row]
-            )
+            version = columns[_VERSION * stride + row]
+            begin = columns[_NAME_BEGIN * stride + row]
+            if version >= PRODUCE_SINCE:
+                name = name_of(core.topics, UUID(bytes=bytes(view[begin : begin + 16])))
+            else:
+                name = self._name(begin, columns[_NAME_END * stride + row])
             index = columns[_PARTITION * stride + row]
             partition = core.topics.served_partition(name, index)
             if partition is None:
                 break
             timeout_ms = columns[_TIMEOUT * stride + row]
-            version = columns[_VERSION * stride + row]
             if (
                 is_watched
                 or columns[_IS_TRACKED * stride + row]
@@ -377,7 +381,8 @@ class Intake:
                 header = RequestHeader(_PRODUCE, version, correlation_id, None, 0)
                 at = columns[_RECORDS_BEGIN * stride + row]
                 records = view[at : at + columns[_RECORDS_SIZE * stride + row]]
-                request = SingleProduce(-1, timeout_ms, name, index, records)
+                topic_id = partition.topic_id
+                request = SingleProduce(-1, timeout_ms, name, index, records, topic_id)
                 append_single(core, peer, header, request)
                 self.waiting.append(partition)
                 row += 1

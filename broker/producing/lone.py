@@ -124,6 +124,7 @@ class Lone:
                 partition.index,
                 log_start_offset=replied[2],
                 throttle_time_ms=throttle_ms,
+                topic_id=partition.topic_id,
             )
             self._replied = replied
         return reply

@@ -96,12 +96,14 @@ class RunSlot:
                 base_offsets=run.offsets[rows],
                 log_start_offset=run.start_offset,
                 throttle_time_ms=throttle_ms,
+                topic_id=run.partition.topic_id,
             )
         ]
 
     def _render_each(self, run: "Run", throttle_ms: int) -> list[Buffer]:
         parts: list[Buffer] = []
         name, index = run.partition.topic, run.partition.index
+        topic_id = run.partition.topic_id
         for row in range(self.first, self.first + self.count):
             correlation_id = run.correlations[row]
             refusal = run.refusals.get(row)
@@ -115,6 +117,7 @@ class RunSlot:
                     log_append_time_ms=run.append_times_ms.get(row, -1),
                     log_start_offset=run.start_offset,
                     throttle_time_ms=throttle_ms,
+                    topic_id=topic_id,
                 )
                 parts.append(part)
                 continue
@@ -128,6 +131,7 @@ class RunSlot:
                 start_offset=refusal.start_offset,
                 throttle_ms=throttle_ms,
                 record_errors=refusal.record_errors,
+                topic_id=topic_id,
             )
         return [b"".join(parts)]
 
@@ -327,6 +331,7 @@ class Run:
             partition.index,
             log_start_offset=self.start_offset,
             throttle_time_ms=self.core.ingest.throttle_time_ms,
+            topic_id=partition.topic_id,
         )
         frame = reply.encode(0, 0)
         sent = self._scan.reply(

@@ -13,11 +13,13 @@ Invariant: for every request that fits, the reply is byte for byte that of produ
 from collections.abc import Awaitable, Iterator, Sequence
 from itertools import islice
 from typing import Final
+from uuid import UUID
 
 import trio
 
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import ErrorCode, RemoteProtocolError
+from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.headers import RequestHeader, encode_response, parse_request_header
 from segbroker.protocol.hot import (
     SingleProduce,
@@ -35,6 +37,7 @@ from segbroker.protocol.record_batch import InvalidBatch
 from ..core import Core
 from ..error_map import STORAGE_FAILURES, record_errors, wire_error
 from ..guards.authorized import check_write, may_write
+from ..partitions.topic_ids import PRODUCE_SINCE, UNKNOWN, name_of
 from ..peers.peer import Peer
 from ..peers.replies import Buffer
 from ..refused import Refused
@@ -61,6 +64,7 @@ class SingleProduceSlot:
         "_peer",
         "_start_offset",
         "_timed",
+        "_topic_id",
         "done",
         "record_errors",
     )
@@ -68,7 +72,13 @@ class SingleProduceSlot:
     restores: Final = False
 
     def __init__(
-        self, core: Core, peer: Peer, header: RequestHeader, name: str, index: int
+        self,
+        core: Core,
+        peer: Peer,
+        header: RequestHeader,
+        name: str,
+        index: int,
+        topic_id: UUID,
     ) -> None:
         self.done = False
         self._core = core
@@ -76,6 +86,7 @@ class SingleProduceSlot:
         self._header = header
         self._name = name
         self._index = index
+        self._topic_id = topic_id
         self._timed = False
         self._code = ErrorCode.NONE
         self._message: str | None = None
@@ -140,6 +151,7 @@ class SingleProduceSlot:
                 log_append_time_ms=self._append_time_ms,
                 log_start_offset=self._start_offset,
                 throttle_time_ms=max(self._core.ingest.throttle_time_ms, self._peer.throttle_ms()),
+                topic_id=self._topic_id,
             )
         ]
 
@@ -163,6 +175,7 @@ class SingleProduceSlot:
             start_offset=self._start_offset,
             throttle_ms=max(self._core.ingest.throttle_time_ms, self._peer.throttle_ms()),
             record_errors=self.record_errors,
+            topic_id=self._topic_id,
         )
 
 
@@ -176,6 +189,7 @@ def render_error(
     start_offset: int,
     throttle_ms: int,
     record_errors: Sequence[ProduceResponseRecordError] = (),
+    topic_id: UUID = ZERO_UUID,
 ) -> list[Buffer]:
     """The reply to a request whose one row has failed."""
     row = ProduceResponsePartition(
@@ -186,7 +200,7 @@ def render_error(
         record_errors=list(record_errors),
         error_message=message,
     )
-    topic = ProduceResponseTopic(name=name, partition_responses=[row])
+    topic = ProduceResponseTopic(name=name, topic_id=topic_id, partition_responses=[row])
     response = ProduceResponse(responses=[topic], throttle_time_ms=throttle_ms)
     return encode_response(response, header.api_key, header.api_version, header.correlation_id)
 
@@ -195,7 +209,8 @@ def produce_single(
     core: Core, peer: Peer, header: RequestHeader, request: SingleProduce
 ) -> Awaitable[None] | None:
     """Append what the request brought; as `produce.produce`, which says the rest."""
-    acks, _, name, index, records = request
+    request = _named(core, header, request)
+    acks, _, name, index, records, _ = request
     if core.topics.served_partition(name, index) is None and core.topics.exists(name, index):
         return _open_and_append(core, peer, header, request)
     version = header.api_version
@@ -205,6 +220,14 @@ def produce_single(
     return None
 
 
+def _named(core: Core, header: RequestHeader, request: SingleProduce) -> SingleProduce:
+    """One by id gets the name that its topic has: anew whenever others may have had their turn, as
+    it may have become that of another topic."""
+    if header.api_version < PRODUCE_SINCE:
+        return request
+    return request._replace(topic=name_of(core.topics, request.topic_id))
+
+
 async def _open_and_append(
     core: Core, peer: Peer, header: RequestHeader, request: SingleProduce
 ) -> None:
@@ -212,14 +235,14 @@ async def _open_and_append(
         # Where it cannot be opened the row says so: it exists and has a storage error.
         keys = [(request.topic, request.partition), *_behind(core, peer)]
         await core.topics.open_all(keys, lambda name: may_write(core, peer, name))
-    await _remake_and_append(core, peer, header, request)
+    await _remake_and_append(core, peer, header, _named(core, header, request))
 
 
 async def _remake_and_append(
     core: Core, peer: Peer, header: RequestHeader, request: SingleProduce
 ) -> None:
     broken, is_anew = None, False
-    acks, _, name, index, sent = request
+    acks, _, name, index, sent, _ = request
     config = config_to_remake(core, peer, header.api_version, acks, name, index, sent)
     if config is not None:
         try:
@@ -228,6 +251,7 @@ async def _remake_and_append(
             broken = exc
         else:
             request, is_anew = request._replace(records=records), True
+        request = _named(core, header, request)
     append_single(core, peer, header, request, broken, is_anew=is_anew)
 
 
@@ -244,7 +268,8 @@ def _behind(core: Core, peer: Peer) -> Iterator[tuple[str, int]]:
             request = decode_single_produce(frame, header)
             if request is None:
                 continue
-            if (key := (request.topic, request.partition)) not in core.topics.unopened:
+            name = request.topic or name_of(core.topics, request.topic_id)
+            if (key := (name, request.partition)) not in core.topics.unopened:
                 yield key
 
 
@@ -261,13 +286,15 @@ def append_single(
 
     broken: why its batch could not be made as the topic wants it.  is_anew: it is.
     """
-    acks, timeout_ms, name, index, records = request
+    acks, timeout_ms, name, index, records, topic_id = request
     peer.produces = True
     core.counters.produce_requests += 1
-    slot = SingleProduceSlot(core, peer, header, name, index)
+    slot = SingleProduceSlot(core, peer, header, name, index, topic_id)
     if acks:
         peer.outbox.push(slot)
     try:
+        if name == UNKNOWN and header.api_version >= PRODUCE_SINCE:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic {topic_id}")
         if core.authorizer is not None:
             check_write(core.authorizer, peer, name)
         if broken is not None:

@@ -29,8 +29,8 @@ enum column {
     STRETCH,
     COLUMNS,
 };
-enum { VERSION_FIRST = 3, FLEXIBLE = 9, VERSION_LAST = 12, ZSTD_SINCE = 7 };
-enum { ZSTD = 4, HEADER_SIZE_MIN = 10, CHECK_PRODUCE = 0 };
+enum { VERSION_FIRST = 3, FLEXIBLE = 9, BY_ID = 13, VERSION_LAST = 13, ZSTD_SINCE = 7 };
+enum { ZSTD = 4, HEADER_SIZE_MIN = 10, ID_SIZE = 16, CHECK_PRODUCE = 0 };
 
 static inline int32_t get_i32(const uint8_t *p) { return (int32_t)sb_get32(p); }
 
@@ -67,15 +67,18 @@ static int scan_frame(const uint8_t *data, int64_t begin, int64_t end, int64_t *
         at += 12;
         if (size > end - at) return 0;
     } else {
-        /* No tagged fields in the header; then a null id, acks, timeout, one topic, its name. */
+        /* No tagged fields in the header; then a null id, acks, timeout, one topic, its name or, of
+         * a fixed size, its id. */
         if (at + 10 > end || data[at]) return 0;
         const uint8_t *p = data + at + 1;
-        const int name_size = p[8];
-        if (p[0] || p[7] != 2 || name_size < 1 || name_size > 127) return 0;
+        const int is_by_id = version >= BY_ID, name_size = p[8];
+        if (p[0] || p[7] != 2) return 0;
+        if (!is_by_id && (name_size < 1 || name_size > 127)) return 0;
         acks = sb_get16(p + 1);
         row[TIMEOUT] = get_i32(p + 3);
-        row[NAME_BEGIN] = at + 10;
-        at += 10 + name_size - 1;
+        at += is_by_id ? 9 : 10;
+        row[NAME_BEGIN] = at;
+        at += is_by_id ? ID_SIZE : name_size - 1;
         row[NAME_END] = at;
         if (at + 5 > end || data[at] != 2) return 0;
         row[PARTITION] = get_i32(data + at + 1);

@@ -124,7 +124,7 @@ _CODECS: Final = {
 
 def _codec(key: str, text: str) -> str:
     if text not in _CODECS:
-        raise InvalidConfig(key, text, "is no compression")
+        raise InvalidConfig(key, text, f"is none of {', '.join(_CODECS)}")
     return text
 
 

@@ -9,6 +9,7 @@ import socket
 import threading
 from array import array
 from collections.abc import Iterator
+from uuid import UUID
 
 import pytest
 
@@ -242,10 +243,13 @@ def test_batches_are_gathered_with_their_fields(native: bool) -> None:
 
 
 @both_twins
-@pytest.mark.parametrize("version", range(3, 13))
+@pytest.mark.parametrize("version", range(3, 14))
 def test_each_connection_is_sent_its_own_replies(version: int, native: bool) -> None:
     scan = Exchange(SIZE, ROWS, native=native)
-    reply = ProducedReply(version, "täglich", 3, log_start_offset=2, throttle_time_ms=7)
+    topic_id = UUID(int=5 << 90)
+    reply = ProducedReply(
+        version, "täglich", 3, log_start_offset=2, throttle_time_ms=7, topic_id=topic_id
+    )
     correlations = array("q", [5, -1, 1 << 30, 0, 9, 8])
     offsets = [1 << 40, 0, 7, 8, 9, 1]
     counts = [1, 3, 2]
@@ -272,6 +276,7 @@ def test_each_connection_is_sent_its_own_replies(version: int, native: bool) -> 
                     base_offset=offsets[n],
                     log_start_offset=2,
                     throttle_time_ms=7,
+                    topic_id=topic_id,
                 )
                 for n in range(row, row + count)
             )

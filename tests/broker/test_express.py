@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from uuid import NAMESPACE_DNS, UUID, uuid5
 
 import pytest
 import trio
@@ -37,6 +38,11 @@ TOPICS = {
 Ask = Callable[[random.Random, WireClient], bytes]
 
 
+def stand_in(topic: str) -> UUID:
+    """For the id that a topic has at one of the brokers: these differ."""
+    return uuid5(NAMESPACE_DNS, topic)
+
+
 def _plain(rng: random.Random, client: WireClient) -> bytes:
     records = encode_batch(
         [rng.randbytes(rng.randrange(40)) for _ in range(rng.choice((1, 1, 5)))],
@@ -50,13 +56,17 @@ def _plain(rng: random.Random, client: WireClient) -> bytes:
         acks=rng.choice((-1, -1, 1)),
         timeout_ms=rng.choice((30_000, 30_000, 20_000)),
     )
-    return client.encode(request, rng.choice((3, 7, 7, 8, 9, 12, 12)))[1]
+    topic = request.topic_data[0]
+    topic.topic_id = stand_in(topic.name)
+    return client.encode(request, rng.choice((3, 7, 7, 8, 9, 12, 13, 13)))[1]
 
 
 def _tracked(rng: random.Random, client: WireClient) -> bytes:
     sequence = rng.randrange(6)  # in order now and then: also duplicates and gaps
     records = batch(b"v", producer=(rng.choice((7, 8)), rng.choice((0, 0, 1)), sequence))
-    return client.encode(produce_request("plain", records), 9)[1]
+    request = produce_request("plain", records)
+    request.topic_data[0].topic_id = stand_in("plain")
+    return client.encode(request, rng.choice((9, 13)))[1]
 
 
 def _bad(rng: random.Random, client: WireClient) -> bytes:
@@ -67,7 +77,7 @@ def _bad(rng: random.Random, client: WireClient) -> bytes:
         case 1:
             del records[rng.randrange(len(records)) :]
         case 2:
-            return client.encode(produce_request("unknown", bytes(records)), 7)[1]
+            return client.encode(produce_request("unknown", bytes(records)), rng.choice((7, 13)))[1]
         case _:
             return client.encode(produce_request("plain", bytes(records), partition=9), 12)[1]
     return client.encode(produce_request("plain", bytes(records)), rng.choice((3, 8, 9)))[1]
@@ -131,6 +141,9 @@ async def _answers(seed: int, *, is_express: bool) -> tuple[bytes, list[bytes], 
         frames = _stream(seed, producer)
         last = producer.encode(MetadataRequest(topics=[]), 1)[1]
         data = b"".join(frames)
+        ids = {stand_in(name): broker.core.topics.all[name].topic_id for name in TOPICS}
+        for stand, own in ids.items():
+            data = data.replace(stand.bytes, own.bytes)
 
         async def send() -> None:
             place = 0
@@ -153,6 +166,8 @@ async def _answers(seed: int, *, is_express: bool) -> tuple[bytes, list[bytes], 
                     if int.from_bytes(frame[:4], "big") == _correlation(last):
                         break
                     replies += len(frame).to_bytes(4, "big") + frame
+        for stand, own in ids.items():
+            replies = replies.replace(own.bytes, stand.bytes)
         counters = broker.core.counters
         counted = [counters.requests, counters.produce_requests, counters.produced_bytes]
         logs = []

@@ -6,6 +6,7 @@ A producer alone (lone.py) and two at once (produce_run.py) are told what the ge
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 import trio
@@ -16,6 +17,7 @@ from segbroker.broker.producing.express import Express
 from segbroker.broker.server import Broker
 from segbroker.client import Acl, AclFilter, AsyncAdmin
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.messages_core import (
     MetadataRequest,
     MetadataResponse,
@@ -55,9 +57,18 @@ class Producers:
         self.clients = clients
         self.rows: list[tuple[int, Row]] = []
 
-    async def say(self, topic: str, value: bytes, *, partition: int = 0, version: int = 9) -> None:
+    async def say(
+        self,
+        topic: str,
+        value: bytes,
+        *,
+        partition: int = 0,
+        version: int = 9,
+        topic_id: UUID = ZERO_UUID,
+    ) -> None:
         await trio.testing.wait_all_tasks_blocked()
         request = produce_request(topic, batch(value), partition=partition)
+        request.topic_data[0].topic_id = topic_id
         for client in self.clients:  # without a turn of the loop in between
             send_at_once(client, client.encode(request, version)[1])
         rows = []
@@ -80,8 +91,11 @@ async def _told(count: int, *, is_express: bool) -> tuple[list[tuple[int, Row]],
         producers = Producers(clients)
         say = producers.say
         for n in range(12):
-            for version in (3, 5, 8, 9, 12):
-                await say("tu"[n % 3 == 0], b"%d" % n, partition=n % 3 // 2, version=version)
+            for version in (3, 5, 8, 9, 12, 13):
+                name = "tu"[n % 3 == 0]
+                topic_id = broker.core.topics.all[name].topic_id
+                place = {"partition": n % 3 // 2, "version": version}
+                await say(name, b"%d" % n, topic_id=topic_id, **place)
         await admin.delete_records({("t", 0): 7})
         await say("t", b"behind the new start")
         await say("u", b"another start")
@@ -96,11 +110,16 @@ async def _told(count: int, *, is_express: bool) -> tuple[list[tuple[int, Row]],
             await say("t", b"small")
             await say("t", bytes(400))
             await say("u", b"beside")
+        old = broker.core.topics.all["t"].topic_id
         await admin.delete_topic("t")
         await say("t", b"to nobody")
+        await say("t", b"to nobody", version=13, topic_id=old)
         await admin.create_topic("t", partitions=1)
+        new = broker.core.topics.all["t"].topic_id
         for n in range(4):
             await say("t", b"%d" % n)
+            await say("t", b"%d" % n, version=13, topic_id=new)
+            await say("t", b"%d" % n, version=13, topic_id=old)
         return producers.rows, taken(broker)
 
 
@@ -115,6 +134,7 @@ async def test_what_becomes_of_a_topic_holds_from_the_next_request_on(count: int
         ErrorCode.MESSAGE_TOO_LARGE,
         ErrorCode.INVALID_RECORD,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
     }
     assert none == 0
     assert requests > 60 * count, "they went another way"
@@ -305,9 +325,11 @@ async def test_who_is_served_together_with_others_is_welcome_as_before() -> None
 async def test_each_of_a_run_is_answered_in_its_own_version() -> None:
     async with serving() as broker, connect(broker.address) as client, AsyncExitStack() as stack:
         clients = [client, *await parked(broker, client, stack, 3)]
-        versions = (7, 9, 7, 12)
+        versions = (7, 9, 7, 13)
+        request = produce_request("t", batch(b"v"))
+        request.topic_data[0].topic_id = broker.core.topics.all["t"].topic_id
         for one, version in zip(clients, versions, strict=True):  # one pass receives all
-            send_at_once(one, one.encode(produce_request("t", batch(b"v")), version)[1])
+            send_at_once(one, one.encode(request, version)[1])
         rows = []
         with trio.fail_after(60):
             for one, version in zip(clients, versions, strict=True):

@@ -1,5 +1,6 @@
 """What holds for every subcommand: help, versions, completion, usage errors, start-up."""
 
+import os
 import re
 import socket
 import subprocess
@@ -64,6 +65,29 @@ def test_a_closed_stream_is_an_error_in_a_sentence(redirection: str, says: bytes
     assert run.stderr.startswith(says)
 
 
+@pytest.mark.parametrize("words", ["--help", "topic --help", "topic list --help"])
+def test_a_help_that_nobody_reads_is_no_failure(words: str) -> None:
+    over, end = os.pipe()
+    os.close(over)  # `| true`
+    command = [sys.executable, "-m", "segbroker.cli", *words.split()]
+    with open(end, "wb") as nobody:
+        run = subprocess.run(
+            command, env=environment(), stdout=nobody, stderr=subprocess.PIPE, check=False
+        )
+    assert (run.returncode, run.stderr) == (ExitCode.OK, b"")
+
+
+@pytest.mark.parametrize("words", ["--help", "topic --help", "topic list --help"])
+def test_a_help_that_cannot_be_written_is_an_error_in_a_sentence(words: str) -> None:
+    command = [sys.executable, "-m", "segbroker.cli", *words.split()]
+    with open("/dev/full", "wb") as full:
+        run = subprocess.run(
+            command, env=environment(), stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert run.returncode == ExitCode.SYSTEM
+    assert run.stderr == b"Error: No space left on device\n"
+
+
 def test_the_version_is_one_line_for_scripts() -> None:
     for words in (["version"], ["--version"]):
         run = segbroker(*words)
@@ -119,6 +143,7 @@ DENIED = ("acl", "add", "--principal", "User:a", "--operation", "all", "--topic"
         (["topic", "list", "--bootstrap-server", "h:1"], "'--bootstrap-server': -b HOST:PORT"),
         (["context", "add", "", "-b", "h:1"], "the name must not be empty"),
         (["-b", "h:1", "topic", "list"], "-b goes after the command"),
+        (["topic", "delete", "t", "--yes", "-b", ""], "'' names 0 brokers"),
         (["produce"], "Missing argument"),
         (["produce", "t", "-z", "rar"], "'rar' is not one of"),
         (["produce", "t", "-H", "novalue"], "'novalue' is not NAME=VALUE"),
@@ -136,6 +161,20 @@ DENIED = ("acl", "add", "--principal", "User:a", "--operation", "all", "--topic"
         (["consume", "-C", "-t", "t"], "'-C': segbroker consume TOPIC"),
         (["start"], "Did you mean 'serve'?"),
         (["consumer-groups"], "Did you mean 'group'?"),
+        (["topic", "alter", "t", "--delete-config", "a"], "'--delete-config': --unset KEY"),
+        (["topic", "alter", "t", "--add-config", "a=b"], "'--add-config': -c KEY=VALUE"),
+        (["produce", "t", "--file", "f"], "'--file': segbroker produce TOPIC < FILE"),
+        (["produce", "t", "--compression-codec", "lz4"], "'--compression-codec': -z CODEC"),
+        (["consume", "t", "-c", "5"], "'-c': -n N"),
+        (["consume", "t", "--output", "json"], "'--output': -J prints JSON"),
+        (["topic", "create", "t", "--replicas", "1"], "'--replicas': there is one broker"),
+        (["topic", "delete", "t", "--force"], "'--force': --yes does not ask"),
+        (["topic", "purge", "t"], "Did you mean 'trim'?"),
+        (["lag"], "Did you mean 'group list --long'?"),
+        (["group", "lag", "g"], "Did you mean 'describe'?"),
+        (["quota", "add"], "Did you mean 'set'?"),
+        (["acl", "grant"], "Did you mean 'add'?"),
+        (["broker", "health"], "Did you mean 'status'?"),
         (["consume", "t\udcff", "-e"], "'t\\udcff' is not text in UTF-8"),
         (["consume", "t", "-g", "\udcff"], "'\\udcff' is not text in UTF-8"),
         (["produce", "t", "-H", "\udcff=1"], "'\\udcff' is not text in UTF-8"),
@@ -188,3 +227,10 @@ def test_no_broker_is_said_in_one_sentence_with_what_to_do(words: list[str]) -> 
     assert said.splitlines()[0].startswith("Error: ")
     assert f"Hint: start a broker: segbroker serve --listen {address}" in said
     assert "Traceback" not in said
+
+
+def test_an_address_of_ipv6_is_said_as_it_is_typed() -> None:
+    run = segbroker("topic", "list", "-b", "[::1]:1")
+    said = run.stderr.decode()
+    assert run.returncode == ExitCode.UNREACHABLE
+    assert said.startswith("Error: no broker of [::1]:1 could be reached: [::1]:1: ")

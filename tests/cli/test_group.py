@@ -8,9 +8,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from segbroker import client as segbroker
 from segbroker.cli.exit_codes import ExitCode
@@ -193,6 +194,44 @@ def test_how_far_behind_is_said_in_records_and_in_seconds(
     run("group", "seek", topic, topic, "end")
     (row,) = json.loads(run("group", "describe", topic, "--json").stdout)["partitions"]
     assert (row["lag"], row["lag_seconds"]) == (0, 0)
+
+
+def test_who_has_committed_nothing_is_not_said_to_be_up_to_date(
+    run: Run, topic: str, daemon: Daemon
+) -> None:
+    run("topic", "create", topic, "--partitions", "3")
+    for number, count in ((0, 5), (1, 2)):  # nothing in the third
+        run("produce", topic, "-p", str(number), stdin=b"x\n" * count)
+    consumer = Consumer({"bootstrap.servers": daemon.address, "group.id": topic})
+    consumer.subscribe([topic])
+    ends = time.monotonic() + DEADLINE_S
+    while len(consumer.assignment()) < 3:
+        assert time.monotonic() < ends
+        consumer.poll(0.1)
+
+    def said() -> tuple[str, list[str], dict[str, Any]]:
+        (first, *_) = run("group", "describe", topic).stdout.decode().splitlines()
+        lines = run("group", "list", "--long").stdout.decode().splitlines()
+        (row,) = [line.split() for line in lines if line.startswith(f"{topic} ")]
+        return first, row[4:], json.loads(run("group", "describe", topic, "--json").stdout)
+
+    first, row, facts = said()
+    behind = "0 records behind, not counting 2 partitions where it has no offset"
+    assert first == f"group {topic}: Stable, 1 member, {behind}"
+    assert row == ["0+?", "-"]
+    assert facts["lag_seconds"] is None
+    consumer.commit(offsets=[TopicPartition(topic, 1, 1)], asynchronous=False)
+    first, row, facts = said()
+    assert ": Stable, 1 member, 1 record behind, " in first
+    assert first.endswith(" s, not counting 1 partition where it has no offset")
+    assert row[0] == "1+?"
+    assert facts["lag_seconds"] > 0
+    consumer.commit(offsets=[TopicPartition(topic, 0, 5)], asynchronous=False)
+    first, row, _ = said()
+    assert ": Stable, 1 member, 1 record behind, " in first
+    assert "counting" not in first
+    assert row[0] == "1"
+    consumer.close()
 
 
 def test_the_ages_of_many_groups_are_read_together_and_to_the_end(

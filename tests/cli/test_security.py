@@ -192,6 +192,7 @@ def test_a_context_and_another_broker_are_not_mixed(shell: Shell) -> None:
     shell("context", "add", "prod", "--bootstrap", where)
     said = shell("topic", "list", "--context", "prod", "-b", "127.0.0.1:2", code=2)
     assert "two brokers" in said
+    assert "no context ''" in shell("topic", "list", "--context", "", code=5)  # an unset variable
     shell.environment["SEGBROKER_CONTEXT"] = "prod"
     assert "two brokers" in shell("topic", "list", "-b", "127.0.0.1:2", code=2)
     shell.environment["SEGBROKER_BOOTSTRAP"] = "127.0.0.1:2"

@@ -266,6 +266,7 @@ def test_a_topic_that_is_not_there_is_said(run: Run, words: list[str]) -> None:
         ("no.such.key=1", ["no.such.key", "Hint: segbroker topic describe NAME --verbose"]),
         ("retention=1", ["retention=1", "did you mean retention.ms?"]),
         ("durability=sometimes", ["durability", "sometimes"]),
+        ("compression.type=brotli", ["none of producer, uncompressed, gzip, snappy, lz4, zstd"]),
     ],
 )
 def test_a_wrong_setting_is_refused_by_key_and_value(
@@ -285,6 +286,15 @@ def test_a_name_that_cannot_be_is_refused_with_the_reason(run: Run, name: str) -
     assert created.returncode == 6
     assert repr(name) in created.stderr.decode()
     assert "Hint: a name has 1 to 249 of" in run("consume", name, "-e").stderr.decode()
+
+
+def test_a_name_that_collides_is_not_said_to_have_wrong_letters(run: Run, topic: str) -> None:
+    run("topic", "create", f"{topic}.a")
+    seen = run("topic", "create", f"{topic}_a")
+    said = seen.stderr.decode()
+    assert seen.returncode == 6
+    assert f"collides with existing topic: {topic}.a" in said
+    assert "Hint: names that differ in . and _ only" in said
 
 
 def test_partitions_never_become_fewer(run: Run, topic: str) -> None:

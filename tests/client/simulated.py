@@ -224,6 +224,11 @@ class Cluster:
         self.topics[name] = [Partition(numbers[p % len(numbers)]) for p in range(partitions)]
         return self.topics[name]
 
+    def name_of(self, topic_id: UUID) -> str | None:
+        """Of the topic that has this id now."""
+        names = (name for name, known in self.topic_ids.items() if known == topic_id)
+        return next((name for name in names if name in self.topics), None)
+
     def move(self, topic: str, partition: int, leader: int) -> None:
         self.topics[topic][partition].leader = leader
 
@@ -270,6 +275,10 @@ class Broker:
         self.too_large_bytes = 1 << 20
         self.refused_as_too_large = 0
         self.asked_versions: list[int] = []
+        # Of an older broker: the newest versions that it knows, by api key.
+        self.newest: dict[int, int] = {}
+        # Called with each produce request before it is done.
+        self.on_produce: Callable[[ProduceRequest], object] = lambda request: None
         self._cut_before: set[int] = set()
         self._cut_after: set[int] = set()
         self._produces = 0
@@ -299,6 +308,7 @@ class Broker:
             self.asked_versions.append(version)
         if isinstance(request, ProduceRequest):
             self._produces += 1
+            self.on_produce(request)
             if self._produces in self._cut_before:
                 return None
         reply, version = self._reply(request, version)
@@ -357,6 +367,8 @@ class Broker:
         match request:
             case ApiVersionsRequest():
                 reply, version = api_versions_response(version, vendor=False)
+                for row in reply.api_keys:
+                    row.max_version = min(row.max_version, self.newest.get(row.api_key, 99))
                 if self.is_segbroker:
                     key = ApiVersionsResponseKey(
                         api_key=VendorKey.FLOORS, min_version=0, max_version=0
@@ -435,14 +447,22 @@ class Broker:
         responses = []
         for topic in request.topic_data:
             rows = []
+            name = topic.name or self.cluster.name_of(topic.topic_id)
             for row in topic.partition_data:
-                code, base = self._produce_one(
-                    topic.name, row.index, bytes(records_view(row.records))
-                )
+                code: int = ErrorCode.UNKNOWN_TOPIC_ID
+                base = -1
+                if name is not None:
+                    code, base = self._produce_one(
+                        name, row.index, bytes(records_view(row.records))
+                    )
                 rows.append(
                     ProduceResponsePartition(index=row.index, error_code=code, base_offset=base)
                 )
-            responses.append(ProduceResponseTopic(name=topic.name, partition_responses=rows))
+            responses.append(
+                ProduceResponseTopic(
+                    name=topic.name, topic_id=topic.topic_id, partition_responses=rows
+                )
+            )
         return ProduceResponse(responses=responses)
 
     def _produce_one(self, topic: str, index: int, data: bytes) -> tuple[int, int]:

@@ -424,33 +424,40 @@ class GroupWorld:
         topics = []
         for topic in request.topics:
             rows = []
+            name = topic.name or self.cluster.name_of(topic.topic_id)
+            code_here = ErrorCode.UNKNOWN_TOPIC_ID if name is None else code
             for row in topic.partitions:
-                if code == ErrorCode.NONE:
-                    self.committed[topic.name, row.partition_index] = row.committed_offset
+                if name is not None and code == ErrorCode.NONE:
+                    self.committed[name, row.partition_index] = row.committed_offset
                 rows.append(
                     OffsetCommitResponsePartition(
-                        partition_index=row.partition_index, error_code=code
+                        partition_index=row.partition_index, error_code=code_here
                     )
                 )
-            topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=rows))
+            topics.append(
+                OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=rows)
+            )
         return OffsetCommitResponse(topics=topics)
 
     def _stands(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
         (group,) = request.groups
-        topics = [
-            OffsetFetchResponseGroupTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponseGroupTopicPartition(
-                        partition_index=number,
-                        committed_offset=self.committed.get((topic.name, number), -1),
-                        metadata="",
-                    )
-                    for number in topic.partition_indexes
-                ],
+        topics = []
+        for topic in group.topics or ():
+            name = topic.name or self.cluster.name_of(topic.topic_id)
+            rows = [
+                OffsetFetchResponseGroupTopicPartition(
+                    partition_index=number,
+                    committed_offset=self.committed.get((name or "", number), -1),
+                    metadata="",
+                    error_code=ErrorCode.NONE if name else ErrorCode.UNKNOWN_TOPIC_ID,
+                )
+                for number in topic.partition_indexes
+            ]
+            topics.append(
+                OffsetFetchResponseGroupTopic(
+                    name=topic.name, topic_id=topic.topic_id, partitions=rows
+                )
             )
-            for topic in group.topics or ()
-        ]
         return OffsetFetchResponse(
             groups=[OffsetFetchResponseGroup(group_id="g", topics=topics)],
         )

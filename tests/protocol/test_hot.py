@@ -1,9 +1,12 @@
 """The hand-made paths against the compiled codecs, which are proven elsewhere."""
 
+from uuid import UUID
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.headers import (
     decode_request,
     encode_request,
@@ -27,11 +30,13 @@ from segbroker.protocol.messages_core import (
     ProduceResponseTopic,
 )
 
-PRODUCE = range(3, 13)
+PRODUCE = range(3, 14)
 FETCH = range(4, 13)
 int16s = st.integers(-(1 << 15), (1 << 15) - 1)
 int32s = st.integers(-(1 << 31), (1 << 31) - 1)
 int64s = st.integers(-(1 << 63), (1 << 63) - 1)
+ID = UUID(int=0x0123456789ABCDEF << 60)
+BY_ID = 13
 topics = st.text(max_size=60).filter(lambda name: len(name.encode()) < 127)
 
 
@@ -48,18 +53,19 @@ def test_a_produce_request_is_decoded_the_same(
     request = ProduceRequest(
         acks=acks,
         timeout_ms=timeout_ms,
-        topic_data=[ProduceRequestTopic(name=topic, partition_data=[partition])],
+        topic_data=[ProduceRequestTopic(name=topic, topic_id=ID, partition_data=[partition])],
     )
     frame = frame_of(request, version)
     single = decode_single_produce(frame, parse_request_header(frame))
     assert single is not None
-    assert single[:-1] == (acks, timeout_ms, topic, index)
+    assert single[:4] == (acks, timeout_ms, topic if version < BY_ID else "", index)
+    assert single.topic_id == (ZERO_UUID if version < BY_ID else ID)
     assert bytes(single.records) == records
 
 
 def single_produce(**changes: object) -> ProduceRequest:
     partition = ProduceRequestPartition(index=1, records=b"abc")
-    topic = ProduceRequestTopic(name="t", partition_data=[partition])
+    topic = ProduceRequestTopic(name="t", topic_id=ID, partition_data=[partition])
     request = ProduceRequest(acks=1, timeout_ms=5, topic_data=[topic])
     for name, value in changes.items():
         setattr(request, name, value)
@@ -128,6 +134,7 @@ def test_a_damaged_produce_request_is_decoded_the_same_or_left(
         topic.name,
         partition.index,
         partition.records,
+        topic.topic_id,
     )
 
 
@@ -153,7 +160,7 @@ def test_a_produce_response_has_the_same_bytes(
         log_start_offset=log_start_offset,
     )
     response = ProduceResponse(
-        responses=[ProduceResponseTopic(name=topic, partition_responses=[partition])],
+        responses=[ProduceResponseTopic(name=topic, topic_id=ID, partition_responses=[partition])],
         throttle_time_ms=9,
     )
     frame = encode_single_produce_response(
@@ -166,6 +173,7 @@ def test_a_produce_response_has_the_same_bytes(
         log_append_time_ms=log_append_time_ms,
         log_start_offset=log_start_offset,
         throttle_time_ms=9,
+        topic_id=ID,
     )
     assert frame == b"".join(encode_response(response, 0, version, correlation_id))
 

@@ -1,6 +1,7 @@
 """The scan for plain Produce requests: C and its twin say the same, and what they find is plain."""
 
 import random
+from uuid import NAMESPACE_DNS, UUID, uuid5
 
 import pytest
 
@@ -21,10 +22,15 @@ from segbroker.protocol.produce_scan import Column, ProduceScan
 from segbroker.protocol.record_batch import check_batch, encode_batch
 
 ROWS = 40
+BY_ID = 13
 SIZE = 1 << 16
 NATIVE = pytest.param(
     True, marks=pytest.mark.skipif(not KERNEL_IS_NATIVE, reason="no C kernel here")
 )
+
+
+def id_of(name: str) -> UUID:
+    return uuid5(NAMESPACE_DNS, name)
 
 
 def produce(
@@ -46,7 +52,7 @@ def produce(
         transactional_id=transactional_id,
         acks=acks,
         timeout_ms=timeout_ms,
-        topic_data=[ProduceRequestTopic(name=name, partition_data=parts)],
+        topic_data=[ProduceRequestTopic(name=name, topic_id=id_of(name), partition_data=parts)],
     )
     return b"".join(encode_request(request, version, correlation_id, client))
 
@@ -62,7 +68,7 @@ def rows_of(scan: ProduceScan, data: bytes, begin: int = 0) -> tuple[list[dict[C
 
 
 @pytest.mark.parametrize("native", [False, NATIVE])
-@pytest.mark.parametrize("version", range(3, 13))
+@pytest.mark.parametrize("version", range(3, 14))
 def test_a_row_says_what_the_decoder_says(version: int, native: bool) -> None:
     scan = ProduceScan(SIZE, ROWS, native=native)
     records = encode_batch([b"a", b"b", b"c"], timestamps_ms=[5, 9, 7], producer_id=3,
@@ -82,7 +88,8 @@ def test_a_row_says_what_the_decoder_says(version: int, native: bool) -> None:
         assert found == single.records
         assert (row[Column.VERSION], row[Column.CORRELATION]) == (version, header.correlation_id)
         assert (row[Column.TIMEOUT], row[Column.PARTITION]) == (1_000, single.partition)
-        assert scan.data[row[Column.NAME_BEGIN] : row[Column.NAME_END]].decode() == name
+        told = scan.data[row[Column.NAME_BEGIN] : row[Column.NAME_END]]
+        assert told == (name.encode() if version < BY_ID else id_of(name).bytes)
         if client is None:
             assert row[Column.CLIENT_BEGIN] == row[Column.CLIENT_END] == -1
         else:
@@ -118,7 +125,6 @@ UNUSUAL = {
     "absurd acks": produce(7, acks=5),
     "a transaction": produce(7, transactional_id="x"),
     "two partitions": produce(7, partitions=2),
-    "by topic id": produce(13),
     "no record": produce(9, records=b""),
     "a wrong CRC": produce(9, records=_bad_crc()),
     "log append time": produce(9, records=_with(22, 8)),
@@ -149,12 +155,15 @@ def test_rows_that_go_the_same_way_are_a_stretch(native: bool) -> None:
         produce(9, timeout_ms=5, client=None),
         produce(9, timeout_ms=5, client=None, name="other"),
         produce(8, timeout_ms=5, client=None, name="other"),
+        produce(13, timeout_ms=5, client=None, name="other"),
+        produce(13, timeout_ms=5, client=None, name="other"),
+        produce(13, timeout_ms=5, client=None, name="another"),
         produce(8, records=tracked),
         produce(8, records=tracked),
         *[produce(8)] * 2,
     ]
     rows, _ = rows_of(ProduceScan(SIZE, ROWS, native=native), b"".join(frames))
-    assert [row[Column.STRETCH] for row in rows] == [3, 0, 0, 1, 1, 1, 1, 1, 1, 2, 0]
+    assert [row[Column.STRETCH] for row in rows] == [3, 0, 0, 1, 1, 1, 1, 2, 0, 1, 1, 1, 2, 0]
 
 
 @pytest.mark.parametrize("native", [False, NATIVE])
@@ -190,7 +199,7 @@ def test_c_and_its_twin_say_the_same_of_any_bytes(seed: int) -> None:
     assert found > 200
 
 
-@pytest.mark.parametrize("version", range(3, 13))
+@pytest.mark.parametrize("version", range(3, 14))
 def test_what_is_plain_is_taken_by_the_general_way_too(version: int) -> None:
     rng = random.Random(version)
     scan = ProduceScan(SIZE, ROWS)
@@ -214,6 +223,7 @@ def test_what_is_plain_is_taken_by_the_general_way_too(version: int) -> None:
                 with pytest.raises(UnicodeDecodeError):
                     name.decode()
                 continue
-            assert single.topic.encode() == name
+            is_by_id = row[Column.VERSION] >= BY_ID
+            assert (single.topic_id.bytes if is_by_id else single.topic.encode()) == name
             assert single.acks in (-1, 1)
             assert check_batch(bytes(single.records)).records_count == row[Column.OFFSETS_COUNT]

@@ -31,6 +31,7 @@ from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatResponseTopicPartition,
 )
+from segbroker.protocol.messages_core import MetadataResponse
 from segbroker.protocol.messages_groups import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -53,9 +54,9 @@ from segbroker.protocol.schema import Message
 from .holders import Holders, Place
 from .world import World
 
-# OffsetCommit, OffsetFetch, JoinGroup, Heartbeat, SyncGroup, ConsumerGroupHeartbeat,
+# Metadata, OffsetCommit, OffsetFetch, JoinGroup, Heartbeat, SyncGroup, ConsumerGroupHeartbeat,
 # StreamsGroupHeartbeat.
-KEYS: Final = frozenset({8, 9, 11, 12, 14, 68, 88})
+KEYS: Final = frozenset({3, 8, 9, 11, 12, 14, 68, 88})
 SUBTOPOLOGY: Final = "0"
 """The one of each streams group: its task n reads partition n of the topic of the group."""
 OUT: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH})
@@ -86,7 +87,7 @@ class Ledger:
     world: World
     incarnation: int = 0
     names: dict[UUID, str] = field(default_factory=dict)
-    """Of the topics of KIP-848 groups."""
+    """Of topics, by the ids that members were told."""
     holders: Holders = field(default_factory=Holders)
     sources: dict[str, str] = field(default_factory=dict)
     """The topic of each streams group."""
@@ -132,6 +133,8 @@ class Ledger:
         """Its answer leaves."""
         _, reply = decode_response(frame, asked.api_key, asked.api_version)
         match asked.message, reply:
+            case _, MetadataResponse() as metadata:
+                self.names |= {row.topic_id: row.name for row in metadata.topics if row.name}
             case JoinGroupRequest() as request, JoinGroupResponse() as response:
                 if request.group_instance_id is not None and not response.error_code:
                     seat = (request.group_id, request.group_instance_id)
@@ -142,6 +145,10 @@ class Ledger:
                 self._seated(request, response.error_code)
                 self._given_to(asked, request, response)
             case OffsetCommitRequest() as request, OffsetCommitResponse() as response:
+                for topic in request.topics:
+                    topic.name = topic.name or self.names[topic.topic_id]
+                for answered in response.topics:
+                    answered.name = answered.name or self.names[answered.topic_id]
                 self._taken(asked, request, response)
             case (
                 ConsumerGroupHeartbeatRequest() as request,
@@ -297,8 +304,9 @@ class Ledger:
     def _told(self, asked: Asked, response: OffsetFetchResponse) -> None:
         for group in response.groups:
             for topic in group.topics:
+                name = topic.name or self.names[topic.topic_id]
                 for partition in topic.partitions:
-                    place = (group.group_id, topic.name, partition.partition_index)
+                    place = (group.group_id, name, partition.partition_index)
                     if partition.error_code:
                         continue
                     # A commit whose answer was lost may have been taken: it stands once it is told.

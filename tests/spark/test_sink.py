@@ -21,7 +21,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from segbroker.client.spoken import Request
+from segbroker.client import Admin, TopicPartition
+from segbroker.client.spoken import ById, Request
 from segbroker.protocol.partitioner import partition_for_key
 from segbroker.spark.data_source import SegbrokerDataSource
 from segbroker.spark.errors import OptionError, SinkError
@@ -30,6 +31,7 @@ from segbroker.spark.sink import BatchWriter, StreamWriter, Written
 from segbroker.spark.sink_options import SinkOptions, parse_sink_options
 from segbroker.testing.embedded import EmbeddedBroker
 
+from ..support.waiting import until
 from .scripted_broker import ScriptedBroker, fetched
 from .topics import Row, Topics
 
@@ -408,7 +410,8 @@ def requests_sent() -> Iterator[list[str]]:
     send = Link.send
 
     def noted(link: Link, message: Request, timeout_ms: int) -> None:
-        sent.append(type(message).__name__)
+        asked = message.message if isinstance(message, ById) else message
+        sent.append(type(asked).__name__)
         send(link, message, timeout_ms)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -477,15 +480,15 @@ def test_a_null_topic_and_a_partition_that_is_not_are_refused(topics: Topics, na
 
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
-@pytest.mark.parametrize("is_made_by_the_broker", [False, True])
+@pytest.mark.parametrize("partitions", [None, 1, 3])
 def test_a_topic_made_again_under_a_writer_ends_it_in_a_sentence(
     topics: Topics,
     name: Name,
-    is_made_by_the_broker: bool,
+    partitions: int | None,
     guarantee: str,
     request: pytest.FixtureRequest,
 ) -> None:
-    """Half of a batch would be committed as all of it."""
+    """Half of a batch would be committed as all of it.  None: the broker makes it."""
     if guarantee == "exactly-once":
         request.getfixturevalue("segbroker_only")
     topic = name()
@@ -494,14 +497,39 @@ def test_a_topic_made_again_under_a_writer_ends_it_in_a_sentence(
     def tables() -> Iterator[pyarrow.RecordBatch]:
         yield table(value=["x" * 1000] * 3, partition=[0, 1, 2])
         topics.delete(topic)
-        if not is_made_by_the_broker:
-            topics.create(topic, 1)
+        if partitions is not None:
+            topics.create(topic, partitions)
         yield table(value=["x" * 1000] * 3, partition=[0, 1, 2])
 
     options = {"topic": topic, "deliveryGuarantee": guarantee, "kafka.batch.size": "1"}
     writer = source(topics, **options).writer(schema("value", "partition"), overwrite=False)
     with pytest.raises(SinkError, match=f"^topic '{topic}' was deleted and made again while rows"):
         writer.write(tables())
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_a_topic_made_again_takes_no_row_in_a_partition_that_had_none(
+    topics: Topics, name: Name, guarantee: str, request: pytest.FixtureRequest
+) -> None:
+    """By name nothing would tell that it is another: all that was written is acknowledged."""
+    if guarantee == "exactly-once":
+        request.getfixturevalue("segbroker_only")
+    topic = name()
+    topics.create(topic, 2)
+
+    def tables() -> Iterator[pyarrow.RecordBatch]:
+        yield table(value=["x" * 1000], partition=[0])
+        with Admin(topics.bootstrap) as admin:
+            until(lambda: admin.offsets(topic)[TopicPartition(topic, 0)].offset == 1)
+        topics.delete(topic)
+        topics.create(topic, 2)
+        yield table(value=["torn"], partition=[1])
+
+    options = {"topic": topic, "deliveryGuarantee": guarantee, "kafka.batch.size": "1"}
+    writer = source(topics, **options).writer(schema("value", "partition"), overwrite=False)
+    with pytest.raises(SinkError, match=f"^topic '{topic}' was deleted and made again while rows"):
+        writer.write(tables())
+    assert topics.read(topic, 0) == []
 
 
 def test_a_stream_needs_a_name_where_spark_gives_none(topics: Topics) -> None:

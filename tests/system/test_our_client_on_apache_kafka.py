@@ -27,6 +27,7 @@ from segbroker.client import (
     Record,
     TopicAlreadyExists,
     TopicPartition,
+    TransactionAborted,
     UnknownTopicOrPartition,
     transform,
 )
@@ -97,6 +98,35 @@ def test_what_we_send_comes_back(kafka: str, name: str, codec: str) -> None:
     last = records[places[-1].partition, places[-1].offset]
     assert last.headers == (("h", b"1"), ("n", None))
     assert last.timestamp_ms == 1_000
+
+
+def torn(kafka: str, producer: Producer, name: str) -> None:
+    with Admin(kafka) as admin, producer.transaction():
+        producer.send(name, b"gone", partition=0).result(30)
+        admin.delete_topic(name)
+        made_again(admin, name)
+        producer.send(name, b"torn", partition=1)
+
+
+def made_again(admin: Admin, name: str) -> None:
+    deadline = time.monotonic() + 60
+    while True:  # a topic that is being deleted has its name for a while
+        try:
+            admin.create_topic(name, partitions=4, replication_factor=1)
+        except TopicAlreadyExists:
+            assert time.monotonic() < deadline
+        else:
+            return
+
+
+def test_a_transaction_is_not_torn_by_a_topic_made_again(kafka: str, name: str) -> None:
+    with Producer(kafka, transactional_id=name, linger_ms=0) as producer:
+        with pytest.raises(TransactionAborted, match="was deleted and made again"):
+            torn(kafka, producer, name)
+        with producer.transaction():
+            producer.send_many(name, VALUES[:10])
+    with Consumer(kafka, name, stop_at_end=True) as consumer:
+        assert sorted(record.value or b"" for record in consumer) == VALUES[:10]
 
 
 @pytest.mark.parametrize("acks", ["all", 1, 0])
