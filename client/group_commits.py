@@ -9,8 +9,8 @@ One at a time, in the order in which they were asked for: a commit that is sent 
 connection, or overtaken, would undo one that was made meanwhile.  One that was refused during a
 rebalance lets others go first, and then leaves out what those have committed, and offsets of topics
 that were made again meanwhile.  What is committed already is not committed again.  A commit that
-comes too late is refused by the broker, and nobody is hurt: the successor begins where the last one
-that counted stands.
+comes too late is refused by the broker, or here if its partition went and came back meanwhile, and
+nobody is hurt: the successor begins where the last one that counted stands.
 
 A commit says by their ids which topics it is for, where the broker takes that: an offset means
 nothing in a topic that has got the name since, and a member there would pass over its records.
@@ -80,6 +80,8 @@ class Commits:
         # How many were asked for, and of each partition which of them was made last.
         self._asked_count = 0
         self._made: dict[TopicPartition, int] = {}
+        # Of each partition that was somebody else's how many had been asked for by then.
+        self._gone: dict[TopicPartition, int] = {}
         self._due_ms = 0
 
     def stands_at(self, tp: TopicPartition, offset: int) -> None:
@@ -89,6 +91,7 @@ class Commits:
     def forget(self, tp: TopicPartition) -> None:
         """It is somebody else's."""
         self._committed.pop(tp, None)
+        self._gone[tp] = self._asked_count
 
     def gone_past(
         self, partitions: Iterable[TopicPartition]
@@ -149,6 +152,7 @@ class Commits:
                 for tp, stands in offsets.items()
                 if made.get(tp, 0) < number and not self._is_another(tp, topic_ids)
             }
+            self._check_own(left, number)
             member = self._membership
             yield from commit_offsets(member.coordinator, member.metadata, left, topic_ids)
             made.update(dict.fromkeys(left, number))
@@ -159,6 +163,15 @@ class Commits:
         finally:
             self._queue.remove(done)
             done.resolve(None)
+
+    def _check_own(self, offsets: Offsets, number: int) -> None:
+        """Raise IllegalGeneration for what is not the member's, or was not for a while since it was
+        asked for: another may have gone further there."""
+        owned, gone = self._owned(), self._gone
+        strange = sorted(tp for tp in offsets if tp not in owned or gone.get(tp, 0) >= number)
+        if strange:
+            topic, partition = strange[0]
+            raise IllegalGeneration(f"{topic}-{partition} is not this member's (any more)")
 
     def settled(self) -> Call[None]:
         """Wait until no commit is under way."""
@@ -195,10 +208,7 @@ class Commits:
                     self._progress.acknowledge_below(states[tp], stands.offset)
         topic_ids = self.topics_of(offsets)
         while offsets:
-            strange = sorted(offsets.keys() - self._owned())
-            if strange:
-                topic, partition = strange[0]
-                raise IllegalGeneration(f"{topic}-{partition} is not this member's (any more)")
+            self._check_own(offsets, number)
             generation = self._membership.generation
             try:
                 yield from self._try(offsets, number, topic_ids)

@@ -111,6 +111,12 @@ class Rounds:
         members = tuple(member.kept() for member in self.members.values())
         return Generation(self.generation, self.protocol_type, self.protocol, self.leader, members)
 
+    def kept_last(self) -> Generation:
+        """What was to be recorded last, durable or not; nobody is in it where nothing was."""
+        if self._last.number:
+            return self._last
+        return Generation(self.generation, self.protocol_type)
+
     def restore(self, now_ms: int, kept: Generation, gone: frozenset[str]) -> None:
         """Go on with a generation that was recorded, of a new group: sessions begin anew.
 

@@ -190,15 +190,11 @@ class GroupUpkeep(GroupOffsets):
         if isinstance(group, ConsumerGroup):
             self._consumers.keep(group, again=True)  # what could not be written before
         elif self._consumers.has_members(group_id):
-            if group is None or group.is_idle:
-                self._ends.happens(group_id)
-            self._consumers.forget(group_id)
+            self._mend(self._consumers, group_id, group)
         if isinstance(group, StreamsGroup):
             self._streams.keep(group, again=True)
         elif self._streams.has_members(group_id):
-            if group is None or group.is_idle:
-                self._ends.happens(group_id)
-            self._streams.forget(group_id)
+            self._mend(self._streams, group_id, group)
         if group is not None and not group.is_idle:
             if self._looks_into_groups and now_ms is not None:
                 if not self._keeps(group_id):
@@ -267,4 +263,19 @@ class GroupUpkeep(GroupOffsets):
             self._ends.happens(group_id)
             self._kept.forget(group_id)
         elif group.state is State.EMPTY:
-            self._kept.keep(group_id, group.kept(), lambda _: None)  # a failure is in the log
+            self._kept.keep(group_id, group.kept(), ignored)  # a failure is in the log
+
+    def _mend(
+        self,
+        kept: KeptConsumers | KeptStreams,
+        group_id: str,
+        group: Group | ConsumerGroup | StreamsGroup | None,
+    ) -> None:
+        """A group is written down with members as one of a kind that it is none of: nobody is in it
+        any more, or what it is now could not be written.  It counts on all the same."""
+        if group is None or group.is_idle:
+            self._ends.happens(group_id)
+        if group is None:
+            kept.keep_number(group_id)
+        elif isinstance(group, Group):
+            self._kept.keep(group_id, group.kept_last(), ignored)

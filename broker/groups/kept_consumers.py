@@ -4,7 +4,7 @@ An event holds the rows that changed: what a member says of itself where it says
 where it stands and what it has otherwise.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from segbroker.protocol.vendor import pack
@@ -21,7 +21,7 @@ from segbroker.segments.metadata.consumer_groups import (
 )
 
 from .consumer_group import ConsumerGroup
-from .kept_members import ROW_OVERHEAD, KeptMembers, Writing
+from .kept_members import KeptMembers, Writing
 from .kept_sizes import KeptSizes
 
 
@@ -41,7 +41,7 @@ class KeptConsumers(KeptMembers[ConsumerGroup]):
         super().__init__(manager, sizes, end_turn)
         for group_id, kept in groups_in(manager.section(SECTION)):
             rows = {name: _packed(*member) for name, member in kept.members.items()}
-            said = {name: _said_size(row) for name, row in rows.items()}
+            said = {name: _said_size(name, row) for name, row in rows.items()}
             all_of_it = {name: said[name] + _has_size(name, row) for name, row in rows.items()}
             self._found(group_id, all_of_it, said)
 
@@ -59,16 +59,20 @@ class KeptConsumers(KeptMembers[ConsumerGroup]):
             if kept.members:
                 yield group_id, kept
 
+    def _without_members(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        same = {name: row[name] for name in ("epoch", "assignment_epoch", "assignor")}
+        return {**same, "whole": True, "says": {}, "has": {}}
+
     def _taken(
         self, group: ConsumerGroup, writing: Writing, members: frozenset[str]
-    ) -> dict[str, Any] | None:
+    ) -> dict[str, Any]:
         said = frozenset(group.unsaid)
         group.unsaid.clear()
         rows: dict[str, _Rows] = {}
         for member_id in members:
             member = group.members.get(member_id)
             if member is None:
-                writing.sizes.pop(member_id, None)
+                writing.sizes.drop(member_id)
                 writing.said_sizes.pop(member_id, None)
                 rows[member_id] = _Rows()
                 continue
@@ -76,8 +80,9 @@ class KeptConsumers(KeptMembers[ConsumerGroup]):
             says = member_id in said or member_id not in writing.said_sizes
             mine = rows[member_id] = _rows(group, member_id, says=says)
             if says:
-                writing.said_sizes[member_id] = _said_size(mine)
-            writing.sizes[member_id] = writing.said_sizes[member_id] + _has_size(member_id, mine)
+                writing.said_sizes[member_id] = _said_size(member_id, mine)
+            size = writing.said_sizes[member_id] + _has_size(member_id, mine)
+            writing.sizes.put(member_id, size)
         fields: dict[str, Any] = {
             "epoch": group.epoch,
             "assignment_epoch": group.assignment_epoch,
@@ -85,9 +90,7 @@ class KeptConsumers(KeptMembers[ConsumerGroup]):
             "whole": writing.is_whole,
         }
         if not self._has_room(group, writing):
-            if not self._puts_nobody(group, writing):
-                return None
-            return fields | {"whole": True, "says": {}, "has": {}}
+            return fields | {"whole": self._puts_nobody(group, writing), "says": {}, "has": {}}
         if writing.is_over or writing.is_whole:
             writing.is_over = False
             fields["whole"] = True
@@ -124,13 +127,13 @@ def _packed(says: Says, has: Has) -> _Rows:
     return _Rows(says.row(), has.row(), classic, has.since_row())
 
 
-def _said_size(rows: _Rows) -> int:
-    return _packed_size(rows.says, rows.classic)
+def _said_size(member_id: str, rows: _Rows) -> int:
+    return _size(member_id, rows.says) + _size(member_id, rows.classic)
 
 
 def _has_size(member_id: str, rows: _Rows) -> int:
-    return 2 * len(member_id.encode()) + _packed_size(rows.has, rows.since) + ROW_OVERHEAD
+    return _size(member_id, rows.has) + _size(member_id, rows.since)
 
 
-def _packed_size(*rows: object) -> int:
-    return len(pack({"": [row for row in rows if row is not None]}))
+def _size(member_id: str, row: object) -> int:
+    return 0 if row is None else len(pack({member_id: row}))

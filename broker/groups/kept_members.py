@@ -17,7 +17,7 @@ let go of it.  If one cannot be written, who waits for it is told, and the next 
 which failed may be there in part.  It is written when somebody waits again, or by housekeeping.
 
 At the limit (kept_sizes.py) a group is written down without its members, with a warning, until it
-is smaller.
+is smaller; with its epochs all the same, or those of before would come again behind a restart.
 
 What an event holds is the matter of a kind of group: kept_consumers.py, kept_streams.py.
 
@@ -25,16 +25,17 @@ Invariant: what a member was told is durable.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 import structlog
 
+from segbroker.protocol.vendor import pack
 from segbroker.segments.directory.manager import DiskManager
 
 from ..recording import Done, ignored, logged
-from .kept_sizes import KeptSizes
+from .kept_sizes import KeptSizes, RowSizes
 
 log = structlog.get_logger()
 
@@ -78,7 +79,7 @@ class Writing:
     """Who waits for that one."""
     waiting: list[Done] = field(default_factory=list)
     """Who waits for the next."""
-    sizes: dict[str, int] = field(default_factory=dict)
+    sizes: RowSizes = field(default_factory=RowSizes)
     """Bytes of the rows of each member."""
     said_sizes: dict[str, int] = field(default_factory=dict)
     """Those in it of what it says of itself, where they are looked at by themselves."""
@@ -91,7 +92,7 @@ class Writing:
 
     def size(self, group_id: str) -> int:
         """Bytes of the whole group."""
-        return OVERHEAD + len(group_id.encode()) + sum(self.sizes.values())
+        return OVERHEAD + len(group_id.encode()) + self.sizes.total
 
 
 class KeptMembers(ABC, Generic[G]):
@@ -119,11 +120,20 @@ class KeptMembers(ABC, Generic[G]):
         """The epoch that is written down of a group; 0: none is."""
 
     @abstractmethod
-    def _taken(self, group: G, writing: Writing, members: frozenset[str]) -> dict[str, Any] | None:
-        """The next event, of these members; what is unkept of the group is in it.
+    def _taken(self, group: G, writing: Writing, members: frozenset[str]) -> dict[str, Any]:
+        """The next event, of these members; what is unkept of the group is in it."""
 
-        None: the group is too large, which is written down already.
-        """
+    @abstractmethod
+    def _without_members(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of an event by which a group, written down so, has no members any more."""
+
+    def keep_number(self, group_id: str) -> None:
+        """Write down that nobody is in a group, which is not in memory; it counts on."""
+        self.turned(group_id)
+        fields = self._without_members((self._manager.section(self.section) or {})[group_id])
+        self._sizes.put(self.section, group_id, OVERHEAD + len(pack(fields)))
+        told = logged(self.not_recorded, group=group_id)
+        self._manager.record_soon(told, self.kind, group=group_id, **fields)
 
     def names(self) -> list[str]:
         """Every group of which something is written down."""
@@ -133,7 +143,7 @@ class KeptMembers(ABC, Generic[G]):
         self, group_id: str, sizes: dict[str, int], said_sizes: dict[str, int] | None = None
     ) -> None:
         """A start finds this group, with so many bytes of each member."""
-        writing = self._writings[group_id] = Writing(is_whole=False, sizes=sizes)
+        writing = self._writings[group_id] = Writing(is_whole=False, sizes=RowSizes(sizes))
         writing.said_sizes = said_sizes or {}
         self._sizes.put(self.section, group_id, writing.size(group_id))
 
@@ -154,9 +164,6 @@ class KeptMembers(ABC, Generic[G]):
         group.unkept.clear()
         fields = self._taken(group, writing, members)
         writing.told, writing.waiting = writing.waiting, []
-        if fields is None:
-            writing.tell(None)
-            return
         writing.members, writing.is_under_way, writing.is_whole = members, True, False
 
         def written(error: OSError | None) -> None:
@@ -185,7 +192,7 @@ class KeptMembers(ABC, Generic[G]):
         self._sizes.put(self.section, group.group_id, writing.size(group.group_id))
 
     def _puts_nobody(self, group: G, writing: Writing) -> bool:
-        """The group is too large: whether that is to be written down, and is not yet."""
+        """The group is too large: whether it is written down with members as yet."""
         was_over, writing.is_over = writing.is_over and not writing.is_whole, True
         if was_over:
             return False

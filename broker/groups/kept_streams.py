@@ -13,7 +13,7 @@ So an application goes on over a restart of the broker without a rebalance, and 
 twice: whoever was told to let go of one still has it, for all that the broker knows.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from segbroker.protocol.vendor import pack
@@ -74,21 +74,25 @@ class KeptStreams(KeptMembers[StreamsGroup]):
         """Every group that is written down."""
         return groups_in(self._manager.section(SECTION))
 
+    def _without_members(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        same = {name: row[name] for name in ("epoch", "assignment_epoch", "topology")}
+        return {**same, "whole": True, "members": {}}
+
     def _taken(
         self, group: StreamsGroup, writing: Writing, members: frozenset[str]
-    ) -> dict[str, Any] | None:
+    ) -> dict[str, Any]:
         rows: dict[str, list[Any] | None] = {}
         for member_id in members:
             if member_id in group.members:
                 mine = rows[member_id] = kept_member(group, member_id).row()
-                writing.sizes[member_id] = _size(member_id, mine)
+                writing.sizes.put(member_id, _size(member_id, mine))
             else:
                 rows[member_id] = None
-                writing.sizes.pop(member_id, None)
+                writing.sizes.drop(member_id)
         topology = None if group.topology is None else group.topology.row()
         has_topology, group.work.is_unkept = group.work.is_unkept, False
         if has_topology or writing.is_whole:
-            writing.sizes[_TOPOLOGY] = _size("", topology or [])
+            writing.sizes.put(_TOPOLOGY, _size("", topology or []))
         fields: dict[str, Any] = {
             "epoch": group.epoch,
             "assignment_epoch": group.assignment_epoch,
@@ -97,7 +101,7 @@ class KeptStreams(KeptMembers[StreamsGroup]):
         }
         if not self._has_room(group, writing):
             if not self._puts_nobody(group, writing):
-                return None
+                return fields | {"members": {}}
             return fields | self._alone(group, writing, topology)
         size = writing.size(group.group_id)
         if not (group.members or self._sizes.has_room(group.group_id, size)):

@@ -495,6 +495,48 @@ async def test_a_group_that_is_too_large_is_kept_again_when_it_is_smaller(
         assert one.epoch > 1
 
 
+async def test_the_epochs_of_a_group_that_is_too_large_do_not_come_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kept_sizes, "ALL_SIZES_MAX", 4_000)
+    disk = MemoryStorage()
+    async with broker_on(disk, 2) as (_, clients):
+        await clients[0].create("t", partitions=2)
+        one = Member(clients[0], "one")
+        long = [f"n{n}" for n in range(900)]
+        two = Member(clients[1], "two", subscribed_topic_names=["t", *long])
+        await joined(one, two)
+        for _ in range(3):
+            assert await one.leave() == 0
+            await one.join()
+        await settled(one, two)
+        assert await commit(clients[0], "one", one.epoch) == 0
+        before, image = one.epoch, disk.after_kill()
+    async with broker_on(image, 2) as (_, clients):
+        one.client, two.client = clients
+        assert (await one.beat()).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        await joined(one, two)
+        assert one.epoch > before
+        # What it read before it was thrown out another may have worked at since.
+        assert await commit(clients[0], "one", before) == ErrorCode.STALE_MEMBER_EPOCH
+
+
+async def test_a_group_that_has_just_room_is_written_down_whole(events: Events) -> None:
+    """Where files of the write-ahead log are small, so are its events: what was counted too small
+    could never be written, and nobody in the group would be answered."""
+    async with broker_on(MemoryStorage()) as (broker, (client,)):
+        await client.create("t", partitions=100)
+        members: list[Member] = []
+        while not events.named("consumer_group_without_members"):
+            members.append(Member(client, f"{len(members):020000}"))
+            assert (await members[-1].join()).error_code == 0
+            await settled(*members[-3:])
+        while not written_of(broker)["g"]["says"]:
+            assert await members.pop().leave() == 0
+            await settled(*members[:3])
+        assert written_of(broker)["g"]["says"].keys() == {one.name for one in members}
+
+
 async def test_a_group_that_changes_its_protocol_is_written_down_once() -> None:
     disk = MemoryStorage()
     async with broker_on(disk) as (broker, (client,)):
@@ -521,14 +563,18 @@ async def test_a_group_of_which_an_event_was_lost_begins_anew(events: Events) ->
     with DiskManager("/data", storage=disk, flushers=0) as manager:
         event = {"epoch": 3, "assignment_epoch": 3, "assignor": "uniform", "whole": True}
         manager.record_now("consumer_group", group="g", says=rows, has=has, **event)
-    late = {"housekeeping_interval_ms": 3_600_000}
+    late = {"housekeeping_interval_ms": 3_600_000, "group_kept_empty_ms": 600_000}
     async with broker_on(disk, **late) as (broker, (client,)):
         assert events.named("consumer_group_not_restored")
+        broker.core.groups.keep_house(None)
+        await client.create("behind")  # durable, and with it what was written down before
+        assert not written_of(broker)["g"]["says"]
         one, new = Member(client, "one"), Member(client, "new")
         one.epoch = 3
         assert (await one.beat()).error_code == ErrorCode.UNKNOWN_MEMBER_ID
         await client.create("t")
         await new.join()
+        assert new.epoch > 3
         assert list(written_of(broker)["g"]["says"]) == ["new"], "not with rows of before"
         events.clear()
     async with broker_on(disk) as (_, (new.client,)):

@@ -277,6 +277,30 @@ async def test_a_turn_back_that_cannot_be_written_is_made_good_by_the_next_gener
         assert (await one.sync(), one.has) == (0, ALL)
 
 
+async def test_a_group_that_turned_back_on_a_disk_that_fails_counts_on() -> None:
+    """Housekeeping writes down what it is now, when that can be done: also before its members have
+    shared out anew."""
+    disk = GatedStorage()
+    often = {"housekeeping_interval_ms": 20, "group_kept_empty_ms": 600_000}
+    async with broker_on(disk, **often) as (broker, (client,)):
+        one, two = await mixed(client)
+        before = (await described(client)).group_epoch
+        disk.sync_error = OSError(errno.EIO, "no sync")
+        assert await two.leave() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        disk.sync_error = None
+
+        async def is_mended() -> bool:
+            return "g" not in written_of(broker)
+
+        await until(is_mended)
+        image = disk.after_kill()
+    async with broker_on(image, **often) as (_, (client,)):
+        one.client = client
+        assert await kind(client) == ("classic", "PreparingRebalance")
+        await one.join()
+        assert one.generation > before
+
+
 async def test_who_waits_while_its_group_turns_back_is_told_when_that_is_durable() -> None:
     disk = GatedStorage()
     async with broker_on(disk, 3) as (_, (client, other, third)):

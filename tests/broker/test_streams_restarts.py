@@ -243,14 +243,38 @@ async def test_a_group_that_is_too_large_is_kept_without_its_members(
             await one.join()
         (warning, *_) = events.named("streams_group_without_members")
         assert warning["group"] == "g"
+        before = (await described(client)).group_epoch
         image = disk.after_kill()
     async with broker_on(image, **AT_ONCE) as (_, (client,)):
         row = await described(client)
         assert (row.error_code, row.members) == (0, [])
+        assert row.group_epoch == before
         assert row.topology is not None
         members[0].client = client
         reply = await members[0].beat()
         assert reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_a_group_that_a_start_has_no_room_for_counts_on() -> None:
+    disk, names = MemoryStorage(), ("g", "h")
+    async with broker_on(disk, **AT_ONCE) as (_, (client,)):
+        await client.create("t")
+        for name in names:
+            request = joining("m", subtopology("0", "t"), group_id=name)
+            assert (await beat(client, request)).error_code == 0
+        before = [await described(client, name) for name in names]
+        image = disk.after_kill()
+    often = AT_ONCE | {"groups_max": 1, "housekeeping_interval_ms": 20}
+    async with broker_on(image, **often) as (broker, (client,)):
+
+        async def is_seen_to() -> bool:
+            kept = groups_in(broker.core.topics.manager.section(SECTION))
+            return [len(one.members) for _, one in kept] in ([0, 1], [1, 0])
+
+        await until(is_seen_to)
+        for name, was in zip(names, before, strict=True):
+            row = await described(client, name)
+            assert (row.group_epoch, row.topology) == (was.group_epoch, was.topology)
 
 
 async def test_topologies_of_groups_that_were_left_have_a_limit_together(

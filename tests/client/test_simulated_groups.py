@@ -7,6 +7,7 @@ import pytest
 
 from segbroker.client import reading
 from segbroker.client.completion import Completion
+from segbroker.client.errors import IllegalGeneration
 from segbroker.client.membership import Phase
 from segbroker.client.records import TopicPartition
 from segbroker.protocol.errors import ErrorCode
@@ -286,6 +287,39 @@ def test_a_commit_that_is_refused_during_a_rebalance_does_not_undo_a_later_one(
     world.run(lambda: first.done and second.done)
     first.result()
     assert world.committed == {(TOPIC, 0): 5, (TOPIC, 1): 2}
+
+
+def test_a_commit_that_waits_for_its_broker_does_not_undo_that_of_who_was_there_in_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The broker could not store it, and was asked again and again; its partition went to another
+    member meanwhile, and came back."""
+    world = GroupWorld(5, partitions=2, records=20)
+    first = world.start(auto_commit=False)
+    membership = first.reading.group.membership
+    world.run(lambda: membership.phase is Phase.STABLE and len(first.owned) == 2)
+    group = type(world.group)
+    check, is_full = group.check_commit, True
+
+    def checked(self: Any, now_ms: int, member_id: str, *args: Any, **options: Any) -> ErrorCode:  # noqa: ANN401
+        if is_full and member_id == membership.member_id:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return check(self, now_ms, member_id, *args, **options)
+
+    monkeypatch.setattr(group, "check_commit", checked)
+    commit = first.reading.commit({(TOPIC, 0): 3, (TOPIC, 1): 3})
+    done = first.reading.engine.call(commit, world.now_ms)
+    second = world.start()
+    world.run(lambda: len(second.owned) == 1)
+    (moved,), before = second.owned, len(world.processed)
+    world.run(lambda: (moved, 19) in world.processed[before:])
+    second.leave()
+    assert world.committed[TOPIC, moved] == 20
+    world.run(lambda: len(first.owned) == 2)
+    is_full = False
+    world.run(lambda: done.done)
+    assert isinstance(done.error, IllegalGeneration)
+    assert world.committed[TOPIC, moved] == 20
 
 
 def test_a_member_that_works_keeps_its_partition_and_the_others_go_on() -> None:
