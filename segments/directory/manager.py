@@ -131,7 +131,7 @@ class DiskManager:
         self.open_logs.relief = self.relief.park
         disk = storage if storage is not None else PosixStorage()
         self.storage: Storage = RelievingStorage(disk, self.relief.relieve)
-        self.topics: Mapping[str, TopicMeta] = MappingProxyType({})
+        self.topics: MappingProxyType[str, TopicMeta] = MappingProxyType({})
         self.report = RecoveryReport()
         """What recovery did since the manager was made; partitions are opened when first used."""
         self._call_soon = call_soon or _at_once

@@ -1,6 +1,7 @@
 """Topics by id on the wire: a topic made anew under its old name is another one."""
 
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -272,7 +273,7 @@ async def test_a_topic_is_known_by_its_id_while_another_thread_goes_through_them
         looked_at = LookedAt(topics.all)
         found: list[TopicMeta | None] = []
         looked_at.meanwhile = lambda: found.append(topics.by_id(topic_id))
-        topics.manager.topics = looked_at
+        topics.manager.topics = MappingProxyType(looked_at)
         found.append(topics.by_id(topic_id))
         assert [meta and meta.name for meta in found] == ["t", "t"]
 
@@ -294,7 +295,7 @@ async def test_a_new_topic_is_known_by_its_id_without_going_through_all_others()
             await client.create(name)
             looked_at = LookedAt(topics.all)
             looked_at.meanwhile = looked
-            topics.manager.topics = looked_at
+            topics.manager.topics = MappingProxyType(looked_at)
             assert topics.by_id(topics.all[name].topic_id) is topics.all[name]
             assert topics.by_id(old) is topics.all["t0"]
         request = DeleteTopicsRequest(topic_names=[name], timeout_ms=1000)
