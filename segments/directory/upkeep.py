@@ -53,12 +53,14 @@ VISITS_MAX: Final = 500
 class Directory(Protocol):
     """The open data directory, as its upkeep sees it."""
 
-    topics: Mapping[str, TopicMeta]
     handlers: dict[tuple[str, int], DiskHandler]
     open_logs: OpenLogs
     wal: Wal
     reserve: Reserve
     relief: Relief
+
+    @property
+    def topics(self) -> Mapping[str, TopicMeta]: ...
 
     def get_handler(self, topic: str, partition: int) -> DiskHandler: ...
 
