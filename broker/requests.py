@@ -13,10 +13,10 @@ Four kinds of handler, so that the common case pays for nothing:
 A new request is a row in one of these tables.  Its message goes into protocol/, the right that it
 needs into guards/, its handler into apis/ or into the package that it is about.
 
-A client may put 262,144 items into one request.  So a large request reaches the same handlers by a
-longer way: it waits until there is memory for its decoded form (large_requests.py), is decoded in a
-lane, and is answered item by item with other requests in between (pace.py); its reply is encoded in
-a lane.
+A client may put 262,144 items into one request.  So one that is large, by its bytes or its items,
+reaches the same handlers by a longer way: it waits until there is memory for its decoded form
+(large_requests.py), is decoded in a lane, and is answered item by item with other requests in
+between (pace.py); its reply is encoded in a lane.
 
 Invariant: replies leave in the order of the requests.  An api key or version that is not served
 closes the connection, as in Kafka; only ApiVersions in an unknown version is answered, in version
@@ -119,14 +119,19 @@ WaitingAnswer: TypeAlias = Callable[[Core, Call[Any], LaterReply], None]
 SlowAnswer: TypeAlias = Callable[[Core, Call[Any]], Awaitable[Message]]
 
 
-# A request up to this size is decoded and answered on the loop; a larger one may hold thousands of
-# items, so it is decoded, and its answer encoded, in a lane.
+# A request up to this size is decoded on the loop; a larger one may hold thousands of items, so it
+# is decoded, and its answer encoded, in a lane.
 LARGE_BYTES: Final = 16 << 10
 # A produce is large because of its records, which are not looked into: more is decoded at once.
 # One that has more rows than ROWS_ON_LOOP_MAX is large because of them.
 LARGE_PRODUCE_BYTES: Final = 256 << 10
 # Only Produce carries data: 100,000 topics of a Metadata request are a quarter of this.
 PLAIN_BYTES_MAX: Final = 8 << 20
+# One of more items than this is large, whatever its bytes: 16 KiB hold five thousand names, and the
+# rights to each of them are asked for in one go.
+ITEMS_ON_LOOP_MAX: Final = 500
+# But for these, which name topics by a few, go on piece by piece themselves, and come all the time.
+_FETCHES: Final = frozenset(map(int, (ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE)))
 # More rows than this in an answer to a small request ("all topics", the settings of this broker a
 # thousand times) are encoded in a lane too; so many items of a produce are decoded on the loop.
 ROWS_ON_LOOP_MAX: Final = 2_000
@@ -274,7 +279,11 @@ def handle(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
         return answer_vendor(core, peer, header, frame)
     if len(frame) > LARGE_BYTES and key not in _LOGINS:
         return _handle_large(core, peer, header, frame)
-    request = decode_request(frame, header)
+    try:
+        limit = None if key in _FETCHES else ITEMS_ON_LOOP_MAX
+        request = decode_request(frame, header, limit)
+    except TooManyItems:
+        return _handle_large(core, peer, header, frame)
     if key == _FETCH:
         return fetch(core, peer, header, cast(FetchRequest, request))
     call = Call(peer, header, request)

@@ -41,6 +41,8 @@ READ_ONLY_MAX: Final = 200
 
 LARGE_BYTES: Final = 16 << 10
 """A body up to this size is decoded on the loop, a larger one in a lane."""
+ASKED_ABOUT_ALL: Final = frozenset({int(VendorKey.PARTITION_STATISTICS)})
+"""Thousands of topics in any case, and the rights to each of them."""
 
 Body: TypeAlias = dict[str, Any]
 VendorAnswer: TypeAlias = Callable[[Core, Peer, Body], Awaitable[Body]]
@@ -51,12 +53,15 @@ async def vendor_reply(core: Core, peer: Peer, header: RequestHeader, frame: mem
     began = time.perf_counter_ns()
     packed = frame[header.body_position :]
     opened = partial(unpack, packed, containers_max=VENDOR_CONTAINERS_COUNT_MAX)
-    body = opened() if len(packed) <= LARGE_BYTES else await core.lanes.run(opened)
+    key, is_large = header.api_key, len(packed) > LARGE_BYTES
+    body = await core.lanes.run(opened) if is_large else opened()
     try:
-        amend = guard_vendor(core, peer, header.api_key, body)
-        reply = await ANSWERS[header.api_key](core, peer, body)
+        guarded = partial(guard_vendor, core, peer, key, body)
+        is_long = core.authorizer is not None and (is_large or key in ASKED_ABOUT_ALL)
+        amend = await core.lanes.run(guarded) if is_long else guarded()
+        reply = await ANSWERS[key](core, peer, body)
         if amend is not None:
-            reply = amend(reply)
+            reply = await core.lanes.run(amend, reply) if is_long else amend(reply)
     except Refused as exc:
         reply = error_reply(exc.code, exc.message)
     except STORAGE_FAILURES as exc:

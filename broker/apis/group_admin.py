@@ -268,7 +268,7 @@ def _forgettable(
         return ErrorCode.NON_EMPTY_GROUP, []
     is_subscribed = _subscribed(group)
     consumer = core.groups.get_consumer(group_id)
-    is_read = None if consumer is None else consumer.target.reader(consumer.members.values())
+    is_read = None if consumer is None else consumer.target.reader()
     if (streams := core.groups.get_streams(group_id)) is not None:
         is_subscribed = streams.reads
     codes: dict[str, ErrorCode] = {}

@@ -95,6 +95,8 @@ class ConsumerGroup:
     """Until when no other target is made."""
     _is_settling: bool = False
     """Whether it was told that the epoch rose, and not yet that everybody is at the target."""
+    _behind: set[str] = field(default_factory=set)
+    """Who is not at the target, or does not have all of it."""
 
     @property
     def state(self) -> str:
@@ -103,10 +105,7 @@ class ConsumerGroup:
             return State.EMPTY.value
         if self.epoch > self.assignment_epoch:
             return "Assigning"
-        for member in self.members.values():
-            if member.reconciled is not Reconciled.STABLE or member.epoch != self.assignment_epoch:
-                return "Reconciling"
-        return State.STABLE.value
+        return "Reconciling" if self._behind else State.STABLE.value
 
     @property
     def is_idle(self) -> bool:
@@ -141,6 +140,8 @@ class ConsumerGroup:
             if member.instance_id is not None:
                 self.static[member.instance_id] = member_id
             self.owners.update(dict.fromkeys(has.assigned + has.revoking, member_id))
+            self.target.come(member)
+            self._stands(member)
             if member.regex:
                 viewer = member.viewer
                 self.target.take(self.target.compiled(member.regex), viewer, may_see(viewer))
@@ -164,6 +165,13 @@ class ConsumerGroup:
         if self._is_settling and self.state == State.STABLE.value:
             self._is_settling = False
             self._tell(group_news.STABLE)
+
+    def _stands(self, member: ConsumerMember) -> None:
+        """A member may have come to the target, or have gone from it."""
+        if member.reconciled is Reconciled.STABLE and member.epoch == self.assignment_epoch:
+            self._behind.discard(member.member_id)
+        else:
+            self._behind.add(member.member_id)
 
     def _changed(self, *member_ids: str, says: bool = False) -> None:
         """Of these something is to be written down."""
@@ -205,6 +213,7 @@ class ConsumerGroup:
             still_has,
             self.owners,
         )
+        self._stands(member)
         if changed or before != (member.epoch, member.reconciled):
             self._changed(member.member_id)
             self._tell_settled()
@@ -256,6 +265,7 @@ class ConsumerGroup:
             )
         member = ConsumerMember(beat.member_id, beat.instance_id)
         self.members[beat.member_id] = member
+        self.target.come(member)
         if beat.instance_id is not None:
             self.static[beat.instance_id] = beat.member_id
         self._changed(beat.member_id, says=True)
@@ -286,6 +296,7 @@ class ConsumerGroup:
         self.owners.update(dict.fromkeys(member.assigned, member.member_id))
         del self.members[old.member_id]
         self.members[member.member_id] = member
+        self._behind.discard(old.member_id)
         assert old.instance_id is not None, "found by it"
         self.static[old.instance_id] = member.member_id
         self.target.given[member.member_id] = self.target.given.pop(old.member_id, ())
@@ -382,6 +393,7 @@ class ConsumerGroup:
         member.revoking_ends_ms = member.acts_until_ms = None
         member.reconciled = Reconciled.STABLE
         member.epoch, member.previous_epoch = LEAVE_FOR_A_WHILE, LEAVE
+        self._stands(member)
         self._changed(member.member_id)
         self.due_at(member.session_ends_ms)
 
@@ -389,8 +401,10 @@ class ConsumerGroup:
 
     def _take_down(self, member: ConsumerMember, beat: Beat) -> bool:
         """What a member says of itself; whether it subscribes to something else."""
-        before = member.said
-        resubscribed = member.says(beat)
+        before, subscription = member.said, member.subscription
+        if resubscribed := member.says(beat):
+            self.target.go(subscription)
+            self.target.come(member)
         if member.said != before:
             self._changed(member.member_id, says=True)
         return resubscribed
@@ -414,6 +428,7 @@ class ConsumerGroup:
                 self._rests_until_ms = now_ms + REST_MS
         self._changed(*self.target.make(self.members))
         self.assignment_epoch = self.epoch
+        self._behind = set(self.members)
 
     # Offsets
 
@@ -480,13 +495,15 @@ class ConsumerGroup:
         for member, why in leaving:
             for partition in (*member.assigned, *member.revoking):
                 del self.owners[partition]
+            self.target.go(member.subscription)
+            self._behind.discard(member.member_id)
             del self.members[member.member_id]
             if member.instance_id is not None:
                 del self.static[member.instance_id]
             self._changed(member.member_id, says=True)
             self.epoch += 1
             self._tell(group_news.REMOVED, why, member.who, said)
-        self.target.resubscribe(self.members.values())
+        self.target.resubscribe()
         if self.members:
             member, why = leaving[-1]
             self._tell_rise(why, member.who, said)

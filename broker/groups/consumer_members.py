@@ -46,6 +46,10 @@ class Sight(NamedTuple):
     viewer: str
 
 
+Subscription: TypeAlias = tuple[frozenset[str], Sight | None]
+"""Names, and an expression: what a member subscribes to, as it says it."""
+
+
 def every_topic(name: str) -> bool:
     """There are no access rules."""
     return True
@@ -223,6 +227,11 @@ class ConsumerMember:
     def sight(self) -> Sight | None:
         """Its expression as it sees it; None: it has none."""
         return Sight(self.regex, self.viewer) if self.regex else None
+
+    @property
+    def subscription(self) -> Subscription:
+        """What it subscribes to."""
+        return self.names, self.sight
 
     def subscriber(self, topics: frozenset[TopicId]) -> Subscriber:
         """As an assignor sees it; the same object as long as nothing changed."""

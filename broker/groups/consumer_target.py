@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 from uuid import UUID
 
-from .consumer_members import ConsumerMember, MaySee, Sight
+from .consumer_members import ConsumerMember, MaySee, Sight, Subscription
 from .server_assignors import ASSIGNORS, DEFAULT, Assignment, Partition, TopicId
 from .topic_expressions import Expressions
 from .topic_regex import TopicRegex
@@ -30,8 +30,17 @@ class Topic(Protocol):
     def partitions(self) -> int: ...
 
 
-_Subscription: TypeAlias = tuple[frozenset[str], frozenset[str]]
+_Kind: TypeAlias = tuple[frozenset[str], frozenset[str]]
 """Names, and what an expression matches: many who see the same are one."""
+
+
+@dataclass(slots=True)
+class _Subscribers:
+    """Those who subscribe to the same."""
+
+    names: frozenset[str]
+    """One object for all: to compare two large sets is slow, to see that they are one is not."""
+    count: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -44,16 +53,18 @@ class Target:
     is_ready: bool = True
     """Whether it can be made: not so after a restart, until all topics were looked at."""
     _expressions: Expressions = field(default_factory=Expressions)
+    _said: dict[Subscription, _Subscribers] = field(default_factory=dict)
+    """What all members subscribe to: a few kinds, where the members may be thousands."""
     _topics: Mapping[str, Topic] = field(default_factory=dict)
     _counts: dict[TopicId, int] = field(default_factory=dict)
     """Partitions of each topic that anybody is subscribed to."""
-    _kinds: set[_Subscription] = field(default_factory=set)
+    _kinds: set[_Kind] = field(default_factory=set)
     """The different subscriptions that `_counts` is of."""
     _counted: Mapping[str, Topic] | None = None
     """The topics that it is of."""
     _followed: dict[Sight, frozenset[str]] | None = None
     """What each expression matched of what the group has an epoch for; None: not known yet."""
-    _topics_of: dict[_Subscription, frozenset[TopicId]] = field(default_factory=dict)
+    _topics_of: dict[_Kind, frozenset[TopicId]] = field(default_factory=dict)
     """What those are of who subscribe so, as far as a target was made of `_counts`."""
     _subscribed: dict[frozenset[TopicId], frozenset[TopicId]] = field(default_factory=dict)
     """What members are subscribed to, one object for all who are to the same."""
@@ -71,11 +82,11 @@ class Target:
         """Whether anybody is subscribed to it."""
         return topic_id.bytes in self._counts
 
-    def reader(self, members: Collection[ConsumerMember]) -> Callable[[str, UUID], bool]:
+    def reader(self) -> Callable[[str, UUID], bool]:
         """What says of a topic, by name and id, whether anybody is subscribed to it; also of one
         that came after the last heartbeat."""
-        names = frozenset[str]().union(*{one.names for one in members})
-        sights = {one.sight for one in members if one.sight}
+        names = frozenset[str]().union(*[names for names, _ in self._said])
+        sights = {sight for _, sight in self._said if sight}
 
         def is_read(name: str, topic_id: UUID) -> bool:
             if name in names or self.has_topic(topic_id):
@@ -99,6 +110,19 @@ class Target:
 
     # What is subscribed to
 
+    def come(self, member: ConsumerMember) -> None:
+        """A member subscribes to what it says: it is new, or says something else than before."""
+        same = self._said.setdefault(member.subscription, _Subscribers(member.names))
+        member.names = same.names
+        same.count += 1
+
+    def go(self, subscription: Subscription) -> None:
+        """A member that subscribed to this does not any more."""
+        same = self._said[subscription]
+        same.count -= 1
+        if not same.count:
+            del self._said[subscription]
+
     def compiled(self, pattern: str) -> TopicRegex:
         """An expression, if it can be subscribed by.  Raises Refused."""
         return self._expressions.compiled(pattern)
@@ -120,16 +144,18 @@ class Target:
         What somebody sees now that others saw before is no other topic, but may be for that one:
         once, when all were looked at (docs/decisions/0220).
         """
-        if topics is self._topics and self._expressions.is_current and not resubscribed:
+        was_seen = topics is self._topics and self._expressions.is_current
+        if was_seen and not resubscribed:
             return False
         self._topics = topics
-        self._expressions.look(topics)
+        if not was_seen:
+            self._expressions.look(topics)
         if not (self.is_ready or self._expressions.is_done):
             # A new epoch at once, which is durable: the target follows, over another restart too.
             return resubscribed
         self.is_ready = True
         before = self._counts
-        self._count(members)
+        self._count()
         is_other = before is not self._counts and before != self._counts
         if not (resubscribed or is_other) and self._expressions.is_done:
             if self._followed is None:
@@ -140,20 +166,17 @@ class Target:
             self._followed = self._expressions.seen
         return resubscribed or is_other
 
-    def resubscribe(self, members: Collection[ConsumerMember]) -> None:
+    def resubscribe(self) -> None:
         """Members are gone, which is an epoch."""
-        self._count(members)
+        self._count()
         if self.is_ready:
             self._followed = self._expressions.seen
 
-    def _count(self, members: Collection[ConsumerMember]) -> None:
-        self._expressions.keep({one.sight for one in members if one.sight})
-        same: dict[frozenset[str], frozenset[str]] = {}
-        for one in members:  # to compare two large sets is slow, to see that they are one is not
-            one.names = same.setdefault(one.names, one.names)
+    def _count(self) -> None:
+        self._expressions.keep({sight for _, sight in self._said if sight})
         if not self.is_ready:
             return  # what there is was not looked at yet
-        kinds = {self._kind(one) for one in members}
+        kinds = {self._kind(said) for said in self._said}
         if self._counted is self._topics and self._kinds == kinds:
             return  # somebody came or left who subscribes as others do: the topics are thousands
         self._counted, self._kinds, self._topics_of = self._topics, kinds, {}
@@ -163,15 +186,15 @@ class Target:
         found = map(self._topics.__getitem__, names)
         self._counts = {topic.topic_id.bytes: topic.partitions for topic in found}
 
-    def _kind(self, member: ConsumerMember) -> _Subscription:
-        sight = member.sight
-        return member.names, frozenset() if sight is None else self._expressions.names(sight)
+    def _kind(self, said: Subscription) -> _Kind:
+        names, sight = said
+        return names, frozenset() if sight is None else self._expressions.names(sight)
 
-    def _found(self, kind: _Subscription) -> frozenset[str]:
+    def _found(self, kind: _Kind) -> frozenset[str]:
         names, matching = kind
         return (names | matching) & self._topics.keys()
 
-    def _ids(self, kind: _Subscription) -> frozenset[TopicId]:
+    def _ids(self, kind: _Kind) -> frozenset[TopicId]:
         topics = self._topics_of.get(kind)
         if topics is None:
             found = self._found(kind)
@@ -191,5 +214,6 @@ class Target:
         return [one for one, mine in self.given.items() if mine != before.get(one, ())]
 
     def _assigned(self, members: Collection[ConsumerMember]) -> Assignment:
-        subscribers = [member.subscriber(self._ids(self._kind(member))) for member in members]
+        ids = {said: self._ids(self._kind(said)) for said in self._said}
+        subscribers = [member.subscriber(ids[member.subscription]) for member in members]
         return ASSIGNORS[self.assignor](subscribers, self._counts, self.given)

@@ -72,7 +72,7 @@ class KeptConsumers(KeptMembers[ConsumerGroup]):
         for member_id in members:
             member = group.members.get(member_id)
             if member is None:
-                writing.sizes.pop(member_id, None)
+                writing.sizes.drop(member_id)
                 writing.said_sizes.pop(member_id, None)
                 rows[member_id] = _Rows()
                 continue
@@ -81,7 +81,8 @@ class KeptConsumers(KeptMembers[ConsumerGroup]):
             mine = rows[member_id] = _rows(group, member_id, says=says)
             if says:
                 writing.said_sizes[member_id] = _said_size(member_id, mine)
-            writing.sizes[member_id] = writing.said_sizes[member_id] + _has_size(member_id, mine)
+            size = writing.said_sizes[member_id] + _has_size(member_id, mine)
+            writing.sizes.put(member_id, size)
         fields: dict[str, Any] = {
             "epoch": group.epoch,
             "assignment_epoch": group.assignment_epoch,

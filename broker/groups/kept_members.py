@@ -35,7 +35,7 @@ from segbroker.protocol.vendor import pack
 from segbroker.segments.directory.manager import DiskManager
 
 from ..recording import Done, ignored, logged
-from .kept_sizes import KeptSizes
+from .kept_sizes import KeptSizes, RowSizes
 
 log = structlog.get_logger()
 
@@ -79,7 +79,7 @@ class Writing:
     """Who waits for that one."""
     waiting: list[Done] = field(default_factory=list)
     """Who waits for the next."""
-    sizes: dict[str, int] = field(default_factory=dict)
+    sizes: RowSizes = field(default_factory=RowSizes)
     """Bytes of the rows of each member."""
     said_sizes: dict[str, int] = field(default_factory=dict)
     """Those in it of what it says of itself, where they are looked at by themselves."""
@@ -92,7 +92,7 @@ class Writing:
 
     def size(self, group_id: str) -> int:
         """Bytes of the whole group."""
-        return OVERHEAD + len(group_id.encode()) + sum(self.sizes.values())
+        return OVERHEAD + len(group_id.encode()) + self.sizes.total
 
 
 class KeptMembers(ABC, Generic[G]):
@@ -143,7 +143,7 @@ class KeptMembers(ABC, Generic[G]):
         self, group_id: str, sizes: dict[str, int], said_sizes: dict[str, int] | None = None
     ) -> None:
         """A start finds this group, with so many bytes of each member."""
-        writing = self._writings[group_id] = Writing(is_whole=False, sizes=sizes)
+        writing = self._writings[group_id] = Writing(is_whole=False, sizes=RowSizes(sizes))
         writing.said_sizes = said_sizes or {}
         self._sizes.put(self.section, group_id, writing.size(group_id))
 

@@ -4,6 +4,8 @@ Beyond a limit a group is written down without its members: it works as any othe
 restart its members are unknown and join again.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 GROUP_SIZE_MAX: Final = 2 << 20
@@ -11,6 +13,7 @@ GROUP_SIZE_MAX: Final = 2 << 20
 ALL_SIZES_MAX: Final = 64 << 20
 """Bytes of all of them."""
 _NOTHING: Final = ("", 0)
+_NO_SIZES: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class KeptSizes:
@@ -44,3 +47,25 @@ class KeptSizes:
         if self._sizes.get(group_id, _NOTHING)[0] == section:
             self._all = self.others(group_id)
             del self._sizes[group_id]
+
+
+class RowSizes:
+    """The bytes of a group by member, and their sum: each event asks for that, of thousands."""
+
+    __slots__ = ("_sizes", "total")
+
+    def __init__(self, sizes: Mapping[str, int] = _NO_SIZES) -> None:
+        self._sizes = dict(sizes)
+        self.total = sum(sizes.values())
+
+    def __getitem__(self, member_id: str) -> int:
+        return self._sizes[member_id]
+
+    def put(self, member_id: str, size: int) -> None:
+        """The rows of a member have so many bytes."""
+        self.total += size - self._sizes.get(member_id, 0)
+        self._sizes[member_id] = size
+
+    def drop(self, member_id: str) -> None:
+        """It has none any more."""
+        self.total -= self._sizes.pop(member_id, 0)

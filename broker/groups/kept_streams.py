@@ -85,14 +85,14 @@ class KeptStreams(KeptMembers[StreamsGroup]):
         for member_id in members:
             if member_id in group.members:
                 mine = rows[member_id] = kept_member(group, member_id).row()
-                writing.sizes[member_id] = _size(member_id, mine)
+                writing.sizes.put(member_id, _size(member_id, mine))
             else:
                 rows[member_id] = None
-                writing.sizes.pop(member_id, None)
+                writing.sizes.drop(member_id)
         topology = None if group.topology is None else group.topology.row()
         has_topology, group.work.is_unkept = group.work.is_unkept, False
         if has_topology or writing.is_whole:
-            writing.sizes[_TOPOLOGY] = _size("", topology or [])
+            writing.sizes.put(_TOPOLOGY, _size("", topology or []))
         fields: dict[str, Any] = {
             "epoch": group.epoch,
             "assignment_epoch": group.assignment_epoch,

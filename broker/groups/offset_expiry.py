@@ -104,7 +104,7 @@ def _reads(
         return lambda topic, _: streams.reads(topic)
     if isinstance(group, ConsumerGroup):
         target = group.target
-        return target.reader(group.members.values()) if target.knows_topics else None
+        return target.reader() if target.knows_topics else None
     if group.state is not State.STABLE or group.protocol_type != CONSUMER:
         return None
     found: set[str] = set()

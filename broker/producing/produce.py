@@ -13,6 +13,7 @@ it is counted but no longer answered.
 """
 
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
@@ -39,14 +40,17 @@ from ..partitions.partition import Partition
 from ..peers.peer import Peer
 from ..peers.replies import Buffer
 from ..refused import Refused
+from ..tally import codes_of
 from .appending import append_batch
 from .implicit_adds import add_partitions, lacks_partitions
-from .remaking import Anew, remake_row, stamp_rows, wants_remaking
+from .remaking import Anew, Row, remake_rows, wants_remaking
 
 _NONE: Final[Mapping[int, InvalidBatch | None]] = MappingProxyType({})
 _BY_ID: Final = topic_ids.PRODUCE_SINCE
 ROWS_AT_ONCE: Final = 1_000
 """Partitions of a request that are appended to before others have their turn."""
+ENCODED_ON_LOOP_MAX: Final = 2_000
+"""Rows; the reply of a request that has more of them is encoded in a lane."""
 ROWS_PER_SLOT: Final = 32
 """So many rows of a reply that is not sent count as a request of their own."""
 
@@ -64,7 +68,9 @@ class ProduceSlot:
     __slots__ = (
         "_core",
         "_header",
+        "_is_settled",
         "_is_whole",
+        "_parts",
         "_peer",
         "_response",
         "_rows",
@@ -86,6 +92,9 @@ class ProduceSlot:
         self._waiting: set[int] = set()
         # All rows are in: not yet while others have their turn between two of them.
         self._is_whole = False
+        # The outcome of each is known: not done yet where a lane encodes the reply.
+        self._is_settled = False
+        self._parts: list[Buffer] = []
         self._timed = False
 
     def add_topic(self, asked: ProduceRequestTopic) -> ProduceResponseTopic:
@@ -117,13 +126,13 @@ class ProduceSlot:
 
     def begin(self, timeout_ms: int) -> None:
         """All rows are in: done now, or when they are settled, or after `timeout_ms`."""
-        if self.done:
+        if self._is_settled:
             return  # abandoned meanwhile
         self._is_whole = True
         if self._further:
             self._peer.outbox.weigh(self._further)
         if not self._waiting:
-            self._finish()
+            self._settle()
             return
         timeout_ms = min(max(timeout_ms, 0), self._core.config.produce_timeout_max_ms)
         self._timed = True
@@ -135,27 +144,26 @@ class ProduceSlot:
         return len(self._rows) // ROWS_PER_SLOT
 
     def settled(self, row: int, code: ErrorCode, message: str | None) -> None:
-        if self.done:
+        if self._is_settled:
             return  # timed out or abandoned meanwhile
         self._waiting.discard(row)
         if code:
             _refuse(self._rows[row], code, message)
         if self._is_whole and not self._waiting:
-            self._finish()
+            self._settle()
 
     def expire(self) -> None:
+        if self._is_settled:
+            return  # its reply is being encoded
         for row in self._waiting:
             _refuse(self._rows[row], ErrorCode.REQUEST_TIMED_OUT, "not yet durable")
-        self._finish()
+        self._settle()
 
     def render(self) -> list[Buffer] | None:
-        header = self._header
-        self._response.throttle_time_ms = max(
-            self._core.ingest.throttle_time_ms, self._peer.throttle_ms()
-        )
-        return encode_response(
-            self._response, header.api_key, header.api_version, header.correlation_id
-        )
+        if self._parts:
+            return self._parts
+        self._say_throttled()
+        return self._encoded()
 
     def sent(self) -> None:
         if self._further:
@@ -165,15 +173,44 @@ class ProduceSlot:
         pass
 
     def abandon(self) -> None:
-        if not self.done:
+        if not self._is_settled:
+            self._settle(is_abandoned=True)
+
+    def _settle(self, *, is_abandoned: bool = False) -> None:
+        """Of each row is known what became of it: nobody changes one any more."""
+        self._is_settled = True
+        if len(self._rows) > ENCODED_ON_LOOP_MAX and not is_abandoned:
+            self._say_throttled()
+            self._core.spawn(self._finish_in_lane)
+            return
+        self._core.counters.tally.answered(self._header.api_key, self._response)
+        self._finish()
+
+    async def _finish_in_lane(self) -> None:
+        lanes, tally = self._core.lanes, self._core.counters.tally
+        try:
+            tally.add(self._header.api_key, await lanes.run(codes_of, self._response))
+            self._parts = await lanes.run(self._encoded)
+        finally:  # what failed fails again when it is to leave, and closes its connection
             self._finish()
+            self._core.turn.end()
 
     def _finish(self) -> None:
         self.done = True
-        self._core.counters.tally.answered(self._header.api_key, self._response)
         if self._timed:
             self._core.deadlines.forget()
         self._core.turn.flush(self._peer.flush)
+
+    def _say_throttled(self) -> None:
+        self._response.throttle_time_ms = max(
+            self._core.ingest.throttle_time_ms, self._peer.throttle_ms()
+        )
+
+    def _encoded(self) -> list[Buffer]:
+        header = self._header
+        return encode_response(
+            self._response, header.api_key, header.api_version, header.correlation_id
+        )
 
 
 def produce(
@@ -211,13 +248,13 @@ async def produce_paced(
     unadded = ErrorCode.NONE
     if lacks_partitions(core, header, request):
         unadded = await add_partitions(core, peer, request)
-    await stamp_rows(core, peer, header, request)
     pace = Pace()
     anew: Anew = {}
     appending = _append_all(core, peer, header, request, unadded, anew, is_paced=True)
-    for topic in request.topic_data:
-        for asked in topic.partition_data:
-            await remake_row(core, peer, header, request.acks, topic, asked, anew)
+    rows = _rows(request)
+    while some := list(islice(rows, ROWS_AT_ONCE)):
+        for number, (_, asked) in enumerate(some):
+            await remake_rows(core, peer, header, request.acks, some, number, anew)
             next(appending)
             asked.records = None  # which may be far larger now than what came
             core.turn.end()
@@ -249,6 +286,12 @@ async def _open_and_append(
 async def _open_all(core: Core, peer: Peer, keys: Iterable[tuple[str, int]]) -> None:
     """Of one that may not be written, or cannot be opened, its row says so."""
     await core.topics.open_all(keys, lambda name: may_write(core, peer, name))
+
+
+def _rows(request: ProduceRequest) -> Iterator[Row]:
+    for topic in request.topic_data:
+        for partition in topic.partition_data:
+            yield topic, partition
 
 
 def _keys(request: ProduceRequest) -> Iterator[tuple[str, int]]:

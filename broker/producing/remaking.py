@@ -15,13 +15,12 @@ lane; the connection waits for it and reads nothing further, which keeps its bat
 
 Bounds: half of the lanes compress at once, so what reads a disk has the others; a batch holds at
 most OPENED_SIZE_MAX when it is opened, or max.message.bytes where it stays uncompressed.  What is
-larger is refused as too large, which makes producers split it.  Each is appended before the next of
-its request is opened: a request of 1 MiB holds thousands of batches that are a MiB each when they
-are open, and how much may wait for the disk is bounded by the appends.
+larger is refused as too large, which makes producers split it.
 
-To go to a lane and back costs more than to open a small batch.  So those of a request that lack
-nothing but their stamp are stamped before the others have their turn, many with one visit: that is
-done in their place, and holds one open batch at a time.
+To go to a lane and back costs more than to open a small batch.  So those of a request that follow
+one another are made anew with one visit, as many as VISIT_S and MADE_SIZE_MAX allow, one open at a
+time; and are appended before the next ones are: a request of 1 MiB holds thousands of batches that
+are a MiB each when they are open, and how much may wait for the disk is bounded by the appends.
 
 As in Kafka a batch of the right codec stays as it is, whatever its level.
 """
@@ -30,7 +29,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from segbroker.protocol.batch_layout import ATTRIBUTES_POSITION, CODEC_BITS, HEADER_SIZE
 from segbroker.protocol.compression import Codec
@@ -50,20 +49,31 @@ from segbroker.segments.settings.topic_config import TimestampType, TopicConfig
 
 from ..core import Core
 from ..guards.authorized import may_write
-from ..loop.pace import Pace
 from ..peers.peer import Peer
 from ..refused import Refused
 from .appending import ZSTD_SINCE, partition_to_append
 
 OPENED_SIZE_MAX: Final = 16 << 20
 """Bytes of the records of a batch, opened."""
-STAMPING_S: Final = 0.005
-"""After so long a visit of a lane ends with the batch that it has open."""
+VISIT_S: Final = 0.005
+MADE_SIZE_MAX: Final = 256 << 10
+"""After so long, or with so many bytes made anew, a visit of a lane ends with the batch that it has
+open."""
+TOGETHER_MAX: Final = 250
+"""Batches that are taken along for one visit."""
 _CODEC_POSITION: Final = ATTRIBUTES_POSITION + 1
 """The byte of a batch with the bits of its codec."""
 
+Row: TypeAlias = tuple[ProduceRequestTopic, ProduceRequestPartition]
 Anew: TypeAlias = dict[int, InvalidBatch | None]
 """By the ids of their rows: None for what was made anew, or why it could not be."""
+
+
+class _Wanted(NamedTuple):
+    """A batch that is made anew, and what its topic wants."""
+
+    asked: ProduceRequestPartition
+    config: TopicConfig
 
 
 def config_to_remake(
@@ -135,54 +145,49 @@ def wants_remaking(core: Core, peer: Peer, header: RequestHeader, request: Produ
     )
 
 
-async def stamp_rows(
-    core: Core, peer: Peer, header: RequestHeader, request: ProduceRequest
-) -> None:
-    """Stamp what lacks only that, where there are several; what cannot be opened stays."""
-    pace = Pace()
-    batches: list[memoryview] = []
-    for topic in request.topic_data:
-        for asked in topic.partition_data:
-            config = _config_of(core, peer, header, request.acks, topic, asked)
-            if config is not None:
-                assert isinstance(asked.records, memoryview), "looked at"
-                codec = asked.records[_CODEC_POSITION] & CODEC_BITS
-                if config.recompression is None or config.recompression.codec == codec:
-                    batches.append(asked.records)
-            await pace.step()
-    done = 0
-    while len(batches) > 1 and done < len(batches):
-        done = await core.lanes.compute(partial(_stamp_some, batches, done))
-
-
-def _stamp_some(batches: Sequence[memoryview], begin: int) -> int:
-    """Stamp from this one on, for as long as a visit lasts; the first that was not looked at."""
-    over = time.perf_counter() + STAMPING_S
-    for number in range(begin, len(batches)):
-        with suppress(InvalidBatch):
-            stamp_greatest(batches[number], size_max=OPENED_SIZE_MAX)
-        if time.perf_counter() >= over:
-            return number + 1
-    return len(batches)
-
-
-async def remake_row(
+async def remake_rows(
     core: Core,
     peer: Peer,
     header: RequestHeader,
     acks: int,
-    topic: ProduceRequestTopic,
-    asked: ProduceRequestPartition,
+    rows: Sequence[Row],
+    begin: int,
     anew: Anew,
 ) -> None:
-    """Put the batch of a row into it as it is to be appended."""
-    config = _config_of(core, peer, header, acks, topic, asked)
-    if config is None:
+    """Put the batch of this row into it as it is to be appended, and those of some behind it; what
+    is in `anew` is so already.
+
+    Of those whether they are made anew is looked at now, and not when it is their turn.
+    """
+
+    def config_of(row: Row) -> TopicConfig | None:
+        return _config_of(core, peer, header, acks, *row)
+
+    if id(rows[begin][1]) in anew or (config := config_of(rows[begin])) is None:
         return
-    assert isinstance(asked.records, memoryview), "looked at"
-    try:
-        asked.records = await remade(core, config, asked.records)
-    except InvalidBatch as exc:
-        anew[id(asked)] = exc
-    else:
-        anew[id(asked)] = None
+    behind = [row for row in rows[begin + 1 : begin + TOGETHER_MAX] if id(row[1]) not in anew]
+    wanted = [_Wanted(rows[begin][1], config)]
+    wanted += [_Wanted(row[1], config) for row in behind if (config := config_of(row)) is not None]
+    made = await core.lanes.compute(partial(_remake_some, wanted))
+    for (asked, _), one in zip(wanted, made, strict=False):
+        anew[id(asked)] = one if isinstance(one, InvalidBatch) else None
+        if not isinstance(one, InvalidBatch):
+            asked.records = one
+
+
+def _remake_some(wanted: Sequence[_Wanted]) -> list[memoryview | InvalidBatch]:
+    """What becomes of the first of these, for as long as a visit lasts; of one at least."""
+    over, size = time.perf_counter() + VISIT_S, 0
+    made: list[memoryview | InvalidBatch] = []
+    for asked, config in wanted:
+        assert isinstance(asked.records, memoryview), "looked at"
+        try:
+            one = memoryview(_remake(config, asked.records))
+        except InvalidBatch as exc:
+            made.append(exc)
+        else:
+            made.append(one)
+            size += len(one) if one.obj is not asked.records.obj else 0
+        if size >= MADE_SIZE_MAX or time.perf_counter() >= over:
+            break
+    return made

@@ -1,16 +1,21 @@
 """Answers about what is guarded: of one request no more than it may ask, and all of that."""
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 
 import pytest
 import trio
 
 from segbroker.broker.access import authorizer
+from segbroker.broker.access.authorizer import Authorizer
 from segbroker.broker.apis import acl_apis
 from segbroker.broker.server import Broker
 from segbroker.protocol.acls import PatternType
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_admin import DeleteTopicsRequest
+from segbroker.protocol.messages_core import ListOffsetsRequest, ListOffsetsRequestTopic
 from segbroker.protocol.messages_groups import (
+    DescribeGroupsRequest,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestGroupTopic,
@@ -24,6 +29,9 @@ from segbroker.protocol.messages_security import (
     DeleteAclsRequestFilter,
     DeleteAclsResponse,
 )
+from segbroker.protocol.messages_transactions import DescribeTransactionsRequest
+from segbroker.protocol.schema import Message
+from segbroker.protocol.vendor import VendorKey
 from segbroker.segments.metadata.acls import acls_of
 
 from .authorization_case import ALTER, DESCRIBE, GROUP, OF_CLUSTER, READ, T29, TOPIC, WRITE
@@ -170,3 +178,74 @@ async def test_a_filter_finds_rules_by_name_however_it_names_them() -> None:
                 request = DeleteAclsRequest(filters=[by(name, pattern_type)])
                 (row,) = (await alice.ask(request, DeleteAclsResponse, 3)).filter_results
             assert [acl.resource_name for acl in row.matching_acls] == names
+
+
+NAMES = 2_000
+
+
+def named(what: str) -> tuple[Message, int]:
+    """A request of less than 16 KiB with so many names."""
+    names = [f"{n:x}" for n in range(NAMES)]
+    match what:
+        case "groups":
+            return DescribeGroupsRequest(groups=names), 5
+        case "topics":
+            return DeleteTopicsRequest(topic_names=names, timeout_ms=60_000), 5
+        case "transactions":
+            return DescribeTransactionsRequest(transactional_ids=names), 0
+        case _:
+            topics = [ListOffsetsRequestTopic(name=name, partitions=[]) for name in names]
+            return ListOffsetsRequest(replica_id=-1, topics=topics), 6
+
+
+class Asked:
+    """How often the loop asked for a right."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.on_loop = self.all = 0
+        for name in ("allows", "would_allow"):
+            monkeypatch.setattr(Authorizer, name, self._counted(getattr(Authorizer, name)))
+
+    def _counted(self, real: Callable[..., bool]) -> Callable[..., bool]:
+        def counted(*args: object) -> bool:
+            self.all += 1
+            self.on_loop += threading.current_thread() is threading.main_thread()
+            return real(*args)
+
+        return counted
+
+
+@pytest.mark.parametrize("what", ["groups", "topics", "transactions", "offsets"])
+async def test_the_rights_to_many_short_names_are_not_asked_for_on_the_loop(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with guarded() as broker, connect_from(ALICE, broker) as alice:
+        asked = Asked(monkeypatch)
+        request, version = named(what)
+        assert len(alice.encode(request, version)[1]) < 16 << 10
+        await alice.send(request, version)
+        assert await alice.receive_frame()
+    assert asked.all >= NAMES
+    assert asked.on_loop < 10
+
+
+@pytest.mark.parametrize(
+    ("key", "body"),
+    [
+        (VendorKey.PARTITION_STATISTICS, {}),
+        (VendorKey.PARTITION_STATISTICS, {"topics": ["t"] * NAMES}),
+        (VendorKey.FLOORS, {"partitions": [{"topic": "t", "partition": 0}] * NAMES}),
+    ],
+)
+async def test_the_rights_to_what_our_own_requests_name_are_not_asked_for_on_the_loop(
+    key: int, body: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with guarded() as broker:
+        await filled(broker)
+        await allow(broker, rule(DESCRIBE, TOPIC, "t"))
+        async with connect_from(ALICE, broker) as alice:
+            asked = Asked(monkeypatch)
+            reply = await alice.ask_vendor(key, body)
+    assert "error" not in reply
+    assert asked.all > 0
+    assert not asked.on_loop

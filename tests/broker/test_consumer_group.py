@@ -20,7 +20,13 @@ from segbroker.broker.groups.consumer_group import (
     REST_MS,
     ConsumerGroup,
 )
-from segbroker.broker.groups.consumer_members import Beat, Sight, Told, every_topic
+from segbroker.broker.groups.consumer_members import (
+    Beat,
+    ConsumerMember,
+    Sight,
+    Told,
+    every_topic,
+)
 from segbroker.broker.groups.server_assignors import (
     ASSIGNORS,
     Assignment,
@@ -806,6 +812,59 @@ class Counted:
     def partitions(self) -> int:
         self.looks += 1
         return 4
+
+
+class Members(dict[str, ConsumerMember]):
+    """Those of a group, and how many of them anybody has looked at in passing through all."""
+
+    looked_at = 0
+
+    def values(self) -> Any:  # noqa: ANN401 - dict_values cannot be counted
+        for one in super().values():
+            self.looked_at += 1
+            yield one
+
+
+@pytest.mark.parametrize("regex", [None, ".*"])
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+def test_a_step_of_a_member_costs_no_look_at_all_others(assignor: str, regex: str | None) -> None:
+    """Ten thousand that come, take up their share and leave would take minutes of the loop."""
+    some, count = group(size_max=1_000), 300
+    some.large_min = 0  # one target for all who come within a second
+    members = some.members = Members()
+    topics = topics_of(a=1_000)
+    clients = [
+        Client(some, f"m{n:03}", regex=regex, assignor=assignor, topics=topics)
+        for n in range(count)
+    ]
+    for one in clients:
+        one.join()
+    assert members.looked_at < 3 * count, "not all for each who joins"
+    members.looked_at = 0
+    for now_ms in (REST_MS, 2 * REST_MS, 3 * REST_MS):
+        for one in clients:
+            one.heartbeat(now_ms)
+    assert some.state == "Stable"
+    assert members.looked_at < 6 * count, "not all for each who takes its share"
+    assert sum(len(one.reads) for one in clients) == 1_000
+    members.looked_at = 0
+    for one in clients:
+        one.leave(3 * REST_MS)
+    assert members.looked_at < 3 * count, "not all for each who leaves"
+
+
+def test_an_expression_that_was_matched_is_not_looked_at_for_each_who_joins() -> None:
+    class Topics(dict[str, Topic]):
+        asked = 0
+
+        def keys(self) -> Any:  # noqa: ANN401 - as above
+            Topics.asked += 1
+            return super().keys()
+
+    some, topics = group(), Topics(topics_of(a=4, b=2))
+    for n in range(50):
+        Client(some, f"m{n}", regex="a.*", topics=topics).join()
+        assert Topics.asked < 10, "there may be thousands of topics"
 
 
 def test_members_whose_time_is_over_together_are_dropped_together() -> None:

@@ -3,13 +3,23 @@
 import threading
 
 import pytest
+import trio
 
 from segbroker.broker import requests
+from segbroker.broker.producing import produce as producing
+from segbroker.protocol.api_keys import ApiKey
+from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import encode_response
 from segbroker.protocol.messages_admin import (
     DescribeConfigsRequest,
     DescribeConfigsRequestResource,
     ListConfigResourcesRequest,
+)
+from segbroker.protocol.messages_core import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
 )
 from segbroker.protocol.messages_groups import (
     ListGroupsRequest,
@@ -20,7 +30,9 @@ from segbroker.protocol.messages_groups import (
 )
 from segbroker.protocol.schema import Message
 
-from ..support.wire_client import connect
+from ..support.gated_storage import GatedStorage
+from ..support.waiting import becomes
+from ..support.wire_client import batch, connect
 from .conftest import serving
 
 ROWS = 30
@@ -71,4 +83,42 @@ async def test_a_long_answer_to_a_short_request_is_encoded_in_a_lane(
             monkeypatch.setattr(requests, "ROWS_ON_LOOP_MAX", most)
             await client.send(request_, version)
             assert await client.receive_frame()
+    assert on_loop == [True, False]
+
+
+@pytest.mark.parametrize("how", ["at once", "when it is durable", "when its time is over"])
+async def test_the_reply_to_a_produce_of_many_batches_is_encoded_in_a_lane(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_loop: list[bool] = []
+
+    def noted(message: Message, *more: int) -> object:
+        on_loop.append(threading.current_thread() is threading.main_thread())
+        return encode_response(message, *more)
+
+    monkeypatch.setattr(producing, "encode_response", noted)
+    disk = GatedStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t", partitions=ROWS)
+        name = "none" if how == "at once" else "t"
+        rows = [ProduceRequestPartition(index=n, records=batch(b"v")) for n in range(ROWS)]
+        topics = [ProduceRequestTopic(name=name, partition_data=rows)]
+        timeout_ms = 1 if how == "when its time is over" else 600_000
+        request = ProduceRequest(acks=-1, timeout_ms=timeout_ms, topic_data=topics)
+        for most in (ROWS, ROWS - 1):
+            monkeypatch.setattr(producing, "ENCODED_ON_LOOP_MAX", most)
+            if how == "when its time is over":
+                disk.syncs.clear()
+            await client.send(request, 9)
+            with trio.fail_after(60):
+                _, reply = await client.receive(ProduceResponse, 9)
+            disk.syncs.set()
+            code = {
+                "at once": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                "when it is durable": ErrorCode.NONE,
+                "when its time is over": ErrorCode.REQUEST_TIMED_OUT,
+            }[how]
+            assert {row.error_code for row in reply.responses[0].partition_responses} == {code}
+            assert broker.core.counters.tally.errors[ApiKey.PRODUCE, code] % ROWS == 0
+            await becomes(lambda: not len(broker.core.deadlines))
     assert on_loop == [True, False]

@@ -1,12 +1,14 @@
 """compression.type: what comes otherwise is compressed anew, and nothing else of it changes."""
 
 import gzip
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import trio
 
 from segbroker.broker.loop.ingest import SLACK_BYTES
+from segbroker.broker.loop.lanes import Lanes
 from segbroker.broker.producing import produce, remaking
 from segbroker.protocol.batch_header import write_crc
 from segbroker.protocol.compression import Codec, compress
@@ -272,6 +274,49 @@ async def test_a_batch_is_opened_when_those_before_it_in_its_request_are_appende
         disk.syncs.set()
 
 
+@pytest.mark.parametrize(
+    ("seconds", "size_max", "visits"),
+    [(600.0, 1 << 30, 1), (-1.0, 1 << 30, 50), (600.0, 0, 50)],
+    ids=["many", "each takes long", "each is large"],
+)
+async def test_batches_of_a_request_share_their_visits_of_a_lane(
+    seconds: float, size_max: int, visits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remaking, "VISIT_S", seconds)
+    monkeypatch.setattr(remaking, "MADE_SIZE_MAX", size_max)
+    compute, visited = Lanes.compute, 0
+
+    async def counted(self: Lanes, function: Callable[[], object]) -> object:
+        nonlocal visited
+        visited += 1
+        return await compute(self, function)
+
+    monkeypatch.setattr(Lanes, "compute", counted)
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", compression_type="gzip")
+        await client.create("plain")
+        rows = [
+            ProduceRequestPartition(index=0, records=encode_batch([b"%d" % n], timestamps_ms=n))
+            for n in range(52)
+        ]
+        rows[7].records = encode_batch([b"7"], timestamps_ms=7, codec=Codec.GZIP)
+        rows[9].records = damaged(Codec.ZSTD, b"none")
+        rows[11].records = encode_batch([b"11"], timestamps_ms=11, codec=Codec.GZIP)
+        request = produce_request("t", b"")
+        request.topic_data[0].partition_data = rows
+        request.topic_data += produce_request("plain", made(Codec.NONE)).topic_data
+        reply = await client.ask(request, ProduceResponse, 9)
+        told, (plain,) = (one.partition_responses for one in reply.responses)
+        assert [row.error_code for row in told] == [
+            ErrorCode.INVALID_RECORD if n == 9 else 0 for n in range(52)
+        ]
+        assert [row.base_offset for row in told if not row.error_code] == list(range(51))
+        assert plain.error_code == 0
+        assert visited == visits
+        assert {read_header(one).codec for one in await stored(client)} == {Codec.GZIP}
+        assert values(await client.fetch("t", 0)) == [b"%d" % n for n in range(52) if n != 9]
+
+
 async def test_what_comes_uncompressed_is_checked_as_everywhere() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t", compression_type="gzip")
@@ -370,9 +415,9 @@ async def test_a_batch_of_a_transaction_whose_last_one_ends_meanwhile_is_asked_f
         async def ends_meanwhile(*args: Any) -> None:  # noqa: ANN401 - as it is called
             handler.read_only = None
             await broker.core.transactions.table.entries["tx"].completed.wait()
-            await remaking.remake_row(*args)
+            await remaking.remake_rows(*args)
 
-        monkeypatch.setattr(produce, "remake_row", ends_meanwhile)
+        monkeypatch.setattr(produce, "remake_rows", ends_meanwhile)
         assert await tx.send("t", b"w") == ErrorCode.NOT_ENOUGH_REPLICAS
         assert await tx.send("t", b"w") == 0
         assert await tx.end(commit=True) == 0

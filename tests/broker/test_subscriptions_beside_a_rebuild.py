@@ -115,7 +115,7 @@ class Life:
 
     def committed(self) -> None:
         """Whoever may read a topic was asked about one by a commit."""
-        is_read = self.group.target.reader(self.group.members.values())
+        is_read = self.group.target.reader()
         name = self.random.choice(NAMES)
         is_read(name, self.topics[name].topic_id if name in self.topics else UUID(int=0))
 

@@ -124,12 +124,12 @@ async def test_it_is_so_in_a_request_of_several_partitions(sequence: int) -> Non
         assert (await stored(client))[0].max_timestamp == 9
 
 
-@pytest.mark.parametrize(("seconds", "visits"), [(600.0, 2), (-1.0, 51)], ids=["long", "short"])
+@pytest.mark.parametrize(("seconds", "visits"), [(600.0, 1), (-1.0, 50)], ids=["long", "short"])
 async def test_those_of_a_request_share_their_visits_of_a_lane(
     seconds: float, visits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each visit costs more than to open a small batch.  What cannot be opened has one more."""
-    monkeypatch.setattr(remaking, "STAMPING_S", seconds)
+    """Each visit costs more than to open a small batch."""
+    monkeypatch.setattr(remaking, "VISIT_S", seconds)
     made = []
     compute = Lanes.compute
 
