@@ -154,6 +154,9 @@ class TlsSocket:
                 self._raw_size = RAW_LEAST
                 break
             self._raw_size = min(2 * self._raw_size, RAW_MOST)
+        if is_over and received:  # the end is told by the next call: the socket has to be readable
+            with suppress(OSError):
+                self._sock.shutdown(SHUT_RD)
         if not (received or is_over):
             raise BlockingIOError
         return received
@@ -213,9 +216,6 @@ class TlsSocket:
             raise
         if self._outgoing.pending and not self._flush() and len(self._encrypted) > HELD_MAX:
             raise RemoteProtocolError(f"{len(self._encrypted)} bytes of TLS that it does not take")
-        if is_over and received:  # the end is told by the next call: the socket has to be readable
-            with suppress(OSError):
-                self._sock.shutdown(SHUT_RD)
         return received, is_over
 
     def _flush(self) -> bool:
