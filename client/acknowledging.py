@@ -286,16 +286,20 @@ class Failures:
 
     It holds each offset of a row once, and those were locked for this member: as many as it may
     have, as no more are asked for before the caller comes back, and hears of these.
+
+    Ctrl-C may come at any call: what is to be told stays in `telling` until whoever tells it
+    empties that, with no call before it is told.
     """
 
     def __init__(self) -> None:
+        self.telling: list[FailedAcknowledgement] = []
         self._rows: dict[
             tuple[TopicPartition, str, type[SegbrokerError]],
             tuple[dict[int, None], SegbrokerError],
         ] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._rows)
+        return bool(self._rows or self.telling)
 
     def add(self, failed: Iterable[FailedAcknowledgement]) -> None:
         for topic, partition, offsets, kind, error in failed:
@@ -303,13 +307,22 @@ class Failures:
             mine, _ = self._rows.setdefault(key, ({}, error))
             mine.update(dict.fromkeys(offsets))
 
-    def take(self) -> list[FailedAcknowledgement]:
-        """What there is; afterwards it is told."""
-        rows, self._rows = self._rows, {}
-        return [
+    def to_tell(self) -> list[FailedAcknowledgement]:
+        """What there is."""
+        rows = [
             FailedAcknowledgement(*tp, tuple(sorted(offsets)), kind, error)
-            for (tp, kind, _), (offsets, error) in rows.items()
+            for (tp, kind, _), (offsets, error) in self._rows.items()
         ]
+        telling = [*self.telling, *rows]
+        self.telling, self._rows = telling, {}
+        return telling
+
+    def raise_all(self) -> None:
+        """Raise AcknowledgeFailed with all, if there is any."""
+        if self:
+            error = AcknowledgeFailed(self.to_tell())
+            self.telling = []
+            raise error
 
 
 def told(failed: list[FailedAcknowledgement], exc: BaseException | None) -> None:

@@ -114,6 +114,12 @@ class PartitionState:
         self.epochs = []
         self.told_offset = 0
 
+    def was_read_in(self, epoch: int) -> None:
+        """All below the position was in the log, the last of it in this leader epoch (-1: not
+        known)."""
+        self.is_confirmed = True
+        self.epoch = self.position_epoch = epoch
+
     def forget_from(self, offset: int) -> None:
         """Of what lies at an offset and behind it nothing is known any more: it is read again."""
         if self.epochs:

@@ -151,8 +151,9 @@ class AsyncConsumer(Generic[Notice]):
             return
         self._driver.check_thread()
         group = self._reading.group
-        events = group.closing()
         try:
+            with self._driver.undisturbed:
+                events = group.closing()
             if not hurried:
                 for event in events:
                     await _call(event)

@@ -109,7 +109,8 @@ class AsyncShareConsumer(Generic[Notice]):
             try:
                 await self._driver.stop(exc_type, exc, traceback)
             finally:
-                if hurried and (failed := self._reading.take_last()):
+                if hurried and (failed := self._reading.to_tell_last()):
+                    self._reading.failures.telling = []
                     told(failed, exc)
         if not hurried:
             await self._tell_last(exc)
@@ -134,7 +135,8 @@ class AsyncShareConsumer(Generic[Notice]):
             await self._driver.call(goodbye, timeout_ms=GOODBYE_MS)
 
     async def _tell_last(self, exc: BaseException | None) -> None:
-        listener, failed = self._reading.on_failed, self._reading.take_last()
+        listener, failed = self._reading.on_failed, self._reading.to_tell_last()
+        self._reading.failures.telling = []
         if failed and listener is not None:
             done = listener(failed)
             if isawaitable(done):
@@ -218,7 +220,8 @@ class AsyncShareConsumer(Generic[Notice]):
 
     async def _tell_failed(self) -> None:
         listener = self._reading.on_failed
-        if listener is not None and (failed := self._reading.take_told()):
+        if listener is not None and (failed := self._reading.failures.to_tell()):
+            self._reading.failures.telling = []
             done = listener(failed)
             if isawaitable(done):
                 await done
@@ -255,6 +258,7 @@ class AsyncShareConsumer(Generic[Notice]):
     async def commit(self) -> None:
         """Wait until the broker has taken, durably, what was said; as ShareConsumer.commit."""
         await self._driver.call(self._reading.commit())
+        self._reading.failures.raise_all()
 
     @property
     def lost_counts(self) -> dict[TopicPartition, int]:

@@ -205,9 +205,9 @@ class Consumer(Generic[Notice]):
 
     def _say_goodbye(self, hurried: bool) -> None:
         group = self._reading.group
-        with self._lock:
-            events = group.closing()
         try:
+            with self._driver.lock:
+                events = group.closing()
             for event in events:
                 if event.listener is not None and not hurried:
                     event.listener(event.partitions)

@@ -180,7 +180,7 @@ class FetchReplies:
                     self._prefetched.add_batch(state, header, data)
                 else:
                     gap = Gap(topic, partition, header.base_offset, header.next_offset, reason)
-                    self._changes.lost_in_log(state, gap, header.next_offset)
+                    self._changes.lost_in_log(state, gap, header.next_offset, header.leader_epoch)
                 if header.leader_epoch != state.epoch:
                     state.begin_epoch(header.leader_epoch, max(header.base_offset, before))
                 if state.at_stop:

@@ -151,14 +151,20 @@ class Fetching:
         self._is_view_new = False
         self.take_in_partitions()
 
-    def seek(self, tp: TopicPartition, start: Start) -> None:
-        """Go on at `start`; what was prefetched is dropped."""
+    def seek(self, tp: TopicPartition, start: Start, *, read_in_epoch: int | None = None) -> None:
+        """Go on at `start`; what was prefetched is dropped.
+
+        `read_in_epoch`: all below was read; as the `epoch` of `add_read`.
+        """
         if self.is_early(tp):
             self._early.seek(*tp, start)
             return
         state = self.state(tp)
         state.forget_log()
+        state.position_epoch = -1
         self._go_to(state, start)
+        if read_in_epoch is not None:
+            state.was_read_in(read_in_epoch)
 
     def _go_to(self, state: PartitionState, start: Start) -> None:
         self._discard(state)
@@ -182,16 +188,22 @@ class Fetching:
         """Hand out what lies at `offset`, which was taken before, again; or tell that it is lost.
 
         In a topic of the same name that came since lie others: what was of the old one is lost.
+        Of a partition that is not read any more there is nothing.
         """
-        state = self.state(tp)
+        state = self.prefetched.gone(tp, self.states.get(tp))
+        if state is None:
+            return
         if state.topics_ahead_count:
             self.prefetched.give_up_old(state, offset)
             state.opening = None
         else:
             lost = self.prefetched.lost_tail(state)
-            if lost is not None:
+            if lost is None:
+                state.told_offset = 0  # with the notice of it in the log it is forgotten here
+            else:
                 offset = min(offset, lost.from_offset)
             state.forget_from(offset)
+            state.position_epoch = state.epoch
             self._go_to(state, offset)
             if lost is not None:
                 self.prefetched.move(state, offset, lost)
@@ -199,10 +211,11 @@ class Fetching:
     def rewind(self, fetched: Fetched) -> None:
         """A batch that was taken could not be read: hand it out again next time.
 
-        Of a partition that is gone meanwhile there is no next time.
+        Of a partition that is not read any more there is no next time.
         """
-        if self.states.get(fetched.state.tp) is fetched.state:
-            self.go_back(fetched.state.tp, fetched.from_offset)
+        tp = fetched.state.tp
+        if self.prefetched.gone(tp, self.states.get(tp)) is fetched.state:
+            self.go_back(tp, fetched.from_offset)
         else:
             fetched.state.opening = None
 
@@ -360,8 +373,7 @@ class Fetching:
         """
         self.add(tp, offset)
         state = self.states[tp]
-        state.is_confirmed = True
-        state.epoch = state.position_epoch = epoch
+        state.was_read_in(epoch)
         if topic_id != ZERO_UUID:
             state.topic_id = topic_id
             state.position = state.fetch_offset = offset

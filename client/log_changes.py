@@ -104,7 +104,9 @@ class LogChanges:
         state.failures = state.unknown_count = 0
         state.backoff_until_ms = 0
 
-    def lost_in_log(self, state: PartitionState, gap: Gap, next_offset: int) -> None:
+    def lost_in_log(
+        self, state: PartitionState, gap: Gap, next_offset: int, leader_epoch: int
+    ) -> None:
         """A gap that stands in the log; what was told already, or is not asked for, is left out."""
         start = max(gap.from_offset, state.fetch_offset)
         if gap.reason == "lost_tail":
@@ -113,7 +115,8 @@ class LogChanges:
         if state.stop_offset is not None:
             stop = min(stop, state.stop_offset)
         clipped = gap._replace(from_offset=start, to_offset=stop)
-        self._prefetched.move(state, next_offset, clipped if start < stop else None)
+        told = clipped if start < stop else None
+        self._prefetched.move(state, next_offset, told, leader_epoch=leader_epoch)
 
     def _bounds_found(self, state: PartitionState, bounds: LogBounds) -> None:
         offset, policy = state.fetch_offset, self._settings.on_reset

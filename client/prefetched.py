@@ -72,8 +72,16 @@ class Prefetched:
         state.buffered_bytes += size
         self.buffered_bytes += size
 
-    def move(self, state: PartitionState, next_offset: int, gap: Gap | None = None) -> None:
-        """The log goes on at `next_offset`, behind `gap` if there is one."""
+    def move(
+        self,
+        state: PartitionState,
+        next_offset: int,
+        gap: Gap | None = None,
+        *,
+        leader_epoch: int = -1,
+    ) -> None:
+        """The log goes on at `next_offset`, behind `gap` if there is one, which stands in the log
+        in this epoch."""
         last = self.ready[-1] if self.ready else None
         if (
             gap is not None
@@ -87,9 +95,17 @@ class Prefetched:
             # One loss is one gap, in however many batches it was written.
             last.gap = last.gap._replace(to_offset=gap.to_offset)
             last.next_offset = next_offset
+            last.leader_epoch = max(last.leader_epoch, leader_epoch)
         else:
             self.ready.append(
-                Fetched(state, state.generation, state.fetch_offset, next_offset, gap=gap)
+                Fetched(
+                    state,
+                    state.generation,
+                    state.fetch_offset,
+                    next_offset,
+                    gap=gap,
+                    leader_epoch=leader_epoch,
+                )
             )
         state.fetch_offset = next_offset
 
@@ -197,6 +213,14 @@ class Prefetched:
             from_offset=min(gap.from_offset for gap in lost),
             to_offset=max(gap.to_offset for gap in lost),
         )
+
+    def gone(self, tp: TopicPartition, read: PartitionState | None) -> PartitionState | None:
+        """The one that the caller is at: `read`, or of a topic that had more partitions, and is
+        gone, what the caller has still to hear the end of."""
+        for fetched in self.ready:
+            if fetched.state.tp == tp and fetched.state is not read:
+                return fetched.state
+        return read
 
     def give_up_old(self, state: PartitionState, from_offset: int) -> None:
         """Of the topic that `position` is of, and that is gone, all from an offset on is lost: the

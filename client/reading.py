@@ -77,8 +77,9 @@ class Reading:
         )
         self.progress = Progress()
         self.is_chosen = False
-        # Partitions whose last transaction may have been committed or not, see transforming.
-        self.in_doubt: set[TopicPartition] = set()
+        # Where the group stands if the last transaction was committed, which is not known, see
+        # transforming.
+        self.in_doubt: dict[TopicPartition, CommittedOffset] = {}
         self._group: GroupReading | None = None
         if of_group is not None:
             self._group = GroupReading(
@@ -150,7 +151,13 @@ class Reading:
         if not self.fetching.is_early(tp):
             self.fetching.state(tp)
             self.progress.sought(tp)
+        self.in_doubt.pop(tp, None)
         self.fetching.seek(tp, start)
+
+    def go_on(self, tp: TopicPartition, stands: CommittedOffset) -> None:
+        """Go on where the group stands."""
+        self.progress.sought(tp)
+        self.fetching.seek(tp, stands.offset, read_in_epoch=stands.leader_epoch)
 
     def pause(self, partitions: Iterable[tuple[str, int]] | None) -> None:
         """Also of what is being handed out: the record in hand is the last until `resume`."""
@@ -180,8 +187,7 @@ class Reading:
         """Have what the caller was not shown handed out again.  Undisturbed: a part of a seek would
         pass over what was prefetched."""
         for tp, offset in self.progress.unshown.items():
-            if tp in self.fetching.states:
-                self.go_back(tp, offset)
+            self.go_back(tp, offset)
 
     def go_back(self, tp: TopicPartition, offset: int) -> None:
         """Have what the caller was handed from `offset` on handed out again."""

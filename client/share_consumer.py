@@ -165,7 +165,8 @@ class ShareConsumer(Generic[Notice]):
         finally:
             self._driver.stop()
             self._forgotten.closed()
-        failed = [] if self._driver.is_forked else self._reading.take_last()
+        failed = [] if self._driver.is_forked else self._reading.to_tell_last()
+        self._reading.failures.telling = []
         if failed and self._reading.on_failed is not None and not hurried:
             self._reading.on_failed(failed)
         elif failed:
@@ -237,8 +238,9 @@ class ShareConsumer(Generic[Notice]):
         listener = self._reading.on_failed
         if listener is not None:
             with self._lock:
-                failed = self._reading.take_told()
+                failed = self._reading.failures.to_tell()
             if failed:
+                self._reading.failures.telling = []
                 listener(failed)
 
     # What became of them.
@@ -282,6 +284,8 @@ class ShareConsumer(Generic[Notice]):
         self._driver.call(
             self._reading.commit(), timeout_ms=None if timeout is None else int(timeout * 1000)
         )
+        with self._lock:
+            self._reading.failures.raise_all()
 
     @property
     def lost_counts(self) -> dict[TopicPartition, int]:

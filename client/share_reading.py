@@ -31,7 +31,6 @@ from .cluster import LOOKS_MAX
 from .completion import Completion
 from .engine import Ask, AskAll, Call, Engine, Pause, Until
 from .errors import (
-    AcknowledgeFailed,
     BusyError,
     FailedAcknowledgement,
     GapError,
@@ -91,7 +90,8 @@ class ShareReading:
         self.lost_counts: dict[TopicPartition, int] = {}
         self._waiting: deque[ShareRecord | Gap] = deque()
         self._errors: deque[SegbrokerError] = deque()
-        self._told = Failures()
+        # What does not hold of what was said.
+        self.failures = Failures()
         # Of what was shown that of which something was said.
         self._spoken_of: set[tuple[Key, int]] = set()
         # Of which it is just being said.
@@ -166,7 +166,7 @@ class ShareReading:
             if place == self._accepting and not self.lanes.holds(*place, at_ms):
                 continue  # Ctrl-C came when that was done, and before it was noted
             self._accepting = place
-            self._mark(item, Kind.ACCEPT, at_ms, self._told)
+            self._mark(item, Kind.ACCEPT, at_ms, self.failures)
 
     def say(self, records: Sequence[ShareRecord], kind: Kind) -> None:
         """What became of records.  Raises AcknowledgeFailed for those that are not locked for this
@@ -181,8 +181,7 @@ class ShareReading:
         for record in records:
             self._mark(record, kind, at_ms, failures)
         self._wake_by(at_ms + self.settings.acknowledge_interval_ms)
-        if failures:
-            raise AcknowledgeFailed(failures.take())
+        failures.raise_all()
 
     def _mark(self, record: ShareRecord, kind: Kind, at_ms: int, failures: Failures) -> None:
         if not self.lanes.mark(*_place(record), kind, at_ms):
@@ -194,7 +193,8 @@ class ShareReading:
 
     def take(self) -> ShareRecord | Gap | None:
         """What comes next; it stays so until the caller has come back.  Raises what went wrong."""
-        self._raise_told()
+        if self.on_failed is None:
+            self.failures.raise_all()
         if self._errors:
             raise self._errors.popleft()
         at_ms = now_ms()
@@ -236,17 +236,9 @@ class ShareReading:
                 f"{self.settings.held_count}: accept, release or reject some"
             )
 
-    def _raise_told(self) -> None:
-        if self._told and self.on_failed is None:
-            raise AcknowledgeFailed(self.take_told())
-
-    def take_told(self) -> list[FailedAcknowledgement]:
-        """What does not hold of what was said; afterwards it is told."""
-        return self._told.take()
-
-    def take_last(self) -> list[FailedAcknowledgement]:
-        """The same at the end, when no lock is wanted for longer."""
-        return [each for each in self.take_told() if each.kind != Kind.RENEW.word]
+    def to_tell_last(self) -> list[FailedAcknowledgement]:
+        """What does not hold at the end, when no lock is wanted for longer."""
+        return [each for each in self.failures.to_tell() if each.kind != Kind.RENEW.word]
 
     def want(self, until_ms: float | None) -> None:
         """Somebody waits for records, so long; None: until there are some."""
@@ -275,8 +267,6 @@ class ShareReading:
                 yield Until(self._settling())
         finally:
             self._flushes -= 1
-        if self._told:
-            raise AcknowledgeFailed(self.take_told())
 
     def _settling(self) -> Completion[None]:
         if self._settled is None:
@@ -348,7 +338,7 @@ class ShareReading:
 
     def told(self, failed: Told) -> None:
         if failed:
-            self._told.add(failed)
+            self.failures.add(failed)
             self.notify()
 
     def fail(self, error: SegbrokerError) -> None:

@@ -127,6 +127,8 @@ class Transactions:
         self.state = State.NEW
         # Who opened the last one: Ctrl-C may come before its caller knows that it has.
         self.holder: object = None
+        # The last one was, and the broker has said so.
+        self.is_aborted = False
         # Why the transaction that is open can only be aborted.
         self.error: SegbrokerError | None = None
         # Whether the broker speaks protocol 2.
@@ -223,6 +225,7 @@ class Transactions:
             raise NoTransaction(f"a transaction is {self.state.value} already")
         self.holder = holder
         self.state = State.OPEN
+        self.is_aborted = False
         self.error = None
         self._is_touched = False
         self._written.clear()
@@ -393,6 +396,7 @@ class Transactions:
                 # Interrupted: only the broker knows how it went, and says so by what comes next.
                 self.state = State.NEW
         self._is_abort_unheard = False
+        self.is_aborted = not committed
         self.state = State.READY
 
     def _say_end(self, *, committed: bool) -> Call[None]:

@@ -95,10 +95,13 @@ def transform(
                 with consumer._lock:
                     positions = _positions(consumer._reading, records)
                 producer.send_offsets(positions, consumer._reading.group.member)
-                _doubt(consumer._reading, records)
+                # From here on it may be committed, whether anybody hears it or not.
+                consumer._reading.in_doubt.update(positions)
         except BaseException as exc:
             with consumer._driver.lock:
                 consumer._reading.take_back()
+            if producer._producing.in_transactions.is_aborted:
+                consumer._reading.in_doubt.clear()
             if not isinstance(exc, VOID):
                 raise
         else:
@@ -135,13 +138,14 @@ async def async_transform(
                         made = await made
                     for out in _outgoing(made):
                         await producer.send(out.topic, out.value, **out.options())
-                await producer.send_offsets(
-                    _positions(consumer._reading, records), consumer._reading.group.member
-                )
-                _doubt(consumer._reading, records)
+                positions = _positions(consumer._reading, records)
+                await producer.send_offsets(positions, consumer._reading.group.member)
+                consumer._reading.in_doubt.update(positions)
         except BaseException as exc:
             with consumer._driver.undisturbed:
                 consumer._reading.take_back()
+            if producer._producing.in_transactions.is_aborted:
+                consumer._reading.in_doubt.clear()
             if not isinstance(exc, VOID):
                 raise
         else:
@@ -172,31 +176,27 @@ def _records(items: list[Any]) -> list[Record]:
     return [item for item in items if isinstance(item, Record)]
 
 
-def _positions(
-    reading: Reading, records: list[Record]
-) -> dict[tuple[str, int], int | CommittedOffset]:
+def _positions(reading: Reading, records: list[Record]) -> dict[TopicPartition, CommittedOffset]:
     """Where the consumer stands in the partitions of these records, if they are still its own; not
     in those of a topic that is gone."""
-    positions: dict[tuple[str, int], int | CommittedOffset] = {}
+    positions: dict[TopicPartition, CommittedOffset] = {}
     for tp in {TopicPartition(record.topic, record.partition) for record in records}:
         state = reading.fetching.states.get(tp)
         if state is not None and state.topics_ahead_count:
             continue
         position = None if state is None else reading.progress.behind(state)
-        if position is None:
+        if state is None or position is None:
             raise IllegalGeneration(f"{tp.topic}-{tp.partition} is another member's by now")
-        positions[tp] = position
+        positions[tp] = CommittedOffset(position, state.position_epoch)
     return positions
 
 
-def _doubt(reading: Reading, records: list[Record]) -> None:
-    """From here on these may be committed, whether anybody hears it or not."""
-    reading.in_doubt |= {TopicPartition(record.topic, record.partition) for record in records}
-
-
 def _go_on(reading: Reading, stands: Mapping[TopicPartition, CommittedOffset]) -> None:
-    """The transaction that was in doubt is over: go on where the group stands."""
-    for tp, committed in stands.items():
-        if tp in reading.fetching.states:
-            reading.seek(*tp, committed.offset)
+    """The transaction that was in doubt is over: go on behind it if the group stands there, and the
+    topic is none that was made again since."""
+    for tp, meant in reading.in_doubt.items():
+        state = reading.fetching.states.get(tp)
+        is_committed = tp in stands and stands[tp].offset == meant.offset
+        if is_committed and state is not None and not state.topics_ahead_count:
+            reading.go_on(tp, meant)
     reading.in_doubt.clear()

@@ -593,3 +593,32 @@ def test_who_goes_back_before_what_was_lost_reads_that_again() -> None:
     setting.world.run(lambda: fetching.state(A).fetch_offset == 30)
     fetching.go_back(A, 10)
     assert setting.read(21) == [Gap("a", 0, 20, 100, "lost_tail"), *range(10, 30)]
+
+
+def test_who_seeks_to_where_a_record_of_an_epoch_was_read_hears_of_the_tail_that_was_lost() -> None:
+    """As a transform that goes on where the group stands; the log has become longer again since."""
+    setting = Setting(on_gap="yield")
+    assert setting.read_from(0, 50) == list(range(50))
+    setting.reader.fetching.seek(A, 60, read_in_epoch=0)
+    setting.partition.truncate(20)
+    for _ in range(6):
+        store(setting.partition, [b"new"] * 10)
+    assert setting.read(61) == [Gap("a", 0, 20, 60, "lost_tail"), *range(20, 80)]
+
+
+@pytest.mark.parametrize("offset", [40, 80])
+def test_who_goes_back_over_a_lost_tail_and_the_notice_of_it_hears_of_both(offset: int) -> None:
+    """After a power cut: both are one gap, and were fetched ahead."""
+    setting = Setting(on_gap="yield")
+    assert setting.read_from(0, 90) == list(range(90))
+    fetching = setting.reader.fetching
+    setting.world.run(lambda: fetching.state(A).fetch_offset == 100)
+    setting.partition.truncate(70)
+    setting.partition.store_gap(1_000, GapReason.LOST_TAIL)
+    store(setting.partition, [b"new"])
+    setting.refresh()
+    setting.world.run(lambda: fetching.state(A).fetch_offset == 1_001)
+    fetching.go_back(A, offset)
+    begins = max(offset, 70)
+    again = list(range(offset, 70))
+    assert setting.read(len(again) + 2) == [*again, Gap("a", 0, begins, 1_000, "lost_tail"), 1_000]

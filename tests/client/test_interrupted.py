@@ -20,6 +20,7 @@ from segbroker.client import (
     AsyncConsumer,
     AsyncProducer,
     Consumer,
+    DeliveryFailed,
     Outgoing,
     Producer,
     Record,
@@ -34,6 +35,7 @@ from segbroker.client.assigned import PartitionState
 from segbroker.client.consumed import ConsumedBatch
 from segbroker.client.fetching import Fetching
 from segbroker.client.group_events import Event, Events, News
+from segbroker.client.group_reading import GroupReading
 from segbroker.client.prefetched import Prefetched
 from segbroker.client.progress import Progress
 from segbroker.client.reading import Reading
@@ -404,6 +406,19 @@ def test_who_waits_while_another_thread_closes_waits_for_nothing_that_will_not_b
     assert not events.is_waiting
 
 
+def test_who_is_interrupted_at_the_beginning_of_its_end_has_committed(
+    daemon: Daemon, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (  # noqa: PT012
+        pytest.raises(KeyboardInterrupt),
+        Consumer(daemon.address, filled, group=filled, **NEVER) as consumer,
+    ):
+        for _ in range(2):
+            assert len(consumer.poll(10, DEADLINE_S * 1_000)) == 10
+        Interrupting(monkeypatch, GroupReading, "closing", 0, True)
+    assert committed(daemon.address, filled, filled) == 10
+
+
 def test_what_was_on_its_way_is_forgotten_with_its_partition(
     daemon: Daemon, filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -535,6 +550,69 @@ def test_an_async_transform_goes_on_where_ctrl_c_has_ended_it(
 
     run(main)
     assert came() == list(range(COUNT))
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_transform_goes_on_where_it_was_though_the_group_stands_elsewhere(
+    daemon: Daemon,
+    filled: str,
+    transformed: Transformed,
+    monkeypatch: pytest.MonkeyPatch,
+    late: bool,
+) -> None:
+    """The caller has sought: of a transaction that was not committed the group says nothing."""
+    function, came = transformed
+    with (
+        Consumer(daemon.address, filled, **IN_TRANSACTIONS) as consumer,
+        Producer(daemon.address, transactional_id=filled) as producer,
+    ):
+        assert len(consumer.poll(COUNT)) == COUNT
+        consumer.commit()
+        consumer.seek(filled, 0, 0)
+        Interrupting(monkeypatch, Transactions, "commit", 2, late)
+        with pytest.raises(KeyboardInterrupt):
+            transform(consumer, producer, function)
+        transform(consumer, producer, function)
+    assert came() == list(range(COUNT))
+
+
+def test_a_transform_whose_records_were_refused_goes_on_where_it_was(
+    daemon: Daemon, filled: str, transformed: Transformed
+) -> None:
+    """It was aborted, though the group stands where it would, had it not been."""
+    function, came = transformed
+
+    def failing(record: Record) -> list[Outgoing]:
+        return [out._replace(value=bytes(2 << 20)) for out in function(record)]
+
+    with (
+        Consumer(daemon.address, filled, **IN_TRANSACTIONS) as consumer,
+        Producer(daemon.address, transactional_id=filled) as producer,
+    ):
+        assert consumer.poll(1)
+        consumer.commit({(filled, 0): 1})
+        consumer.seek(filled, 0, 0)
+        with pytest.raises(DeliveryFailed):
+            transform(consumer, producer, failing, max_records=1)
+        transform(consumer, producer, function)
+    assert came() == list(range(COUNT))
+
+
+def test_who_seeks_behind_a_transform_that_was_interrupted_goes_on_there(
+    daemon: Daemon, filled: str, transformed: Transformed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function, came = transformed
+    with (
+        Consumer(daemon.address, filled, **IN_TRANSACTIONS) as consumer,
+        Producer(daemon.address, transactional_id=filled) as producer,
+    ):
+        Interrupting(monkeypatch, Transactions, "commit", 0, True)
+        with pytest.raises(KeyboardInterrupt):
+            transform(consumer, producer, function)
+        consumer.seek(filled, 0, COUNT - 10)
+        transform(consumer, producer, function)
+    assert came()[-10:] == list(range(COUNT - 10, COUNT))
+    assert len(came()) <= 510
 
 
 def test_a_transform_that_has_failed_goes_back_wherever_that_is_interrupted(

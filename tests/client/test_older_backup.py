@@ -6,9 +6,12 @@ for which the files of a partition were exchanged before.
 """
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
-from segbroker.client import Admin, Consumer, Gap, Producer, Record
+import pytest
+
+from segbroker.client import Admin, Consumer, Gap, Outgoing, Producer, Record, transform
 
 from ..support.daemon import Daemon, running
 
@@ -30,8 +33,15 @@ def read(consumer: Consumer[Gap], up_to: bytes) -> list[int | Gap]:
     raise AssertionError("a reading without an end has ended")
 
 
-def test_a_backup_that_is_older_than_what_was_read_is_told(tmp_path: Path) -> None:
-    backup = tmp_path / "backup"
+@pytest.fixture
+def backup(tmp_path: Path) -> Path:
+    """Of all data, as they were behind offset 9."""
+    return tmp_path / "backup"
+
+
+@pytest.fixture
+def of_two_epochs(tmp_path: Path, backup: Path) -> Iterator[Daemon]:
+    """Offsets 0 to 9, ten lost ones, and of the next leader epoch those from 20 to 22."""
     with running(tmp_path / "data", "--durability", "disk") as daemon:
         with Admin(daemon.address) as admin:
             admin.create_topic("t", partitions=1)
@@ -48,13 +58,64 @@ def test_a_backup_that_is_older_than_what_was_read_is_told(tmp_path: Path) -> No
         shutil.copytree(backup / log.relative_to(daemon.data), log)
         daemon.again()
         write(daemon, b"x", b"x", b"last of then")
-        with Consumer(daemon.address, "t", on_gap="yield", api_timeout_ms=WAIT_S * 1000) as reader:
-            then = read(reader, b"last of then")
-            daemon.stop()
-            shutil.rmtree(daemon.data)
-            shutil.copytree(backup, daemon.data)
-            daemon.again()
-            write(daemon, *[b"other"] * 29, b"last of now")
-            now = read(reader, b"last of now")
-    assert then == [*range(10), Gap("t", 0, 10, 20, "corruption"), 20, 21, 22]
+        yield daemon
+
+
+LOST = Gap("t", 0, 10, 20, "corruption")
+
+
+def test_a_backup_that_is_older_than_what_was_read_is_told(
+    of_two_epochs: Daemon, backup: Path
+) -> None:
+    daemon = of_two_epochs
+    with Consumer(daemon.address, "t", on_gap="yield", api_timeout_ms=WAIT_S * 1000) as reader:
+        then = read(reader, b"last of then")
+        daemon.stop()
+        shutil.rmtree(daemon.data)
+        shutil.copytree(backup, daemon.data)
+        daemon.again()
+        write(daemon, *[b"other"] * 29, b"last of now")
+        now = read(reader, b"last of now")
+    assert then == [*range(10), LOST, 20, 21, 22]
     assert now == [Gap("t", 0, 10, 23, "lost_tail"), *range(10, 40)]
+
+
+def test_where_a_member_has_sought_nothing_is_said_to_be_lost(of_two_epochs: Daemon) -> None:
+    """What it has read before is of an epoch that ends below that."""
+    address = of_two_epochs.address
+    with Consumer(address, "t", group="g", auto_commit=False) as member:
+        assert len(member.poll(5, WAIT_S * 1000)) == 5
+        member.seek("t", 0, 22)
+        member.commit()
+    with Consumer(address, "t", group="g", on_gap="yield") as member:
+        assert read(member, b"last of then") == [22]
+
+
+def test_a_gap_behind_which_a_member_has_committed_is_not_told_again(
+    of_two_epochs: Daemon,
+) -> None:
+    address = of_two_epochs.address
+    with Consumer(address, "t", group="g", on_gap="yield", auto_commit=False) as member:
+        assert len(member.poll(10, WAIT_S * 1000)) == 10
+        assert member.poll(1, WAIT_S * 1000) == [LOST]
+        member.commit()
+    with Consumer(address, "t", group="g", on_gap="yield") as member:
+        assert read(member, b"last of then") == [20, 21, 22]
+
+
+def test_a_transform_commits_the_epoch_of_what_it_has_read(of_two_epochs: Daemon) -> None:
+    """As a member that commits by itself: who goes on there hears of a tail that was lost."""
+    address = of_two_epochs.address
+    with (
+        Consumer(
+            address, "t", group="g", on_gap="skip", auto_commit=False, stop_at_end=True
+        ) as consumer,
+        Producer(address, transactional_id="g") as producer,
+    ):
+        transform(consumer, producer, lambda record: [Outgoing("out", record.value)])
+        transformed = consumer.committed()
+    with Consumer(address, "t", group="h", on_gap="skip", stop_at_end=True) as member:
+        assert len(list(member)) == 13
+        member.commit()
+        assert member.committed() == transformed
+    assert transformed[("t", 0)].leader_epoch > 0  # type: ignore[index]  # a TopicPartition is one

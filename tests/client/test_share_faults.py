@@ -29,6 +29,7 @@ from segbroker.client import (
     share_consumer,
 )
 from segbroker.client import unserved as unserved_partitions
+from segbroker.client.acknowledging import Failures
 from segbroker.client.errors import (
     GroupAuthorizationFailed,
     LeaderNotAvailable,
@@ -37,6 +38,7 @@ from segbroker.client.errors import (
     TopicAuthorizationFailed,
     UnsupportedByBroker,
 )
+from segbroker.client.thread_driver import ThreadDriver
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ApiVersionsResponse, MetadataResponseBroker
@@ -55,6 +57,8 @@ from .scripted_shares import (
     poll,
     working,
 )
+from .test_async import Run
+from .test_interrupted import Interrupting
 
 
 def test_only_what_is_locked_is_handed_out() -> None:
@@ -167,6 +171,71 @@ def test_what_the_broker_refuses_is_raised_by_the_next_poll_or_told() -> None:
         poll(consumer)
         assert offsets(poll(consumer)) == [1]
         assert [(each.kind, each.offsets) for each in told] == [("accept", (0,))]
+
+
+@pytest.mark.parametrize("is_listening", [False, True])
+@pytest.mark.parametrize(
+    ("of", "name", "late"),
+    [
+        pytest.param(Failures, "to_tell", True, id="behind"),
+        pytest.param(FailedAcknowledgement, "__new__", False, id="within"),
+    ],
+)
+def test_what_ctrl_c_keeps_from_being_told_is_told_by_the_next_poll(
+    monkeypatch: pytest.MonkeyPatch, of: type, name: str, late: bool, is_listening: bool
+) -> None:
+    script = Script((batch(0, 2), [(0, 1, 1)]))
+    script.verdicts = [ErrorCode.INVALID_RECORD_STATE]
+    told: list[FailedAcknowledgement] = []
+    options = {"on_failed": told.extend} if is_listening else {}
+    with working(script, explicit=True, acknowledge_interval_ms=0, **options) as consumer:
+        consumer.accept(*poll(consumer))
+        until(lambda: bool(consumer._reading.failures))
+        Interrupting(monkeypatch, of, name, 0, late)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(timeout_ms=50)
+        try:
+            consumer.poll(timeout_ms=50)
+        except AcknowledgeFailed as exc:
+            told += exc.failed
+        assert [(each.kind, each.offsets) for each in told] == [("accept", (0, 1))]
+        assert consumer.poll(timeout_ms=50) == [], "once"
+
+
+def test_what_a_commit_that_ctrl_c_ended_would_have_raised_is_raised_by_the_next_poll(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = Script((batch(0, 2), [(0, 1, 1)]))
+    script.verdicts = [ErrorCode.INVALID_RECORD_STATE]
+    with working(script) as consumer:
+        poll(consumer)
+        Interrupting(monkeypatch, ThreadDriver, "wait", 0, False)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.commit()
+        until(lambda: consumer._reading.lanes.is_settled)
+        with pytest.raises(AcknowledgeFailed):
+            consumer.poll(timeout_ms=50)
+
+
+def test_what_a_commit_that_was_cancelled_would_have_raised_is_raised_by_the_next_poll(
+    run: Run,
+) -> None:
+    script = Script((batch(0, 2), [(0, 1, 1)]))
+    script.verdicts = [ErrorCode.INVALID_RECORD_STATE]
+
+    async def main(address: str) -> None:
+        async with AsyncShareConsumer(address, TOPIC, group="g", **SOON) as consumer:
+            assert await consumer.poll(timeout_ms=60_000)
+            with anyio.CancelScope() as scope:
+                scope.cancel()
+                await consumer.commit()
+            while not consumer._reading.lanes.is_settled:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+            with pytest.raises(AcknowledgeFailed):
+                await consumer.poll(timeout_ms=50)
+
+    with Replaying(script.answers) as server:
+        run(main, server.address)
 
 
 def test_what_the_broker_cannot_take_now_is_said_again() -> None:

@@ -4,7 +4,7 @@ An offset of the old topic says nothing of the new one: whoever went on there, i
 the next, would pass over what lies before.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -12,16 +12,20 @@ import pytest
 from segbroker.client import (
     Admin,
     Consumer,
+    Gap,
+    GroupMetadata,
     Outgoing,
     Producer,
     Record,
     TopicPartition,
     TopicRecreated,
     TransactionAborted,
+    UnknownTopicOrPartition,
     transform,
 )
 from segbroker.client.prefetched import Prefetched
 from segbroker.client.reading import Reading
+from segbroker.client.transactions import Transactions
 
 from ..support.daemon import Daemon
 from ..support.waiting import until
@@ -89,6 +93,21 @@ def test_a_commit_of_all_in_hand_says_nothing_of_the_next_topic(daemon: Daemon, 
         made_again(daemon.address, topic, 40)
         notices(consumer, 40)
         consumer.commit()
+        assert numbers(consumer.poll(10, 60_000)) == list(range(10))
+    assert read_on(daemon, topic) == list(range(40))
+
+
+def test_an_offset_by_hand_says_nothing_of_the_next_topic(daemon: Daemon, topic: str) -> None:
+    """Nobody has seen any of that topic."""
+    fill(daemon.address, topic, 20)
+    with Consumer(
+        daemon.address, topic, group=topic, start="start", on_gap="skip", **SLOW
+    ) as consumer:
+        assert numbers(consumer.poll(20, 60_000)) == list(range(20))
+        made_again(daemon.address, topic, 40)
+        notices(consumer, 40)
+        consumer.commit({(topic, 0): 20})
+        assert consumer.committed() == {}
         assert numbers(consumer.poll(10, 60_000)) == list(range(10))
     assert read_on(daemon, topic) == list(range(40))
 
@@ -204,3 +223,108 @@ def test_a_poll_ends_in_front_of_a_tail_that_was_lost(daemon: Daemon, topic: str
         assert numbers(consumer.poll(10, 60_000)) == list(range(45, 50))
         assert numbers(consumer.poll(10, 60_000)) == list(range(20, 30))
     assert read_on(daemon, topic) == list(range(20, 50))
+
+
+def fill_second(address: str, topic: str, count: int) -> None:
+    """A topic of two partitions with the values 0, 1, ... in the second."""
+    with Admin(address) as admin:
+        admin.create_topic(topic, partitions=2)
+    with Producer(address) as producer:
+        producer.send_many(topic, [b"%d" % n for n in range(count)], partition=1)
+
+
+def both_gaps(poll: Callable[[], object]) -> list[Gap]:
+    """What is raised of both partitions of a topic that has one by now."""
+    gaps: list[Gap] = []
+    while len(gaps) < 2:
+        try:
+            poll()
+        except TopicRecreated as exc:
+            gaps.append(exc.gap)
+        except UnknownTopicOrPartition:
+            pass
+    return sorted(gaps)
+
+
+@pytest.mark.parametrize(
+    ("of", "name"),
+    [
+        pytest.param(Reading, "take_records", id="in hand"),
+        pytest.param(Prefetched, "take", id="not opened"),
+    ],
+)
+def test_what_was_on_its_way_is_lost_with_a_partition_that_the_next_topic_does_not_have(
+    daemon: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch, of: type, name: str
+) -> None:
+    fill_second(daemon.address, topic, 20)
+    with Consumer(daemon.address, topic, start="start", metadata_max_age_ms=100) as consumer:
+        assert numbers(consumer.poll(20, 60_000)) == list(range(20))
+        with Producer(daemon.address) as producer:
+            producer.send_many(topic, [b"x"] * 10, partition=1)
+        Interrupting(monkeypatch, of, name, 0, True)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(5, 60_000)
+        made_again(daemon.address, topic, 40)
+        until(lambda: len(consumer.assignment) == 1)
+        got: list[Record] = []
+        _, gap = both_gaps(lambda: got.extend(consumer.poll(500, 60_000)))
+        assert gap == (topic, 1, 20, 30, "recreated")
+        assert all(record.partition == 0 for record in got)
+
+
+def test_what_a_transform_goes_back_over_is_lost_with_a_partition_that_is_gone(
+    daemon: Daemon, topic: str
+) -> None:
+    out = f"{topic}-out"
+    fill(daemon.address, out, 0)
+    fill_second(daemon.address, topic, 20)
+    left = [15]
+
+    def function(record: Record) -> Iterable[Outgoing]:
+        if record.offset in left:
+            left.clear()
+            made_again(daemon.address, topic, 0)
+            until(lambda: len(consumer.assignment) == 1)
+        return [Outgoing(out, record.value)]
+
+    with (
+        Consumer(
+            daemon.address, topic, group=topic, start="start", auto_commit=False, **SLOW
+        ) as consumer,
+        Producer(daemon.address, transactional_id=topic) as producer,
+    ):
+        _, gap = both_gaps(lambda: transform(consumer, producer, function, max_records=5))
+    assert gap == (topic, 1, 15, 20, "recreated")
+    with Consumer(daemon.address, out, start="start", stop_at_end=True) as consumer:
+        assert numbers(consumer) == list(range(15))
+
+
+def test_a_transform_in_doubt_goes_on_in_no_other_topic(
+    daemon: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its offset may have been committed behind the change, and is of the old topic."""
+    out = f"{topic}-out"
+    fill(daemon.address, out, 0)
+    fill(daemon.address, topic, 20)
+
+    def function(record: Record) -> Iterable[Outgoing]:
+        return [Outgoing(out, record.value)]
+
+    with (
+        Consumer(
+            daemon.address, topic, group=topic, start="start", auto_commit=False, **SLOW
+        ) as consumer,
+        Producer(daemon.address, transactional_id=topic) as producer,
+        Producer(daemon.address, transactional_id=f"{topic}-late") as late,
+    ):
+        Interrupting(monkeypatch, Transactions, "commit", 0, True)
+        with pytest.raises(KeyboardInterrupt):
+            transform(consumer, producer, function, max_records=10)
+        made_again(daemon.address, topic, 40)
+        notices(consumer, 40)
+        with late.transaction():
+            late.send_offsets({(topic, 0): 10}, GroupMetadata(topic))
+        with pytest.raises(TopicRecreated) as caught:
+            transform(consumer, producer, function)
+        assert caught.value.gap.to_offset == 20
+        assert numbers(consumer.poll(10, 60_000)) == list(range(10))
