@@ -167,9 +167,14 @@ class TopicRegistry:
         with self.admin_lock:
             for name in dict.fromkeys(names):
                 change.attempt(name, name, partial(self._partitions.meta, name))
-            rows = [{"name": one.name, "id": one.topic_id.bytes} for one in change.taken.values()]
+            metas = list(change.taken.values())
+            rows = [{"name": one.name, "id": one.topic_id.bytes} for one in metas]
             with change.recorded():
                 self.record_all("topic_deleted", rows)
+            if not change.taken and not self._metadata.is_settled:
+                is_over = partial(self._metadata.has_settled, self._metadata.doubts)
+                for meta in metas:
+                    self._partitions.withhold(meta.name, is_over)
             for meta in change.taken.values():
                 self._partitions.close_topic(meta)
             graves = self._move_away(change.taken.values())

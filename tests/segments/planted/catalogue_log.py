@@ -106,6 +106,14 @@ LOG_BUGS: tuple[Bug, ...] = (
         "the_names_of_further_partitions_are_not_synced_at_first",
     ),
     Bug(
+        "a_topic_whose_deletion_is_in_doubt_is_written_to",
+        "topic_registry",
+        "                    self._partitions.withhold(meta.name, is_over)\n",
+        "                    pass\n",
+        "tests.segments.test_metadata_log:"
+        "test_nobody_writes_into_a_topic_whose_deletion_may_come_true",
+    ),
+    Bug(
         "the_files_of_a_topic_go_before_its_deletion_is_known",
         "topic_registry",
         '                self.record_all("topic_deleted", rows)\n',
