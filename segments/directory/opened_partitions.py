@@ -1,7 +1,8 @@
 """Which partitions are open: opened and recovered once, by whoever asks first.
 
 Opening happens in the thread of the first caller; a second caller waits for it.  A partition that
-may have lost its end in another boot is opened at the start, before anybody asks for it.
+may have lost its end in another boot, or has it unsynced from a process that was killed, is opened
+at the start, before anybody asks for it.
 
 | lock | protects | held over |
 |---|---|---|
@@ -374,7 +375,8 @@ class OpenedPartitions:
         begin_at(self._volatile, paths, offset, epoch, now_ms)
 
     def recover_tails(self) -> None:
-        """Open what may have lost its end in another boot, before anybody asks for it."""
+        """Open what may have lost its end in another boot, or has one that a process which was
+        killed has not synced, before anybody asks for it."""
         unresolved = self._resuming.unresolved()
         for start in range(0, len(unresolved), EAGER_MAX):
             opened = self._open_some(unresolved[start : start + EAGER_MAX])

@@ -106,14 +106,16 @@ class Resuming:
         return epoch
 
     def unresolved(self) -> list[tuple[TopicMeta, int]]:
-        """Partitions of class `disk` that may have lost their tail in another boot."""
+        """Partitions of class `disk` of which nothing says that all is synced: they may have lost
+        their tail in another boot, and in this one a process that was killed has left it to the
+        next to sync it."""
         state = self._metadata.state
         return [
             (meta, partition)
             for meta in state.topics.values()
             if meta.config.durability is Durability.DISK
             for partition, ceiling in state.ceilings[meta.topic_id].items()
-            if ceiling.boot not in (SETTLED, state.boot)
+            if ceiling.boot != SETTLED
         ]
 
     def is_unresolved(self, meta: TopicMeta, partition: int) -> bool:
