@@ -375,8 +375,7 @@ class OpenedPartitions:
         begin_at(self._volatile, paths, offset, epoch, now_ms)
 
     def recover_tails(self) -> None:
-        """Open what may have lost its end in another boot, or has one that a process which was
-        killed has not synced, before anybody asks for it."""
+        """Open what may have lost its end in another boot, before anybody asks for it."""
         unresolved = self._resuming.unresolved()
         for start in range(0, len(unresolved), EAGER_MAX):
             opened = self._open_some(unresolved[start : start + EAGER_MAX])
@@ -389,9 +388,10 @@ class OpenedPartitions:
             for one, ceiling in zip(opened, ceilings, strict=True):
                 self._serve(one, ceiling)
 
-    def open_replayed(self, places: Sequence[tuple[str, int]]) -> None:
-        """Open what was put back, before anybody asks for it; who asks for one that cannot be
-        opened, or could not be put back, is told."""
+    def open_replayed(self, replayed: Iterable[tuple[str, int]]) -> None:
+        """Open what was put back, and what a process that was killed has not synced, before anybody
+        asks for it; who asks for one that cannot be opened, or could not be put back, is told."""
+        places = list(dict.fromkeys([*replayed, *self._resuming.unsynced()]))
 
         def open_one(place: int) -> None:
             topic, partition = places[place]

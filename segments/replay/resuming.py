@@ -106,16 +106,26 @@ class Resuming:
         return epoch
 
     def unresolved(self) -> list[tuple[TopicMeta, int]]:
-        """Partitions of class `disk` of which nothing says that all is synced: they may have lost
-        their tail in another boot, and in this one a process that was killed has left it to the
-        next to sync it."""
+        """Partitions of class `disk` that may have lost their tail in another boot."""
         state = self._metadata.state
         return [
             (meta, partition)
             for meta in state.topics.values()
             if meta.config.durability is Durability.DISK
             for partition, ceiling in state.ceilings[meta.topic_id].items()
-            if ceiling.boot != SETTLED
+            if ceiling.boot not in (SETTLED, state.boot)
+        ]
+
+    def unsynced(self) -> list[tuple[str, int]]:
+        """Topic and number of the partitions of class `disk` that a process of this boot may have
+        left unsynced: nobody else syncs them."""
+        state = self._metadata.state
+        return [
+            (meta.name, partition)
+            for meta in state.topics.values()
+            if meta.config.durability is Durability.DISK
+            for partition, ceiling in state.ceilings[meta.topic_id].items()
+            if ceiling.boot == state.boot
         ]
 
     def is_unresolved(self, meta: TopicMeta, partition: int) -> bool:

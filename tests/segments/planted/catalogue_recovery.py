@@ -74,9 +74,9 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "what_a_killed_process_left_unsynced_waits_for_who_asks",
-        "resuming",
-        "            if ceiling.boot != SETTLED\n        ]",
-        "            if ceiling.boot not in (SETTLED, state.boot)\n        ]",
+        "opened_partitions",
+        "        places = list(dict.fromkeys([*replayed, *self._resuming.unsynced()]))\n",
+        "        places = list(replayed)\n",
         "tests.segments.test_classes:"
         "test_what_a_killed_process_left_unsynced_in_class_disk_is_synced_by_the_next",
     ),
