@@ -124,7 +124,8 @@ class Authentication:
         credential, exists = self.credential(name, mechanism)
         async with self._checks.turn(host):
             is_right = await self._lanes.run(is_password, mechanism, credential, password)
-        return is_right and exists
+        # By now: it may have been changed while this waited, or was computed.
+        return is_right and exists and self.credential(name, mechanism)[0] == credential
 
     async def bearer(self, token: str, host: str) -> Bearer:
         """Whom a token lets in; it came from an address.

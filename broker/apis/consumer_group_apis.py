@@ -2,7 +2,8 @@
 
 What a request says of itself is checked here, what it says to its group in consumer_group.py.
 A heartbeat is answered when what it tells its member is durable, which is at once where nothing
-changed, and it is a member still; a description comes from memory.
+changed, and it is a member still; that who leaves is no member, when that is durable; a description
+comes from memory.
 
 A group is of the classic or of the consumer protocol; one without members becomes the other when a
 member of that comes.  One with members becomes one of the consumer protocol when a member of that
@@ -66,13 +67,24 @@ def consumer_group_heartbeat(
     try:
         _check(request, call.version)
         group = _group(core, request)
-        beat = _beat(core, call)
-        told = group.heartbeat(said_ms(core, call.peer), beat, core.topics.all)
-        core.groups.install(group)
-        member = group.members.get(told.member_id)
     except Refused as exc:
         slot.answer(_refusal(exc.code, exc.message))
         return
+    try:
+        told = group.heartbeat(said_ms(core, call.peer), _beat(core, call), core.topics.all)
+    except Refused as exc:
+        refusal = _refusal(exc.code, exc.message)
+        if request.member_epoch >= JOIN:
+            slot.answer(refusal)
+            return
+
+        def gone(error: OSError | None) -> None:  # it may have left before, and asks again
+            slot.answer(refusal if error is None else _not_durable(error))
+
+        core.groups.when_kept(group, request.member_id, gone)
+        return
+    core.groups.install(group)
+    member = group.members.get(told.member_id)
 
     def kept(error: OSError | None) -> None:
         if error is None and group.members.get(told.member_id) is member:
@@ -84,8 +96,7 @@ def consumer_group_heartbeat(
             message = f"{told.member_id!r} is no member any more"
             slot.answer(_refusal(ErrorCode.UNKNOWN_MEMBER_ID, message))
         else:
-            message = f"what was to be told is not durable: {error}"
-            slot.answer(_refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, message))
+            slot.answer(_not_durable(error))
 
     core.groups.when_kept(group, told.member_id, kept)
     core.groups.changed(group)
@@ -95,6 +106,11 @@ def _refusal(code: ErrorCode, message: str | None) -> ConsumerGroupHeartbeatResp
     return ConsumerGroupHeartbeatResponse(
         error_code=code, error_message=message, member_epoch=0, heartbeat_interval_ms=0
     )
+
+
+def _not_durable(error: OSError) -> ConsumerGroupHeartbeatResponse:
+    message = f"what was to be told is not durable: {error}"
+    return _refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
 
 
 def _told(

@@ -201,7 +201,8 @@ async def _deleted_share(core: Core, name: str) -> ErrorCode:
     group = core.groups.share_groups.get(name)
     if group is not None and group.members:
         return ErrorCode.NON_EMPTY_GROUP
-    core.groups.share_groups.remove(name)
+    if group is not None and group.is_idle:  # else it begins anew, and nobody gets its name
+        core.groups.share_groups.remove(name)
     failure = await recorded(lambda done: core.shares.forget(name, None, done))
     return ErrorCode.NONE if failure is None else ErrorCode.COORDINATOR_NOT_AVAILABLE
 

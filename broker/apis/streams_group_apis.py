@@ -2,7 +2,7 @@
 
 What a request says of itself is checked in streams_requests.py, what it says to its group in
 streams_group.py.  It is answered when what it tells its member is durable, which is at once where
-nothing changed, and it is a member still.
+nothing changed, and it is a member still; that who leaves is no member, when that is durable.
 
 A name is that of one kind of group; one without members becomes a streams group when a member of
 that comes.  Where another kind of group has members who joins is refused with 69
@@ -51,9 +51,21 @@ def streams_group_heartbeat(
     try:
         beat = beat_of(call)
         group = _group(core, request)
-        told = group.heartbeat(said_ms(core, call.peer), beat, core.topics.all)
     except Refused as exc:
         slot.answer(_refusal(exc.code, exc.message))
+        return
+    try:
+        told = group.heartbeat(said_ms(core, call.peer), beat, core.topics.all)
+    except Refused as exc:
+        refusal = _refusal(exc.code, exc.message)
+        if request.member_epoch >= JOIN:
+            slot.answer(refusal)
+            return
+
+        def gone(error: OSError | None) -> None:  # it may have left before, and asks again
+            slot.answer(refusal if error is None else _not_durable(error))
+
+        core.groups.when_kept_streams(group, request.member_id, gone)
         return
     core.groups.install_streams(group)
     member = group.members.get(told.member_id)
@@ -70,8 +82,7 @@ def streams_group_heartbeat(
             message = f"{told.member_id!r} is no member any more"
             slot.answer(_refusal(ErrorCode.UNKNOWN_MEMBER_ID, message))
         else:
-            message = f"what was to be told is not durable: {error}"
-            slot.answer(_refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, message))
+            slot.answer(_not_durable(error))
 
     core.groups.when_kept_streams(group, told.member_id, kept)
     core.groups.changed(group)
@@ -79,6 +90,11 @@ def streams_group_heartbeat(
 
 def _refusal(code: ErrorCode, message: str | None) -> StreamsGroupHeartbeatResponse:
     return StreamsGroupHeartbeatResponse(error_code=code, error_message=message)
+
+
+def _not_durable(error: OSError) -> StreamsGroupHeartbeatResponse:
+    message = f"what was to be told is not durable: {error}"
+    return _refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
 
 
 def _group(core: Core, request: StreamsGroupHeartbeatRequest) -> StreamsGroup:

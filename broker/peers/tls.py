@@ -9,8 +9,8 @@
 * a receive that does not fill the buffer has emptied the TLS layer: what was received and can be
   decrypted is never left waiting for a byte that does not come, nor is the end.  It has emptied the
   socket, too, or has had its time, and the socket is readable still;
-* what `sendmsg` counts is in the socket; of a record that the socket did not take whole the rest is
-  kept, and it is counted when that has left;
+* what `sendmsg` counts is in the socket; of records that the socket did not take whole the rest is
+  kept, and they are counted when that has left;
 * nothing waits but the handshake.
 
 OpenSSL has no socket: it would read from it for as long as changes of keys come, which are no data
@@ -55,6 +55,9 @@ RAW_MOST: Final = 17 << 10
 has 27 and costs 40 us, a record with a single byte of data 23 and 4 us."""
 SLOW_S: Final = 0.001
 """Whose bytes took longer has had its turn, and begins with RAW_LEAST again."""
+RECORDS_AT_ONCE: Final = 2
+"""Records that are given to the socket together: one by one would cost a tenth of what a consumer
+of large batches does."""
 HELD_MAX: Final = 64 << 10
 """Bytes of answers to changes of keys that a peer asks for and does not take."""
 FILE_SIZE_MAX: Final = 1 << 20
@@ -154,6 +157,9 @@ class TlsSocket:
                 self._raw_size = RAW_LEAST
                 break
             self._raw_size = min(2 * self._raw_size, RAW_MOST)
+        if is_over and received:  # the end is told by the next call: the socket has to be readable
+            with suppress(OSError):
+                self._sock.shutdown(SHUT_RD)
         if not (received or is_over):
             raise BlockingIOError
         return received
@@ -163,12 +169,15 @@ class TlsSocket:
         if not self._flush():
             raise BlockingIOError
         sent, self._counted = self._counted, 0
-        for record in cut_records(pieces, sent):
-            self._tls.write(record)
+        records = cut_records(pieces, sent)
+        for begin in range(0, len(records), RECORDS_AT_ONCE):
+            for record in records[begin : begin + RECORDS_AT_ONCE]:
+                self._counted += self._tls.write(record)
+                self._encrypted += self._outgoing.read()  # which would grow and never shrink
             if not self._flush():
-                self._counted = len(record)
                 break
-            sent += len(record)
+            sent += self._counted
+            self._counted = 0
         if not sent:
             raise BlockingIOError
         return sent
@@ -213,9 +222,6 @@ class TlsSocket:
             raise
         if self._outgoing.pending and not self._flush() and len(self._encrypted) > HELD_MAX:
             raise RemoteProtocolError(f"{len(self._encrypted)} bytes of TLS that it does not take")
-        if is_over and received:  # the end is told by the next call: the socket has to be readable
-            with suppress(OSError):
-                self._sock.shutdown(SHUT_RD)
         return received, is_over
 
     def _flush(self) -> bool:

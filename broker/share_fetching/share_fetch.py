@@ -331,12 +331,10 @@ class _ShareFetching:
 
     @contextmanager
     def _name_is_held(self) -> Iterator[None]:
-        """While nothing is written down of a group, no other one gets its name.  Raises Refused."""
-        core, group_id = self._core, self._session.group_id
-        if core.shares.has(group_id):
-            yield
-            return
-        group = core.groups.obtain_share(group_id)
+        """Until it is written down where a group begins no other one gets its name, though what is
+        known of it be deleted meanwhile.  Raises Refused."""
+        core = self._core
+        group = core.groups.obtain_share(self._session.group_id)
         group.moving += 1
         try:
             yield

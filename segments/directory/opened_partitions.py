@@ -1,7 +1,8 @@
 """Which partitions are open: opened and recovered once, by whoever asks first.
 
 Opening happens in the thread of the first caller; a second caller waits for it.  A partition that
-may have lost its end in another boot is opened at the start, before anybody asks for it.
+may have lost its end in another boot, or has it unsynced from a process that was killed, is opened
+at the start, before anybody asks for it.
 
 | lock | protects | held over |
 |---|---|---|
@@ -111,6 +112,7 @@ class OpenedPartitions:
         self._opening: set[tuple[str, int]] = set()
         self._failed: set[tuple[UUID, int]] = set()
         """What could not be opened, for another reason than want of room."""
+        self._withheld: dict[str, Callable[[], bool]] = {}
         self._opened = threading.Condition(self._lock)
 
     @property
@@ -184,6 +186,23 @@ class OpenedPartitions:
                 log.warning("deleted_topic_not_closed", topic=meta.name, error=str(exc))
         self._wal.forget(meta.topic_id.bytes, meta.partitions)
 
+    def withhold(self, topic: str, is_over: Callable[[], bool]) -> None:
+        """Give nobody a partition of this topic until `is_over`: a deletion that failed may come
+        true at the next start, with all that would be acknowledged meanwhile."""
+        self._withheld[topic] = is_over
+
+    def _check_withheld(self, topic: str) -> None:
+        """Raises StorageError."""
+        is_over = self._withheld.get(topic)
+        if is_over is None:
+            return
+        if not is_over():
+            raise StorageError(
+                f"topic {topic!r} was to be deleted: whether it is will be known when the metadata "
+                "can be written again"
+            )
+        self._withheld.pop(topic, None)
+
     @property
     def rolls_unprepared(self) -> int:
         """Rolls that found no segment made ahead, also of partitions that are closed since."""
@@ -203,6 +222,7 @@ class OpenedPartitions:
 
         Raises UnknownTopic, CorruptSegment, StorageError.
         """
+        self._check_withheld(topic)
         key = (topic, partition)
         with self._lock:
             while True:
@@ -368,9 +388,10 @@ class OpenedPartitions:
             for one, ceiling in zip(opened, ceilings, strict=True):
                 self._serve(one, ceiling)
 
-    def open_replayed(self, places: Sequence[tuple[str, int]]) -> None:
-        """Open what was put back, before anybody asks for it; who asks for one that cannot be
-        opened, or could not be put back, is told."""
+    def open_replayed(self, replayed: Iterable[tuple[str, int]]) -> None:
+        """Open what was put back, and what a process that was killed has not synced, before anybody
+        asks for it; who asks for one that cannot be opened, or could not be put back, is told."""
+        places = list(dict.fromkeys([*replayed, *self._resuming.unsynced()]))
 
         def open_one(place: int) -> None:
             topic, partition = places[place]

@@ -12,6 +12,7 @@ one sync.  Each has an outcome of its own; where a sync fails it is that of all.
 whole, never changed, so the loop reads it without a lock.
 """
 
+import errno
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -132,6 +133,7 @@ class TopicRegistry:
         topic_id = UUID(bytes=self._storage.random_bytes(16), version=4)
         epoch = self._known().first_epoch(new.name)
         if self._storage.exists(self._topic_folder(new.name)):
+            self._check_settled()
             self._bury(new.name, topic_id.hex)  # of an attempt that failed
         meta = TopicMeta(new.name, topic_id, new.partitions, new.config, epoch)
         if new.config.durability is not Durability.EPHEMERAL:
@@ -147,8 +149,15 @@ class TopicRegistry:
             path = partition_paths(self._root, meta.name, partition).folder
             if self._storage.exists(path):
                 # Empty, of a growth that failed: another sync of its name would prove nothing.
+                self._check_settled()
                 self._storage.rmdir(path)
             self._storage.mkdir(path)
+
+    def _check_settled(self) -> None:
+        """Before anything goes that a change which failed has made: as long as its event may be on
+        the disk it comes true at a kill, and needs that.  Raises OSError."""
+        if not self._metadata.settle():
+            raise OSError(errno.EIO, f"the metadata is in doubt: {self._metadata.why_unsettled}")
 
     def _sync_folders(self, metas: Collection[TopicMeta]) -> None:
         """Make the directories of new topics durable.  Raises OSError."""
@@ -167,9 +176,14 @@ class TopicRegistry:
         with self.admin_lock:
             for name in dict.fromkeys(names):
                 change.attempt(name, name, partial(self._partitions.meta, name))
-            rows = [{"name": one.name, "id": one.topic_id.bytes} for one in change.taken.values()]
+            metas = list(change.taken.values())
+            rows = [{"name": one.name, "id": one.topic_id.bytes} for one in metas]
             with change.recorded():
                 self.record_all("topic_deleted", rows)
+            if not change.taken and not self._metadata.is_settled:
+                is_over = partial(self._metadata.has_settled, self._metadata.doubts)
+                for meta in metas:
+                    self._partitions.withhold(meta.name, is_over)
             for meta in change.taken.values():
                 self._partitions.close_topic(meta)
             graves = self._move_away(change.taken.values())

@@ -16,7 +16,7 @@ An event that is larger than can be read back is not written, and fails at once;
 is none to be read.
 An event whose write failed may be on the disk all the same, and a deletion that nobody was told
 about would come true at the next start: so a failure asks for a snapshot without it (`is_settled`),
-at once and then on every tick until one is written.
+at once and then on every tick until one is written.  Until then nobody writes into that topic.
 
 snapshot-<n>.msgpack: the new one is written, synced and renamed into place, the directory synced,
 then the old one unlinked.  The highest n is the truth.  If it is damaged, nothing is opened: an
@@ -122,7 +122,16 @@ class MetadataLog:
     @property
     def is_settled(self) -> bool:
         """Whether no event is in doubt."""
-        return self._doubts == self._doubts_settled
+        return self.has_settled(self._doubts)
+
+    @property
+    def doubts(self) -> int:
+        """How many failures have left events in doubt, of all times."""
+        return self._doubts
+
+    def has_settled(self, doubts: int) -> bool:
+        """Whether what so many failures have left is in doubt no more."""
+        return self._doubts_settled >= doubts
 
     @property
     def why_unsettled(self) -> str | None:

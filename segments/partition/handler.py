@@ -423,6 +423,7 @@ class DiskHandler(MendingPartition):
         self._journaling.begin_anew(opened)
         if (ceiling := self._reserved) is not None:
             ceiling.trust()
+        self._left = None
         self.vouch_for_found(opened)  # so that it is known when its file goes
         self._journaling.say_end()  # at once: a class without frames has no BARRIER either
 

@@ -116,6 +116,18 @@ class Resuming:
             if ceiling.boot not in (SETTLED, state.boot)
         ]
 
+    def unsynced(self) -> list[tuple[str, int]]:
+        """Topic and number of the partitions of class `disk` that a process of this boot may have
+        left unsynced: nobody else syncs them."""
+        state = self._metadata.state
+        return [
+            (meta.name, partition)
+            for meta in state.topics.values()
+            if meta.config.durability is Durability.DISK
+            for partition, ceiling in state.ceilings[meta.topic_id].items()
+            if ceiling.boot == state.boot
+        ]
+
     def is_unresolved(self, meta: TopicMeta, partition: int) -> bool:
         """Whether offsets of this partition were reserved by a class that acknowledges before the
         sync, and nothing says yet that they are synced: also after it became `fsync`."""

@@ -358,6 +358,33 @@ async def test_what_cannot_be_written_is_not_told_and_the_others_go_on(
         assert sorted([*one.reads.values(), *two.reads.values()]) == [[0], [1]]
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+async def test_who_asks_again_to_leave_is_told_that_it_is_no_member_when_that_is_durable(
+    number: int,
+) -> None:
+    """Its instance would be held by it for a session after a kill, though it was told otherwise."""
+    disk = GatedStorage()
+    async with broker_on(disk, 2) as (_, clients):
+        one, two = (Member(clients[n], f"m{n}", instance_id=f"i{n}") for n in range(2))
+        for each in (one, two):
+            await each.join()
+        disk.sync_error = OSError(number, "no sync")
+        for _ in range(2):
+            assert await two.leave() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        disk.sync_error = None
+        codes: list[int] = []
+
+        async def is_answered() -> bool:
+            codes.append(await two.leave())
+            return codes[-1] != ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+        await until(is_answered)
+        assert codes[-1] == ErrorCode.UNKNOWN_MEMBER_ID
+        image = disk.after_kill()
+    async with broker_on(image) as (_, (client,)):
+        assert (await Member(client, "new", instance_id="i1").join()).error_code == 0
+
+
 async def test_members_of_a_machine_that_was_started_anew_are_not_waited_for() -> None:
     disk = MemoryStorage()
     async with broker_on(disk) as (_, (client,)):

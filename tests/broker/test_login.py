@@ -8,6 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from segbroker.broker.access import authentication
+from segbroker.broker.access.authentication import CHECKS_MAX
 from segbroker.broker.configuration.config import InvalidConfig, merge
 from segbroker.broker.loop import large_requests
 from segbroker.broker.loop.address_turns import AddressTurns
@@ -434,6 +435,36 @@ async def test_a_login_that_began_before_the_password_was_changed_is_wrong(
             assert await set_password(admin, "alice", "looking-glass") == 0
         last = await prove(client, scram.answer(challenge.auth_bytes))
         assert last.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+async def test_a_password_that_was_changed_while_its_check_waited_is_wrong(
+    is_removed: bool,
+) -> None:
+    async with (
+        guarded() as broker,
+        connect(broker.listeners[1].bound) as admin,
+        connect(broker.address) as client,
+        trio.open_nursery() as nursery,
+    ):
+        checks = broker.core.authentication._checks
+        assert (await choose(client, "PLAIN")).error_code == 0
+        async with AsyncExitStack() as others:
+            for _ in range(CHECKS_MAX):
+                await others.enter_async_context(checks.turn("192.0.2.1"))
+            nursery.start_soon(refused_plain, client)
+            await becomes(lambda: len(checks) == 1)
+            if is_removed:
+                for mechanism in ScramMechanism:
+                    assert await delete(admin, "alice", mechanism) == 0
+            else:
+                assert await set_password(admin, "alice", "looking-glass") == 0
+
+
+async def refused_plain(client: WireClient) -> None:
+    """Log in by the password that alice had."""
+    last = await prove(client, encode_plain("alice", "wonderland"))
+    assert last.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
 async def test_a_session_does_not_change_hands() -> None:

@@ -1,6 +1,6 @@
 """Share groups on the wire: records are handed out, acknowledged, taken back; sessions, limits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -8,7 +8,9 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from segbroker.broker.shares import beginnings
 from segbroker.broker.shares import shares as shares_module
+from segbroker.broker.shares.offset_reset import first_offsets
 from segbroker.broker.shares.share_session import Place
 from segbroker.broker.shares.shares import LOCKS_WHERE_FULL
 from segbroker.protocol.acls import Operation, ResourceType
@@ -50,9 +52,11 @@ from ..support.wire_shares import (
     topic_id,
 )
 from ..support.wire_transactions import V2, Tx
+from .classic_member import ClassicMember
 from .conftest import Events, serving
 from .test_authorization import ALICE, allow, connect_from, filled, guarded, rule
 from .test_group_restarts import broker_on, cut_off, killed
+from .test_share_group_apis import delete, listed
 
 GROUP = "g"
 WAIT = 30_000
@@ -460,6 +464,36 @@ async def test_of_a_partition_that_is_named_twice_the_last_is_heard_and_answered
             codes = [p.error_code for t in said.responses for p in t.partitions]
         assert codes == [0]
         assert broker.core.shares.start_offset(GROUP, one.topic, 0) == 2
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_who_deletes_a_group_that_begins_in_a_partition_gives_its_name_to_no_other(
+    has_begun: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a new group then, of the same kind."""
+    is_open = trio.Event()
+    asked = trio.Event()
+
+    async def held_up(*args: Any) -> Sequence[int | Exception]:  # noqa: ANN401
+        asked.set()
+        await is_open.wait()
+        return await first_offsets(*args)
+
+    async with broker_on(None, 2) as (_, (client, other)):
+        await client.create("t", partitions=2)
+        await client.produce("t", b"v")
+        member = await sharing(client)
+        if has_begun:
+            await member.fetch(1)
+        monkeypatch.setattr(beginnings, "first_offsets", held_up)
+        await member.begin(0)
+        await asked.wait()
+        assert await delete(other) == 0
+        refused = await ClassicMember(other).join()
+        assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        is_open.set()
+        assert offsets(await member.end()) == [0]
+        assert await listed(other) == [(GROUP, "share", "Empty", "share")]
 
 
 async def test_a_topic_that_is_deleted_ends_what_was_done_with_it() -> None:

@@ -451,6 +451,31 @@ async def test_on_a_full_disk_who_changes_nothing_lives_on() -> None:
         disk.sync_error = None
 
 
+async def test_who_asks_again_to_leave_is_told_that_it_is_no_member_when_that_is_durable() -> None:
+    """Its tasks would wait for it for a session after a kill, though it was told otherwise."""
+    disk = GatedStorage()
+    async with broker_on(disk, 2, **AT_ONCE) as (_, clients):
+        await clients[0].create("t")
+        one, two = (StreamsMember(clients[n], f"m{n}") for n in range(2))
+        for each in (one, two):
+            await each.join()
+        disk.sync_error = OSError(errno.EIO, "no sync")
+        for _ in range(2):
+            assert await two.leave() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        disk.sync_error = None
+        codes: list[int] = []
+
+        async def is_answered() -> bool:
+            codes.append(await two.leave())
+            return codes[-1] != ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+        await until(is_answered)
+        assert codes[-1] == ErrorCode.UNKNOWN_MEMBER_ID
+        image = disk.after_kill()
+    async with broker_on(image, **AT_ONCE) as (_, (client,)):
+        assert [member.member_id for member in (await described(client)).members] == ["m0"]
+
+
 async def test_offsets_of_an_application_that_ended_expire_over_restarts() -> None:
     disk = MemoryStorage()
     short = {**AT_ONCE, "offsets_retention_minutes": 1, "group_max_session_timeout_ms": 1}

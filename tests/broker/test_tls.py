@@ -11,17 +11,23 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
+from uuid import UUID
 
 import pytest
 import trio
 
 from segbroker.broker.configuration.config import BrokerConfig, merge
-from segbroker.broker.peers.tls import RAW_MOST, Certificate, CertificateUnusable
+from segbroker.broker.peers.tls import RAW_LEAST, RAW_MOST, Certificate, CertificateUnusable
 from segbroker.broker.server import Broker
 from segbroker.client import AsyncAdmin, Security, TlsFailed
 from segbroker.protocol.certificate_dates import valid_until_ms
-from segbroker.protocol.messages_core import FetchResponse, MetadataRequest, MetadataResponse
+from segbroker.protocol.messages_core import (
+    FetchResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 
 from ..support.certificates import Authority
 from ..support.gated_storage import GatedStorage
@@ -29,6 +35,9 @@ from ..support.key_updates import CIPHER, key_updates, secret_in
 from ..support.waiting import becomes
 from ..support.wire_client import Closed, WireClient, connect, fetch_request, values
 from .conftest import PATIENT, Events, manager, serving
+
+RECORD_OVERHEAD: Final = 22
+"""Bytes of a record of TLS 1.3 besides its data."""
 
 
 @pytest.fixture
@@ -283,22 +292,34 @@ async def test_a_hello_in_records_of_a_byte_gives_way_to_the_other_connections(
         assert 0 < taken.most <= 2 * RAW_MOST
 
 
+@pytest.mark.parametrize("size", [100, RAW_LEAST - 1, RAW_LEAST])
 async def test_a_goodbye_that_comes_with_a_request_ends_the_connection(
-    authority: Authority,
+    authority: Authority, size: int
 ) -> None:
     """The client keeps its side of TCP open: after its close_notify nothing makes the socket
-    readable once more."""
+    readable once more.
+
+    size: of the record of the request, of which the socket gives RAW_LEAST at first.
+    """
     async with protected(authority) as broker, await trio.open_tcp_stream(*broker.address) as tcp:
         client, incoming, outgoing = await in_memory(authority, tcp)
-        _, frame = WireClient(tcp).encode(MetadataRequest(topics=[]), 5)
+        wire = WireClient(tcp)
+        _, frame = wire.encode(MetadataRequest(topics=[_named("")]), 5)
+        name = "n" * (size - RECORD_OVERHEAD - len(frame))
+        _, frame = wire.encode(MetadataRequest(topics=[_named(name)]), 5)
         client.write(frame)
+        assert outgoing.pending == size
         with pytest.raises(ssl.SSLWantReadError):
             client.unwrap()
         await tcp.send_all(outgoing.read())
-        with trio.fail_after(60):
+        with trio.fail_after(10):
             while (received := await tcp.receive_some()) != b"":
                 incoming.write(received)
         assert client.read(4), "it was answered before"
+
+
+def _named(name: str) -> MetadataRequestTopic:
+    return MetadataRequestTopic(topic_id=UUID(int=0), name=name)
 
 
 async def test_a_client_that_does_not_trust_the_authority_is_not_talked_to(

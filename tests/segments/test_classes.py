@@ -76,6 +76,18 @@ def test_a_disk_partition_is_recovered_before_anybody_asks() -> None:
     assert manager.leader_epoch(manager.topics["t"], 0) == 1
 
 
+def test_what_a_killed_process_left_unsynced_in_class_disk_is_synced_by_the_next() -> None:
+    """In the same boot, and nobody asks for the partition: the power goes later."""
+    disk = MemoryStorage()
+    killed = topic_with(disk, "disk")
+    assert killed.get_handler("t", 0).high_watermark == 3
+    assert killed._lock_file is not None
+    killed._lock_file.release()
+    manager_on(disk)
+    handler = manager_on(disk.after_power_cut()).get_handler("t", 0)
+    assert gaps_in(handler) == [(3, BLOCK + 1, GapReason.LOST_TAIL, 1)]
+
+
 @pytest.mark.parametrize("durability", UNSYNCED)
 def test_a_second_power_cut_after_the_gap_adds_nothing(durability: str) -> None:
     disk = MemoryStorage()

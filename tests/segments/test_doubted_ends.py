@@ -208,6 +208,51 @@ def test_what_is_on_its_way_to_be_reserved_is_so_behind_a_doubt(durability: str)
 
 
 @UNSYNCED
+@SMALL_BLOCKS
+def test_what_a_class_has_left_is_in_doubt_no_more_when_the_log_was_opened_again(
+    durability: str,
+) -> None:
+    """It ends earlier by then: the end of it nobody was told of, and it was cut."""
+    disk = TreacherousStorage(forgets=True)
+    told: deque[Callable[[], object]] = deque()
+    manager = DiskManager("/data", storage=disk, flushers=0, now_ms=1_000, call_soon=told.append)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig())
+    handler = manager.get_handler("t", 0)
+    write(handler, 0)
+    hear(told)
+    manager.alter_topic("t", {"durability": durability})
+    write(handler, 1)
+    hear(told)
+    for n in range(2, 10):
+        write(handler, n)
+    handler.sync()
+    for n in range(10, 14):
+        write(handler, n)
+    assert handler.high_watermark == 10
+    disk.fails = ("_segment_",)
+    with pytest.raises(PartitionReadOnly):
+        handler.sync()
+    with pytest.raises(StorageError, match="set them once more"):
+        manager.alter_topic("t", {"durability": "fsync"})
+    disk.fails = ()
+    manager.housekeeping(5_000)
+    hear(told)
+    assert (handler.read_only, handler.log_end_offset) == (None, 10)
+    write(handler, 10)
+    hear(told)
+    assert handler.high_watermark == 11
+    disk.fails = ("_segment_",)
+    with pytest.raises(PartitionReadOnly):
+        handler.sync()
+    disk.fails = ()
+    manager.housekeeping(10_000)
+    assert handler.recoveries_failed == 1
+    again = manager_on(disk.after_kill())
+    assert again.get_handler("t", 0).log_end_offset == 11, "a gap, and the write-ahead log has all"
+
+
+@UNSYNCED
 @pytest.mark.parametrize("looks", [False, True])
 @pytest.mark.parametrize("forgets", [False, True])
 def test_an_orderly_stop_says_what_its_own_sync_has_lost(

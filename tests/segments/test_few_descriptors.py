@@ -375,7 +375,7 @@ class NoIndexes(FewDescriptors):
 
 def test_full_segments_of_a_log_that_could_not_be_opened_do_not_count() -> None:
     disk = NoIndexes()
-    config = TopicConfig({**SMALL.overrides, "durability": "disk", "retention.ms": "-1"})
+    config = TopicConfig({**SMALL.overrides, "durability": "memory", "retention.ms": "-1"})
     manager = managed(disk, config)
     disk.error = errno.EMFILE
     for _ in range(5):

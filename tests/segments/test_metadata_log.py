@@ -182,6 +182,24 @@ def test_a_deletion_that_was_refused_never_comes_true() -> None:
     assert list(manager_on(disk.after_power_cut()).topics) == ["t"]
 
 
+def test_nobody_writes_into_a_topic_whose_deletion_may_come_true() -> None:
+    """What class `memory` would acknowledge needs no sync, and would be gone behind a kill."""
+    disk = CrashingStorage()
+    manager = manager_on(disk)
+    manager.create_topic("t", 1, TopicConfig({"durability": "memory"}))
+    append(manager.get_handler("t", 0), batch_of(b"before"))
+    disk.sync_fails = True
+    for _ in range(2):
+        with pytest.raises(StorageError, match="was not deleted"):
+            manager.delete_topic("t")
+        with pytest.raises(StorageError, match="was to be deleted"):
+            manager.get_handler("t", 0)
+    disk.sync_fails = False
+    manager.housekeeping(10_000)
+    append(manager.get_handler("t", 0), batch_of(b"behind"))
+    assert manager_on(disk.after_kill()).get_handler("t", 0).log_end_offset == 2
+
+
 # The mechanism.
 
 

@@ -106,6 +106,21 @@ LOG_BUGS: tuple[Bug, ...] = (
         "the_names_of_further_partitions_are_not_synced_at_first",
     ),
     Bug(
+        "what_a_change_that_failed_has_made_goes_while_it_may_come_true",
+        "topic_registry",
+        "        if not self._metadata.settle():\n",
+        "        if self._metadata.why_unsettled == 'never':\n",
+        "tests.segments.test_asked_again:test_what_comes_true_at_a_kill_has_its_directories[grown]",
+    ),
+    Bug(
+        "a_topic_whose_deletion_is_in_doubt_is_written_to",
+        "topic_registry",
+        "                    self._partitions.withhold(meta.name, is_over)\n",
+        "                    pass\n",
+        "tests.segments.test_metadata_log:"
+        "test_nobody_writes_into_a_topic_whose_deletion_may_come_true",
+    ),
+    Bug(
         "the_files_of_a_topic_go_before_its_deletion_is_known",
         "topic_registry",
         '                self.record_all("topic_deleted", rows)\n',
@@ -315,6 +330,14 @@ LOG_BUGS: tuple[Bug, ...] = (
         "        self._reserve(Ceiling(offset, boot), done)\n",
         "tests.segments.test_doubted_ends:"
         "test_what_is_on_its_way_to_be_reserved_is_so_behind_a_doubt[disk]",
+    ),
+    Bug(
+        "what_a_class_has_left_is_left_when_the_log_was_opened_again",
+        "handler",
+        "            ceiling.trust()\n        self._left = None\n",
+        "            ceiling.trust()\n",
+        "tests.segments.test_doubted_ends:"
+        "test_what_a_class_has_left_is_in_doubt_no_more_when_the_log_was_opened_again[disk]",
     ),
     Bug(
         "offsets_are_reserved_when_they_are_used_up",

@@ -73,6 +73,14 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
         "the_first_records_of_class_disk",
     ),
     Bug(
+        "what_a_killed_process_left_unsynced_waits_for_who_asks",
+        "opened_partitions",
+        "        places = list(dict.fromkeys([*replayed, *self._resuming.unsynced()]))\n",
+        "        places = list(replayed)\n",
+        "tests.segments.test_classes:"
+        "test_what_a_killed_process_left_unsynced_in_class_disk_is_synced_by_the_next",
+    ),
+    Bug(
         "a_lost_tail_begins_no_epoch",
         "resuming",
         "            max(one.log.leader_epoch, state.leader_epoch(one.meta, one.partition)) + 1\n",

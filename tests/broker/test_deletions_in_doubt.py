@@ -1,0 +1,59 @@
+"""A deletion that failed, and may come true at a kill: its event may be on the disk."""
+
+import errno
+
+import pytest
+
+from segbroker.broker.server import Broker
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_admin import DeleteTopicsRequest, DeleteTopicsResponse
+from segbroker.segments.disk.memory import MemoryStorage
+
+from ..support.gated_storage import GatedStorage
+from ..support.wire_client import WireClient, connect, values
+from ..support.wire_transactions import until
+from .conftest import serving
+
+
+async def delete(client: WireClient) -> ErrorCode:
+    request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=5000)
+    answer = await client.ask(request, DeleteTopicsResponse, 4)
+    return ErrorCode(answer.responses[0].error_code)
+
+
+async def check_behind(image: MemoryStorage, records: list[bytes]) -> None:
+    async with serving(storage=image) as broker, connect(broker.address) as client:
+        assert "t" in broker.core.topics.all, "deleted, with what was acknowledged"
+        assert values(await client.fetch("t", 0)) == records
+
+
+def is_settled(broker: Broker) -> bool:
+    return broker.core.topics.manager.is_settled
+
+
+@pytest.mark.parametrize("durability", ["disk", "memory"])
+async def test_what_is_acknowledged_behind_a_deletion_that_failed_outlives_a_kill(
+    durability: str,
+) -> None:
+    """Neither it nor a snapshot without it could be written; what these classes acknowledge needs
+    no disk."""
+    disk = GatedStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t", durability=durability)
+        assert (await client.produce("t", b"before")).error_code == ErrorCode.NONE
+        disk.sync_error = OSError(errno.EIO, "planted")
+        assert await delete(client) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert not is_settled(broker)
+        answer = await client.produce("t", b"acknowledged")
+        if answer.error_code == ErrorCode.NONE:
+            await check_behind(disk.after_kill(), [b"before", b"acknowledged"])
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        disk.sync_error = None
+
+        async def is_written() -> bool:
+            return (await client.produce("t", b"later")).error_code == ErrorCode.NONE
+
+        await until(is_written)
+        assert is_settled(broker)
+        await check_behind(disk.after_kill(), [b"before", b"later"])
+        assert await delete(client) == ErrorCode.NONE
