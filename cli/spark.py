@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from segbroker.spark.progress import Progress
 
 FORMATS = ("parquet", "json", "csv")
+# Where Py4J logs that a call was interrupted; "": the root.
+PY4J_LOGGERS: Final = ("", "py4j.java_gateway", "py4j.clientserver")
 # An error of ours in an account of Spark's, by the reader in Python or by the jar.
 _OURS: Final = re.compile(
     r"\bsegbroker\.spark\.(?:errors\.|SourceError\$)?"
@@ -408,16 +410,21 @@ def _quietly_interrupted() -> "Iterator[None]":
     """
 
     def is_told(record: logging.LogRecord) -> bool:
-        return "KeyboardInterrupt" not in record.getMessage()
+        error = record.exc_info[1] if record.exc_info else None
+        while error is not None and not isinstance(error, KeyboardInterrupt):
+            error = error.__context__
+        return error is None
 
-    root = logging.getLogger()
-    root.addFilter(is_told)
+    loggers = [logging.getLogger(name) for name in PY4J_LOGGERS]
+    for logger in loggers:
+        logger.addFilter(is_told)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-        root.removeFilter(is_told)
+        for logger in loggers:
+            logger.removeFilter(is_told)
 
 
 def _failure(error: Exception) -> Failure | None:
