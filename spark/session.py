@@ -48,8 +48,10 @@ def session(conf: Mapping[str, str] | None = None) -> SparkSession:
     Raises RuntimeError where there is no Java to be had.
     """
     ensure_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     told = {**_submitted(), **(conf or {})}
+    # Of the two Spark's own commands take the setting, too; a session as such looks at neither.
+    python = told.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+    os.environ["PYSPARK_PYTHON"] = python or sys.executable
     defaults = DEFAULTS
     if told.get("spark.master", DEFAULTS["spark.master"]).startswith("local"):
         defaults = {**LOCAL_DEFAULTS, **DEFAULTS}
