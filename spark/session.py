@@ -49,7 +49,7 @@ def session(conf: Mapping[str, str] | None = None) -> SparkSession:
     """
     ensure_java()
     told = {**_submitted(), **(conf or {})}
-    # Of the two Spark's own commands take the setting, too; a session as such looks at neither.
+    # A session in Python looks at the variable only; the setting wins, as for spark-submit.
     python = told.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
     os.environ["PYSPARK_PYTHON"] = python or sys.executable
     defaults = DEFAULTS
