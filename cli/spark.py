@@ -6,9 +6,13 @@ command runs: without `pip install '.[spark]'` the commands say what is missing.
 """
 
 import json
+import logging
+import math
 import re
+import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -21,6 +25,7 @@ from .exit_codes import ExitCode
 from .failures import Failure
 from .properties import resolved
 from .tables import table_lines
+from .topic import open_admin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,6 +34,8 @@ if TYPE_CHECKING:
     from segbroker.spark.progress import Progress
 
 FORMATS = ("parquet", "json", "csv")
+# Where Py4J logs that a call was interrupted; "": the root.
+PY4J_LOGGERS: Final = ("", "py4j.java_gateway", "py4j.clientserver")
 # An error of ours in an account of Spark's, by the reader in Python or by the jar.
 _OURS: Final = re.compile(
     r"\bsegbroker\.spark\.(?:errors\.|SourceError\$)?"
@@ -155,7 +162,7 @@ def export(topic: str, path: str, bootstrap: str, **options: Any) -> None:  # no
       segbroker spark export flights --to /lake/flights
       segbroker spark export flights --to out --format json --values json
     """
-    with _spark(f"export {topic}", options) as session:
+    with _spark(f"export {topic}", options, bootstrap) as session:
         from segbroker.spark.pipelines import export_topic
 
         rows = export_topic(
@@ -198,7 +205,7 @@ def import_(path: str, topic: str, bootstrap: str, **options: Any) -> None:  # n
       segbroker spark import /lake/flights --topic flights-again
       segbroker spark import people.csv --format csv --topic people --key id
     """
-    with _spark(f"import {topic}", options) as session:
+    with _spark(f"import {topic}", options, bootstrap) as session:
         from segbroker.spark.pipelines import import_files
 
         rows = import_files(
@@ -241,7 +248,7 @@ def replay(source: str, target: str, bootstrap: str, **options: Any) -> None:  #
       segbroker spark replay a b --sql "SELECT key, upper(text) AS value FROM records"
     """
     checkpoint = options["checkpoint"] or f"segbroker-checkpoints/replay-{source}-{target}"
-    with _spark(f"replay {source}", options) as session:
+    with _spark(f"replay {source}", options, bootstrap) as session:
         from segbroker.spark.pipelines import replay as run_replay
 
         note(f"the checkpoint is {checkpoint}")
@@ -287,7 +294,8 @@ def sql(query: str, bootstrap: str, output: str, limit: int, **options: Any) -> 
     Example:
       segbroker spark sql "SELECT carrier, count(*) FROM topic('flights') GROUP BY carrier"
     """
-    with _spark("sql", options) as session:
+    asked = bootstrap if re.search(r"\btopic\s*\(", query, re.IGNORECASE) else None
+    with _spark("sql", options, asked) as session:
         from segbroker.spark.asking import ask
 
         began = time.monotonic()
@@ -299,9 +307,15 @@ def sql(query: str, bootstrap: str, output: str, limit: int, **options: Any) -> 
 
 def _print(frame: "DataFrame", output: str) -> int:
     if output == "json":
+        twice = [name for name, count in Counter(frame.columns).items() if count > 1]
+        if twice:
+            sentence = (
+                f"several columns are named {twice[0]!r}, and a JSON object has one of a name"
+            )
+            raise Failure(sentence, ExitCode.USAGE, f"name them, as SELECT a.{twice[0]} AS other")
         count = 0
         for row in frame.toLocalIterator():
-            click.echo(json.dumps(row.asDict(recursive=True), default=_plain))
+            click.echo(json.dumps(_json(row.asDict(recursive=True)), default=_plain))
             count += 1
         return count
     rows = frame.collect()
@@ -316,6 +330,21 @@ def _print(frame: "DataFrame", output: str) -> int:
     return len(rows)
 
 
+def _json(value: object) -> object:
+    """The same with what JSON has no place for as text: numbers that are none, keys of maps."""
+    if isinstance(value, dict):
+        return {
+            key if isinstance(key, str | int | None) else str(_plain(key)): _json(each)
+            for key, each in value.items()
+        }
+    if isinstance(value, list):
+        return [_json(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        # As Spark writes them to JSON.
+        return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
+    return value
+
+
 def _plain(value: object) -> object:
     """What JSON has no word for."""
     if isinstance(value, (bytes, bytearray)):
@@ -328,8 +357,12 @@ def _cell(value: object) -> str:
 
 
 @contextmanager
-def _spark(name: str, options: dict[str, Any]) -> "Iterator[SparkSession]":
-    """A session for one command; its errors become sentences."""
+def _spark(name: str, options: dict[str, Any], bootstrap: str | None) -> "Iterator[SparkSession]":
+    """A session for one command; its errors become sentences.
+
+    bootstrap: a broker that must answer first, as soon as to any command: a query waits for one
+    that restarts, a minute long.
+    """
     if find_spec("pyspark") is None:
         raise Failure(
             "Spark is not installed here",
@@ -337,6 +370,9 @@ def _spark(name: str, options: dict[str, Any]) -> "Iterator[SparkSession]":
             "pip install '.[spark]' in a checkout of segbroker (it is not on PyPI yet)",
         )
     interruptible()
+    if bootstrap is not None:
+        with open_admin(bootstrap) as admin:
+            admin.describe_cluster()
     from segbroker.spark import session
     from segbroker.spark.errors import SourceError
 
@@ -352,7 +388,8 @@ def _spark(name: str, options: dict[str, Any]) -> "Iterator[SparkSession]":
     except RuntimeError as exc:  # no Java
         raise Failure(str(exc), ExitCode.SYSTEM) from exc
     try:
-        yield running
+        with _quietly_interrupted():
+            yield running
     except SourceError as exc:
         raise _of_ours(type(exc).__name__, str(exc)) from exc
     except Exception as exc:
@@ -362,6 +399,32 @@ def _spark(name: str, options: dict[str, Any]) -> "Iterator[SparkSession]":
         raise failure from exc
     finally:
         running.stop()
+
+
+@contextmanager
+def _quietly_interrupted() -> "Iterator[None]":
+    """Ctrl-C and SIGTERM end a command that waits for Spark without tracebacks.
+
+    PySpark's handler of Ctrl-C asks the JVM to cancel its jobs, over the connection on which the
+    command waits, and fails; a session that stops cancels them.  Py4J logs what interrupts a call.
+    """
+
+    def is_told(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        while error is not None and not isinstance(error, KeyboardInterrupt):
+            error = error.__context__
+        return error is None
+
+    loggers = [logging.getLogger(name) for name in PY4J_LOGGERS]
+    for logger in loggers:
+        logger.addFilter(is_told)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        for logger in loggers:
+            logger.removeFilter(is_told)
 
 
 def _failure(error: Exception) -> Failure | None:

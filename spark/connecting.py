@@ -11,7 +11,7 @@ from segbroker.client.settings import Address, parse_bootstrap
 from segbroker.protocol.oauthbearer import OAUTHBEARER
 
 from .errors import OptionError
-from .given import PREFIXES, Given, number, without_effect
+from .given import INT32_MAX, PREFIXES, Given, number, without_effect
 
 CLIENT_ID = "segbroker-spark"
 REQUEST_TIMEOUT_MS = 30_000
@@ -66,9 +66,10 @@ def parse_client(given: Given, label: str | None = None) -> ClientOptions:
         bootstrap=_bootstrap(given),
         client_id=given.client("client.id")[1] or label or CLIENT_ID,
         security=_security(given),
-        request_timeout_ms=number(given.client("request.timeout.ms"), least=1)
+        request_timeout_ms=number(given.client("request.timeout.ms"), least=1, most=INT32_MAX)
         or REQUEST_TIMEOUT_MS,
-        api_timeout_ms=number(given.client("default.api.timeout.ms"), least=1) or API_TIMEOUT_MS,
+        api_timeout_ms=number(given.client("default.api.timeout.ms"), least=1, most=INT32_MAX)
+        or API_TIMEOUT_MS,
         tries_count_max=None if retries is None else retries + 1,
         retry_backoff_ms=number(given.own("fetchOffset.retryIntervalMs"), least=1),
     )

@@ -20,6 +20,7 @@ from .errors import OptionError
 log = logging.getLogger("segbroker.spark")
 
 PREFIXES = ("kafka.", "segbroker.")
+INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 
 # A name as the user wrote it, and its value; None where it was not given.
@@ -72,13 +73,17 @@ def boolean(given: NamedValue, *, default: bool) -> bool:
     return value.strip().lower() == "true"
 
 
-def number(given: NamedValue, *, least: Literal[0, 1]) -> int | None:
+def number(given: NamedValue, *, least: Literal[0, 1], most: int = INT64_MAX) -> int | None:
+    """A whole number; None where it was not given.  `most`: INT32_MAX of what Kafka's clients keep
+    in 32 bits."""
     name, value = given
     if value is None:
         return None
     text = value.strip()
-    if not text.isascii() or not text.isdigit() or not least <= int(text) <= INT64_MAX:
+    if not text.isascii() or not text.isdigit() or not least <= int(text):
         raise OptionError(f"{name}={value!r} is not a whole number >= {least}")
+    if int(text) > most:
+        raise OptionError(f"{name}={value!r} is more than {most}")
     return int(text)
 
 

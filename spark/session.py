@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from .data_source import SegbrokerDataSource
@@ -43,17 +44,22 @@ JAR = Path(__file__).resolve().parent / "jars" / "segbroker-spark.jar"
 def session(conf: Mapping[str, str] | None = None) -> SparkSession:
     """The session, new or the one that runs already, with the source registered.
 
-    conf: Spark's own settings; they win over DEFAULTS here.
+    conf: Spark's own settings; they win over those of spark-submit, and those over DEFAULTS here.
     Raises RuntimeError where there is no Java to be had.
     """
     ensure_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = {**DEFAULTS, **(conf or {})}
-    if settings["spark.master"].startswith("local"):
-        settings = {**LOCAL_DEFAULTS, **settings}
+    told = {**_submitted(), **(conf or {})}
+    # A session in Python looks at the variable only; the setting wins, as for spark-submit.
+    python = told.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+    os.environ["PYSPARK_PYTHON"] = python or sys.executable
+    defaults = DEFAULTS
+    if told.get("spark.master", DEFAULTS["spark.master"]).startswith("local"):
+        defaults = {**LOCAL_DEFAULTS, **DEFAULTS}
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    settings = {name: value for name, value in defaults.items() if name not in told}
+    settings |= conf or {}
     if JAR.is_file():
-        given = settings.get("spark.jars", "").split(",")
+        given = told.get("spark.jars", "").split(",")
         settings["spark.jars"] = ",".join(dict.fromkeys([*filter(None, given), str(JAR)]))
     builder = SparkSession.builder
     for name, value in settings.items():
@@ -61,6 +67,14 @@ def session(conf: Mapping[str, str] | None = None) -> SparkSession:
     spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def _submitted() -> dict[str, str]:
+    """What spark-submit was told, which has started the JVM already; empty without it."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
 
 
 def register(spark: SparkSession) -> None:

@@ -29,11 +29,11 @@ pickled to executors, and of a stream made anew for each commit.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -49,7 +49,7 @@ from .errors import SinkError, SourceUnavailable, plain
 from .rows import records_of
 from .sink_options import SinkOptions
 from .transactions import Identity, abort, commit_batch, forget, last_batch
-from .writing import RecordWriter
+from .writing import RecordWriter, made_again
 
 if TYPE_CHECKING:
     import pyarrow
@@ -81,11 +81,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What a task tells the driver; `identity` None: nothing is to be committed."""
+    """What a task tells the driver; `identity` None: nothing is to be committed.
+
+    topic_ids: of the topics that it wrote to, where the broker knows ids.
+    """
 
     query: str | None
     identity: Identity | None
     records_count: int
+    topic_ids: Mapping[str, UUID] = field(default_factory=dict)
 
 
 class _Writer:
@@ -114,9 +118,10 @@ class _Writer:
             raise
         finally:
             writer.close()
+        query = None if place is None else place.query
         if place is None:
-            return Written(None, None, writer.records_count)
-        return Written(place.query, identity, writer.records_count)
+            identity = None
+        return Written(query, identity, writer.records_count, writer.topic_ids)
 
     def _is_done(self, place: Place) -> bool:
         """Whether the batch is there already: then the rows need not be written at all."""
@@ -137,6 +142,7 @@ class _Writer:
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
         found = [each for each in messages if isinstance(each, Written)]
+        _refuse_two_topics(found)
         identities = [each.identity for each in found if each.identity is not None]
         queries = {each.query for each in found if each.identity is not None}
         if not identities:
@@ -268,6 +274,15 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         batchId: int,  # noqa: N803
     ) -> None:
         self._abort(messages)
+
+
+def _refuse_two_topics(found: Sequence[Written]) -> None:
+    """Raise SinkError where tasks wrote to two topics of one name: a part of the rows is gone."""
+    ids: dict[str, UUID] = {}
+    for each in found:
+        for topic, topic_id in each.topic_ids.items():
+            if ids.setdefault(topic, topic_id) != topic_id:
+                raise SinkError(made_again(topic))
 
 
 def stream_place(options: SinkOptions) -> Place:

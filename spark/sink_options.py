@@ -17,7 +17,7 @@ from segbroker.client.settings import CODECS, Compression
 
 from .connecting import ClientOptions, check_client_option, parse_client
 from .errors import OptionError
-from .given import PREFIXES, Given, boolean, number, unknown
+from .given import INT32_MAX, PREFIXES, Given, boolean, number, unknown
 
 EXACTLY_ONCE = "exactly-once"
 AT_LEAST_ONCE = "at-least-once"
@@ -81,10 +81,12 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         transactional_id=given.own("transactionalId")[1] or None,
         batch_id=number(given.own("batchId"), least=0),
         compression=_compression(given),
-        batch_bytes=number(given.client("batch.size"), least=1) or BATCH_BYTES,
-        delivery_timeout_ms=number(given.client("delivery.timeout.ms"), least=1)
+        batch_bytes=number(given.client("batch.size"), least=1, most=INT32_MAX) or BATCH_BYTES,
+        delivery_timeout_ms=number(given.client("delivery.timeout.ms"), least=1, most=INT32_MAX)
         or DELIVERY_TIMEOUT_MS,
-        transaction_timeout_ms=number(given.client("transaction.timeout.ms"), least=1)
+        transaction_timeout_ms=number(
+            given.client("transaction.timeout.ms"), least=1, most=INT32_MAX
+        )
         or TRANSACTION_TIMEOUT_MS,
     )
     if found.batch_id is not None:

@@ -326,7 +326,12 @@ class RecordWriter:
     @property
     def _names(self) -> dict[UUID, str]:
         """By the ids that requests have: of each topic one, for as long as it is written to."""
-        return {found.topic_id: name for name, found in self._topics.items() if found.topic_id}
+        return {topic_id: name for name, topic_id in self.topic_ids.items()}
+
+    @property
+    def topic_ids(self) -> dict[str, UUID]:
+        """Of the topics that were written to, where the broker knows ids."""
+        return {name: found.topic_id for name, found in self._topics.items() if found.topic_id}
 
     def _receive(self, leader: Address) -> None:
         """The oldest reply of a leader: its batches are there, or all that waits goes again."""
@@ -365,10 +370,7 @@ class RecordWriter:
                 except SourceUnavailable as exc:
                     raise self._too_late(error) from exc
                 if _is_another(before, now):
-                    raise SinkError(
-                        f"topic {topic!r} was deleted and made again while rows were written:"
-                        " what was written before is gone with it"
-                    )
+                    raise SinkError(made_again(topic))
             try:
                 # One of each partition at a time: what was behind it may be there already.
                 while waiting:
@@ -450,6 +452,14 @@ class RecordWriter:
         link = self._links.pop(leader, None)
         if link is not None:
             link.close()
+
+
+def made_again(topic: str) -> str:
+    """What is said of a topic that is another one now."""
+    return (
+        f"topic {topic!r} was deleted and made again while rows were written:"
+        " what was written before is gone with it"
+    )
 
 
 def _is_another(before: TopicLayout, now: TopicLayout) -> bool:

@@ -25,6 +25,7 @@ from segbroker.spark.options import (
     wants_headers,
 )
 from segbroker.spark.positions import AtTime, AtTimes, Exact, Extreme
+from segbroker.spark.sink_options import parse_sink_options
 
 BASE = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "clicks"}
 
@@ -314,6 +315,24 @@ def test_a_malformed_option_is_refused_with_one_sentence(
     with pytest.raises(OptionError) as caught:
         parse_options(given, streaming=streaming)
     assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kafka.request.timeout.ms",
+        "kafka.default.api.timeout.ms",
+        "kafka.transaction.timeout.ms",
+        "kafka.delivery.timeout.ms",
+        "kafka.batch.size",
+    ],
+)
+def test_a_number_that_has_no_room_in_a_request_is_refused(name: str) -> None:
+    sink = {"kafka.bootstrap.servers": "broker:9092", "topic": "clicks"}
+    assert parse_sink_options({**sink, name: "2147483647"}, streaming=False)
+    with pytest.raises(OptionError) as refused:
+        parse_sink_options({**sink, name: "2147483648"}, streaming=False)
+    assert str(refused.value) == f"{name}='2147483648' is more than 2147483647"
 
 
 @pytest.mark.parametrize("streaming", [False, True])

@@ -5,6 +5,9 @@ The command makes and stops a session of its own; here it is given the shared on
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 Name = Callable[[], str]
+
+PROGRAM = [sys.executable, "-m", "segbroker.cli"]
 
 
 class Lent:
@@ -297,6 +302,22 @@ def test_sql_sees_the_fields_of_json_objects_and_of_arrow_streams(
     assert out.splitlines()[1].split() == ["6", "b"]
 
 
+def test_each_row_of_sql_is_an_object_of_json_whatever_is_in_it(command: Command) -> None:
+    def no_json(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    cells = "double('NaN') AS a, array(-double('Infinity')) AS b, map(date'2026-01-02', 1) AS c"
+    out = command("sql", f"SELECT {cells}, map(2, X'61') AS d", "--format", "json")
+    assert json.loads(out, parse_constant=no_json) == {
+        "a": "NaN",
+        "b": ["-Infinity"],
+        "c": {"2026-01-02": 1},
+        "d": {"2": "a"},
+    }
+    said = command.refused("sql", "SELECT 1 AS n, 2 AS n", "--format", "json", code=2)
+    assert "several columns are named 'n'" in said
+
+
 def test_a_replay_filters_into_another_topic_and_goes_on_where_it_was(
     command: Command, topics: Topics, name: Name, tmp_path: Path
 ) -> None:
@@ -355,6 +376,41 @@ def test_a_query_over_a_log_with_a_gap_is_refused_or_has_what_is_left(
         said = command.refused(*words, code=10)
         assert "partition 0: offsets [2, 5) are lost, the log has a gap there" in said
         assert json.loads(command(*words, "--on-gap", "skip")) == {"n": 3}
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "sigterm"]
+)
+def test_a_pipeline_that_is_interrupted_ends_without_a_traceback(
+    bootstrap: str, topics: Topics, name: Name, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    topic = name()
+    topics.create(topic)
+    topics.produce(topic, [b"one"])
+    words = [*PROGRAM, "spark", "export", topic, "--to", str(tmp_path / "out"), "-b", bootstrap]
+    said = ""
+    with subprocess.Popen(
+        [*words, "--every", "1 second"], stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            said += line
+            if line.startswith("batch 0: 1 rows"):
+                process.send_signal(number)
+    assert process.returncode == code, said
+    assert "Traceback" not in said, said
+
+
+def test_a_broker_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+    address = "127.0.0.1:1"
+    began = time.monotonic()
+    for words in (
+        ["export", "clicks", "--to", str(tmp_path)],
+        ["sql", "SELECT * FROM topic('clicks')"],
+    ):
+        result = CliRunner().invoke(segbroker, ["spark", *words, "-b", address])
+        assert (result.exit_code, "could be reached" in result.stderr) == (4, True), result.stderr
+    assert time.monotonic() - began < 30
 
 
 def test_what_goes_wrong_is_one_sentence(command: Command, topics: Topics, name: Name) -> None:

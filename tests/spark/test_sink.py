@@ -532,6 +532,32 @@ def test_a_topic_made_again_takes_no_row_in_a_partition_that_had_none(
     assert topics.read(topic, 0) == []
 
 
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_tasks_that_met_two_topics_of_one_name_are_no_batch(
+    topics: Topics, name: Name, guarantee: str, request: pytest.FixtureRequest
+) -> None:
+    """Each of them wrote to one topic only: the rows of the first would be missing, unsaid."""
+    if guarantee == "exactly-once":
+        request.getfixturevalue("segbroker_only")
+    topic = name()
+    topics.create(topic)
+    options = {"topic": topic, "deliveryGuarantee": guarantee}
+    writer = source(topics, **options).writer(schema("value"), overwrite=False)
+    with task(0, 0):
+        first = writer.write(iter([table(value=["one"])]))
+    topics.delete(topic)
+    topics.create(topic)
+    with task(1, 0):
+        second = writer.write(iter([table(value=["two"])]))
+    messages = pickle.loads(pickle.dumps([first, second]))
+    with pytest.raises(SinkError, match=f"^topic '{topic}' was deleted and made again while rows"):
+        writer.commit(messages)
+    writer.abort(messages)
+    if guarantee == "exactly-once":
+        topics.produce(topic, [b"after"])
+        assert values(topics.read(topic, 1)) == [b"after"]
+
+
 def test_a_stream_needs_a_name_where_spark_gives_none(topics: Topics) -> None:
     writer = source(topics, topic="t").streamWriter(schema("value"), overwrite=False)
     with pytest.raises(SinkError, match="does not tell a task which query it belongs to: give the"):
