@@ -117,13 +117,13 @@ class Resuming:
         ]
 
     def unsynced(self) -> list[tuple[str, int]]:
-        """Topic and number of the partitions of class `disk` that a process of this boot may have
-        left unsynced: nobody else syncs them."""
+        """Topic and number of the partitions of class `disk`, and of those that became `fsync`,
+        that a process of this boot may have left unsynced: nobody else syncs them."""
         state = self._metadata.state
         return [
             (meta.name, partition)
             for meta in state.topics.values()
-            if meta.config.durability is Durability.DISK
+            if meta.config.durability in (Durability.DISK, Durability.FSYNC)
             for partition, ceiling in state.ceilings[meta.topic_id].items()
             if ceiling.boot == state.boot
         ]

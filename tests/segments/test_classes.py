@@ -15,7 +15,7 @@ from segbroker.segments.errors import (
 )
 from segbroker.segments.log.producers import ProducerTable
 from segbroker.segments.metadata.ceilings import BLOCK, IDLE_MS
-from segbroker.segments.settings.topic_config import TopicConfig
+from segbroker.segments.settings.topic_config import Durability, TopicConfig
 
 from .classes import gaps_in, manager_on, topic_with
 from .crashing import CrashingStorage, Killed
@@ -86,6 +86,28 @@ def test_what_a_killed_process_left_unsynced_in_class_disk_is_synced_by_the_next
     manager_on(disk)
     handler = manager_on(disk.after_power_cut()).get_handler("t", 0)
     assert gaps_in(handler) == [(3, BLOCK + 1, GapReason.LOST_TAIL, 1)]
+
+
+def test_what_class_disk_left_unsynced_is_synced_by_a_start_that_finds_it_to_be_fsync() -> None:
+    """The process was killed while it synced what the topic had as `disk`, wherever in that."""
+    is_altered = False
+    for operations in range(1, 100):
+        disk = CrashingStorage()
+        killed = topic_with(disk, "disk")
+        disk.dies_at = len(disk.operations) + operations
+        try:
+            killed.alter_topic("t", {"durability": "fsync"})
+        except Killed:
+            disk.dies_at = -1
+        else:
+            assert operations > 3
+            break
+        assert killed._lock_file is not None
+        killed._lock_file.release()
+        is_altered |= manager_on(disk).topics["t"].config.durability is Durability.FSYNC
+        handler = manager_on(disk.after_power_cut()).get_handler("t", 0)
+        assert [gap[0] for gap in gaps_in(handler)] in ([], [3]), operations
+    assert is_altered
 
 
 @pytest.mark.parametrize("durability", UNSYNCED)

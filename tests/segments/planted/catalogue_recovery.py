@@ -81,6 +81,14 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
         "test_what_a_killed_process_left_unsynced_in_class_disk_is_synced_by_the_next",
     ),
     Bug(
+        "what_class_disk_left_unsynced_waits_where_it_is_fsync_by_now",
+        "resuming",
+        "in (Durability.DISK, Durability.FSYNC)\n",
+        "in (Durability.DISK,)\n",
+        "tests.segments.test_classes:"
+        "test_what_class_disk_left_unsynced_is_synced_by_a_start_that_finds_it_to_be_fsync",
+    ),
+    Bug(
         "a_lost_tail_begins_no_epoch",
         "resuming",
         "            max(one.log.leader_epoch, state.leader_epoch(one.meta, one.partition)) + 1\n",
