@@ -165,13 +165,19 @@ class Ledger:
         with self._lock:
             return self._stands.get(partition, 0)
 
-    def sending(self, name: str, partition: int, offset: int) -> Sent:
-        """A commit is about to be sent."""
+    def sending(
+        self, name: str, partition: int, offset: int, *, taken_s: float | None = None
+    ) -> Sent:
+        """A commit is about to be sent.
+
+        taken_s: when the call began that returned the record of it; None: just now.
+        """
         now_s = self._clock()
+        taken_s = now_s if taken_s is None else taken_s
         with self._lock:
             claims = self._claims.get(partition, ())
             is_judged = not any(
-                who == name and now_s - since_s < self._settled_s for since_s, who in claims
+                who == name and taken_s - since_s < self._settled_s for since_s, who in claims
             )
             least, owner = self._stands.get(partition, 0), self._owner(partition, now_s)
             return Sent(partition, offset, least, owner, is_judged, now_s)

@@ -99,18 +99,28 @@ class RdkafkaMember:
         consumer.subscribe([self._topic], on_assign=assigned, on_revoke=gone, on_lost=gone)
         ends_s = time.monotonic() + self._random.uniform(1, 4)
         while time.monotonic() < ends_s and not self._end.is_set():
+            taken_s = time.monotonic()
             for message in consumer.consume(20, 0.1):
                 if message.error() is None:
                     place = (message.partition() or 0, message.offset() or 0)
-                    self._commit(consumer, name, *place, session_s)
+                    self._commit(consumer, name, *place, session_s, taken_s)
                     break
         self._ledger.let_go(name)
         consumer.close()
 
     def _commit(
-        self, consumer: Consumer, name: str, partition: int, offset: int, session_s: float
+        self,
+        consumer: Consumer,
+        name: str,
+        partition: int,
+        offset: int,
+        session_s: float,
+        taken_s: float,
     ) -> None:
-        sent, asked_s = self._ledger.sending(name, partition, offset + 1), time.monotonic()
+        """Commit behind a record that a call returned which began at `taken_s`: it may have had the
+        partition taken away and given again since it took the record out of its queue."""
+        sent = self._ledger.sending(name, partition, offset + 1, taken_s=taken_s)
+        asked_s = time.monotonic()
         try:
             rows = consumer.commit(
                 offsets=[TopicPartition(self._topic, partition, offset + 1)], asynchronous=False

@@ -112,3 +112,13 @@ def test_a_late_ledger_notices_a_commit_of_who_was_replaced_a_while_ago() -> Non
     ledger.accepted("two", ledger.sending("two", 0, 6))
     with pytest.raises(Broken, match="moved 0 back to 5"):
         ledger.accepted("two", ledger.sending("two", 0, 5))
+
+
+def test_a_record_from_before_the_partition_went_and_came_again_binds_nobody() -> None:
+    clock = Clock()
+    ledger = late_ledger_of_two(clock)
+    taken_s = clock.now_s - 0.1
+    clock.now_s += 2 * SETTLED_S
+    ledger.accepted("two", ledger.sending("two", 0, 21))
+    ledger.accepted("two", ledger.sending("two", 0, 5, taken_s=taken_s))
+    assert ledger.counts["unsettled"] == 1
