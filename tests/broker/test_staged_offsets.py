@@ -4,7 +4,6 @@ deletes that, or asks which groups there are."""
 import pytest
 import trio
 
-from segbroker.broker.groups import kept_sizes
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import (
     DeleteGroupsRequest,
@@ -173,13 +172,11 @@ async def test_who_is_no_member_any_more_when_its_turn_comes_stages_nothing() ->
         assert await stands(client, GROUP, "t", stable=True) == (0, -1)
 
 
-async def test_what_is_being_staged_is_waited_for_by_who_takes_over(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Of a group that is too large to be written down nobody waits for the disk."""
-    monkeypatch.setattr(kept_sizes, "GROUP_SIZE_MAX", 200)
+async def test_what_is_being_staged_is_waited_for_by_who_takes_over() -> None:
+    """Its member is gone before the disk has answered; nobody takes over before it has."""
     disk = GatedStorage()
     answered: list[int] = []
+    left: list[int] = []
     async with (
         serving(storage=disk) as broker,
         connect(broker.address) as client,
@@ -200,22 +197,32 @@ async def test_what_is_being_staged_is_waited_for_by_who_takes_over(
             member = WireMember(own, member_id=before.name, generation=before.epoch)
             answered.append(await member.stage(tx, "t", 5))
 
+        async def leave() -> None:
+            left.append(await before.leave())
+
         async def is_under_way() -> bool:
             return broker.core.transactions.table.entries["tx"].lock.locked()
 
-        async with trio.open_nursery() as nursery:
+        async def has_left() -> bool:
+            group = broker.core.groups.get_consumer(GROUP)
+            return group is None or before.name not in group.members
+
+        async with connect(broker.address) as asker, trio.open_nursery() as nursery:
             disk.syncs.clear()
             nursery.start_soon(stage)
             await until(is_under_way)
-            assert await before.leave() == 0
-            await after.beat()
-            takes_over = bool(after.reads)
-            found = await stands(client, GROUP, "t", stable=True)
-            disk.syncs.set()  # else nothing of the broker ends
-        assert takes_over
+            nursery.start_soon(leave)
+            await until(has_left)
+            found = await stands(asker, GROUP, "t", stable=True)
+            assert not answered
+            assert not left
+            disk.syncs.set()
         unstable = (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
         assert found == unstable
         assert answered == [0]
+        assert left == [0]
+        await after.beat()
+        assert after.reads
         assert await stands(client, GROUP, "t", stable=True) == unstable
         assert await tx.end(commit=True) == 0
         assert await stands(client, GROUP, "t", stable=True) == (0, 5)
