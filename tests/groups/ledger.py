@@ -170,10 +170,11 @@ class Ledger:
     ) -> Sent:
         """A commit is about to be sent.
 
-        taken_s: when the call began that returned the record of it; None: just now.
+        taken_s: when the call began that returned the record of it, which counts where members are
+        told late; None: just now.
         """
         now_s = self._clock()
-        taken_s = now_s if taken_s is None else taken_s
+        taken_s = now_s if taken_s is None or not self._settled_s else taken_s
         with self._lock:
             claims = self._claims.get(partition, ())
             is_judged = not any(

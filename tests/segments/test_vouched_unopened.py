@@ -10,7 +10,7 @@ from segbroker.segments.checks.directory_check import DirectoryChecker
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.disk.storage import Storage
-from segbroker.segments.metadata.metadata import Ceiling
+from segbroker.segments.metadata.metadata import SETTLED, Ceiling
 from segbroker.segments.settings.topic_config import TopicConfig
 
 from .test_vouched_at_start import PATHS, killed_after_a_start, lose_all, lose_the_last, started
@@ -74,7 +74,10 @@ def test_what_was_reserved_and_is_not_settled_stays_reserved_over_an_orderly_sto
     reserved = Ceiling(1_000, manager._metadata.state.boot)
     manager._resuming.record_ceilings([(key, reserved)])
     manager.close()
-    assert started(disk)._metadata.state.ceiling(key) == reserved
+    assert manager._metadata.state.ceiling(key) == reserved
+    again = started(disk)
+    assert again.handlers, "what nobody has synced is, and what is not used given back"
+    assert again._metadata.state.ceiling(key) == Ceiling(3, SETTLED)
 
 
 def remove(disk: Storage, folder: str) -> None:
