@@ -188,20 +188,25 @@ class OpenedPartitions:
 
     def withhold(self, topic: str, is_over: Callable[[], bool]) -> None:
         """Give nobody a partition of this topic until `is_over`: a deletion that failed may come
-        true at the next start, with all that would be acknowledged meanwhile."""
-        self._withheld[topic] = is_over
+        true at the next start, with all that would be acknowledged meanwhile.
+
+        is_over: waits for nothing."""
+        with self._lock:
+            self._withheld[topic] = is_over
 
     def _check_withheld(self, topic: str) -> None:
         """Raises StorageError."""
-        is_over = self._withheld.get(topic)
-        if is_over is None:
-            return
-        if not is_over():
-            raise StorageError(
-                f"topic {topic!r} was to be deleted: whether it is will be known when the metadata "
-                "can be written again"
-            )
-        self._withheld.pop(topic, None)
+        with self._lock:  # who sees that one deletion is settled must not lift the next
+            is_over = self._withheld.get(topic)
+            if is_over is None:
+                return
+            if is_over():
+                del self._withheld[topic]
+                return
+        raise StorageError(
+            f"topic {topic!r} was to be deleted: whether it is will be known when the metadata "
+            "can be written again"
+        )
 
     @property
     def rolls_unprepared(self) -> int:
