@@ -294,7 +294,7 @@ class Connection:
     async def _establish(self, sock: TlsSocket) -> None:
         """The TLS handshake, and who the peer is if it has shown a certificate."""
         self._park()
-        await sock.handshake()
+        await sock.handshake(self.core.strangers, self.peer.address[0])
         self._parked = False
         if not self.peer.listener.protocol.is_sasl and (subject := sock.subject()) is not None:
             rules = self.core.config.of_listener(self.peer.listener.spec.name, RULES)
@@ -444,11 +444,20 @@ class Connection:
         elif brought := await express.park(seat):
             kept = self._shelf.take()
             kept.receive_data(brought)
+        if not self.peer.is_admitted:
+            await self._wait_turn()
         self._parked = False
         if aside:
             kept = self._take_reader()
             kept.receive_data(aside)
         return kept, len(brought)
+
+    async def _wait_turn(self) -> None:
+        """Until it is the turn of this stranger: to be received from, and to be answered once."""
+        session = self.peer.sasl
+        assert session is not None, "everybody else is admitted"
+        await self.core.strangers.turn(self.peer.address[0])
+        session.has_turn = True
 
     async def _wait_unmuted(self) -> None:
         """Read nothing until what its client owes is paid; replies leave meanwhile."""

@@ -11,7 +11,7 @@
   socket, too, or has had its time, and the socket is readable still;
 * what `sendmsg` counts is in the socket; of records that the socket did not take whole the rest is
   kept, and they are counted when that has left;
-* nothing waits but the handshake.
+* nothing waits but the handshake, whose steps are made in a thread (loop/strangers.py).
 
 OpenSSL has no socket: it would read from it for as long as changes of keys come, which are no data
 (docs/decisions/0288).  So it gets what a turn has time for.
@@ -44,6 +44,7 @@ from segbroker.protocol.errors import RemoteProtocolError
 from segbroker.protocol.tls_records import cut_records
 
 from ..configuration.tls_settings import TlsSettings
+from ..loop.strangers import Strangers
 
 log = structlog.get_logger()
 
@@ -104,15 +105,18 @@ class TlsSocket:
         """Of the socket: for waiting."""
         return self._sock.fileno()
 
-    async def handshake(self) -> None:
-        """Agree with the peer. Raises HandshakeFailed, OSError."""
+    async def handshake(self, strangers: Strangers, host: str) -> None:
+        """Agree with the peer, who takes turns with others by its address.
+
+        Raises HandshakeFailed, OSError.
+        """
         while True:
+            await trio.lowlevel.wait_readable(self._sock)
+            self._hear()
             try:
-                self._tls.do_handshake()
+                await strangers.shake_hands(host, self._tls.do_handshake)
             except ssl.SSLWantReadError:
                 await self._send_all()
-                await trio.lowlevel.wait_readable(self._sock)
-                self._hear()
             except ssl.SSLError as exc:
                 with suppress(OSError):
                     self._flush()  # what the peer is told

@@ -1,16 +1,35 @@
-"""What a stranger cannot learn from how much work a login is."""
+"""Strangers: what they cannot learn from how much work a login is, and that they take turns."""
 
 import hashlib
+import select
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
 
 import pytest
+import trio
 
+from segbroker.broker.loop.strangers import HANDSHAKES_AT_ONCE, IN_PASS_MAX
+from segbroker.broker.metrics.http_server import CONNECTIONS_MAX
+from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.headers import encode_request
+from segbroker.protocol.messages_core import ApiVersionsRequest
 from segbroker.protocol.scram import ScramMechanism
 
+from ..support.certificates import Authority
+from ..support.waiting import becomes
 from ..support.wire_client import connect
+from .conftest import serving
 from .test_login import SHA_256, delete, guarded, log_in, set_password
+from .test_tls import hello_of, protected
 
 SHA_512 = ScramMechanism.SHA_512
+STRANGERS: Final = 60
+ASKED: Final = b"".join(encode_request(ApiVersionsRequest(), 0, 1, "stranger"))
+PAGE: Final = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 async def test_a_password_costs_the_same_whether_its_user_exists_or_not(
@@ -35,3 +54,112 @@ async def test_a_password_costs_the_same_whether_its_user_exists_or_not(
                 assert last.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     of_bob, of_nobody = work
     assert of_nobody == of_bob
+
+
+@contextmanager
+def strangers(
+    address: tuple[str, int], count: int, host: str = "127.0.0.1"
+) -> Iterator[list[socket.socket]]:
+    """So many connections."""
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(socket.create_connection(address, source_address=(host, 0)))
+            for _ in range(count)
+        ]
+
+
+def send_at_once(socks: Sequence[socket.socket], what: bytes) -> None:
+    """From each; the loop is held meanwhile."""
+    for one in socks:
+        one.sendall(what)
+
+
+class Answered(trio.abc.Instrument):
+    """Which of these are answered, pass by pass."""
+
+    def __init__(self, broker: Broker, socks: Sequence[socket.socket]) -> None:
+        self._tally = broker.core.counters.tally
+        self._socks = {one.fileno(): one for one in socks}
+        self._poll = select.poll()
+        for one in self._socks:
+            self._poll.register(one, select.POLLIN)
+        self._requests = self._tally.all_requests
+        self.order: list[socket.socket] = []
+        self.most = 0
+        self.requests_most = 0
+
+    def before_io_wait(self, timeout: float) -> None:
+        found = [one for one, _ in self._poll.poll(0)]
+        for one in found:
+            self._poll.unregister(one)
+            self.order.append(self._socks[one])
+        self.most = max(self.most, len(found))
+        requests = self._tally.all_requests
+        self.requests_most = max(self.requests_most, requests - self._requests)
+        self._requests = requests
+
+
+@contextmanager
+def looked_at(broker: Broker, socks: Sequence[socket.socket]) -> Iterator[Answered]:
+    answered = Answered(broker, socks)
+    trio.lowlevel.add_instrument(answered)
+    try:
+        yield answered
+    finally:
+        trio.lowlevel.remove_instrument(answered)
+
+
+async def test_of_many_handshakes_that_begin_at_once_few_are_made_in_a_pass(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path)
+    async with protected(authority) as broker:
+        with strangers(broker.address, STRANGERS) as socks:
+            await becomes(lambda: broker.connections == STRANGERS)
+            with looked_at(broker, socks) as answered:
+                send_at_once(socks, hello_of(authority))
+                await becomes(lambda: len(answered.order) == STRANGERS)
+    # Of one the thread is through, and of the next by the time that this is seen.
+    assert answered.most <= HANDSHAKES_AT_ONCE + 1
+
+
+async def test_behind_many_handshakes_of_an_address_another_one_is_not_the_last(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path)
+    async with protected(authority) as broker:
+        with (
+            strangers(broker.address, STRANGERS) as many,
+            strangers(broker.address, 1, "127.0.0.2") as (other,),
+        ):
+            await becomes(lambda: broker.connections == STRANGERS + 1)
+            with looked_at(broker, [*many, other]) as answered:
+                send_at_once([*many, other], hello_of(authority))
+                await becomes(lambda: other in answered.order)
+                # The rest is in the line when the broker ends.
+                assert answered.order.index(other) < STRANGERS / 2
+
+
+async def test_of_many_requests_before_a_login_few_are_answered_in_a_pass() -> None:
+    async with guarded() as broker:
+        with strangers(broker.address, STRANGERS) as socks:
+            await becomes(lambda: broker.connections == STRANGERS)
+            with looked_at(broker, socks) as answered:
+                send_at_once(socks, ASKED * 3)
+                await becomes(lambda: broker.core.counters.requests == 3 * STRANGERS)
+            assert len(answered.order) == STRANGERS
+            assert 0 < answered.requests_most <= IN_PASS_MAX
+
+
+async def test_of_many_who_ask_for_a_page_one_is_looked_at_in_a_pass() -> None:
+    async with serving(metrics_listen="127.0.0.1:0") as broker:
+        address = broker.metrics_address
+        assert address is not None
+        with strangers(address, CONNECTIONS_MAX) as socks:
+            for one in socks:  # each is kept
+                one.sendall(PAGE)
+                await trio.to_thread.run_sync(one.recv, 4_096)
+            with looked_at(broker, socks) as answered:
+                send_at_once(socks, PAGE)
+                await becomes(lambda: len(answered.order) == CONNECTIONS_MAX)
+    assert answered.most == 1

@@ -79,6 +79,15 @@ async def connect_tls(broker: Broker, context: ssl.SSLContext) -> AsyncIterator[
         yield WireClient(cast(trio.SocketStream, stream))
 
 
+def hello_of(authority: Authority) -> bytes:
+    """The first that a client says."""
+    outgoing = ssl.MemoryBIO()
+    client = trusting(authority).wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="127.0.0.1")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
+
+
 async def in_memory(
     authority: Authority, tcp: trio.SocketStream, keylog: Path | None = None
 ) -> tuple[ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO]:
