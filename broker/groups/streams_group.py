@@ -215,6 +215,8 @@ class StreamsGroup:
             self._shut_down_by = member.member_id
         if changed:
             member.knows_assigned, member.revoking_ends_ms = False, None
+        if beat.epoch == JOIN:
+            member.knows_endpoints = False
         if (changed or beat.epoch == JOIN) and member.said.endpoint is not None:
             self.endpoint_epoch += 1
         differs = beat.owned is not None and beat.owned != member.assigned
@@ -367,6 +369,7 @@ class StreamsGroup:
         From then on it has to let go in time: of who could not be told nothing is missed.
         """
         member = self.members[member_id]
+        member.knows_endpoints = True
         if tasks is None or tasks != member.assigned:
             return  # an earlier answer, which waited: it has been told nothing of what is now
         member.knows_assigned = True

@@ -155,6 +155,8 @@ class StreamsMember(MemberEpochs):
     """The epoch at which it was given each active task that it has, or may still do."""
     knows_assigned: bool = False
     """Whether it was told of `assigned` as it is; else its next heartbeat is answered by that."""
+    knows_endpoints: bool = False
+    """Whether it was told who has which partitions by this broker, and since when it joined."""
     session_ends_ms: int = 0
     heard_ms: int = 0
     revoking_ends_ms: int | None = None
