@@ -210,6 +210,7 @@ class ConsumerGroup:
         changed = member.reconcile(
             self.target.of(member.member_id),
             self.assignment_epoch,
+            beat.epoch,
             still_has,
             self.owners,
         )
@@ -364,11 +365,12 @@ class ConsumerGroup:
         return ErrorCode.NONE
 
     def _check_epoch(self, member: ConsumerMember, beat: Beat) -> None:
-        """Its epoch, or the one before: the answer that told it the new one was lost."""
+        """Its epoch, or one that it may have been told last (member_epochs.py): then it says that
+        it reads nothing but what it has, or is to let go of."""
         if beat.epoch == member.epoch:
             return
-        lost_answer = beat.epoch == member.previous_epoch
-        if not lost_answer or beat.owned is None or not beat.owned <= member.assigned:
+        has = member.assigned | member.revoking
+        if not member.may_be_at(beat.epoch) or beat.owned is None or not beat.owned <= has:
             raise Refused(
                 ErrorCode.FENCED_MEMBER_EPOCH,
                 f"member {member.member_id!r} is at epoch {member.epoch}, not {beat.epoch}",

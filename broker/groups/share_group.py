@@ -39,6 +39,7 @@ from .consumer_members import Beat, Told
 from .consumer_target import Topic
 from .group_news import News, Tell, Who, untold
 from .group_rounds import State
+from .member_epochs import MemberEpochs
 from .server_assignors import Assignment, Partition, Subscriber, TopicId
 from .share_assignor import simple
 
@@ -48,7 +49,7 @@ _NOTHING: Final[tuple[Partition, ...]] = ()
 
 
 @dataclass(slots=True, eq=False)
-class ShareMember:
+class ShareMember(MemberEpochs):
     """One member."""
 
     member_id: str
@@ -56,8 +57,6 @@ class ShareMember:
     client_id: str = ""
     client_host: str = ""
     names: frozenset[str] = frozenset()
-    epoch: int = 0
-    previous_epoch: int = -1
     assigned: tuple[Partition, ...] = _NOTHING
     session_ends_ms: int = 0
     heard_ms: int = 0
@@ -121,8 +120,7 @@ class ShareGroup:
             self._retarget()
         before = member.assigned
         member.assigned = self._target.get(member.member_id, _NOTHING)
-        if member.epoch != self.assignment_epoch:
-            member.previous_epoch, member.epoch = member.epoch, self.assignment_epoch
+        member.move_to(self.assignment_epoch, beat.epoch)
         if now_ms >= member.heard_ms:  # else it said so before, by a connection that it gave up
             member.heard_ms = now_ms
             member.session_ends_ms = now_ms + self.session_timeout_ms
@@ -154,9 +152,9 @@ class ShareGroup:
         return member
 
     def _at_epoch(self, beat: Beat) -> ShareMember:
-        """Its epoch, or the one before: the answer that told it the new one was lost."""
+        """Its epoch, or one that it may have been told last."""
         member = self._known(beat.member_id)
-        if beat.epoch not in (member.epoch, member.previous_epoch):
+        if not member.may_be_at(beat.epoch):
             raise Refused(
                 ErrorCode.FENCED_MEMBER_EPOCH,
                 f"member {member.member_id!r} is at epoch {member.epoch}, not {beat.epoch}",

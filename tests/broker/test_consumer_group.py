@@ -306,6 +306,46 @@ def test_the_epoch_before_is_taken_from_who_lost_the_answer() -> None:
     assert told.assignment is not None
 
 
+def test_a_member_is_at_the_epoch_that_it_was_told_last_however_many_answers_are_lost() -> None:
+    shared = group()
+    one = Client(shared, "one")
+    one.join()
+    one.heartbeat()
+    for name in ("two", "three", "four"):
+        Client(shared, name, "b").join()
+        shared.heartbeat(0, one.question(full=True), TOPICS)  # and the answer is lost
+        assert shared.members["one"].epoch == shared.epoch
+    kept = one.reads
+    told = one.heartbeat(full=True)
+    assert (told.epoch, one.reads) == (shared.epoch, kept)
+    Client(shared, "five", "b").join()
+    one.heartbeat(full=True)
+    for epoch in (told.epoch - 1, one.epoch + 1):
+        with pytest.raises(Refused) as refused:
+            shared.heartbeat(0, one.question(full=True)._replace(epoch=epoch), TOPICS)
+        assert refused.value.code is ErrorCode.FENCED_MEMBER_EPOCH, "it has been told since"
+
+
+def test_who_was_not_told_to_let_go_says_so_at_the_epoch_that_it_was_told_last() -> None:
+    shared = group()
+    one = Client(shared, "one")
+    one.join()
+    Client(shared, "two", "b").join()
+    asked = one.question(full=True)
+    shared.heartbeat(0, asked, TOPICS)  # moves it to the next epoch, and the answer is lost
+    three = Client(shared, "three")
+    three.join()
+    for _ in range(3):
+        shared.heartbeat(0, asked, TOPICS)  # is told to let go, and the answer is lost
+        three.heartbeat()
+        assert not three.reads, "one reads all of it"
+    told = one.heartbeat(full=True)
+    assert told.assignment is not None
+    assert len(told.assignment) == 2
+    settle(one, three)
+    assert (len(one.reads), len(three.reads)) == (2, 2)
+
+
 def test_commits_of_tools_wait_until_the_group_is_empty() -> None:
     shared = group()
     assert shared.check_commit("", -1) is ErrorCode.NONE
@@ -590,8 +630,8 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         try:
             told = answered(self.group, self.now_ms, asked, self.topics)
         except Refused as exc:
-            if exc.code not in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
-                raise
+            if exc.code is not ErrorCode.UNKNOWN_MEMBER_ID:
+                raise  # also of who is fenced: it is at the epoch that it was told last
             client.reads, client.epoch, client.said = frozenset(), 0, None
             del self.clients[client.name]
             return
