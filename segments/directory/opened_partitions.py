@@ -16,7 +16,6 @@ Invariant: a handler is in `handlers` exactly as long as its topic exists and it
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
-from uuid import UUID
 
 import structlog
 
@@ -24,6 +23,7 @@ from ..background import Flushers, Housekeeper
 from ..disk.memory import MemoryStorage
 from ..disk.storage import Storage
 from ..errors import PASSING_ERRNOS, PartitionMissing, StorageError, UnknownTopic
+from ..files.unsynced import mark_unsynced
 from ..log.caches import Caches
 from ..log.partition_log import PartitionLog
 from ..log.sealing import close_log
@@ -110,8 +110,6 @@ class OpenedPartitions:
         self._lock = threading.Lock()
         self._rolls_unprepared_before = 0
         self._opening: set[tuple[str, int]] = set()
-        self._failed: set[tuple[UUID, int]] = set()
-        """What could not be opened, for another reason than want of room."""
         self._withheld: dict[str, Callable[[], bool]] = {}
         self._opened = threading.Condition(self._lock)
 
@@ -349,14 +347,12 @@ class OpenedPartitions:
                     settled_end=self._resuming.settled_end(meta, partition),
                     durable=self._putting_back.take_synced(meta, partition),
                     acks_unsynced=self._resuming.is_unresolved(meta, partition),
-                    after_failure=(meta.topic_id, partition) in self._failed,
                 ),
                 now_ms=now_ms,
                 create=False,
                 report=LogReport(self._report, meta.name, partition),
             )
             self._putting_back.opened(meta, partition)
-            self._failed.discard((meta.topic_id, partition))
             return opened
         except OSError as exc:
             self._note_failure(meta, partition, exc)
@@ -365,8 +361,9 @@ class OpenedPartitions:
             ) from exc
 
     def _note_failure(self, meta: TopicMeta, partition: int, exc: OSError) -> None:
-        if exc.errno not in PASSING_ERRNOS:
-            self._failed.add((meta.topic_id, partition))
+        """Who opens it next begins with new files; not where it was for want of room."""
+        if exc.errno not in PASSING_ERRNOS and meta.config.durability is not Durability.EPHEMERAL:
+            mark_unsynced(self._storage, partition_paths(self._root, meta.name, partition))
 
     def _begin_ephemeral(
         self, meta: TopicMeta, partition: int, paths: LogPaths, now_ms: int

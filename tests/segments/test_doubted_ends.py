@@ -62,6 +62,21 @@ def gone(durability: str) -> tuple[TreacherousStorage, DiskManager, DiskHandler]
     return disk, manager, handler
 
 
+def not_looked_at(durability: str) -> tuple[TreacherousStorage, DiskManager, DiskHandler]:
+    """It has failed, and the process is killed before it could look."""
+    disk, manager, handler = acknowledged(durability)
+    with pytest.raises(PartitionReadOnly):
+        handler.sync()
+    disk.fails = ()
+    return disk, manager, handler
+
+
+LOOKED_OR_NOT = pytest.mark.parametrize(
+    "lost", [gone, not_looked_at], ids=lambda lost: str(lost.__name__)
+)
+Lost = Callable[[str], tuple[TreacherousStorage, DiskManager, DiskHandler]]
+
+
 def offsets_behind(image: MemoryStorage) -> list[int]:
     """Where the records are when one more is written behind a start."""
     handler = manager_on(image).get_handler("t", 0)
@@ -70,11 +85,12 @@ def offsets_behind(image: MemoryStorage) -> list[int]:
 
 
 @UNSYNCED
+@LOOKED_OR_NOT
 def test_an_offset_that_was_acknowledged_and_lost_with_the_sync_is_a_gap_behind_a_restart(
-    durability: str,
+    lost: Lost, durability: str
 ) -> None:
     """In the same boot, in which otherwise nothing of these classes goes."""
-    disk, manager, _ = gone(durability)
+    disk, manager, _ = lost(durability)
     killed = disk.after_kill()
     manager.close()
     for image in (killed, disk.after_kill()):
@@ -306,12 +322,48 @@ def image_after(disk: MemoryStorage, then: str) -> MemoryStorage:
 
 
 @UNSYNCED
+def test_what_is_there_behind_a_failed_sync_is_no_gap_for_a_process_that_finds_the_mark(
+    durability: str,
+) -> None:
+    disk, _, handler = acknowledged(durability)
+    disk.forgets = False
+    with pytest.raises(PartitionReadOnly):
+        handler.sync()
+    killed = disk.after_kill()
+    assert offsets_behind(killed) == [0, 1, 2, 3, 4]
+    assert not killed.exists(handler._log.paths.unsynced), "all is in new files"
+
+
+@UNSYNCED
+def test_a_hole_that_a_failed_sync_has_left_tears_what_has_records_there(durability: str) -> None:
+    """The log ends where it did: pages in front of the last ones are gone."""
+    disk, manager, handler = acknowledged(durability)
+    disk.forgets = False
+    known = Transaction("tx", 7, 0, state=State.ONGOING, started_ms=1, partitions={"t": (0,)})
+    row = known._replace(boot=manager.boot_number).pack()
+    manager.record_now(TRANSACTION, id="tx", row=row)
+    write(handler, 4)
+    with pytest.raises(PartitionReadOnly):
+        handler.sync()
+    segment = handler._log.active
+    assert len(segment.offsets) > 1, "two batches in one segment"
+    disk.open(segment.path).pwrite(b"x" * 8, segment.position_of(len(segment.offsets) - 1) - 8)
+    again = manager_on(disk.after_kill())
+    (known,) = transactions_of(again.section(SECTION))
+    assert known.boot != again.boot_number, "it may be committed"
+    opened = again.get_handler("t", 0)
+    write(opened, 5)
+    assert readable(opened)[-1] > 4, "acknowledged for another record"
+
+
+@UNSYNCED
+@LOOKED_OR_NOT
 @pytest.mark.parametrize("then", ["kill", "power cut"])
 def test_wherever_the_start_behind_it_ends_the_next_one_knows_what_was_lost(
-    durability: str, then: str
+    lost: Lost, durability: str, then: str
 ) -> None:
     """And who has an open transaction there is told, though nobody is served by the first."""
-    disk, manager, _ = gone(durability)
+    disk, manager, _ = lost(durability)
     known = Transaction("tx", 7, 0, state=State.ONGOING, started_ms=1, partitions={"t": (0,)})
     row = known._replace(boot=manager.boot_number).pack()
     outcomes: list[OSError | None] = []

@@ -208,8 +208,8 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "what_could_not_be_put_back_goes_into_the_same_files_later",
         "putting_back",
-        "                self._put_back(meta, partition, frames, after_failure=True)\n",
-        "                self._put_back(meta, partition, frames)\n",
+        "                mark_unsynced(self._storage, paths)\n",
+        "                pass\n",
         "the_names_of_what_is_put_back_cannot_be_synced_at_first",
     ),
     Bug(
