@@ -25,7 +25,6 @@ Invariants: epochs only rise; `due_ms` is never later than the next thing that h
 """
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -36,7 +35,7 @@ from ..refused import Refused
 from . import group_news
 from .consumer_group import JOIN, LEAVE
 from .consumer_members import Beat, Told
-from .consumer_target import Topic
+from .consumer_target import Topic, existing
 from .group_news import News, Tell, Who, untold
 from .group_rounds import State
 from .member_epochs import MemberEpochs
@@ -190,22 +189,16 @@ class ShareGroup:
             if topics is self._topics and same == subscriptions:
                 return  # somebody came or left who subscribes as others do
         self._counted_of, self._ids = (subscriptions, self._topics), {}
-        names = {name for some in subscriptions for name in self._existing(some)}
+        names = {name for some in subscriptions for name in existing(some, self._topics)}
         found = (self._topics[name] for name in names)
         self._counts = {one.topic_id.bytes: one.partitions for one in found}
-
-    def _existing(self, names: frozenset[str]) -> AbstractSet[str]:
-        """Those of which there is a topic: as cheap as the fewer of both are."""
-        if len(names) > len(self._topics):
-            return names.intersection(self._topics)
-        return {name for name in names if name in self._topics}
 
     def _retarget(self) -> None:
         ids = self._ids
         subscribers = []
         for one in self.members.values():
             if one.names not in ids:
-                found = (self._topics[name] for name in self._existing(one.names))
+                found = (self._topics[name] for name in existing(one.names, self._topics))
                 ids[one.names] = frozenset(topic.topic_id.bytes for topic in found)
             subscribers.append(Subscriber(one.member_id, one.member_id, ids[one.names]))
         self._target = simple(subscribers, self._counts, self._target)

@@ -842,6 +842,27 @@ def test_who_joins_costs_no_look_at_all_that_the_others_subscribe_to() -> None:
     assert CountedName.compared < 2_000
 
 
+def test_names_of_others_that_no_topic_has_cost_nothing() -> None:
+    class Name(str):
+        __slots__ = ()
+        hashed = 0
+
+        def __hash__(self) -> int:
+            Name.hashed += 1
+            return super().__hash__()
+
+    shared = group()
+    for number in range(10):
+        names = frozenset(Name(f"{number}-{n}") for n in range(1_000))
+        beat = Beat(f"m{number}", JOIN, rebalance_timeout_ms=REBALANCE_MS, names=names)
+        shared.heartbeat(0, beat._replace(owned=frozenset()), TOPICS)
+    Name.hashed = 0
+    one = Client(shared, "one", "a")
+    one.join()
+    assert one.reads == part("a", 0, 1, 2, 3)
+    assert Name.hashed < 100, "not ten times a thousand"
+
+
 class Counted:
     """A topic that counts how often anybody looks at it."""
 
