@@ -4,13 +4,14 @@ import hashlib
 import select
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
 import trio
 
+from segbroker.broker.connections.connection import Connection
 from segbroker.broker.loop.strangers import HANDSHAKES_AT_ONCE, IN_PASS_MAX
 from segbroker.broker.metrics.http_server import CONNECTIONS_MAX
 from segbroker.broker.server import Broker
@@ -22,8 +23,8 @@ from segbroker.protocol.scram import ScramMechanism
 from ..support.certificates import Authority
 from ..support.waiting import becomes
 from ..support.wire_client import connect
-from .conftest import serving
-from .test_login import SHA_256, delete, guarded, log_in, set_password
+from .conftest import Events, serving
+from .test_login import SHA_256, delete, guarded, is_served, log_in, set_password
 from .test_tls import hello_of, protected
 
 SHA_512 = ScramMechanism.SHA_512
@@ -163,3 +164,41 @@ async def test_of_many_who_ask_for_a_page_one_is_looked_at_in_a_pass() -> None:
                 send_at_once(socks, PAGE)
                 await becomes(lambda: len(answered.order) == CONNECTIONS_MAX)
     assert answered.most == 1
+
+
+async def test_at_the_limit_of_logins_a_stranger_costs_no_look_at_all_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limit, beyond = 100, 200
+    looks = 0
+    real = Connection.is_settled
+
+    def counted(connection: Connection) -> bool:
+        nonlocal looks
+        looks += 1
+        return bool(real.__get__(connection))
+
+    async with guarded(handshakes_max=limit) as broker:
+        with strangers(broker.address, limit):
+            await becomes(lambda: broker.connections == limit)
+            monkeypatch.setattr(Connection, "is_settled", property(counted))
+            # The broker's own look at what is overdue comes four times in a second at most.
+            began = trio.current_time()
+            with strangers(broker.address, beyond):
+                await becomes(lambda: broker.core.counters.connections == limit + beyond)
+            looked_often = 4 * (trio.current_time() - began) + 2
+    assert looks <= beyond + 2 * looked_often * (limit + beyond)
+
+
+async def test_at_the_limit_of_logins_who_has_just_logged_in_stays(events: Events) -> None:
+    """Also where nobody has looked since who is through."""
+    async with guarded(handshakes_max=5) as broker, AsyncExitStack() as stack:
+        clients = []
+        for _ in range(12):
+            client = await stack.enter_async_context(connect(broker.address))
+            assert (await log_in(client)).error_code == 0
+            clients.append(client)
+        with strangers(broker.address, 20):
+            await becomes(lambda: len(events.named("handshake_crowded_out")) == 15)
+        for client in clients:
+            assert await is_served(client)
