@@ -3,6 +3,7 @@
 A broker in this process, and a thread that sends it one request after the other.  Printed for each:
 its bytes and those of the answer, the longest step of any task of the loop meanwhile, and all of
 them together, in processor time of the loop's thread; how often a lane was visited for a batch.
+The last are about a topic of 100,000 partitions.
 """
 
 import logging
@@ -20,16 +21,25 @@ import trio
 from segbroker.broker.address import join_address
 from segbroker.broker.configuration.config import merge
 from segbroker.broker.loop.lanes import Lanes
+from segbroker.broker.loop.long_lived import spare
 from segbroker.broker.server import Broker
 from segbroker.client import Admin
 from segbroker.protocol.headers import encode_request
 from segbroker.protocol.messages_admin import DeleteTopicsRequest
 from segbroker.protocol.messages_core import (
+    MetadataRequest,
     ProduceRequest,
     ProduceRequestPartition,
     ProduceRequestTopic,
 )
-from segbroker.protocol.messages_groups import DescribeGroupsRequest
+from segbroker.protocol.messages_groups import (
+    DescribeGroupsRequest,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
 from segbroker.protocol.record_batch import encode_batch
 from segbroker.protocol.schema import Message
 
@@ -42,6 +52,7 @@ NAMES: Final = 3_800
 """So many are less than 16 KiB."""
 BATCHES: Final = 262_000
 COMPRESSED: Final = 1_000
+PARTITIONS: Final = 100_000
 
 
 class Visits(Lanes):
@@ -77,6 +88,23 @@ def _requests(*, is_guarded: bool) -> list[tuple[str, Message, int]]:
     return [
         ("Produce of 262,000 batches", _produce("none", [None] * BATCHES), 9),
         ("Produce of 1,000 batches to be compressed", small, 9),
+        *_wide(),
+    ]
+
+
+def _wide() -> list[tuple[str, Message, int]]:
+    """About a topic of PARTITIONS."""
+    rows = [
+        OffsetCommitRequestPartition(partition_index=n, committed_offset=0, committed_metadata="")
+        for n in range(PARTITIONS)
+    ]
+    topics = [OffsetCommitRequestTopic(name="wide", partitions=rows)]
+    commit = OffsetCommitRequest(group_id="g", member_id="", topics=topics)
+    group = OffsetFetchRequestGroup(group_id="g", topics=None)
+    return [
+        ("Metadata", MetadataRequest(topics=None), 9),
+        ("OffsetCommit", commit, 8),
+        ("OffsetFetch", OffsetFetchRequest(groups=[group]), 8),
     ]
 
 
@@ -92,9 +120,11 @@ def _ask(address: tuple[str, int], request: Message, version: int) -> tuple[int,
 async def _measure(data: str, is_guarded: bool) -> None:
     authorizer = "acl" if is_guarded else "none"
     settings = {"data": data, "listen": "127.0.0.1:0", "authorizer": authorizer}
+    settings["partitions_max"] = str(PARTITIONS)
     broker = Broker(merge({**settings, "auto_create_topics": False}))
     async with trio.open_nursery() as nursery:
         await nursery.start(broker.run)
+        nursery.start_soon(spare, broker.core.topics)  # as `segbroker serve` does
         if not is_guarded:
             await trio.to_thread.run_sync(_prepare, join_address(*broker.address))
         broker.core.lanes.__class__ = Visits
@@ -115,6 +145,7 @@ async def _measure(data: str, is_guarded: bool) -> None:
 def _prepare(address: str) -> None:
     with Admin(address) as admin:
         admin.create_topic("gzip", config={"compression.type": "gzip"})
+        admin.create_topic("wide", partitions=PARTITIONS)
 
 
 def main() -> None:
