@@ -244,16 +244,15 @@ class StreamsGroup:
         return member
 
     def _at_epoch(self, known: StreamsMember | None, beat: StreamsBeat) -> StreamsMember:
-        """Its epoch, or one that it may have been told last (member_epochs.py): then it says that
-        it has nothing but its tasks, and those that it is to let go of."""
+        """Its epoch, or one that it may have been told last (member_epochs.py): then it does not
+        say that it has anything but its tasks, and those that it is to let go of."""
         member = known or self._known(beat.member_id)
         if beat.process_id not in (None, member.said.process_id):
             raise Refused(ErrorCode.INVALID_REQUEST, "a member stays in its process")
         if beat.epoch == member.epoch:
             return member
         has = plus(member.assigned, member.revoking)
-        owned, may_be = beat.owned, member.may_be_at(beat.epoch)
-        if not may_be or owned is None or not _is_within(owned, has):
+        if not member.may_be_at(beat.epoch) or not _is_within(beat.owned or NO_TASKS, has):
             size = "greater" if beat.epoch > member.epoch else "smaller"
             raise Refused(
                 ErrorCode.FENCED_MEMBER_EPOCH,

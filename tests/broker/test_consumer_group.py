@@ -326,6 +326,30 @@ def test_a_member_is_at_the_epoch_that_it_was_told_last_however_many_answers_are
         assert refused.value.code is ErrorCode.FENCED_MEMBER_EPOCH, "it has been told since"
 
 
+def test_who_repeats_itself_word_for_word_is_told_what_it_has_missed() -> None:
+    """As clients do that send the same bytes again by another connection."""
+    shared = group()
+    one, two = Client(shared, "one"), Client(shared, "two")
+    one.join()
+    two.join()
+    settle(one, two)
+    two.leave()
+    asked = Beat("one", one.epoch)
+    answered(shared, 0, asked, TOPICS)  # is given the others, and the answer is lost
+    for again in (asked, asked._replace(owned=one.reads)):
+        told = answered(shared, 0, again, TOPICS)
+        assert told.epoch == shared.epoch
+        assert told.assignment is not None
+        assert set(told.assignment) == part("a", 0, 1, 2, 3)
+    one.obey(told)
+    three = Client(shared, "three")
+    three.join()
+    shared.heartbeat(0, Beat("one", told.epoch), TOPICS)  # is told to let go, and it is lost
+    shared.heartbeat(0, Beat("one", told.epoch), TOPICS)
+    three.heartbeat()
+    assert not three.reads, "nobody has said that these are free"
+
+
 def test_who_was_not_told_to_let_go_says_so_at_the_epoch_that_it_was_told_last() -> None:
     shared = group()
     one = Client(shared, "one")

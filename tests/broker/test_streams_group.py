@@ -336,6 +336,17 @@ def test_a_member_is_at_the_epoch_that_it_was_told_last_however_many_answers_are
     assert refused(some, said) == ErrorCode.FENCED_MEMBER_EPOCH, "it has been told since"
 
 
+def test_who_repeats_itself_word_for_word_is_told_what_it_has_missed() -> None:
+    some, topics = group(), topics_of(**{"in": 1, "log": 1})
+    one, two = Member(some, "one", topics=topics), Member(some, "two", topics=topics)
+    one.join()
+    two.join()
+    said = StreamsBeat("one", one.epoch)
+    some.was_told(0, "one", some.heartbeat(0, said, topics).tasks)  # and it is lost
+    told = some.heartbeat(0, said, topics)
+    assert (told.epoch, told.tasks) == (some.epoch, tasks(0))
+
+
 def test_a_request_to_join_that_came_late_takes_nothing_from_who_does_the_tasks() -> None:
     some = group()
     one, two = Member(some, "one"), Member(some, "two")
