@@ -89,7 +89,16 @@ class CertificateUnusable(OSError):
 class TlsSocket:
     """A TLS connection with the methods of a non-blocking socket that are used; see the module."""
 
-    __slots__ = ("_counted", "_encrypted", "_incoming", "_outgoing", "_raw_size", "_sock", "_tls")
+    __slots__ = (
+        "_counted",
+        "_encrypted",
+        "_incoming",
+        "_outgoing",
+        "_raw_size",
+        "_sock",
+        "_tls",
+        "raw_most",
+    )
 
     def __init__(self, sock: socket, context: ssl.SSLContext) -> None:
         """Takes `sock` over."""
@@ -97,6 +106,9 @@ class TlsSocket:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._raw_size = RAW_LEAST
+        self.raw_most = RAW_MOST
+        """Bytes that are taken from the socket at a time, at most: RAW_LEAST of a stranger's, whose
+        next bytes may all be changes of keys, however quick the last ones were."""
         # What the socket did not take, and of how many bytes it is that are counted when it has.
         self._encrypted = b""
         self._counted = 0
@@ -160,7 +172,7 @@ class TlsSocket:
             if time.perf_counter() > until:
                 self._raw_size = RAW_LEAST
                 break
-            self._raw_size = min(2 * self._raw_size, RAW_MOST)
+            self._raw_size = min(2 * self._raw_size, self.raw_most)
         if is_over and received:  # the end is told by the next call: the socket has to be readable
             with suppress(OSError):
                 self._sock.shutdown(SHUT_RD)

@@ -256,6 +256,27 @@ async def test_changes_of_keys_give_way_to_the_other_connections(
         assert len(broker._connections) == 1, "each was in order"
 
 
+async def test_few_changes_of_keys_of_a_stranger_are_taken_at_a_time_behind_whatever_was_quick(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """As many bytes as a record with data has are 25 ms of them."""
+    async with (
+        protected(authority, listeners="SASL_SSL://127.0.0.1:0") as broker,
+        await trio.open_tcp_stream(*broker.address) as tcp,
+    ):
+        client, _, outgoing = await in_memory(authority, tcp, tmp_path / "keys")
+        updates = key_updates(secret_in(tmp_path / "keys"), is_requested=False, sent=1)
+        await becomes(lambda: len(broker._connections) == 1)
+        client.write((20_000).to_bytes(4, "big") + bytes(16_000))  # a frame but its end
+        await tcp.send_all(outgoing.read())
+        await becomes(lambda: broker.core.counters.received_bytes == 16_004)
+        with looked_at(broker) as taken:
+            await tcp.send_all(b"".join(islice(updates, 3_000)))
+            await becomes(lambda: taken.unread() == 0)
+        assert 0 < taken.most <= 2 * RAW_LEAST
+        assert len(broker._connections) == 1, "each was in order"
+
+
 async def test_who_takes_no_answer_to_changes_of_keys_is_closed(
     authority: Authority, tmp_path: Path, events: Events
 ) -> None:
