@@ -51,7 +51,7 @@ from ..peers.listener import Listener
 from ..peers.peer import Peer
 from ..peers.replies import Outbox
 from ..peers.sasl import LOGIN_FRAME_BYTES_MAX, LoginRefused, SaslSession
-from ..peers.tls import RAW_LEAST, RAW_MOST, HandshakeFailed, TlsSocket
+from ..peers.tls import RAW_MOST, RAW_OF_STRANGERS, HandshakeFailed, TlsSocket
 from ..principal import USER, Principal
 from ..producing.express import Express
 from ..producing.produce import AcksZeroRefused
@@ -182,7 +182,7 @@ class Connection:
         self._is_stranger = listener.protocol.is_sasl
         if self._is_stranger:
             if isinstance(self._sock, TlsSocket):
-                self._sock.raw_most = RAW_LEAST
+                self._sock.raw_most = RAW_OF_STRANGERS
             self.peer.sasl = SaslSession(address[0])
             self._handle = handle_login
         self.opened = trio.current_time()
