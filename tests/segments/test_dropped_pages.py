@@ -55,7 +55,8 @@ class Killed:
         self.kills += 1
         seen = explorer.opener(left_by(disk)).see()
         for topic, lives in model.topics.items():
-            for number, partition in enumerate(lives[0].partitions if lives else ()):
+            life = lives[0] if lives else None
+            for number, partition in enumerate(life.partitions if life is not None else ()):
                 if topic not in seen.topics or partition.durability is Durability.EPHEMERAL:
                     continue
                 found = seen.topics[topic].partitions[number]
