@@ -42,12 +42,15 @@ def lost_with_a_sync(
                 continue
             owner = owner_of(meta.topic_id, partition)
             paths = partition_paths(root, meta.name, partition, owner)
-            if _has_lost(storage, paths, journaled.get((meta.topic_id.bytes, partition), ())):
+            if has_lost(storage, paths, journaled.get((meta.topic_id.bytes, partition), ())):
                 yield (meta.topic_id, partition), Ceiling(ceiling.offset, IN_DOUBT)
 
 
-def _has_lost(storage: Storage, paths: LogPaths, frames: Sequence[Frame]) -> bool:
-    """What cannot be read may be lost."""
+def has_lost(storage: Storage, paths: LogPaths, frames: Sequence[Frame] = ()) -> bool:
+    """Whether a log has the mark, and not all that it had then; what cannot be read may be lost.
+
+    frames: what will be put back into it.
+    """
     try:
         end_offset = read_unsynced(storage, paths)
         if end_offset is None:

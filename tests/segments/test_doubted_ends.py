@@ -357,6 +357,29 @@ def test_a_hole_that_a_failed_sync_has_left_tears_what_has_records_there(durabil
 
 
 @UNSYNCED
+def test_a_sync_that_fails_while_a_start_opens_what_a_kill_has_left_gives_no_offset_away(
+    durability: str,
+) -> None:
+    """What was acknowledged is in memory alone, and the kernel drops it: whoever tries again in the
+    same process finds less."""
+    disk, _, handler = acknowledged(durability)
+    size = handler._log.active.size
+    disk._locks.clear()  # killed: what was not synced still is not
+    again = manager_on(disk)
+    for _ in range(3):
+        with pytest.raises(StorageError):
+            again.get_handler("t", 0)
+    assert len(disk.open(handler._log.active.path)._content()) < size, "it is gone"
+    disk.fails = ()
+    with pytest.raises(StorageError, match="the broker has to restart"):
+        again.get_handler("t", 0)
+    for image in (disk.after_kill(), disk.after_power_cut()):
+        found = offsets_behind(image)
+        assert found[:3] == [0, 1, 2]
+        assert found[3] > 3, "acknowledged for another record"
+
+
+@UNSYNCED
 @LOOKED_OR_NOT
 @pytest.mark.parametrize("then", ["kill", "power cut"])
 def test_wherever_the_start_behind_it_ends_the_next_one_knows_what_was_lost(

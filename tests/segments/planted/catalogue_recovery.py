@@ -206,9 +206,9 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "what_could_not_be_opened_stays_in_the_same_files",
-        "opened_partitions",
-        "        if exc.errno not in PASSING_ERRNOS and meta.config.durability",
-        "        if False and meta.config.durability",
+        "opening",
+        "            mark_unsynced(storage, paths, found.end_offset)\n",
+        "            pass\n",
         "the_names_of_a_log_that_is_opened_cannot_be_synced_at_first",
     ),
     Bug(
@@ -218,7 +218,15 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
         "        pass  # in any case",
         "tests.segments.test_second_life:"
         "test_what_a_start_finds_where_the_process_before_could_not_sync_names_outlives_a_power_cut"
-        "[every_sync_of_a_directory_fails]",
+        "[a_sync_of_names_made_ahead_fails]",
+    ),
+    Bug(
+        "what_a_failed_sync_of_an_opening_has_cost_is_not_looked_for",
+        "opened_partitions",
+        "                self._check_lost(meta, partition, paths)\n",
+        "                pass\n",
+        "tests.segments.test_doubted_ends:test_a_sync_that_fails_while_a_start_opens_what_a_kill_has"
+        "_left_gives_no_offset_away[memory]",
     ),
     Bug(
         "what_a_failed_sync_has_cost_is_not_looked_for",
