@@ -4,6 +4,7 @@ acknowledged [0, 4) | sync fails, the kernel drops offset 3 | restart in the sam
                                                               -> 3 is a gap, nobody else's
 """
 
+import errno
 from collections import deque
 from collections.abc import Callable
 from unittest.mock import patch
@@ -357,12 +358,14 @@ def test_a_hole_that_a_failed_sync_has_left_tears_what_has_records_there(durabil
 
 
 @UNSYNCED
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 def test_a_sync_that_fails_while_a_start_opens_what_a_kill_has_left_gives_no_offset_away(
-    durability: str,
+    error: int, durability: str
 ) -> None:
     """What was acknowledged is in memory alone, and the kernel drops it: whoever tries again in the
     same process finds less."""
     disk, _, handler = acknowledged(durability)
+    disk.error = error
     size = handler._log.active.size
     disk._locks.clear()  # killed: what was not synced still is not
     again = manager_on(disk)
