@@ -433,7 +433,7 @@ WAL_BUGS: tuple[Bug, ...] = (
         "resuming",
         "boot if boot == IN_DOUBT else state.boot",
         "state.boot",
-        "tests.segments.test_doubted_ends:test_a_lost_event_hides_no_doubt",
+        "tests.segments.test_doubted_ends:test_a_lost_event_hides_no_doubt[disk]",
     ),
     Bug(
         "what_became_fsync_is_never_doubted",
@@ -441,7 +441,7 @@ WAL_BUGS: tuple[Bug, ...] = (
         "            return ceiling if self._log.recovery_point < end_offset else None\n",
         "            return None\n",
         "tests.segments.test_doubted_ends:"
-        "test_the_sync_that_a_change_of_class_needs_may_lose_what_the_old_class_acknowledged",
+        "test_the_sync_that_a_change_of_class_needs_may_lose_what_the_old_class_acknowledged[disk]",
     ),
     Bug(
         "who_opens_a_settled_log_forgets_how_far_it_reached",
