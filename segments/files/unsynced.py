@@ -17,7 +17,7 @@ nothing of the end: 0.
 
 import structlog
 
-from ..disk.storage import Storage, read_file, write_temporary
+from ..disk.storage import Storage, StorageFile, read_file, write_temporary
 from ..names import LogPaths
 
 log = structlog.get_logger()
@@ -33,6 +33,16 @@ def mark_unsynced(storage: Storage, paths: LogPaths, end_offset: int = 0) -> Non
             write_temporary(storage, paths.unsynced, b"%d\n" % end_offset, synced=False)
     except OSError as exc:
         log.warning("failed_sync_not_marked", path=paths.folder, error=str(exc))
+
+
+def sync_or_mark(storage: Storage, paths: LogPaths, file: StorageFile, end_offset: int) -> None:
+    """Sync a file of a log that is not open, and ends there; also for want of room the kernel may
+    drop what it could not write.  Raises OSError."""
+    try:
+        file.fdatasync()
+    except OSError:
+        mark_unsynced(storage, paths, end_offset)
+        raise
 
 
 def read_unsynced(storage: Storage, paths: LogPaths) -> int | None:

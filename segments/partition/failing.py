@@ -130,11 +130,12 @@ class FailingPartition(PartitionView, ABC):
         return self.read_only
 
     def _notice_failure(self) -> None:
-        """What failed where nobody was told of it: under a snapshot of the producers, or while an
-        operator was to look at damage, counts from here on."""
+        """What failed where nobody was told of it, under a snapshot of the producers or in whatever
+        synced the names, counts from here on, behind damage as well."""
         opened = self._log
         cause = self._wal_failed or opened.failed
-        if cause is not None and self.read_only is None:
+        may_fail = self.read_only is None or isinstance(self.read_only, PartitionDamaged)
+        if cause is not None and may_fail:
             self._poison(cause, opened)
 
     def _is_another(self, opened: PartitionLog) -> StorageError:

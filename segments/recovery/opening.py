@@ -29,7 +29,7 @@ from ..decisions import Decision, stamp_of
 from ..disk.storage import Storage, make_dirs, read_file, write_all
 from ..errors import PASSING_ERRNOS, PartitionForeign, PartitionMissing
 from ..files.manifest import start_row
-from ..files.unsynced import mark_unsynced
+from ..files.unsynced import mark_unsynced, sync_or_mark
 from ..log.caches import Caches
 from ..log.partition_log import PartitionLog
 from ..log.sealed import SealedFiles
@@ -288,7 +288,8 @@ class _Opening:
             if segment.size and self._evidence.writes_again:
                 write_all(segment.opened(), self._steps[place].data[: segment.size], 0)
             if segment.size or self._steps:
-                segment.opened().fdatasync()
+                file, end_offset = segment.opened(), self.unsealed[-1].next_offset
+                sync_or_mark(self._storage, self._paths, file, end_offset)
 
     def _new_segment(self) -> ActiveSegment:
         sealed = self._found.known.sealed

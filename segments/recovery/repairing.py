@@ -20,6 +20,7 @@ from typing import Final
 
 from ..decisions import Decision, Tail, scan
 from ..disk.storage import Advice, Storage, make_dirs, read_file, replace_file
+from ..files.unsynced import sync_or_mark
 from ..names import LogPaths
 from ..report import LogReport
 from .survey import Step, Survey
@@ -90,14 +91,14 @@ def _do(storage: Storage, paths: LogPaths, step: Step, report: LogReport) -> Ste
                 size=len(step.data) - size,
                 reason=f"{step.scan.tail.value} tail at byte {size}",
             )
-            _cut(storage, path, size)
+            _cut(storage, paths, step, size)
             return step._replace(data=step.data[:size])
         case Decision.CLEAR:
             if len(step.data):
                 if step.has_content:
                     reason = "no valid batch, behind the end of the log"
                     quarantine(storage, paths, step.number, step.data, report, reason)
-                _cut(storage, path, 0)
+                _cut(storage, paths, step, 0)
             return step
         case Decision.REPAIR:
             return _repair(storage, paths, step, report)
@@ -122,11 +123,11 @@ def _repair(storage: Storage, paths: LogPaths, step: Step, report: LogReport) ->
     return step._replace(data=view, starts_at=starts_at, scan=result)
 
 
-def _cut(storage: Storage, path: str, size: int) -> None:
-    file = storage.open(path)
+def _cut(storage: Storage, paths: LogPaths, step: Step, size: int) -> None:
+    file = storage.open(paths.log(step.number))
     try:
         file.truncate(size)
-        file.fdatasync()
+        sync_or_mark(storage, paths, file, step.scan.next_offset if size else 0)
     finally:
         file.close()
 

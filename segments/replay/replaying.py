@@ -48,6 +48,7 @@ from ..disk.storage import (
     write_all,
 )
 from ..errors import PartitionForeign
+from ..files.unsynced import mark_unsynced
 from ..names import LogPaths
 from ..recovery.known import disagrees, is_of_a_deleted_topic, read_known
 from ..recovery.renewing import renew
@@ -116,7 +117,7 @@ def put_back(
         batches = list(_batches(found))
         durable_end = max((durable_end, *(batch.next_offset for batch in batches)))
         if number >= first and batches:
-            _put_back(storage, paths.log(number), found, batches, report)
+            _put_back(storage, paths, number, found, batches, report)
             synced.add(number)
         elif known is not None and (row := lasting_row(known, number)) is not None:
             restore(storage, paths, row, known.epochs, found, report)
@@ -188,11 +189,13 @@ def _batches(frames: Sequence[Frame]) -> Iterator[Placed]:
 
 def _put_back(
     storage: Storage,
-    path: str,
+    paths: LogPaths,
+    number: int,
     frames: Sequence[Frame],
     batches: Sequence[Placed],
     report: LogReport,
 ) -> None:
+    path = paths.log(number)
     content = read_file(storage, path) if storage.exists(path) else bytearray()
     file = storage.open(path, create=True)
     try:
@@ -203,7 +206,11 @@ def _put_back(
         if not all(_stands_at(content, frame.position, frame.payload) for frame in frames):
             for batch in _missing(path, content, batches, report):
                 write_all(file, batch.content, batch.position)
-        file.fdatasync()
+        try:
+            file.fdatasync()
+        except OSError:
+            mark_unsynced(storage, paths, scan(memoryview(content), None).next_offset)
+            raise
     finally:
         file.close()
 

@@ -4,6 +4,7 @@ acknowledged [0, 4) | sync fails, the kernel drops offset 3 | restart in the sam
                                                               -> 3 is a gap, nobody else's
 """
 
+import errno
 from collections import deque
 from collections.abc import Callable
 from unittest.mock import patch
@@ -21,7 +22,6 @@ from segbroker.segments.metadata.transactions import (
     Transaction,
     transactions_of,
 )
-from segbroker.segments.names import partition_paths
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 
@@ -52,9 +52,9 @@ def acknowledged(durability: str) -> tuple[TreacherousStorage, DiskManager, Disk
     return disk, manager, handler
 
 
-def take_mark(disk: TreacherousStorage) -> None:
-    """What this process has found out is to be known without the mark that a sync failed."""
-    disk.unlink(partition_paths("/data", "t", 0).unsynced)
+def without_mark(disk: TreacherousStorage, handler: DiskHandler) -> None:
+    """As where the disk takes none: then the metadata alone tell the next process."""
+    disk.unlink(handler._log.paths.unsynced)
 
 
 def gone(durability: str) -> tuple[TreacherousStorage, DiskManager, DiskHandler]:
@@ -65,7 +65,7 @@ def gone(durability: str) -> tuple[TreacherousStorage, DiskManager, DiskHandler]
     disk.fails = ()
     manager.housekeeping(5_000)
     assert handler.recoveries_failed == 1
-    take_mark(disk)
+    without_mark(disk, handler)
     return disk, manager, handler
 
 
@@ -91,12 +91,7 @@ def offsets_behind(image: MemoryStorage) -> list[int]:
     return readable(handler)
 
 
-@UNSYNCED
-@LOOKED_OR_NOT
-def test_an_offset_that_was_acknowledged_and_lost_with_the_sync_is_a_gap_behind_a_restart(
-    lost: Lost, durability: str
-) -> None:
-    """In the same boot, in which otherwise nothing of these classes goes."""
+def check_that_it_is_a_gap(lost: Lost, durability: str) -> None:
     disk, manager, _ = lost(durability)
     killed = disk.after_kill()
     manager.close()
@@ -107,6 +102,19 @@ def test_an_offset_that_was_acknowledged_and_lost_with_the_sync_is_a_gap_behind_
         assert [row.what for row in again.report.rows if row.what == "gap"] == ["gap"]
         write(handler, 4)
         assert readable(handler)[3] > 3, "it is nobody else's"
+
+
+@UNSYNCED
+def test_an_offset_that_was_acknowledged_and_lost_with_the_sync_is_a_gap_behind_a_restart(
+    durability: str,
+) -> None:
+    """In the same boot, in which otherwise nothing of these classes goes."""
+    check_that_it_is_a_gap(gone, durability)
+
+
+@UNSYNCED
+def test_so_it_is_where_the_process_was_killed_before_it_could_look(durability: str) -> None:
+    check_that_it_is_a_gap(not_looked_at, durability)
 
 
 @UNSYNCED
@@ -135,7 +143,7 @@ def test_the_sync_that_a_change_of_class_needs_may_lose_what_the_old_class_ackno
     disk.fails = ()
     manager.housekeeping(5_000)
     assert handler.recoveries_failed == 1
-    take_mark(disk)
+    without_mark(disk, handler)
     found = offsets_behind(disk.after_kill())
     assert found[:3] == [0, 1, 2]
     assert found[3] > 3, "acknowledged for another record"
@@ -207,6 +215,7 @@ def test_what_is_on_its_way_to_be_reserved_is_in_doubt_as_well(durability: str) 
     disk, manager, handler, told = while_more_is_being_reserved(durability, 12, forgets=True)
     manager.housekeeping(5_000)
     assert handler.recoveries_failed == 1
+    without_mark(disk, handler)
     told.popleft()()
     assert handler.high_watermark == 12
     assert offsets_behind(disk.after_kill())[1] > 11, "seen as another record"
@@ -365,12 +374,14 @@ def test_a_hole_that_a_failed_sync_has_left_tears_what_has_records_there(durabil
 
 
 @UNSYNCED
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 def test_a_sync_that_fails_while_a_start_opens_what_a_kill_has_left_gives_no_offset_away(
-    durability: str,
+    error: int, durability: str
 ) -> None:
     """What was acknowledged is in memory alone, and the kernel drops it: whoever tries again in the
     same process finds less."""
     disk, _, handler = acknowledged(durability)
+    disk.error = error
     size = handler._log.active.size
     disk._locks.clear()  # killed: what was not synced still is not
     again = manager_on(disk)

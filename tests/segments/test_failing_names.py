@@ -163,6 +163,24 @@ def test_a_sync_between_a_failure_and_its_news_proves_nothing_of_the_names_that_
     manager.close()
 
 
+def test_names_in_doubt_are_given_anew_also_where_an_operator_is_to_look_at_damage() -> None:
+    """All is synced, so nobody asks for another sync, which would be told of the failure."""
+    disk = _InTurn()
+    manager, handler = with_a_name_that_waits(disk, "readonly")
+    handler.read_only = PartitionDamaged("t", 0, "damage")
+    disk.open(handler._log.paths.damaged, create=True).close()
+    opened = handler._log
+    disk.meanwhile = opened.sync
+    with suppress(OSError):
+        opened.storage.fsync_dir(opened.paths.folder)
+    assert opened.sync_failed
+    assert not handler.has_unsynced
+    for second in range(1, 10):
+        manager.keep_house_now(second * 1_000)
+    assert handler._log is not opened, "written anew"
+    assert isinstance(handler.read_only, PartitionDamaged)
+
+
 def with_a_name_that_waits(disk: _InTurn, on_corruption: str) -> tuple[DiskManager, DiskHandler]:
     """A partition with sealed segments, and a last one whose name no sync has covered."""
     manager = DiskManager("/data", storage=disk, flushers=0)

@@ -39,9 +39,8 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "what_recovery_keeps_is_not_synced",
         "opening",
-        "            if segment.size or self._steps:\n"
-        "                segment.opened().fdatasync()\n",
-        "",
+        "                sync_or_mark(self._storage, self._paths, file, end_offset)\n",
+        "                pass\n",
         "killed_and_only_ticked",
     ),
     Bug(
@@ -225,8 +224,9 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
         "opened_partitions",
         "                self._check_lost(meta, partition, paths)\n",
         "                pass\n",
-        "tests.segments.test_doubted_ends:test_a_sync_that_fails_while_a_start_opens_what_a_kill_has"
-        "_left_gives_no_offset_away[memory]",
+        "tests.segments.test_dropped_pages:"
+        "test_no_offset_is_given_twice_where_a_failed_sync_takes_it_from_memory"
+        "[killed_and_started_again_of_class_disk]",
     ),
     Bug(
         "what_a_failed_sync_has_cost_is_not_looked_for",
