@@ -83,3 +83,21 @@ def test_a_partition_that_comes_back_with_the_next_topic_is_read(pause_ms: int) 
     assert world.committed.get(P1, 0) == 0
     world.processed.clear()
     world.run(lambda: len(set(world.processed)) == 40)
+
+
+def test_what_was_fetched_ahead_of_a_partition_that_is_gone_is_handed_out_all_the_same() -> None:
+    """It was not yet told to be the caller's, and fills the buffer."""
+    world = GroupWorld(1, partitions=2, records=0)
+    for first in range(0, 100, 10):
+        world.store(1, 10, first)
+    member = world.start(metadata_max_age_ms=100, prefetch_bytes=300, fetch_partition_bytes=300)
+    member.expected = (TopicRecreated, UnknownTopicOrPartition)
+    member.busy_until_ms = world.now_ms + 10_000
+    prefetched = member.reading.fetching.prefetched
+    world.run(lambda: prefetched.is_full)
+    made_again(world, 1, 20)
+    world.run(lambda: P1 not in member.reading.fetching.states)
+    world.run(lambda: {(0, n) for n in range(20)} <= set(world.processed))
+    assert not prefetched.ready
+    assert not prefetched.buffered_bytes
+    assert (1, 0) in world.processed
