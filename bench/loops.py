@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
+from segbroker.client.assigned import PartitionState
 from segbroker.client.consumed import ConsumedBatch
 from segbroker.client.handout import Handout
 from segbroker.client.progress import Handing
+from segbroker.client.records import TopicPartition
 from segbroker.protocol.record_batch import decode_batch, encode_batch
 
 ROUNDS = 15
@@ -66,9 +68,11 @@ def _whole(batch: ConsumedBatch) -> Callable[[], None]:
 
 
 def _in_parts(batch: ConsumedBatch) -> Callable[[], None]:
+    state = PartitionState(TopicPartition(batch.topic, batch.partition), 0)
+
     def parts() -> Iterator[Iterator[Any]]:
         for _ in range(COUNT // len(batch)):
-            handing = Handing(batch, len(batch))
+            handing = Handing(state, batch, len(batch))
             while (part := handing.more()) is not None:
                 yield part
 

@@ -465,7 +465,8 @@ class Fetching:
         if is_known and not state.tp.partition < view.partition_count:
             # The new topic has fewer: a gap is told, and then there is nothing more.
             del self.states[state.tp]
-            state.paused = False  # nobody could resume it any more
+            # What was fetched ahead is handed out: nobody could resume it, or let it go, any more.
+            state.paused = state.held = False
             if not self.subscribed:
                 topic, partition = state.tp
                 self.fail(UnknownTopicOrPartition(f"{topic}-{partition} is gone"))

@@ -84,9 +84,9 @@ class Commits:
         self._gone: dict[TopicPartition, int] = {}
         self._due_ms = 0
 
-    def stands_at(self, tp: TopicPartition, offset: int) -> None:
-        """The group was found to stand there, where it is about to be read."""
-        self._committed[tp] = 0, offset
+    def stands_at(self, tp: TopicPartition, offset: int | None) -> None:
+        """The group was found to stand there, where it is about to be read; None: nowhere."""
+        self._committed[tp] = 0, -1 if offset is None else offset
 
     def forget(self, tp: TopicPartition) -> None:
         """It is somebody else's."""
@@ -135,6 +135,13 @@ class Commits:
         if state is None or ZERO_UUID in (meant, state.topic_id):
             return False
         return state.topic_id != meant
+
+    def _is_gone(self, tp: TopicPartition) -> bool:
+        """Whether the caller is in a topic of before, as far as it has heard."""
+        state = self._fetching.states.get(tp)
+        if state is None:
+            return False
+        return bool(state.topics_ahead_count) or self._progress.is_at_gone(state)
 
     def _number(self) -> int:
         self._asked_count += 1
@@ -201,8 +208,7 @@ class Commits:
             offsets = self.uncommitted(self._owned())
         else:
             # Of a topic that came since the caller has seen nothing: these are of the one before.
-            ahead = {tp for tp, state in states.items() if state.topics_ahead_count}
-            offsets = {tp: stands for tp, stands in offsets.items() if tp not in ahead}
+            offsets = {tp: stands for tp, stands in offsets.items() if not self._is_gone(tp)}
             for tp, stands in offsets.items():
                 if tp in states:
                     self._progress.acknowledge_below(states[tp], stands.offset)

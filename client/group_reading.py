@@ -24,7 +24,7 @@ Threads: everything here runs under the shell's lock.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
 from uuid import UUID
@@ -119,6 +119,7 @@ class GroupReading:
         self._unheard_as: GroupMetadata | None = None
         self._now_ms = 0
         engine.components.append(self)
+        engine.cluster.on_update.append(self._cluster_updated)
 
     # The caller's side.
 
@@ -239,7 +240,7 @@ class GroupReading:
         added = given - self._owned
         self._owned |= added
         self._engine.cluster.want({tp.topic for tp in added})
-        self._load(added, now_ms)
+        self._load(given, now_ms)
         self._fetching.notify()
 
     def lost(self, now_ms: int) -> None:
@@ -258,8 +259,8 @@ class GroupReading:
     # What is given.
 
     def _load(self, added: set[TopicPartition], now_ms: int) -> None:
-        """Ask where the group stands in these, and begin to read there."""
-        wanted = sorted(added - self._fetching.states.keys())
+        """Ask where the group stands in these that are not read yet, and begin to read there."""
+        wanted = sorted(added - self._fetching.states.keys() - self._loading.keys())
         if not wanted:
             return
         topic_ids: dict[str, UUID] = {}
@@ -304,10 +305,10 @@ class GroupReading:
         found = call.result()
         for tp in wanted:
             stands = found.get(tp)
+            self._commits.stands_at(tp, None if stands is None else stands.offset)
             if stands is None:
                 self._fetching.add(tp, self._start)
             else:
-                self._commits.stands_at(tp, stands.offset)
                 self._fetching.add_read(
                     tp, stands.offset, stands.leader_epoch, topic_ids.get(tp.topic, ZERO_UUID)
                 )
@@ -324,6 +325,15 @@ class GroupReading:
                 )
             )
         self._fetching.notify()
+
+    def _cluster_updated(self, asked: Collection[str]) -> None:
+        """A topic that was made again without a partition that is ours may have it once more."""
+        unread = self._owned - self._leaving - self._fetching.states.keys()
+        self._load({tp for tp in unread if self._is_there(tp)}, self._now_ms)
+
+    def _is_there(self, tp: TopicPartition) -> bool:
+        view = self._engine.cluster.topics.get(tp.topic)
+        return view is not None and tp.partition < view.partition_count
 
     # What goes.
 

@@ -46,11 +46,12 @@ class Handing:
         "in_loop",
         "next_offset",
         "records",
+        "state",
         "tp",
     )
 
-    def __init__(self, batch: ConsumedBatch, next_offset: int) -> None:
-        self.tp = TopicPartition(batch.topic, batch.partition)
+    def __init__(self, state: PartitionState, batch: ConsumedBatch, next_offset: int) -> None:
+        self.state, self.tp = state, state.tp
         self._batch: ConsumedBatch | None = batch
         self._part: list[Record] = []
         self._made_count = 0
@@ -126,9 +127,9 @@ class Progress:
         # Batches that were begun and have records left, and the one that a loop is at.
         self._handings: dict[TopicPartition, Handing] = {}
         # The first offset in hand of each partition, of what did not come by a loop.
-        self._in_hand: dict[TopicPartition, int] = {}
-        # (round, offset): another round of the log makes it void.
-        self._acknowledged: dict[TopicPartition, tuple[int, int]] = {}
+        self._in_hand: dict[TopicPartition, tuple[PartitionState, int]] = {}
+        # (state, round, offset): another round of the log makes it void.
+        self._acknowledged: dict[TopicPartition, tuple[PartitionState, int, int]] = {}
         # It has what is in hand; set by its thread, with no call between that and the caller.
         self.is_shown = True
 
@@ -142,10 +143,9 @@ class Progress:
 
     # Handing out.
 
-    def begin(self, batch: ConsumedBatch, next_offset: int) -> None:
+    def begin(self, state: PartitionState, batch: ConsumedBatch, next_offset: int) -> None:
         """Hand this batch out record by record, see `records`."""
-        handing = Handing(batch, next_offset)
-        self._handings[handing.tp] = handing
+        self._handings[state.tp] = Handing(state, batch, next_offset)
 
     def records(
         self, may_go_on: Callable[[TopicPartition], bool], *, in_loop: bool
@@ -157,16 +157,16 @@ class Progress:
             if not handing.has_more or not may_go_on(handing.tp):
                 continue
             if not in_loop:
-                self.takes(handing.tp, handing.position)
+                self.takes(handing.state, handing.position)
             records = handing.more()
             handing.in_loop = in_loop
             return records
         return None
 
-    def takes(self, tp: TopicPartition, offset: int) -> None:
+    def takes(self, state: PartitionState, offset: int) -> None:
         """The caller gets something from `offset` on, not by a loop."""
         self.is_shown = False
-        self._in_hand.setdefault(tp, offset)
+        self._in_hand.setdefault(state.tp, (state, offset))
 
     def rest_batch(self, may_go_on: Callable[[TopicPartition], bool]) -> ConsumedBatch | None:
         """The rest of a batch that was begun, as a batch; None without any that may go on."""
@@ -174,7 +174,7 @@ class Progress:
             if handing.has_more and may_go_on(handing.tp):
                 # Made before it is forgotten: Ctrl-C may come at any call.
                 rest = handing.rest()
-                self.takes(handing.tp, handing.position)
+                self.takes(handing.state, handing.position)
                 del self._handings[handing.tp]
                 handing.end()
                 return rest
@@ -201,7 +201,7 @@ class Progress:
     @property
     def unshown(self) -> dict[TopicPartition, int]:
         """Where that begins which an exception, such as Ctrl-C's, took away from the caller."""
-        return {} if self.is_shown else dict(self._in_hand)
+        return {} if self.is_shown else {tp: at for tp, (_, at) in self._in_hand.items()}
 
     # Where the caller is.
 
@@ -217,36 +217,52 @@ class Progress:
     def acknowledge(self, states: Iterable[PartitionState]) -> None:
         """The caller says that it is done with all that it was handed."""
         for state in states:
-            self._acknowledged[state.tp] = state.round, self.position(state) or 0
+            self._acknowledged[state.tp] = state, state.round, self.position(state) or 0
 
     def acknowledge_below(self, state: PartitionState, offset: int) -> None:
         """The caller says that it is done with all below an offset."""
-        self._acknowledged[state.tp] = state.round, offset
+        self._acknowledged[state.tp] = state, state.round, offset
 
     def position(self, state: PartitionState) -> int | None:
         """The offset of the next record that will be handed out; None: not known yet."""
-        if not self.is_shown and state.tp in self._in_hand:
-            return self._in_hand[state.tp]
-        return self.behind(state)
+        in_hand = None if self.is_shown else self._in_hand_of(state)
+        return self.behind(state) if in_hand is None else in_hand
 
     def behind(self, state: PartitionState) -> int | None:
         """The same, where the caller has what is in hand, or will have."""
-        handing = self._handings.get(state.tp)
+        handing = self._handing_of(state)
         if handing is not None and handing.has_more:
             return handing.position
         return state.position if state.opening is None else state.opening
 
     def gone_past(self, state: PartitionState) -> int | None:
         """Everything below this offset is processed; None: not known yet where it begins."""
-        offset = state.position if state.opening is None else state.opening
-        offset = self._in_hand.get(state.tp, offset)
-        handing = self._handings.get(state.tp)
-        if handing is not None and state.tp not in self._in_hand:
-            offset = handing.gone_past
-        in_round, acknowledged = self._acknowledged.get(state.tp, (-1, 0))
-        if offset is not None and in_round == state.round:
+        offset = self._in_hand_of(state)
+        if offset is None:
+            offset = state.position if state.opening is None else state.opening
+            handing = self._handing_of(state)
+            if handing is not None:
+                offset = handing.gone_past
+        of, in_round, acknowledged = self._acknowledged.get(state.tp, (None, -1, 0))
+        if offset is not None and of is state and in_round == state.round:
             return max(offset, acknowledged)
         return offset
+
+    # A topic that was made again without a partition, and once more with it, has that read anew:
+    # what is in hand of the first one says nothing of where the other is.
+
+    def is_at_gone(self, state: PartitionState) -> bool:
+        """Whether what the caller has in hand of the partition is of such a first one."""
+        handing, (of, _) = self._handings.get(state.tp), self._in_hand.get(state.tp, (state, 0))
+        return of is not state or (handing is not None and handing.state is not state)
+
+    def _handing_of(self, state: PartitionState) -> Handing | None:
+        handing = self._handings.get(state.tp)
+        return handing if handing is not None and handing.state is state else None
+
+    def _in_hand_of(self, state: PartitionState) -> int | None:
+        of, offset = self._in_hand.get(state.tp, (None, 0))
+        return offset if of is state else None
 
     def is_busy_with(self, tp: TopicPartition) -> bool:
         """Whether the caller has anything of this partition in hand."""

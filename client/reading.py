@@ -243,7 +243,7 @@ class Reading:
     def hand_out(self, fetched: Fetched, batch: ConsumedBatch) -> None:
         """Have `take_records` give the records of what was taken, unless it went meanwhile."""
         if self._is_next(fetched):
-            self.progress.begin(batch, fetched.next_offset)
+            self.progress.begin(fetched.state, batch, fetched.next_offset)
             fetched.state.opening = None
 
     def hand_out_batch(self, fetched: Fetched) -> bool:
@@ -251,7 +251,7 @@ class Reading:
         if not self._is_next(fetched):
             return False
         self.is_here()
-        self.progress.takes(fetched.state.tp, fetched.from_offset)
+        self.progress.takes(fetched.state, fetched.from_offset)
         fetched.state.opening = None
         return True
 
@@ -279,12 +279,9 @@ class Reading:
     # As a member of a group.
 
     def commit(self, offsets: ByPartition[int | CommittedOffset] | Record | None) -> Call[None]:
-        """Commit; the offsets of a Record are those behind it, unless its topic is gone."""
+        """Commit; the offsets of a Record are those behind it."""
         if isinstance(offsets, Record):
-            tp = TopicPartition(offsets.topic, offsets.partition)
-            state = self.fetching.states.get(tp)
-            is_gone = state is not None and state.topics_ahead_count
-            offsets = {} if is_gone else {tp: offsets.offset + 1}
+            offsets = {TopicPartition(offsets.topic, offsets.partition): offsets.offset + 1}
         if offsets is None:
             return self.group.commit(None)
         return self.group.commit(as_offsets(offsets))

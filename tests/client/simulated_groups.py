@@ -85,6 +85,8 @@ class SimulatedMember:
         self.in_hand: Record | None = None
         self.told: list[tuple[str, list[int]]] = []
         self.is_alive = True
+        # What the application takes note of, and asks for more.
+        self.expected: tuple[type[Exception], ...] = ()
         given: Any = {"assignors": assignors, **options}
         self.reading = Reading(
             "10.0.0.1:9001",
@@ -110,10 +112,23 @@ class SimulatedMember:
 
     def work(self) -> None:
         """One turn of the application's loop."""
-        world, reading = self.world, self.reading
+        world = self.world
         if not self.is_alive or world.now_ms < self.busy_until_ms:
             return
         self.in_hand = None
+        try:
+            record = self._next()
+        except self.expected:
+            return
+        if record is None:
+            return
+        world.check_alone(self, record)
+        self.in_hand = record
+        world.processed.append((record.partition, record.offset))
+        self.busy_until_ms = world.now_ms + world.job_ms()
+
+    def _next(self) -> Record | None:
+        world, reading = self.world, self.reading
         reading.came_back()
         while (event := reading.group.events.next()) is not None:
             if event.listener is not None:
@@ -123,16 +138,10 @@ class SimulatedMember:
         if records is None:
             fetched: Fetched | None = reading.fetching.prefetched.take()
             if fetched is None or fetched.data is None:
-                return
+                return None
             reading.hand_out(fetched, reading.fetching.open(fetched))
             records = reading.take_records()
-        record = next(records, None) if records is not None else None
-        if record is None:
-            return
-        world.check_alone(self, record)
-        self.in_hand = record
-        world.processed.append((record.partition, record.offset))
-        self.busy_until_ms = world.now_ms + world.job_ms()
+        return next(records, None) if records is not None else None
 
     def leave(self) -> None:
         self.reading.came_back()
