@@ -54,9 +54,9 @@ from .streams_group import StreamsGroup, StreamsTold
 log = structlog.get_logger()
 
 _DROP_INTERVAL_MS: Final = 1_000
+"""Between two looks for groups without members where there are `groups_max`: each looks at all."""
 FAILED_REST_MS: Final = 1_000
 """A group in which a mistake of ours ended what was due is looked at again after that."""
-"""Between two looks for groups without members where there are `groups_max`: each looks at all."""
 _ENDS: Final = OSError(errno.ESHUTDOWN, "the broker ends")
 
 

@@ -14,7 +14,7 @@ from segbroker.broker.groups.group_news import News
 from segbroker.broker.groups.kept_streams import kept_member, restored_member
 from segbroker.broker.groups.streams_endpoints import partitions_by_endpoint
 from segbroker.broker.groups.streams_group import StreamsGroup, StreamsTold
-from segbroker.broker.groups.streams_members import Endpoint, StreamsBeat
+from segbroker.broker.groups.streams_members import Endpoint, StreamsBeat, minus
 from segbroker.broker.groups.streams_topics import Said, Status
 from segbroker.broker.groups.streams_topology import InternalTopic, Subtopology, Topology
 from segbroker.broker.groups.task_assignor import NO_TASKS, Task, Tasks, Worker, sticky
@@ -544,7 +544,8 @@ def test_a_restored_group_goes_on_without_a_new_epoch() -> None:
 
 
 class Model:
-    """Members that come, go, lag behind and lose answers; the broker that starts again."""
+    """Members that come, go, lag behind and lose answers, or whose requests to join come late; the
+    broker that starts again."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -562,13 +563,14 @@ class Model:
                 self.beats,
                 self.does_as_told,
                 self.comes,
+                self.came_late,
                 self.leaves,
                 self.time_goes_by,
                 self.copies_change,
                 self.the_broker_starts_again,
                 self.all_settle,
             ),
-            (40, 20, 3, 2, 4, 2, 2, 1),
+            (40, 20, 3, 2, 2, 4, 2, 2, 1),
         )
         what(name)
         self.check()
@@ -578,15 +580,24 @@ class Model:
         self.doing[name] = NO_TASKS  # who joins does nothing
         one.join(self.now_ms)
 
+    def came_late(self, name: str) -> None:
+        """What it said when it joined is read once more; nobody hears the answer."""
+        if name in self.some.members and (one := self.members.get(name)) is not None:
+            self.some.heartbeat(self.now_ms, joining(name, one.process), TOPICS)
+
     def beats(self, name: str, *, is_right: bool = False) -> None:
         one = self.members.get(name)
         if one is None:
             return
         speaks, hears = (is_right or self.random.random() < 0.7 for _ in range(2))
+        # What it has yet to begin it may begin though others were given it since: as in Kafka.
+        speaks &= minus(one.owned, self.doing[name]) == NO_TASKS
         said = StreamsBeat(name, one.epoch, owned=self.doing[name] if speaks else None)
         try:
             answer = self.some.heartbeat(self.now_ms, said, TOPICS)
-        except Refused:
+        except Refused as exc:
+            if exc.code != ErrorCode.UNKNOWN_MEMBER_ID:
+                raise  # also of who is fenced: it is at what it was told last
             self.is_gone(name)
             return
         if hears:
