@@ -5,6 +5,7 @@
                                  <topic>_partition_<N>.manifest
                                  <topic>_partition_<N>.producers
                                  <topic>_partition_<N>.damaged
+                                 <topic>_partition_<N>.unsynced
                                  <topic>_partition_<N>_segment_<k>.cleaned
                                  quarantine/
 
@@ -99,6 +100,11 @@ class LogPaths:
     def damaged(self) -> str:
         """Why nothing is written, or served, until an operator has looked (on.corruption)."""
         return f"{self.folder}/{self.prefix}.damaged"
+
+    @property
+    def unsynced(self) -> str:
+        """That a sync of the log has failed, and where the log ended (unsynced.py)."""
+        return f"{self.folder}/{self.prefix}.unsynced"
 
     @property
     def quarantine(self) -> str:

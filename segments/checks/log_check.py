@@ -324,6 +324,10 @@ class LogChecker:
             path = f"{paths.folder}/{name}"
             if path in (paths.manifest, paths.start, paths.producers, paths.damaged):
                 continue
+            if path == paths.unsynced:
+                text = "a sync of this log has failed, and the broker was killed"
+                yield note(path, text, "the next opening writes what is not sealed to new files")
+                continue
             if path == paths.quarantine:
                 copies = [one for one in storage.listdir(path) if not one.endswith(".tmp")]
                 if copies:

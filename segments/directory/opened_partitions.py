@@ -16,19 +16,18 @@ Invariant: a handler is in `handlers` exactly as long as its topic exists and it
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
-from uuid import UUID
 
 import structlog
 
 from ..background import Flushers, Housekeeper
 from ..disk.memory import MemoryStorage
 from ..disk.storage import Storage
-from ..errors import PASSING_ERRNOS, PartitionMissing, StorageError, UnknownTopic
+from ..errors import PartitionMissing, StorageError, UnknownTopic
 from ..log.caches import Caches
 from ..log.partition_log import PartitionLog
 from ..log.sealing import close_log
 from ..metadata.ceilings import PartitionCeiling
-from ..metadata.metadata import Metadata, TopicMeta
+from ..metadata.metadata import IN_DOUBT, Ceiling, Metadata, PartitionKey, TopicMeta
 from ..names import LogPaths, owner_of, partition_paths
 from ..parallel import Each
 from ..partition.evicting import EvictedBytes
@@ -36,6 +35,7 @@ from ..partition.failing import CallSoon
 from ..partition.handler import PRODUCER_EXPIRATION_MS, DiskHandler
 from ..recovery.lost_tail import begin_at
 from ..recovery.opening import Evidence, open_log
+from ..replay.doubting import has_lost
 from ..replay.putting_back import PuttingBack
 from ..replay.resuming import Found, Resuming
 from ..report import LogReport, RecoveryReport
@@ -110,8 +110,8 @@ class OpenedPartitions:
         self._lock = threading.Lock()
         self._rolls_unprepared_before = 0
         self._opening: set[tuple[str, int]] = set()
-        self._failed: set[tuple[UUID, int]] = set()
-        """What could not be opened, for another reason than want of room."""
+        self._lost: set[PartitionKey] = set()
+        """What has lost acknowledged records since the start, and waits for the next one."""
         self._withheld: dict[str, Callable[[], bool]] = {}
         self._opened = threading.Condition(self._lock)
 
@@ -188,20 +188,25 @@ class OpenedPartitions:
 
     def withhold(self, topic: str, is_over: Callable[[], bool]) -> None:
         """Give nobody a partition of this topic until `is_over`: a deletion that failed may come
-        true at the next start, with all that would be acknowledged meanwhile."""
-        self._withheld[topic] = is_over
+        true at the next start, with all that would be acknowledged meanwhile.
+
+        is_over: waits for nothing."""
+        with self._lock:
+            self._withheld[topic] = is_over
 
     def _check_withheld(self, topic: str) -> None:
         """Raises StorageError."""
-        is_over = self._withheld.get(topic)
-        if is_over is None:
-            return
-        if not is_over():
-            raise StorageError(
-                f"topic {topic!r} was to be deleted: whether it is will be known when the metadata "
-                "can be written again"
-            )
-        self._withheld.pop(topic, None)
+        with self._lock:  # who sees that one deletion is settled must not lift the next
+            is_over = self._withheld.get(topic)
+            if is_over is None:
+                return
+            if is_over():
+                del self._withheld[topic]
+                return
+        raise StorageError(
+            f"topic {topic!r} was to be deleted: whether it is will be known when the metadata "
+            "can be written again"
+        )
 
     @property
     def rolls_unprepared(self) -> int:
@@ -276,7 +281,6 @@ class OpenedPartitions:
                 (ceiling,) = self._resuming.resume([opened], self.now_ms)
             except OSError as exc:
                 close_log(opened.log, clean=False)
-                self._note_failure(meta, partition, exc)
                 text = f"cannot open partition {partition} of {topic!r}: {exc}"
                 raise StorageError(text) from exc
             handler = self._serve(opened, ceiling)
@@ -332,6 +336,9 @@ class OpenedPartitions:
             if meta.config.durability is Durability.EPHEMERAL:
                 storage = self._volatile
                 self._begin_ephemeral(meta, partition, paths, now_ms)
+            durable_end = self._putting_back.end_of(meta, partition)
+            if storage is self._storage:
+                self._check_lost(meta, partition, paths)
             opened = open_log(
                 storage,
                 paths,
@@ -340,28 +347,38 @@ class OpenedPartitions:
                 Evidence(
                     leader_epoch=self._known().leader_epoch(meta, partition),
                     first_epoch=meta.epoch,
-                    durable_end=self._putting_back.end_of(meta, partition),
+                    durable_end=durable_end,
                     settled_end=self._resuming.settled_end(meta, partition),
                     durable=self._putting_back.take_synced(meta, partition),
                     acks_unsynced=self._resuming.is_unresolved(meta, partition),
-                    after_failure=(meta.topic_id, partition) in self._failed,
                 ),
                 now_ms=now_ms,
                 create=False,
                 report=LogReport(self._report, meta.name, partition),
             )
             self._putting_back.opened(meta, partition)
-            self._failed.discard((meta.topic_id, partition))
             return opened
         except OSError as exc:
-            self._note_failure(meta, partition, exc)
             raise StorageError(
                 f"cannot open partition {partition} of {meta.name!r}: {exc}"
             ) from exc
 
-    def _note_failure(self, meta: TopicMeta, partition: int, exc: OSError) -> None:
-        if exc.errno not in PASSING_ERRNOS:
-            self._failed.add((meta.topic_id, partition))
+    def _check_lost(self, meta: TopicMeta, partition: int, paths: LogPaths) -> None:
+        """Raises StorageError: a sync that failed in this process, while the log was opened, has
+        cost what was acknowledged before.  The next start tells the gap, and whom it tears.  Raises
+        OSError."""
+        key = meta.topic_id, partition
+        if key not in self._lost:
+            ceiling = self._known().ceiling(key)
+            is_reserved = ceiling is not None and ceiling.boot == self._known().boot
+            if ceiling is None or not is_reserved or not has_lost(self._storage, paths):
+                return
+            self._resuming.record_ceilings([(key, Ceiling(ceiling.offset, IN_DOUBT))])
+            self._lost.add(key)
+        raise StorageError(
+            f"partition {partition} of {meta.name!r} has lost acknowledged records with a sync that"
+            " failed; the broker has to restart"
+        )
 
     def _begin_ephemeral(
         self, meta: TopicMeta, partition: int, paths: LogPaths, now_ms: int

@@ -136,7 +136,8 @@ def _is_own(paths: LogPaths, name: str) -> bool:
     return (
         numbers != (None, None, None)
         or paths.is_temporary(name)
-        or path in (paths.manifest, paths.start, paths.producers, paths.damaged, paths.quarantine)
+        or path in (paths.manifest, paths.start, paths.producers)
+        or path in (paths.damaged, paths.unsynced, paths.quarantine)
     )
 
 

@@ -17,6 +17,7 @@ from ..disk.storage import Storage, remove_tree
 from ..errors import NO_SPACE, CorruptMetadata, StorageError
 from ..metadata.metadata import Metadata
 from ..metadata.metadata_log import MetadataLog, check_newest
+from ..replay.doubting import lost_with_a_sync
 from ..replay.putting_back import Place, PuttingBack
 from ..replay.resuming import Resuming
 from ..replay.tearing import mark_torn
@@ -108,6 +109,10 @@ class Starting:
             if lost:
                 self._resuming.widen(lost)
             before, boot_id = self._metadata.state.boot, self._storage.boot_id()
+            state = self._metadata.state
+            self._resuming.record_ceilings(
+                list(lost_with_a_sync(self._storage, self._root, state, boot_id, found.partitions))
+            )
             mark_torn(self._metadata, boot_id)
             self._resuming.begin_boot(boot_id)  # last: tried once more, it is another boot still
             self._metadata.absorb()

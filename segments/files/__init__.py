@@ -8,4 +8,5 @@ A module imports only what stands above it:
     manifest       the rows a log keeps about itself; .manifest
     clean_points   how far a log was cleaned, and since when
     manifest_file  ... and who writes it
+    unsynced       that a sync of the log has failed; .unsynced
 """

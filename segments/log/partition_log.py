@@ -40,6 +40,7 @@ from ..files.clean_points import NEVER_CLEANED, CleanPoints
 from ..files.index import ENTRY_SIZE, OFFSET_SPAN_MAX
 from ..files.manifest import NO_FLOOR, Floor, Row, RowKind, start_row
 from ..files.manifest_file import ManifestFile
+from ..files.unsynced import mark_unsynced
 from ..names import LogPaths
 from ..settings.topic_config import TimestampType, TopicConfig
 from .caches import OpenLogs
@@ -444,6 +445,7 @@ class PartitionLog:
             except OSError as exc:
                 self.failed = exc
                 self.sync_failed = True
+                self._mark_unsynced()
                 raise
             return self.recovery_point
 
@@ -467,6 +469,11 @@ class PartitionLog:
         if not are_durable or self.storage.synced > began:
             self.failed = self.failed or cause
             self.sync_failed = True
+        self._mark_unsynced()  # in any case: of segments made ahead the next process may use some
+
+    def _mark_unsynced(self) -> None:
+        """Tell the next process, should it come before this one has written all of it anew."""
+        mark_unsynced(self.storage, self.paths, self.log_end_offset)
 
     # Who holds what
 

@@ -25,6 +25,7 @@ from segbroker.protocol.checksums import xxh3_64
 
 from ..disk.storage import read_file, replace_file
 from ..errors import CorruptSegment
+from ..files.unsynced import settle_unsynced
 from .partition_log import PartitionLog
 from .segment import ActiveSegment
 
@@ -55,6 +56,7 @@ def salvage(log: PartitionLog, promised: int) -> None:
             content = whole[:0] if is_cut else whole
             replace_file(log.storage, segment.path, content)
             is_cut = len(content) < segment.size
+    settle_unsynced(log.storage, log.paths)
 
 
 def check_promised(log: PartitionLog, promised: int) -> None:

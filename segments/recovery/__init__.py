@@ -13,6 +13,7 @@ A module imports only what stands above it:
     identity         whether a file is the segment that it is named after
     unfinished       a cleaning that a crash interrupted
     known            what a manifest says of its log
+    renewing         ... put into new files behind a failed sync
     survey           a log as it lies there: read and judged, not changed
     corruption       what on.corruption says
     repairing        the decisions carried out

@@ -1,6 +1,7 @@
 """Opening a log: survey what is there, carry out the decisions, serve what is durable.
 
     survey         what lies there, and what is to be done (survey.py): no byte changes
+    renew          behind a failed sync: into new files first (renewing.py)
     manifest       if a log start was written after its last checkpoint: written again, synced
     carry out      cut, repair, clear; damaged originals to quarantine/ (repairing.py)
     sync           what is kept is made durable before anything is served from it, except what was
@@ -20,15 +21,15 @@ manifest says is known without it.  Its files become durable with the first sync
 """
 
 from collections.abc import Collection
-from contextlib import suppress
 from typing import Final, NamedTuple
 
 from segbroker.protocol.record_batch import GapReason
 
 from ..decisions import Decision, stamp_of
-from ..disk.storage import Storage, make_dirs, put_file, read_file, replace_file, write_all
-from ..errors import PartitionForeign, PartitionMissing
+from ..disk.storage import Storage, make_dirs, read_file, write_all
+from ..errors import PASSING_ERRNOS, PartitionForeign, PartitionMissing
 from ..files.manifest import start_row
+from ..files.unsynced import mark_unsynced
 from ..log.caches import Caches
 from ..log.partition_log import PartitionLog
 from ..log.sealed import SealedFiles
@@ -40,6 +41,7 @@ from ..settings.topic_config import Durability, TopicConfig
 from .corruption import check_opening
 from .known import Known, is_of_a_deleted_topic, write_known
 from .producer_replay import replay_producers
+from .renewing import renew
 from .repairing import carry_out
 from .survey import Circumstances, Step, Survey, survey
 
@@ -64,8 +66,6 @@ class Evidence(NamedTuple):
     now: it is a lost tail where it is missing."""
     writes_again: bool = True
     """False where this process opened the log before and no sync of it failed."""
-    after_failure: bool = False
-    """This process could not open it before: what it wrote then, and named, is in new files now."""
 
 
 NOTHING_KNOWN: Final = Evidence()
@@ -93,10 +93,33 @@ def open_log(
         if not create:
             raise PartitionMissing(paths.folder)
         make_dirs(storage, paths.folder)
+    renewed = renew(storage, paths)
+    if renewed is not None:
+        evidence = evidence._replace(durable=renewed, writes_again=False)
     loses_tails = evidence.acks_unsynced or config.durability is not Durability.FSYNC
     above = GapReason.LOST_TAIL if loses_tails else GapReason.CORRUPTION
     around = Circumstances(now_ms, evidence.leader_epoch, evidence.durable_end, above)
     found = survey(storage, paths, around)
+    try:
+        return _open_found(storage, paths, config, caches, evidence, found, now_ms, report)
+    except OSError as exc:
+        if exc.errno not in PASSING_ERRNOS:
+            # What was read may be gone from memory with a failed sync; so who comes next knows.
+            mark_unsynced(storage, paths, found.end_offset)
+        raise
+
+
+def _open_found(
+    storage: Storage,
+    paths: LogPaths,
+    config: TopicConfig,
+    caches: Caches,
+    evidence: Evidence,
+    found: Survey,
+    now_ms: int,
+    report: LogReport,
+) -> PartitionLog:
+    """The log that was surveyed.  Raises as above."""
     if found.manifest_lost and is_of_a_deleted_topic(storage, paths, evidence.first_epoch):
         raise PartitionForeign(paths.folder)
     name = (report.topic or paths.prefix, max(report.partition, 0))
@@ -105,7 +128,7 @@ def open_log(
     known, steps = found.known, found.steps
     if evidence.writes_again and known.size and known.deletes and not found.is_empty:
         # Nothing says that the process before has synced it, and what it speaks of as gone goes.
-        _write_again(storage, paths.manifest, known.size, into_new=evidence.after_failure)
+        _write_again(storage, paths.manifest, known.size)
     if not found.is_clean:
         steps = carry_out(storage, paths, found, report)
     if found.manifest_lost:
@@ -176,7 +199,6 @@ class _Opening:
         found, known, unsealed = self._found, self._found.known, self.unsealed
         self._epochs = _epochs(known, unsealed, self._evidence.leader_epoch)
         is_told = self._epochs == known.epochs and self._paths.owner in (0, known.owner)
-        is_told = is_told and (found.is_clean or not self._evidence.after_failure)
         self._is_new = found.is_empty and (is_told or not known.size)
         self._is_kept = is_told and known.size > 0
         if self._is_kept:
@@ -218,7 +240,7 @@ class _Opening:
         found, known, unsealed = self._found, self._found.known, self.unsealed
         interval = self._config.index_interval_bytes
         made = unsealed[-1].number
-        if not self._is_new and not self._evidence.after_failure:
+        if not self._is_new:
             # Up to a hole: what a close has unlinked may be back in part, and of the others a roll
             # gives the name anew.
             most = max((step.number for step in self._steps), default=made)
@@ -259,9 +281,6 @@ class _Opening:
     def _write_and_sync(self) -> None:
         """It is written again first: where a sync of the process before failed, the page cache may
         have what the disk has not, and a sync of pages that count as clean would prove nothing."""
-        if self._evidence.after_failure:
-            self._put_into_new()
-            return
         for place, segment in enumerate(self.unsealed):
             is_durable = segment.number in self._evidence.durable
             if is_durable and self._steps[place].decision is Decision.KEEP:
@@ -270,14 +289,6 @@ class _Opening:
                 write_all(segment.opened(), self._steps[place].data[: segment.size], 0)
             if segment.size or self._steps:
                 segment.opened().fdatasync()
-
-    def _put_into_new(self) -> None:
-        """No file whose sync failed is synced again, nor a name believed of which that failed."""
-        for segment, step in zip(self.unsealed, self._steps, strict=False):
-            put_file(self._storage, segment.path, step.data[: segment.size])
-        for step in self._steps[len(self.unsealed) :]:  # empty, and not needed
-            with suppress(FileNotFoundError):
-                self._storage.unlink(self._paths.log(step.number))
 
     def _new_segment(self) -> ActiveSegment:
         sealed = self._found.known.sealed
@@ -295,13 +306,9 @@ class _Opening:
         )
 
 
-def _write_again(storage: Storage, path: str, size: int, *, into_new: bool) -> None:
-    """Write what is there once more and sync it; of a file that only grows, its first bytes.
-    into_new: into another file of the name."""
+def _write_again(storage: Storage, path: str, size: int) -> None:
+    """Write what is there once more and sync it; of a file that only grows, its first bytes."""
     content = read_file(storage, path)[:size]
-    if into_new:
-        replace_file(storage, path, content)
-        return
     file = storage.open(path)
     try:
         write_all(file, content, 0)

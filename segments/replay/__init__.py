@@ -12,5 +12,6 @@ A module imports only what stands above it:
     replaying     frames of the WAL put back into the segments they came from
     putting_back  all that the WAL holds: put back, kept, or reported
     resuming      how partitions continue after a start
+    doubting      what a failed sync has cost, if nobody has looked before a kill
     tearing       which open transactions have lost records
 """

@@ -22,7 +22,8 @@ damaged, nobody can tell, and the report says just that (`wal_torn`).
 from collections.abc import Mapping, Sequence
 
 from ..disk.storage import Storage, make_dirs, write_temporary
-from ..errors import NO_SPACE, PartitionForeign, StorageError
+from ..errors import NO_SPACE, PASSING_ERRNOS, PartitionForeign, StorageError
+from ..files.unsynced import mark_unsynced
 from ..metadata.metadata import TopicMeta
 from ..names import owner_of, partition_paths
 from ..parallel import Each, one_by_one
@@ -113,7 +114,7 @@ class PuttingBack:
         frames = self._waiting.get((meta.topic_id.bytes, partition))
         if frames is not None:
             try:
-                self._put_back(meta, partition, frames, after_failure=True)
+                self._put_back(meta, partition, frames)
             except (OSError, PartitionForeign) as exc:
                 raise _not_put_back(meta.name, partition, exc) from exc
             del self._waiting[meta.topic_id.bytes, partition]
@@ -153,20 +154,16 @@ class PuttingBack:
         self._each(put_back_one, range(len(some)))
         return refused
 
-    def _put_back(
-        self,
-        meta: TopicMeta,
-        partition: int,
-        frames: Sequence[Frame],
-        *,
-        after_failure: bool = False,
-    ) -> None:
+    def _put_back(self, meta: TopicMeta, partition: int, frames: Sequence[Frame]) -> None:
         owner = owner_of(meta.topic_id, partition)
         paths = partition_paths(self._root, meta.name, partition, owner)
         report = LogReport(self._report, meta.name, partition)
-        done = put_back(
-            self._storage, paths, frames, report, meta.epoch, after_failure=after_failure
-        )
+        try:
+            done = put_back(self._storage, paths, frames, report, meta.epoch)
+        except OSError as exc:
+            if exc.errno not in PASSING_ERRNOS:
+                mark_unsynced(self._storage, paths)
+            raise
         key = meta.topic_id.bytes, partition
         self._vouch(key, done.end_offset)
         self._synced[key] = done.synced

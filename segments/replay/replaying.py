@@ -43,7 +43,6 @@ from ..decisions import Tail, scan
 from ..disk.storage import (
     Storage,
     make_dirs,
-    put_file,
     read_file,
     replace_file,
     write_all,
@@ -51,6 +50,7 @@ from ..disk.storage import (
 from ..errors import PartitionForeign
 from ..names import LogPaths
 from ..recovery.known import disagrees, is_of_a_deleted_topic, read_known
+from ..recovery.renewing import renew
 from ..recovery.unfinished import head_of
 from ..report import LogReport
 from ..wal.frames import Frame, FrameType
@@ -83,13 +83,10 @@ def put_back(
     frames: Sequence[Frame],
     report: LogReport,
     first_epoch: int = 0,
-    *,
-    after_failure: bool = False,
 ) -> PutBack:
     """Make the batches of these frames durable in the log's files.
 
-    first_epoch: the first leader epoch that the topic was in.  after_failure: this process tried it
-    before; as `opening.Evidence` has it.  Raises PartitionForeign, OSError.
+    first_epoch: the first leader epoch that the topic was in.  Raises PartitionForeign, OSError.
     """
     durable_end = -1
     by_segment: dict[int, list[Frame]] = {}
@@ -101,6 +98,7 @@ def put_back(
     if not by_segment:
         return PutBack(durable_end, frozenset())
     make_dirs(storage, paths.folder)
+    renew(storage, paths)
     known = read_known(storage, paths)
     if known is None and is_of_a_deleted_topic(storage, paths, first_epoch):
         raise PartitionForeign(paths.folder)
@@ -118,7 +116,7 @@ def put_back(
         batches = list(_batches(found))
         durable_end = max((durable_end, *(batch.next_offset for batch in batches)))
         if number >= first and batches:
-            _put_back(storage, paths.log(number), found, batches, report, into_new=after_failure)
+            _put_back(storage, paths.log(number), found, batches, report)
             synced.add(number)
         elif known is not None and (row := lasting_row(known, number)) is not None:
             restore(storage, paths, row, known.epochs, found, report)
@@ -194,16 +192,8 @@ def _put_back(
     frames: Sequence[Frame],
     batches: Sequence[Placed],
     report: LogReport,
-    *,
-    into_new: bool,
 ) -> None:
     content = read_file(storage, path) if storage.exists(path) else bytearray()
-    if into_new:
-        for batch in _missing(path, content, batches, report):
-            content.extend(bytes(max(0, batch.position - len(content))))
-            content[batch.position : batch.position + len(batch.content)] = batch.content
-        put_file(storage, path, content)
-        return
     file = storage.open(path, create=True)
     try:
         # Also what stands there already: where a sync of the process before failed, the page cache

@@ -290,6 +290,10 @@ LEFTOVERS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda root: file(root, ".manifest.tmp").write_bytes(b"x"),
         "left over from a replacement that was interrupted",
     ),
+    "a failed sync that nobody came to mend": (
+        lambda root: file(root, ".unsynced").write_bytes(b"5\n"),
+        "a sync of this log has failed",
+    ),
     "half a manifest row": (
         lambda root: file(root, ".manifest").write_bytes(
             file(root, ".manifest").read_bytes() + b"\1" * 10

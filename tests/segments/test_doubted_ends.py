@@ -21,6 +21,7 @@ from segbroker.segments.metadata.transactions import (
     Transaction,
     transactions_of,
 )
+from segbroker.segments.names import partition_paths
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 
@@ -51,6 +52,11 @@ def acknowledged(durability: str) -> tuple[TreacherousStorage, DiskManager, Disk
     return disk, manager, handler
 
 
+def take_mark(disk: TreacherousStorage) -> None:
+    """What this process has found out is to be known without the mark that a sync failed."""
+    disk.unlink(partition_paths("/data", "t", 0).unsynced)
+
+
 def gone(durability: str) -> tuple[TreacherousStorage, DiskManager, DiskHandler]:
     """It has failed, and the partition has looked what is left."""
     disk, manager, handler = acknowledged(durability)
@@ -59,7 +65,23 @@ def gone(durability: str) -> tuple[TreacherousStorage, DiskManager, DiskHandler]
     disk.fails = ()
     manager.housekeeping(5_000)
     assert handler.recoveries_failed == 1
+    take_mark(disk)
     return disk, manager, handler
+
+
+def not_looked_at(durability: str) -> tuple[TreacherousStorage, DiskManager, DiskHandler]:
+    """It has failed, and the process is killed before it could look."""
+    disk, manager, handler = acknowledged(durability)
+    with pytest.raises(PartitionReadOnly):
+        handler.sync()
+    disk.fails = ()
+    return disk, manager, handler
+
+
+LOOKED_OR_NOT = pytest.mark.parametrize(
+    "lost", [gone, not_looked_at], ids=lambda lost: str(lost.__name__)
+)
+Lost = Callable[[str], tuple[TreacherousStorage, DiskManager, DiskHandler]]
 
 
 def offsets_behind(image: MemoryStorage) -> list[int]:
@@ -70,11 +92,12 @@ def offsets_behind(image: MemoryStorage) -> list[int]:
 
 
 @UNSYNCED
+@LOOKED_OR_NOT
 def test_an_offset_that_was_acknowledged_and_lost_with_the_sync_is_a_gap_behind_a_restart(
-    durability: str,
+    lost: Lost, durability: str
 ) -> None:
     """In the same boot, in which otherwise nothing of these classes goes."""
-    disk, manager, _ = gone(durability)
+    disk, manager, _ = lost(durability)
     killed = disk.after_kill()
     manager.close()
     for image in (killed, disk.after_kill()):
@@ -112,6 +135,7 @@ def test_the_sync_that_a_change_of_class_needs_may_lose_what_the_old_class_ackno
     disk.fails = ()
     manager.housekeeping(5_000)
     assert handler.recoveries_failed == 1
+    take_mark(disk)
     found = offsets_behind(disk.after_kill())
     assert found[:3] == [0, 1, 2]
     assert found[3] > 3, "acknowledged for another record"
@@ -306,12 +330,71 @@ def image_after(disk: MemoryStorage, then: str) -> MemoryStorage:
 
 
 @UNSYNCED
+def test_what_is_there_behind_a_failed_sync_is_no_gap_for_a_process_that_finds_the_mark(
+    durability: str,
+) -> None:
+    disk, _, handler = acknowledged(durability)
+    disk.forgets = False
+    with pytest.raises(PartitionReadOnly):
+        handler.sync()
+    killed = disk.after_kill()
+    assert offsets_behind(killed) == [0, 1, 2, 3, 4]
+    assert not killed.exists(handler._log.paths.unsynced), "all is in new files"
+
+
+@UNSYNCED
+def test_a_hole_that_a_failed_sync_has_left_tears_what_has_records_there(durability: str) -> None:
+    """The log ends where it did: pages in front of the last ones are gone."""
+    disk, manager, handler = acknowledged(durability)
+    disk.forgets = False
+    known = Transaction("tx", 7, 0, state=State.ONGOING, started_ms=1, partitions={"t": (0,)})
+    row = known._replace(boot=manager.boot_number).pack()
+    manager.record_now(TRANSACTION, id="tx", row=row)
+    write(handler, 4)
+    with pytest.raises(PartitionReadOnly):
+        handler.sync()
+    segment = handler._log.active
+    assert len(segment.offsets) > 1, "two batches in one segment"
+    disk.open(segment.path).pwrite(b"x" * 8, segment.position_of(len(segment.offsets) - 1) - 8)
+    again = manager_on(disk.after_kill())
+    (known,) = transactions_of(again.section(SECTION))
+    assert known.boot != again.boot_number, "it may be committed"
+    opened = again.get_handler("t", 0)
+    write(opened, 5)
+    assert readable(opened)[-1] > 4, "acknowledged for another record"
+
+
+@UNSYNCED
+def test_a_sync_that_fails_while_a_start_opens_what_a_kill_has_left_gives_no_offset_away(
+    durability: str,
+) -> None:
+    """What was acknowledged is in memory alone, and the kernel drops it: whoever tries again in the
+    same process finds less."""
+    disk, _, handler = acknowledged(durability)
+    size = handler._log.active.size
+    disk._locks.clear()  # killed: what was not synced still is not
+    again = manager_on(disk)
+    for _ in range(3):
+        with pytest.raises(StorageError):
+            again.get_handler("t", 0)
+    assert len(disk.open(handler._log.active.path)._content()) < size, "it is gone"
+    disk.fails = ()
+    with pytest.raises(StorageError, match="the broker has to restart"):
+        again.get_handler("t", 0)
+    for image in (disk.after_kill(), disk.after_power_cut()):
+        found = offsets_behind(image)
+        assert found[:3] == [0, 1, 2]
+        assert found[3] > 3, "acknowledged for another record"
+
+
+@UNSYNCED
+@LOOKED_OR_NOT
 @pytest.mark.parametrize("then", ["kill", "power cut"])
 def test_wherever_the_start_behind_it_ends_the_next_one_knows_what_was_lost(
-    durability: str, then: str
+    lost: Lost, durability: str, then: str
 ) -> None:
     """And who has an open transaction there is told, though nobody is served by the first."""
-    disk, manager, _ = gone(durability)
+    disk, manager, _ = lost(durability)
     known = Transaction("tx", 7, 0, state=State.ONGOING, started_ms=1, partitions={"t": (0,)})
     row = known._replace(boot=manager.boot_number).pack()
     outcomes: list[OSError | None] = []

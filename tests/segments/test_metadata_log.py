@@ -200,6 +200,44 @@ def test_nobody_writes_into_a_topic_whose_deletion_may_come_true() -> None:
     assert manager_on(disk.after_kill()).get_handler("t", 0).log_end_offset == 2
 
 
+def test_who_sees_that_one_deletion_is_settled_does_not_lift_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second one fails while somebody who asks for a partition hears that the first is over."""
+    disk = CrashingStorage()
+    manager = manager_on(disk)
+    manager.create_topic("t", 1, TopicConfig({"durability": "memory"}))
+    has_settled = manager._metadata.has_settled
+    deleting: list[threading.Thread] = []
+
+    def delete() -> None:
+        with pytest.raises(StorageError, match="was not deleted"):
+            manager.delete_topic("t")
+
+    def heard(doubts: int) -> bool:
+        is_over = has_settled(doubts)
+        if is_over and is_asking and threading.current_thread() is threading.main_thread():
+            disk.sync_fails = True
+            deleting.append(threading.Thread(target=delete))
+            deleting[0].start()
+            deleting[0].join(0.3)  # or it waits for who asks
+        return is_over
+
+    is_asking = False
+    monkeypatch.setattr(manager._metadata, "has_settled", heard)
+    disk.sync_fails = True
+    delete()
+    disk.sync_fails = False
+    manager.housekeeping(10_000)
+    is_asking = True
+    manager.get_handler("t", 0)
+    is_asking = False
+    deleting[0].join()
+    assert not manager._metadata.is_settled
+    with pytest.raises(StorageError, match="was to be deleted"):
+        manager.get_handler("t", 0)
+
+
 # The mechanism.
 
 

@@ -30,7 +30,7 @@ from .images import Image, Images, Kind, kinds_of
 from .invariants import violations
 from .model import Model
 from .observing import Opener, Seen, quick_snapshots, without_indexes
-from .recording import RecordingStorage
+from .recording import Fault, RecordingStorage
 
 MORE = b"appended after the recovery"
 
@@ -89,6 +89,8 @@ class Plan:
     collect: bool = False
     instead: "Callable[[Explorer], None] | None" = None
     """Done after each operation in place of all that (second_life.py)."""
+    faults: tuple[Fault, ...] = ()
+    """Of the disk, beside those that the scenario has."""
     deadline_s: float = float("inf")
     """On the monotonic clock; what is left then is not looked at."""
 
@@ -128,6 +130,7 @@ class Explorer:
         self.name = name
         self.model = Model()
         self.disk = RecordingStorage()
+        self.disk.faults += plan.faults
         self.counts = Counts()
         self.refresh: Callable[[], None] = lambda: None
         """Brings the model up to date with what has been acknowledged by now."""

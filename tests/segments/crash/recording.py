@@ -134,7 +134,11 @@ class RecordingFile(MemoryFile):
             disk.maybe_fail("fdatasync", self.path)
         except OSError:
             disk.failed.add(self._inode)
-            if pending is not None:
+            if disk.drops:
+                self._inode.content[:] = self._inode.synced
+                disk.pending.pop(self._inode, None)
+                disk.versions[self._inode] = disk.versions.get(self._inode, 0) + 1
+            elif pending is not None:
                 for write in pending.writes:
                     write.in_doubt = not write.fixed
             raise
@@ -161,6 +165,8 @@ class RecordingStorage(MemoryStorage):
         self.last_written: _Inode | None = None
         """The file that the last operation wrote to."""
         self.failed: set[_Inode] = set()
+        self.drops = False
+        """Whether a failed sync takes what it was for from memory as well."""
         self.faults: list[Fault] = []
         self.ignored: list[tuple[str, str]] = []
         """(call, end of the path) of syncs that silently do nothing: to prove the harness."""

@@ -7,8 +7,9 @@ An image of a kill (images.py) is a disk of which all is durable.  Here it is to
 memory: whoever starts finds it, goes by it, and has to make durable whatever he goes by.  What one
 start has seen, the next one sees.
 
-Not looked at: names of which a sync of their directory failed, which stay in doubt for good; the
-directory of the data itself, before its name is durable.
+With `behind_failure` the same where a sync of a directory has failed: what it was for is in doubt
+for good, for whoever syncs it again.  Else such moments are not looked at.  Never the directory of
+the data itself, before its name is durable.
 """
 
 from segbroker.segments.disk.memory import _Directory, _Inode
@@ -57,6 +58,7 @@ def left_by(disk: RecordingStorage) -> RecordingStorage:
             Change(tuple((name, node and node_of(node)) for name, node in change.names))
             for change in changes.list
         ]
+        changed.fixed, changed.in_doubt = set(changes.fixed), set(changes.in_doubt)
     return left
 
 
@@ -70,7 +72,8 @@ class SecondLife:
     """What becomes of one scenario when it is killed after each of its operations.  `look` goes
     into a plan."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, behind_failure: bool = False) -> None:
+        self._behind_failure = behind_failure
         self._known: set[tuple[int, int, int]] = set()
         self._judged: set[tuple[tuple[int, int], int]] = set()
         self.kills = 0
@@ -79,7 +82,7 @@ class SecondLife:
     def look(self, explorer: Explorer) -> None:
         """Kill it here.  Raises Found."""
         disk = explorer.disk
-        if any(changes.in_doubt for changes in disk.changes.values()):
+        if any(changes.in_doubt for changes in disk.changes.values()) != self._behind_failure:
             return
         if ROOT.strip("/") not in disk._root.durable:
             return

@@ -200,17 +200,41 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_log_start_is_shown_that_nobody_knows_to_be_synced",
         "opening",
-        "        _write_again(storage, paths.manifest, known.size, "
-        "into_new=evidence.after_failure)\n",
+        "        _write_again(storage, paths.manifest, known.size)\n",
         "        pass\n",
         "the_sync_of_a_deletion_in_a_closed_log_fails_and_another_process",
     ),
     Bug(
         "what_could_not_be_opened_stays_in_the_same_files",
         "opening",
-        "        if self._evidence.after_failure:\n            self._put_into_new()\n",
-        "        if False:\n            self._put_into_new()\n",
+        "            mark_unsynced(storage, paths, found.end_offset)\n",
+        "            pass\n",
         "the_names_of_a_log_that_is_opened_cannot_be_synced_at_first",
+    ),
+    Bug(
+        "a_failed_sync_of_names_is_not_marked",
+        "partition_log",
+        "        self._mark_unsynced()  # in any case",
+        "        pass  # in any case",
+        "tests.segments.test_second_life:"
+        "test_what_a_start_finds_where_the_process_before_could_not_sync_names_outlives_a_power_cut"
+        "[a_sync_of_names_made_ahead_fails]",
+    ),
+    Bug(
+        "what_a_failed_sync_of_an_opening_has_cost_is_not_looked_for",
+        "opened_partitions",
+        "                self._check_lost(meta, partition, paths)\n",
+        "                pass\n",
+        "tests.segments.test_doubted_ends:test_a_sync_that_fails_while_a_start_opens_what_a_kill_has"
+        "_left_gives_no_offset_away[memory]",
+    ),
+    Bug(
+        "what_a_failed_sync_has_cost_is_not_looked_for",
+        "doubting",
+        "    return any(low < begin or high > end for low, high in missing)\n",
+        "    return False\n",
+        "tests.segments.test_doubted_ends:"
+        "test_a_hole_that_a_failed_sync_has_left_tears_what_has_records_there[disk]",
     ),
     Bug(
         "a_log_start_is_synced_behind_what_it_deletes",

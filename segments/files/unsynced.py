@@ -1,0 +1,52 @@
+"""The mark of a log of which a sync failed, for the next process: .unsynced
+
+    sync fails -> mark -> written to new files by this process -> gone
+                       -> killed -> the next process finds it, and does that
+
+After a failed sync the kernel may count pages, and names, as clean that are not on the disk, and
+tells so once: who comes next sees nothing of it.  The mark itself is not synced.  As long as the
+machine is up it is there, and a power cut takes what is in doubt together with the mark, or leaves
+what a start can do without.
+
+It says where the log ended, so that the next process knows what it should find: of what was
+acknowledged before its sync nothing else speaks (ceilings.py).
+
+Format: the end offset in decimal digits, and a line end.  A mark that was not written whole says
+nothing of the end: 0.
+"""
+
+import structlog
+
+from ..disk.storage import Storage, read_file, write_temporary
+from ..names import LogPaths
+
+log = structlog.get_logger()
+
+
+def mark_unsynced(storage: Storage, paths: LogPaths, end_offset: int = 0) -> None:
+    """A sync of this log has failed, which ended here.  Raises nothing: where the disk takes no
+    mark either, only this process knows."""
+    try:
+        known = read_unsynced(storage, paths)
+        end_offset = max(end_offset, -1 if known is None else known)
+        if end_offset != known:
+            write_temporary(storage, paths.unsynced, b"%d\n" % end_offset, synced=False)
+    except OSError as exc:
+        log.warning("failed_sync_not_marked", path=paths.folder, error=str(exc))
+
+
+def read_unsynced(storage: Storage, paths: LogPaths) -> int | None:
+    """Where the log ended when a sync of it failed, if nobody has made it anew since; None: no sync
+    has failed.  Raises OSError."""
+    try:
+        content = bytes(read_file(storage, paths.unsynced))
+    except FileNotFoundError:
+        return None
+    digits = content.removesuffix(b"\n")
+    return int(digits) if digits.isdigit() and digits != content else 0
+
+
+def settle_unsynced(storage: Storage, paths: LogPaths) -> None:
+    """All of it is in new files, under new names, and synced.  Raises OSError."""
+    if storage.exists(paths.unsynced):
+        storage.unlink(paths.unsynced)
