@@ -32,6 +32,8 @@ from .audit import Audit
 
 DECISIONS_MAX: Final = 100_000
 NAME_CACHED_MAX: Final = 256
+SOME_TOPIC: Final = "(any)"
+"""In the audit log, which of them is not asked; no topic can be called so."""
 
 # The operations as plain numbers: an enum member costs a look-up and a call to hash.
 READ: Final = int(Operation.READ)
@@ -126,7 +128,17 @@ class Authorizer:
         return self.operations(peer, CLUSTER, CLUSTER_NAME)
 
     def allows_some_topic(self, peer: Peer, operation: int) -> bool:
-        """Whether there may be a topic on which `peer` may do this. From any thread."""
+        """Whether there may be a topic on which `peer` may do this; only a yes is in the audit log.
+
+        From any thread.
+        """
+        allowed = self._allows_some_topic(peer, operation)
+        if allowed and self.audit.allowed_too:
+            key = (peer.principal, peer.address[0], operation, TOPIC, SOME_TOPIC)
+            self._tell(key, allowed)
+        return allowed
+
+    def _allows_some_topic(self, peer: Peer, operation: int) -> bool:
         if peer.principal in self._super_users:
             return True
         known = self._some_topic  # before the rules, as in `_decide`

@@ -198,25 +198,37 @@ def _wanted(
 
 
 def _store(core: Core, wanted: Mapping[str, _Wanted], asker: Mapping[str, str]) -> None:
+    """Store what is wanted, and a line for each user that has changed, also when not all of it can
+    be stored.  For a lane.
+
+    Raises StorageError.
+    """
     manager = core.topics.manager
     upserted = {name: one.upserted for name, one in wanted.items() if one.upserted}
     deleted = {name: one.deleted for name, one in wanted.items() if one.deleted}
-    # In this order: a crash in between leaves a credential too many, not a user without any.
-    if upserted:
-        manager.record_all_now(
-            USER_SET, [{"name": name, "rows": rows_of(rows)} for name, rows in upserted.items()]
-        )
-    if deleted:
-        manager.record_all_now(
-            USER_UNSET,
-            [
-                {"name": name, "mechanisms": [int(one) for one in mechanisms]}
-                for name, mechanisms in deleted.items()
-            ],
-        )
-    for name, one in wanted.items():
-        counts = {"set": len(one.upserted), "deleted": len(one.deleted)}
-        log.info("user_altered", user=name, **counts, **asker)
+    changed: dict[str, dict[str, int]] = {name: {"set": 0, "deleted": 0} for name in wanted}
+    try:
+        # In this order: a crash in between leaves a credential too many, not a user without any.
+        if upserted:
+            manager.record_all_now(
+                USER_SET, [{"name": name, "rows": rows_of(rows)} for name, rows in upserted.items()]
+            )
+        for name, rows in upserted.items():
+            changed[name]["set"] = len(rows)
+        if deleted:
+            manager.record_all_now(
+                USER_UNSET,
+                [
+                    {"name": name, "mechanisms": [int(one) for one in mechanisms]}
+                    for name, mechanisms in deleted.items()
+                ],
+            )
+        for name, mechanisms in deleted.items():
+            changed[name]["deleted"] = len(mechanisms)
+    finally:
+        for name, counts in changed.items():
+            if any(counts.values()):
+                log.info("user_altered", user=name, **counts, **asker)
 
 
 def _mechanism(number: int) -> ScramMechanism:

@@ -2,6 +2,7 @@
 
 import socket
 import struct
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pytest
@@ -10,17 +11,20 @@ from trio.testing import wait_all_tasks_blocked
 from segbroker.protocol import messages_admin as admin
 from segbroker.protocol import messages_security as security
 from segbroker.protocol.acls import Operation, PatternType, Permission, ResourceType
+from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ApiVersionsResponse
 from segbroker.protocol.schema import Message
+from segbroker.segments.metadata.credentials import credentials_of
 
 from ..support.gated_storage import GatedStorage
 from ..support.waiting import becomes
-from ..support.wire_client import fetch_request, software
+from ..support.wire_client import connect, fetch_request, software
 from .authorization_case import ALTER, OF_CLUSTER, READ, T29, TOPIC
 from .conftest import Events, serving
 from .test_authorization import ALICE, BOB, allow, connect_from, guarded, rule
 from .test_quotas import alter, alteration
 
+T56: Final = ErrorCode.KAFKA_STORAGE_ERROR
 AT_ONCE: Final = struct.pack("ii", 1, 0)
 """For SO_LINGER: closing sends a reset instead of an end."""
 
@@ -194,3 +198,40 @@ async def test_who_changes_rules_or_quotas_is_in_the_log_also_when_it_is_gone(
         (line,) = events.named("quota_changed")
         assert line["entity"] == {"user": "carol"}
         assert line["asked_from"] == ALICE
+
+
+async def test_what_is_set_of_a_user_is_in_the_log_also_when_the_rest_fails(
+    events: Events,
+) -> None:
+    """What is set is written before what is deleted: it is in force when that cannot be."""
+    disk = GatedStorage()
+    upsertions = [
+        security.AlterUserScramCredentialsRequestUpsertion(
+            name="carol",
+            mechanism=mechanism,
+            iterations=4_096,
+            salt=b"salt",
+            salted_password=bytes(32 * mechanism),
+        )
+        for mechanism in (1, 2)
+    ]
+    deletion = security.AlterUserScramCredentialsRequestDeletion(name="carol", mechanism=1)
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+
+        async def alter_user(
+            *upserted: security.AlterUserScramCredentialsRequestUpsertion,
+            deleted: Sequence[security.AlterUserScramCredentialsRequestDeletion] = (),
+        ) -> int:
+            request = security.AlterUserScramCredentialsRequest(
+                deletions=list(deleted), upsertions=list(upserted)
+            )
+            reply = await client.ask(request, security.AlterUserScramCredentialsResponse, 0)
+            return reply.results[0].error_code
+
+        assert await alter_user(upsertions[0]) == 0
+        disk.refused = b"user_unset"
+        assert await alter_user(upsertions[1], deleted=[deletion]) == T56
+        known = credentials_of(broker.core.authentication.content, "carol")
+    assert set(known) == {1, 2}
+    lines = events.named("user_altered")
+    assert [(line["set"], line["deleted"]) for line in lines] == [(1, 0), (1, 0)]

@@ -652,6 +652,20 @@ async def test_what_a_right_to_the_cluster_allows_is_audited_too(events: Events)
         assert set(denied) <= {BOB}, "alice needed nothing else"
 
 
+async def test_what_a_right_to_some_topic_allows_is_audited_too(events: Events) -> None:
+    request = transactions.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
+    async with guarded(audit_allowed=True) as broker:
+        await allow(broker, rule(WRITE, TOPIC, "t"))
+        for host in (BOB, ALICE):
+            async with connect_from(host, broker) as client:
+                await client.ask(request, transactions.InitProducerIdResponse, 1)
+    (line,) = events.named("access_allowed")
+    assert (line["host"], line["operation"]) == (ALICE, "write")
+    assert (line["resource_type"], line["resource"]) == ("topic", "(any)")
+    (line,) = events.named("access_denied")
+    assert (line["host"], line["operation"]) == (BOB, "idempotent_write")
+
+
 async def test_acl_apis_say_that_there_is_no_authorizer() -> None:
     async with serving() as broker, connect(broker.address) as client:
         for name in ("describe acls", "create acls", "delete acls"):
