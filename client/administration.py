@@ -40,16 +40,17 @@ from segbroker.protocol.messages_core import (
 
 from .asking import change, look
 from .cluster import NOBODY, TopicView
-from .engine import Ask, AskAll, Call, Engine
+from .engine import Ask, AskAll, Call, Engine, Onward
 from .errors import (
     BrokerError,
     LeaderNotAvailable,
     SegbrokerError,
     UnknownTopicOrPartition,
+    broker_error,
     check_code,
 )
 from .lists import ASKED_MAX, as_names, in_pieces
-from .lookups import END_TIME, START_TIME, look_up, topics_known
+from .lookups import END_TIME, START_TIME, look_up, pieces_of, topics_known
 from .records import ByPartition, OffsetAndTimestamp, TopicPartition, as_partition
 from .starting import to_ms
 
@@ -253,6 +254,7 @@ def describe_topics(
             name: TopicDescription(name, _partitions_of(topic), configs.get(name, {}))
             for name, topic in topics.items()
         }
+        yield Onward()
     return described
 
 
@@ -325,43 +327,47 @@ def delete_records(engine: Engine, offsets: ByPartition[int]) -> Call[dict[Topic
     wanted = {as_partition(tp): offset for tp, offset in offsets.items()}
     views = yield from _topics_now(engine, {tp.topic for tp in wanted})
     known = {view.name: view for view in views}
-    by_leader: dict[int, dict[str, list[DeleteRecordsRequestPartition]]] = {}
+    by_leader: dict[int, dict[TopicPartition, int]] = {}
     for tp, offset in wanted.items():
         leader = engine.cluster.leader_in(known[tp.topic], tp.partition)
         if leader is None:
             if tp.partition in range(known[tp.topic].partition_count):
                 raise LeaderNotAvailable(f"{tp.topic}-{tp.partition}: {NOBODY}")
             raise UnknownTopicOrPartition(f"there is no {tp.topic}-{tp.partition}")
-        by_leader.setdefault(leader, {}).setdefault(tp.topic, []).append(
-            DeleteRecordsRequestPartition(partition_index=tp.partition, offset=offset)
-        )
-    replies = yield AskAll(
-        [
-            Ask(
-                DeleteRecordsRequest(
-                    topics=[
-                        DeleteRecordsRequestTopic(name=name, partitions=partitions)
-                        for name, partitions in topics.items()
-                    ],
-                    timeout_ms=CHANGE_TIMEOUT_MS,
-                ),
-                to=leader,
-            )
-            for leader, topics in by_leader.items()
-        ]
-    )
+        by_leader.setdefault(leader, {})[tp] = offset
     starts: dict[TopicPartition, int] = {}
-    for reply in replies:
-        if isinstance(reply, SegbrokerError):
-            raise reply
-        assert isinstance(reply, DeleteRecordsResponse)
-        for topic in reply.topics:
-            for row in topic.partitions:
-                tp = TopicPartition(topic.name, row.partition_index)
-                where = f"delete records of {tp.topic}-{tp.partition} before {wanted[tp]}"
-                check_code(row.error_code, where)
-                starts[tp] = row.low_watermark
+    failed: BrokerError | None = None
+    for some in pieces_of(by_leader):
+        asks = [Ask(_deletion(offsets), to=leader) for leader, offsets in some.items()]
+        for reply in (yield AskAll(asks)):
+            if isinstance(reply, SegbrokerError):
+                raise reply
+            assert isinstance(reply, DeleteRecordsResponse)
+            for topic in reply.topics:
+                for row in topic.partitions:
+                    tp = TopicPartition(topic.name, row.partition_index)
+                    where = f"delete records of {tp.topic}-{tp.partition} before {wanted[tp]}"
+                    if row.error_code and failed is None:  # the others are deleted all the same
+                        failed = broker_error(row.error_code, where)
+                    starts[tp] = row.low_watermark
+        yield Onward()
+    if failed is not None:
+        raise failed
     return starts
+
+
+def _deletion(offsets: Mapping[TopicPartition, int]) -> DeleteRecordsRequest:
+    topics: dict[str, list[DeleteRecordsRequestPartition]] = {}
+    for tp, offset in offsets.items():
+        row = DeleteRecordsRequestPartition(partition_index=tp.partition, offset=offset)
+        topics.setdefault(tp.topic, []).append(row)
+    return DeleteRecordsRequest(
+        topics=[
+            DeleteRecordsRequestTopic(name=name, partitions=partitions)
+            for name, partitions in topics.items()
+        ],
+        timeout_ms=CHANGE_TIMEOUT_MS,
+    )
 
 
 def offsets(
@@ -390,6 +396,7 @@ def offsets(
         finally:  # it may ask about more than a client keeps in view
             if len(engine.cluster.topics) > ASKED_MAX:
                 _forget(engine, some)
+        yield Onward()
     return told
 
 

@@ -73,7 +73,8 @@ class AsyncAdmin:
         request_timeout_ms: an unanswered request ends its connection.
         connect_timeout_ms: how long entering the block waits for a broker.
         accept_timeout_ms: ... while nobody accepts a connection; default: as long.
-        api_timeout_ms: how long one call may take, retries included.
+        api_timeout_ms: how long one call may take, retries included; one that asks about very
+            many partitions, topics or groups: each piece of it.
         """
         self._driver = AsyncDriver()
         settings = ClientSettings(

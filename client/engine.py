@@ -22,9 +22,11 @@ only waits for its Completion:
     yield AskAll([...])  all replies, in order; a failed one is its error
     yield Pause(ms)      nothing but time
     yield Refresh()      a new cluster view
+    yield Onward()       nothing; a piece is done, and the next one has a deadline of its own
 
 Invariants: every call has a deadline; when it passes the generator is closed where it stands, and
-the Completion fails with TimedOut, naming the last thing that went wrong.  One thread owns an
+the Completion fails with TimedOut, naming the last thing that went wrong.  What is asked in pieces
+says Onward between two of them, as often as there are pieces, whoever answers.  One thread owns an
 engine: it is not thread-safe.
 """
 
@@ -101,7 +103,12 @@ class Until:
     completion: Completion[Any]
 
 
-Need = Ask | AskAll | Pause | Refresh | Until
+@dataclass(frozen=True, slots=True)
+class Onward:
+    """A piece is done: the time of the call begins anew with the next."""
+
+
+Need = Ask | AskAll | Pause | Refresh | Until | Onward
 Call = Generator[Need, Any, T]
 OnTimeout = Callable[[], SegbrokerError | int]
 
@@ -123,16 +130,19 @@ class _Running:
         "on_timeout",
         "over",
         "resume_ms",
+        "timeout_ms",
     )
 
     def __init__(
         self,
         generator: Call[Any],
-        deadline_ms: int,
+        now_ms: int,
+        timeout_ms: int,
         on_timeout: OnTimeout | None,
     ) -> None:
         self.generator = generator
-        self.deadline_ms = deadline_ms
+        self.timeout_ms = timeout_ms
+        self.deadline_ms = now_ms + timeout_ms
         self.on_timeout = on_timeout
         self.completion: Completion[Any] = Completion()
         self.resume_ms: int | None = None
@@ -203,13 +213,13 @@ class Engine:
         timeout_ms: int | None = None,
         on_timeout: OnTimeout | None = None,
     ) -> Completion[T]:
-        """Run a call; its Completion is done at the latest after `timeout_ms`.
+        """Run a call; its Completion is done at the latest after `timeout_ms`, of each piece.
 
         `on_timeout` makes the error of a call that was not done by then (default: TimedOut), or
         says how many milliseconds more it gets.
         """
         timeout_ms = self.settings.api_timeout_ms if timeout_ms is None else timeout_ms
-        running = _Running(generator, now_ms + timeout_ms, on_timeout)
+        running = _Running(generator, now_ms, timeout_ms, on_timeout)
         if self.closed:
             generator.close()
             running.completion.fail(ClosedError("the client is closed"))
@@ -261,6 +271,9 @@ class Engine:
                 self._when_done(self.cluster.refreshed(topics), running, now_ms)
             case Until(completion):
                 self._when_done(completion, running, now_ms)
+            case Onward():
+                running.deadline_ms, running.last_error = now_ms + running.timeout_ms, None
+                self._advance(running, None, now_ms)
 
     def _when_done(self, completion: Completion[Any], running: _Running, now_ms: int) -> None:
         def wake() -> None:

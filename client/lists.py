@@ -2,7 +2,7 @@
 
 An answer is as large as what it is about: the settings of a topic, with what they mean, take 20 kB,
 so that ASKED_MAX of them stay far below what a reply may have, and a broker that answers goes on
-with others in between.
+with others in between.  Each of these questions has the time of a call (engine.Onward).
 """
 
 from collections.abc import Iterable, Iterator

@@ -10,12 +10,15 @@ where the view shows another one by the end.
 A partition is not served when the cluster says that nobody can lead it (its only disk failed), or
 its leader says that its disk failed, or that it refuses what is damaged, a few times in a row.  It
 must not hold up the others: who asks says whether it is waited for or told apart.
+
+A broker opens what nobody has used since its start, which takes a millisecond of each partition or
+so.  Of very many it is asked for some at a time, and each request has the time of a call.
 """
 
-from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
+from typing import Final, NamedTuple
 
-from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.messages_core import (
     ListOffsetsRequest,
@@ -23,10 +26,11 @@ from segbroker.protocol.messages_core import (
     ListOffsetsRequestTopic,
     ListOffsetsResponse,
 )
+from segbroker.protocol.schema import Message
 
 from .backoff import Backoff
 from .cluster import NOBODY, TopicView
-from .engine import Ask, AskAll, Call, Engine, Pause, Refresh
+from .engine import Ask, AskAll, Call, Engine, Onward, Pause, Refresh
 from .errors import (
     BrokerError,
     LeaderNotAvailable,
@@ -44,6 +48,8 @@ from .records import TopicPartition
 UNSERVED_LOOKS = 4
 # What a leader says of a partition that it does not serve.
 UNSERVED = (StorageFailed, PolicyViolation)
+PARTITIONS_MAX: Final = 2_000
+"""Partitions of one request."""
 # The two times that ListOffsets takes for "end" and "start".
 END_TIME = -1
 START_TIME = -2
@@ -108,31 +114,20 @@ def _look_up(
                 by_leader.setdefault(leader, {})[tp] = time
             elif tp.partition in view.unserved:
                 failed[tp] = LeaderNotAvailable(f"offsets of {tp.topic}-{tp.partition}: {NOBODY}")
-        asks = [
-            Ask(_request(wanted, engine, isolation_level), to=leader)
-            for leader, wanted in by_leader.items()
-        ]
-        replies = yield AskAll(asks)
         error: SegbrokerError | None = None
-        for reply in replies:
-            if isinstance(reply, SegbrokerError):
-                error = reply
-                if not error.retryable:
-                    raise error
-                continue
-            assert isinstance(reply, ListOffsetsResponse)
-            for topic in reply.topics:
-                for row in topic.partitions:
-                    tp = TopicPartition(topic.name, row.partition_index)
-                    if tp not in times:
-                        continue
-                    if row.error_code == ErrorCode.NONE and row.offset < 0 > times[tp]:
-                        where = f"{tp.topic}-{tp.partition}"
-                        raise PeerError(f"a broker says that {where} is at offset {row.offset}")
-                    if row.error_code == ErrorCode.NONE:
-                        found[tp] = FoundOffset(row.offset, row.timestamp, row.leader_epoch)
-                        continue
-                    refusal = broker_error(row.error_code, f"offsets of {tp.topic}-{tp.partition}")
+        count = len(found)
+        for number, some in enumerate(pieces_of(by_leader)):
+            if number and len(found) > count:
+                count = len(found)
+                yield Onward()
+            replies = yield AskAll(
+                [
+                    Ask(_request(wanted, engine, isolation_level), to=leader)
+                    for leader, wanted in some.items()
+                ]
+            )
+            for reply in replies:
+                for tp, refusal in _told(reply, times, found).items():
                     if isinstance(refusal, UNSERVED) and (
                         unserved is not None or refusal.retryable
                     ):
@@ -140,18 +135,65 @@ def _look_up(
                     elif not refusal.retryable:
                         raise refusal
                     error = refusal
+                if isinstance(reply, SegbrokerError):
+                    error = reply
+            if any(isinstance(reply, SegbrokerError) for reply in replies):
+                break  # they may be another broker's by now
         if len(found) == len(times):
             return found
-        if error is None and asks:
+        if error is None and by_leader:
             missing = next(tp for tp in times if tp not in found)
             error = PeerError(f"a broker says nothing of {missing.topic}-{missing.partition}")
         is_rest = len(found) + len(failed) == len(times)
-        unserved_looks = unserved_looks + (1 if asks else 2) if is_rest else 0
+        unserved_looks = unserved_looks + (1 if by_leader else 2) if is_rest else 0
         if unserved is not None and unserved_looks >= UNSERVED_LOOKS:
             unserved.update(failed)
             return found
         yield Pause(backoff.next_delay_ms(), error or next(iter(failed.values()), None))
         yield Refresh()
+
+
+def _told(
+    reply: Message | SegbrokerError,
+    times: Mapping[TopicPartition, int],
+    found: dict[TopicPartition, FoundOffset],
+) -> dict[TopicPartition, BrokerError]:
+    """Put what a reply says into `found`; what it refuses, and why.
+
+    Raises what is no answer and lasts, and PeerError for what cannot be.
+    """
+    refused: dict[TopicPartition, BrokerError] = {}
+    if isinstance(reply, SegbrokerError):
+        if not reply.retryable:
+            raise reply
+        return refused
+    assert isinstance(reply, ListOffsetsResponse)
+    for topic in reply.topics:
+        for row in topic.partitions:
+            tp = TopicPartition(topic.name, row.partition_index)
+            if tp not in times:
+                continue
+            if row.error_code:
+                refused[tp] = broker_error(row.error_code, f"offsets of {tp.topic}-{tp.partition}")
+            elif row.offset < 0 > times[tp]:
+                where = f"{tp.topic}-{tp.partition}"
+                raise PeerError(f"a broker says that {where} is at offset {row.offset}")
+            else:
+                found[tp] = FoundOffset(row.offset, row.timestamp, row.leader_epoch)
+    return refused
+
+
+def pieces_of(
+    by_leader: Mapping[int, Mapping[TopicPartition, int]],
+) -> Iterator[dict[int, dict[TopicPartition, int]]]:
+    """What each broker is asked at a time."""
+    left = {leader: iter(wanted.items()) for leader, wanted in by_leader.items()}
+    while some := {
+        leader: piece
+        for leader, rows in left.items()
+        if (piece := dict(islice(rows, PARTITIONS_MAX)))
+    }:
+        yield some
 
 
 def topics_known(engine: Engine, topics: Collection[str]) -> Call[list[TopicView]]:

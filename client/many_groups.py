@@ -7,7 +7,7 @@
 
 What is asked about alone is asked as by the calls about one group, which know what is worth another
 try and say what is wrong; so do all groups of a broker that answers about one group only (before
-Apache Kafka 3.0).
+Apache Kafka 3.0).  Each request about many has the time of a call (engine.Onward).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -34,7 +34,7 @@ from segbroker.protocol.messages_streams_groups import StreamsGroupDescribeReque
 from segbroker.protocol.schema import Message
 
 from .coordinator import GROUP_KEY
-from .engine import ANY, Ask, Call, Engine
+from .engine import ANY, Ask, Call, Engine, Onward
 from .errors import SegbrokerError
 from .group_administration import committed, describe_group
 from .group_descriptions import (
@@ -173,6 +173,7 @@ def _maybe(to: int | str, request: Message) -> Call[Message | None]:
         reply: Message = yield Ask(request, to=to)
     except SegbrokerError:
         return None
+    yield Onward()
     return reply
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from segbroker.protocol.vendor import VendorKey
 
 from .asking import look_vendor
-from .engine import Call, Engine
+from .engine import Call, Engine, Onward
 from .errors import UnsupportedByBroker
 from .lists import as_names, in_pieces
 from .records import TopicPartition
@@ -35,6 +35,7 @@ def statistics(
         told |= rows
         if reply.get("next") is None:
             return told
+        yield Onward()
         last = next(reversed(rows))
         body["from"] = {"topic": last.topic, "partition": last.partition + 1}
 
@@ -55,5 +56,6 @@ def stored_records(engine: Engine, topics: str | Iterable[str]) -> Call[dict[Top
     stored: dict[TopicPartition, int] = {}
     for some in in_pieces(as_names(topics)):
         rows = yield from statistics(engine, some)
+        yield Onward()
         stored |= {tp: row["records"] for tp, row in rows.items() if "records" in row}
     return stored

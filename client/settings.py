@@ -8,7 +8,7 @@ Every wait of the client has its end here:
     connect_timeout_ms    entering the `with` block: until one broker was reached
     accept_timeout_ms     ... until one accepted a connection, where that is to be shorter
     request_timeout_ms    one request on one connection: then the connection is given up
-    api_timeout_ms        one call, all its retries included
+    api_timeout_ms        one call, all its retries included; where it asks in pieces, each piece
     delivery_timeout_ms   one record, from send() to acknowledged or failed
 """
 
