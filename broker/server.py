@@ -315,6 +315,7 @@ class Broker:
             address=join_address(*core.bound),
             listeners=[str(listener) for listener in self._listeners],
             data=self.config.data,
+            cluster_id=core.topics.manager.cluster_id,
             file_system=None if core.file_system is None else core.file_system.kind,
             topics=len(core.topics.all),
             native_kernel=KERNEL_IS_NATIVE,

@@ -21,8 +21,8 @@ from segbroker.protocol.record_batch import GapReason, iter_batches, read_header
 
 from ..directory.manager import DiskManager
 from ..directory.orphans import Orphan, find_orphans
-from ..directory.reserve import RESERVE
 from ..directory.start_room import room_given_back, room_to_start
+from ..directory.starting import OWN
 from ..disk.storage import Storage, StorageLock, read_file
 from ..errors import (
     CorruptMetadata,
@@ -42,14 +42,12 @@ from ..recovery.survey import Circumstances
 from ..settings.topic_config import Durability
 from ..wal.frames import Frame, FrameType
 from ..wal.replay import Replay, replay, shard_folders
-from ..witness import WITNESS
 from .findings import Finding, Progress, damage, note
 from .log_check import Covered, LogChecker
 
 log = structlog.get_logger()
 
 _SNAPSHOT: Final = re.compile(r"snapshot-(\d{1,18})\.msgpack")
-_OWN: Final = frozenset({"LOCK", "clock", "meta", "topics", "wal", "quarantine", RESERVE, WITNESS})
 
 
 def lock_directory(storage: Storage, root: str) -> StorageLock | None:
@@ -93,7 +91,7 @@ class DirectoryChecker:
         """Everything that is to be said, as it is found.  Raises OSError."""
         storage, root = self._storage, self._root
         for name in storage.listdir(root):
-            if name not in _OWN:
+            if name not in OWN:
                 yield note(f"{root}/{name}", "nothing of a data directory", "nothing")
         wal = Replay()
         if storage.exists(f"{root}/wal"):

@@ -7,6 +7,7 @@ Without it, a volume that was filled to its last block would have no room for th
 metadata that every start after a crash writes first.
 """
 
+import errno
 from typing import Final
 
 import structlog
@@ -17,6 +18,7 @@ log = structlog.get_logger()
 
 RESERVE: Final = "reserve"
 """Its name in the data directory."""
+_PAGE: Final = 4_096
 
 
 class Reserve:
@@ -42,7 +44,7 @@ class Reserve:
     def give_back(self) -> bool:
         """Remove it; whether it was there.  Raises OSError."""
         self._is_made = False
-        if not self._storage.exists(self._path):
+        if not self._storage.exists(self._path) or not self._is_ours():
             return False
         self._storage.unlink(self._path)
         self._storage.fsync_dir(self._root)
@@ -57,11 +59,23 @@ class Reserve:
         finally:
             file.close()
 
+    def _is_ours(self) -> bool:
+        """Whether the file has no contents; one that has some was here before the broker."""
+        file = self._storage.open(self._path, read_only=True)
+        try:
+            content = bytearray(min(file.size(), max(self._size, _PAGE)))
+            file.pread(memoryview(content), 0)
+        finally:
+            file.close()
+        return content == bytes(len(content))
+
     def _make(self) -> bool:
         """Whether it was made: never of the last room, which others need more."""
         space = self._storage.space(self._root)
         if space is not None and space.usable < 2 * self._size:
             return False
+        if self._storage.exists(self._path) and not self._is_ours():
+            raise FileExistsError(errno.EEXIST, "a file of this name has contents of others")
         try:
             write_temporary(self._storage, self._path, bytes(self._size))
         except OSError:

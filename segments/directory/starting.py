@@ -9,7 +9,7 @@ again from the WAL, which is emptied last.
 
 import base64
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
@@ -25,13 +25,19 @@ from ..report import RecoveryReport, ReportRow
 from ..wal.files import is_short
 from ..wal.journal import Wal
 from ..wal.replay import Replay
+from ..witness import WITNESS
 from .orphans import find_orphans, put_aside, remove_orphan
-from .reserve import Reserve
+from .reserve import RESERVE, Reserve
 from .start_room import ROOM_FOR_SMALL_FILES, room_to_start
 
 log = structlog.get_logger()
 
 T = TypeVar("T")
+
+OWN: Final = frozenset({"LOCK", "clock", "meta", "topics", "wal", "quarantine", RESERVE, WITNESS})
+"""What a data directory has."""
+OF_A_VOLUME: Final = frozenset({"lost+found"})
+OTHERS_MAX: Final = 5
 
 
 class Started(NamedTuple):
@@ -126,9 +132,18 @@ class Starting:
                 f"and {len(found.control)} events",
             )
         check_newest(self._storage, f"{self._root}/meta", 0)
+        others = sorted({*self._storage.listdir(self._root)} - OWN - OF_A_VOLUME)
         cluster_id = base64.urlsafe_b64encode(self._storage.random_bytes(16))
         state = Metadata(cluster_id.decode().rstrip("="))
         self._metadata.begin(state.with_boot(self._storage.boot_id()))
+        if others:
+            advice = "is this the right place? A broker without topics begins here"
+            log.warning(
+                "data_directory_has_others",
+                path=self._root,
+                others=others[:OTHERS_MAX],
+                advice=advice,
+            )
         return False
 
     def _put_back(self, found: Replay) -> list[Place]:

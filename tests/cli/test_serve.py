@@ -1,5 +1,6 @@
 """`segbroker serve` as a process: ready line, settings, signals, refusals."""
 
+import json
 import os
 import re
 import resource
@@ -107,6 +108,24 @@ def test_of_several_listeners_the_one_that_cannot_be_is_named(tmp_path: Path) ->
     assert f"Error: the address is in use: {daemon.address}" in said
     # `--listen` is ignored beside `listeners`.
     assert "Hint: another broker may run there; port 0 in listeners takes a free port" in said
+
+
+def test_a_directory_that_has_something_else_is_taken_and_what_it_has_is_told(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "kafka" / "orders-0").mkdir(parents=True)
+    (tmp_path / "kafka" / "meta.properties").write_text("version=1\n")
+    (tmp_path / "kafka" / "reserve").write_text("a file of ours has this name\n")
+    (tmp_path / "volume" / "lost+found").mkdir(parents=True)
+    told = {}
+    for name in ("kafka", "kafka", "volume"):  # after its first start it is one like any other
+        with running(tmp_path / name) as daemon:
+            told[name] = [event["others"] for event in daemon.events("data_directory_has_others")]
+            started = daemon.events("broker_started")[-1]
+            status = segbroker("broker", "status", "--json", "-b", daemon.address)
+            assert started["cluster_id"] == json.loads(status.stdout)["cluster_id"]
+    assert told == {"kafka": [["meta.properties", "orders-0"]], "volume": []}
+    assert (tmp_path / "kafka" / "reserve").read_text() == "a file of ours has this name\n"
 
 
 def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:
