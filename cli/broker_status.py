@@ -14,6 +14,14 @@ ROWS_SHOWN: Final = 20
 
 Info: TypeAlias = Mapping[str, Any]
 
+UNCOUNTED_LOSSES: Final = {
+    "wal_damaged": "the write-ahead log was damaged or missing: what was acknowledged shortly"
+    " before the stop may be lost",
+    "unknown_topic": "records were kept aside of a topic whose creation is lost",
+    "not_replayed": "records of the write-ahead log had no place in their segment",
+}
+"""What recovery found, and may be a loss of which nobody knows the offsets."""
+
 
 def status_lines(info: Info) -> Iterator[str]:
     """info: what SERVER_INFO answers."""
@@ -56,6 +64,9 @@ def concerns(info: Info) -> Iterator[str]:
         yield f"the write-ahead log is stuck: a write has not ended for {since}; check the disk"
     if count := info["recovery"]["counts"].get("offsets_lost", 0):
         yield f"{plural(count, 'offset')} lost since the start: see recovery below"
+    for what, sentence in UNCOUNTED_LOSSES.items():
+        if info["recovery"]["counts"].get(what):
+            yield f"{sentence}: see recovery below"
     if count := scrub["errors"]:
         yield f"the scrub found damage {plural(count, 'time')}: check the disk"
     if count := cleaner["failures"]:
