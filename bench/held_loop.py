@@ -3,6 +3,7 @@
 A broker in this process, and a thread that sends it one request after the other.  Printed for each:
 its bytes and those of the answer, the longest step of any task of the loop meanwhile, and all of
 them together, in processor time of the loop's thread; how often a lane was visited for a batch.
+The last are about a topic of 100,000 partitions.
 """
 
 import logging
@@ -20,16 +21,36 @@ import trio
 from segbroker.broker.address import join_address
 from segbroker.broker.configuration.config import merge
 from segbroker.broker.loop.lanes import Lanes
+from segbroker.broker.loop.long_lived import spare
 from segbroker.broker.server import Broker
 from segbroker.client import Admin
-from segbroker.protocol.headers import encode_request
+from segbroker.protocol.api_keys import ApiKey
+from segbroker.protocol.headers import decode_response, encode_request
 from segbroker.protocol.messages_admin import DeleteTopicsRequest
 from segbroker.protocol.messages_core import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    MetadataRequest,
     ProduceRequest,
     ProduceRequestPartition,
     ProduceRequestTopic,
 )
-from segbroker.protocol.messages_groups import DescribeGroupsRequest
+from segbroker.protocol.messages_groups import (
+    DescribeGroupsRequest,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
+from segbroker.protocol.messages_transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnRequestTopic,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from segbroker.protocol.record_batch import encode_batch
 from segbroker.protocol.schema import Message
 
@@ -42,6 +63,10 @@ NAMES: Final = 3_800
 """So many are less than 16 KiB."""
 BATCHES: Final = 262_000
 COMPRESSED: Final = 1_000
+PARTITIONS: Final = 100_000
+READ: Final = 15_000
+"""In each partition that is fetched, of one record each: 1 MiB."""
+READ_PARTITIONS: Final = 16
 
 
 class Visits(Lanes):
@@ -61,6 +86,20 @@ def _produce(topic: str, batches: list[bytes | None]) -> ProduceRequest:
     return ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=topics)
 
 
+def _fetch(isolation_level: int) -> FetchRequest:
+    rows = [
+        FetchRequestPartition(partition=n, fetch_offset=0, partition_max_bytes=1 << 20)
+        for n in range(READ_PARTITIONS)
+    ]
+    return FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=READ_PARTITIONS << 20,
+        isolation_level=isolation_level,
+        topics=[FetchRequestTopic(topic="committed", partitions=rows)],
+    )
+
+
 def _requests(*, is_guarded: bool) -> list[tuple[str, Message, int]]:
     if is_guarded:
         names = [f"{n:x}" for n in range(NAMES)]
@@ -75,28 +114,50 @@ def _requests(*, is_guarded: bool) -> list[tuple[str, Message, int]]:
         row = ProduceRequestPartition(index=0, records=batch)
         small.topic_data[0].partition_data.append(row)
     return [
+        ("Fetch of 240,000 batches", _fetch(isolation_level=0), 12),
+        ("Fetch of 240,000 batches, read_committed", _fetch(isolation_level=1), 12),
         ("Produce of 262,000 batches", _produce("none", [None] * BATCHES), 9),
         ("Produce of 1,000 batches to be compressed", small, 9),
+        *_wide(),
     ]
 
 
-def _ask(address: tuple[str, int], request: Message, version: int) -> tuple[int, int]:
-    """In a thread: bytes of the request, and of its answer."""
+def _wide() -> list[tuple[str, Message, int]]:
+    """About a topic of PARTITIONS."""
+    rows = [
+        OffsetCommitRequestPartition(partition_index=n, committed_offset=0, committed_metadata="")
+        for n in range(PARTITIONS)
+    ]
+    topics = [OffsetCommitRequestTopic(name="wide", partitions=rows)]
+    commit = OffsetCommitRequest(group_id="g", member_id="", topics=topics)
+    group = OffsetFetchRequestGroup(group_id="g", topics=None)
+    return [
+        ("Metadata", MetadataRequest(topics=None), 9),
+        ("OffsetCommit", commit, 8),
+        ("OffsetFetch", OffsetFetchRequest(groups=[group]), 8),
+    ]
+
+
+def _ask(address: tuple[str, int], request: Message, version: int) -> tuple[int, bytes]:
+    """In a thread: how large the request is, and its answer."""
     frame = b"".join(encode_request(request, version, 1, "bench"))
     with socket.create_connection(address) as sock, sock.makefile("rb") as stream:
         sock.sendall(frame)
         (size,) = struct.unpack(">i", stream.read(4))
-        return len(frame), len(stream.read(size))
+        return len(frame), stream.read(size)
 
 
 async def _measure(data: str, is_guarded: bool) -> None:
     authorizer = "acl" if is_guarded else "none"
     settings = {"data": data, "listen": "127.0.0.1:0", "authorizer": authorizer}
+    settings["partitions_max"] = str(PARTITIONS)
     broker = Broker(merge({**settings, "auto_create_topics": False}))
     async with trio.open_nursery() as nursery:
         await nursery.start(broker.run)
+        nursery.start_soon(spare, broker.core.topics)  # as `segbroker serve` does
         if not is_guarded:
             await trio.to_thread.run_sync(_prepare, join_address(*broker.address))
+            await trio.to_thread.run_sync(_fill, broker.address)
         broker.core.lanes.__class__ = Visits
         for name, request, version in _requests(is_guarded=is_guarded):
             steps, before = Steps(), Visits.count
@@ -104,7 +165,7 @@ async def _measure(data: str, is_guarded: bool) -> None:
             sent, got = await trio.to_thread.run_sync(_ask, broker.address, request, version)
             trio.lowlevel.remove_instrument(steps)
             sys.stdout.write(
-                f"{name}: {sent:,} bytes, answer {got:,}; longest step "
+                f"{name}: {sent:,} bytes, answer {len(got):,}; longest step "
                 f"{steps.longest_work_s * 1000:.0f} ms, all {steps.work_s * 1000:.0f} ms, "
                 f"{Visits.count - before} visits\n"
             )
@@ -115,6 +176,56 @@ async def _measure(data: str, is_guarded: bool) -> None:
 def _prepare(address: str) -> None:
     with Admin(address) as admin:
         admin.create_topic("gzip", config={"compression.type": "gzip"})
+        admin.create_topic("wide", partitions=PARTITIONS)
+        admin.create_topic("committed", partitions=READ_PARTITIONS)
+
+
+def _fill(address: tuple[str, int]) -> None:
+    """Batches of a transaction that is aborted."""
+    init = InitProducerIdRequest(transactional_id="bench", transaction_timeout_ms=60_000)
+    _, answer = _ask(address, init, 4)
+    _, given = decode_response(answer, ApiKey.INIT_PRODUCER_ID, 4)
+    assert isinstance(given, InitProducerIdResponse), "as asked"
+    who = given.producer_id, given.producer_epoch
+    partitions = AddPartitionsToTxnRequestTopic(
+        name="committed", partitions=[*range(READ_PARTITIONS)]
+    )
+    _ask(
+        address,
+        AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="bench",
+            v3_and_below_producer_id=who[0],
+            v3_and_below_producer_epoch=who[1],
+            v3_and_below_topics=[partitions],
+        ),
+        3,
+    )
+    for n in range(READ_PARTITIONS):
+        rows = [
+            ProduceRequestPartition(
+                index=n,
+                records=encode_batch(
+                    [b"v"],
+                    timestamps_ms=1,
+                    producer_id=who[0],
+                    producer_epoch=who[1],
+                    base_sequence=sequence,
+                    transactional=True,
+                ),
+            )
+            for sequence in range(READ)
+        ]
+        request = ProduceRequest(
+            transactional_id="bench",
+            acks=-1,
+            timeout_ms=60_000,
+            topic_data=[ProduceRequestTopic(name="committed", partition_data=rows)],
+        )
+        _ask(address, request, 8)
+    end = EndTxnRequest(
+        transactional_id="bench", producer_id=who[0], producer_epoch=who[1], committed=False
+    )
+    _ask(address, end, 3)
 
 
 def main() -> None:

@@ -30,6 +30,7 @@ from .loop.ingest import Ingest
 from .loop.lanes import Lanes
 from .loop.large_requests import LargeRequests
 from .loop.pool import BufferPool
+from .loop.strangers import Strangers
 from .loop.turn import Turn
 from .partitions.refusals import Refusals
 from .partitions.topics import Topics
@@ -125,6 +126,7 @@ class Core:
     fetch_sessions: Sessions = field(default_factory=Sessions)
     closing_lines: ClosingLines = field(default_factory=ClosingLines)
     large_requests: LargeRequests = field(default_factory=LargeRequests)
+    strangers: Strangers = field(default_factory=Strangers)
     # The broker ends: nobody waits for what may come.
     is_draining: bool = False
 

@@ -39,6 +39,7 @@ from segbroker.protocol.headers import (
     parse_request_header,
 )
 from segbroker.protocol.hot import decode_single_produce
+from segbroker.protocol.messages_admin import DescribeTopicPartitionsRequest
 from segbroker.protocol.messages_core import (
     ApiVersionsRequest,
     FetchRequest,
@@ -108,6 +109,7 @@ from .vendor_apis import vendor_reply
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _FETCH: Final = int(ApiKey.FETCH)
 _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
+_DESCRIBE_TOPIC_PARTITIONS: Final = int(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
 # Never large: each holds one value, however long; and who logs in would wait in the room of others.
 _LOGINS: Final = frozenset({int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE)})
 # How clients may call themselves, since they do; as in Kafka, since it goes into logs.
@@ -135,6 +137,8 @@ _FETCHES: Final = frozenset(map(int, (ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.S
 # More rows than this in an answer to a small request ("all topics", the settings of this broker a
 # thousand times) are encoded in a lane too; so many items of a produce are decoded on the loop.
 ROWS_ON_LOOP_MAX: Final = 2_000
+# And so many where a guard looks at each of them again: all that may be done with a topic.
+AMENDED_ROWS_ON_LOOP_MAX: Final = 250
 
 
 class Unserved(Exception):
@@ -288,6 +292,11 @@ def handle(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
         return fetch(core, peer, header, cast(FetchRequest, request))
     call = Call(peer, header, request)
     if core.authorizer is not None:
+        if (
+            key == _DESCRIBE_TOPIC_PARTITIONS
+            and not cast(DescribeTopicPartitionsRequest, request).topics
+        ):  # the rights to all that there are
+            return _handle_large(core, peer, header, frame)
         checked = _checked(core, call)
         if isinstance(checked, Message):
             _reply(core, peer, header, checked)
@@ -314,7 +323,8 @@ def _checked(core: Core, call: Call[Any]) -> Call[Any] | Message:
 
 def _answer(core: Core, call: Call[Any], message: Message) -> Awaitable[None] | None:
     """Reply with what a handler says; to be awaited where a lane encodes it."""
-    if _is_long(message):
+    most = ROWS_ON_LOOP_MAX if call.amend is None else AMENDED_ROWS_ON_LOOP_MAX
+    if _rows(message, most) > most:
         return _finish_in_lane(core, call, message)
     if call.amend is not None:
         call.amend(message)
@@ -331,10 +341,6 @@ def _answer_later(core: Core, call: Call[Any], answer: WaitingAnswer) -> None:
 async def _answer_slowly(core: Core, call: Call[Any], answer: SlowAnswer) -> None:
     if (pending := _answer(core, call, await answer(core, call))) is not None:
         await pending
-
-
-def _is_long(message: Message) -> bool:
-    return _rows(message, ROWS_ON_LOOP_MAX) > ROWS_ON_LOOP_MAX
 
 
 def _rows(message: Message, most: int) -> int:

@@ -24,7 +24,7 @@ from . import contexts, properties
 from .exit_codes import ExitCode
 from .failures import Failure, explain
 from .other_words import command_meant, option_meant
-from .standard_error import say
+from .standard_error import abandon_stderr, say
 from .stop_signal import GivenUp
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -275,13 +275,18 @@ def note(text: str) -> None:
     say(text)
 
 
-def interruptible() -> None:
+def interruptible(*, silently: bool = False) -> None:
     """Let SIGTERM end a client command as Ctrl-C does, so that `with` blocks are left in order.
 
     Not by SystemExit: a consumer of a group would wait for a broker that is gone.
+
+    silently: nothing is told on standard error from then on. Who sends the signal to the whole
+        group ends the JVM of a command with it, and libraries tell of that in threads of their own.
     """
 
     def on_sigterm(number: int, frame: object) -> None:
+        if silently:
+            abandon_stderr()
         raise GivenUp(number)
 
     signal.signal(signal.SIGTERM, on_sigterm)

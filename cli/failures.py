@@ -280,7 +280,8 @@ def _cannot_listen(error: OSError, what: str, setting: str) -> Failure:
         case errno.EADDRINUSE:
             what = f"the address is in use: {error.filename}"
             flag = "--" + setting.replace("_", "-")
-            hint = f"another broker may run there; {flag} 127.0.0.1:0 takes a free port"
+            free = f"{flag} 127.0.0.1:0" if setting != "listeners" else f"port 0 in {setting}"
+            hint = f"another broker may run there; {free} takes a free port"
         case errno.EACCES:
             what = f"cannot listen on {error.filename}: {what}"
             hint = "ports below 1024 need root or CAP_NET_BIND_SERVICE"

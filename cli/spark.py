@@ -369,7 +369,7 @@ def _spark(name: str, options: dict[str, Any], bootstrap: str | None) -> "Iterat
             ExitCode.SYSTEM,
             "pip install '.[spark]' in a checkout of segbroker (it is not on PyPI yet)",
         )
-    interruptible()
+    interruptible(silently=True)
     if bootstrap is not None:
         with open_admin(bootstrap) as admin:
             admin.describe_cluster()
@@ -387,18 +387,37 @@ def _spark(name: str, options: dict[str, Any], bootstrap: str | None) -> "Iterat
         running = session(conf)
     except RuntimeError as exc:  # no Java
         raise Failure(str(exc), ExitCode.SYSTEM) from exc
+    interrupt: BaseException | None = None
     try:
         with _quietly_interrupted():
             yield running
+    except KeyboardInterrupt as exc:
+        interrupt = exc
+        raise
     except SourceError as exc:
         raise _of_ours(type(exc).__name__, str(exc)) from exc
     except Exception as exc:
+        if (interrupt := _interrupt_before(exc)) is not None:
+            raise interrupt from None
         failure = _failure(exc)
         if failure is None:
             raise
         raise failure from exc
     finally:
-        running.stop()
+        try:
+            running.stop()
+        except Exception:
+            if interrupt is None:
+                raise
+
+
+def _interrupt_before(error: BaseException) -> BaseException | None:
+    """The signal that came before this error, if one did: who sends SIGTERM to the whole group, as
+    `timeout` and systemd do, ends the JVM with it, and no call of it works any more."""
+    earlier: BaseException | None = error
+    while earlier is not None and not isinstance(earlier, KeyboardInterrupt):
+        earlier = earlier.__context__
+    return earlier
 
 
 @contextmanager
@@ -411,9 +430,7 @@ def _quietly_interrupted() -> "Iterator[None]":
 
     def is_told(record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        while error is not None and not isinstance(error, KeyboardInterrupt):
-            error = error.__context__
-        return error is None
+        return error is None or _interrupt_before(error) is None
 
     loggers = [logging.getLogger(name) for name in PY4J_LOGGERS]
     for logger in loggers:

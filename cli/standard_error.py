@@ -14,9 +14,11 @@ import click
 
 
 def say(text: str) -> None:
-    """A line on standard error, or nowhere."""
+    """A line on standard error, or nowhere; in colour only on a terminal that has it and whose user
+    wants it (no-color.org)."""
+    is_without = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     try:
-        click.echo(text, err=True)
+        click.echo(text, err=True, color=False if is_without else None)
     except OSError:
         abandon_stderr()
 

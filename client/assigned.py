@@ -102,6 +102,11 @@ class PartitionState:
         self.told_offset = 0
 
     @property
+    def version(self) -> tuple[int, int]:
+        """What an answer has to be asked in that is about where to go on."""
+        return self.generation, self.round
+
+    @property
     def at_stop(self) -> bool:
         """Everything of a bounded reading has been fetched."""
         return self.stop_offset is not None and self.fetch_offset >= self.stop_offset

@@ -345,8 +345,12 @@ class AsyncConsumer(Generic[Notice]):
                 if batch_only or reading.is_ended:
                     return None
                 left = None if deadline_ms is None else max(0.0, deadline_ms - now_ms()) / 1000
-                with anyio.move_on_after(left) as scope:
-                    await wait_done(fetching.changed())
+                try:
+                    reading.waits()
+                    with anyio.move_on_after(left) as scope:
+                        await wait_done(fetching.changed())
+                finally:
+                    reading.is_here()
                 self._gave_way_ms = now_ms()
                 if scope.cancelled_caught:
                     return None
@@ -388,7 +392,7 @@ class AsyncConsumer(Generic[Notice]):
             try:
                 await _call(event)
             finally:
-                group.event_done(event)
+                self._reading.event_done(event)
 
     @property
     def lost_counts(self) -> dict[TopicPartition, int]:

@@ -132,8 +132,9 @@ class Consumer(Generic[Notice]):
             "cooperative-sticky" before "range", "roundrobin" and "sticky".
         session_timeout_ms, heartbeat_interval_ms, rebalance_timeout_ms: when a member counts as
             dead, how often it is heard of, how long a rebalance waits for its members.
-        max_poll_interval_ms: leave the group when the caller does not come back for so long;
-            default: never, a long job loses nothing while its process lives.
+        max_poll_interval_ms: leave the group when the caller neither waits for records nor comes
+            back for so long, in a callback, too; default: never, a long job loses nothing while
+            its process lives.
         on_assigned, on_revoked, on_lost: called with a list of partitions, between two records, in
             the thread that reads: before the first record of them; when they are given up, before
             they are committed; and when they are gone without asking (default: on_revoked).
@@ -386,7 +387,12 @@ class Consumer(Generic[Notice]):
             if left is not None and left <= 0:
                 return None
             if not (reading.has_events and not batch_only):
-                self._driver.wait(changed, left)
+                try:
+                    with self._lock:
+                        reading.waits()
+                    self._driver.wait(changed, left)
+                finally:
+                    reading.is_here()
 
     def _come_back(self) -> None:
         if self._reading.is_member:
@@ -413,7 +419,7 @@ class Consumer(Generic[Notice]):
                     event.listener(event.partitions)
             finally:
                 with self._driver.lock:
-                    group.event_done(event)
+                    self._reading.event_done(event)
 
     @property
     def lost_counts(self) -> dict[TopicPartition, int]:

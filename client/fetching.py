@@ -177,8 +177,6 @@ class Fetching:
         state.topics_ahead_count = 0
         if isinstance(start, int) and is_offset(start):
             state.position = state.fetch_offset = start
-            if state.topic_id == ZERO_UUID:  # nothing is looked up, which would have told
-                state.topic_id = self.engine.cluster.topic_id(state.tp.topic)
             if state.stop_offset is not None and start > state.stop_offset:
                 state.stop_offset = None  # look again where the end is, and whether this is beyond
         state.opening = None  # when the position is before the batch again
@@ -356,7 +354,8 @@ class Fetching:
                 continue
             if len(self.states) >= PARTITIONS_COUNT_MAX:
                 raise ValueError(f"a consumer reads at most {PARTITIONS_COUNT_MAX} partitions")
-            self.states[tp] = PartitionState(tp, check_start(start))
+            state = self.states[tp] = PartitionState(tp, check_start(start))
+            state.topic_id = self.engine.cluster.topic_id(tp.topic)
         self.notify()
         self._wake_by(0)
 
@@ -457,12 +456,14 @@ class Fetching:
         view = self.engine.cluster.topics.get(state.tp.topic)
         if view is None or view.topic_id == ZERO_UUID or view.topic_id == state.topic_id:
             return
-        if state.topic_id == ZERO_UUID or state.fetch_offset < 0:
-            state.topic_id = view.topic_id
-            return
-        self._changes.recreated(state, view.topic_id)
-        if not state.tp.partition < view.partition_count:
-            # The new topic has fewer: the gap is told, and then there is nothing more.
+        is_known = state.topic_id != ZERO_UUID
+        if is_known and state.fetch_offset >= 0:
+            self._changes.recreated(state, view.topic_id)
+        elif is_known:
+            state.round += 1  # where it begins is being looked up in the one before
+        state.topic_id = view.topic_id
+        if is_known and not state.tp.partition < view.partition_count:
+            # The new topic has fewer: a gap is told, and then there is nothing more.
             del self.states[state.tp]
             state.paused = False  # nobody could resume it any more
             if not self.subscribed:
@@ -484,7 +485,7 @@ class Fetching:
                 and isinstance(state.start, datetime) is kind
             ]
             if wanted:
-                generations = {state: state.generation for state in wanted}
+                asked = {state: state.version for state in wanted}
                 for state in wanted:
                     state.resolving = True
                 question = find_starts(
@@ -494,28 +495,31 @@ class Fetching:
                     isolation_level=self.isolation_level,
                 )
                 call = self.engine.call(question, now_ms)
-                call.on_done(partial(self._starts_found, call, generations))
+                call.on_done(partial(self._starts_found, call, asked))
 
     def _starts_found(
         self,
         call: Completion[dict[TopicPartition, BrokerError]],
-        generations: dict[PartitionState, int],
+        asked: dict[PartitionState, tuple[int, int]],
     ) -> None:
-        unserved = {} if call.error is not None else call.result()
-        for state, generation in generations.items():
+        error = call.error
+        unserved = {} if error is not None else call.result()
+        for state, (generation, _) in asked.items():
             if state.generation == generation:
                 state.resolving = False
-                if call.error is not None:
-                    self._holding.hold(state, self._now_ms)
-                elif (why := unserved.get(state.tp)) is not None:
-                    self._holding.not_served(state, self._now_ms, why)
-        if call.error is not None:
-            error = call.error
+        current = [state for state, version in asked.items() if state.version == version]
+        for state in current:
+            if error is not None:
+                self._holding.hold(state, self._now_ms)
+            elif (why := unserved.get(state.tp)) is not None:
+                self._holding.not_served(state, self._now_ms, why)
+        # Where one goes on in another topic, that may be all that was wrong; else it comes again.
+        if error is not None and len(current) == len(asked):
             self.fail(error if isinstance(error, SegbrokerError) else bug(error))
-        for state, generation in generations.items():
+        for state in current:
             # A bounded reading that begins behind its end would end without a word.
             is_beyond = state.stop_offset is not None and state.fetch_offset > state.stop_offset
-            if state.generation == generation and is_beyond and is_offset(state.start):
+            if is_beyond and is_offset(state.start):
                 self._changes.out_of_range(state, self._now_ms)
         self.notify()
         self._wake_by(0)

@@ -12,9 +12,10 @@ caller, unless it has a record of such a partition in hand.  However long it wor
 the partition stays with the member: heartbeats do not depend on the caller.  Other members do not
 wait that long for the partitions of which the caller has no record in hand.  If the caller has not
 come back to hear on_revoked when half of the rebalance timeout is over, these are let go, and
-on_lost is called when it comes back.  With eager strategies, where every member first gives up
-everything, the member joins at that moment all the same, and partitions that it is not given again
-are lost.
+on_lost is called when it comes back.  With `max_poll_interval_ms` a caller that neither waits nor
+comes back for so long costs the member its place, until it comes back.  With eager strategies,
+where every member first gives up everything, the member joins at that moment all the same, and
+partitions that it is not given again are lost.
 
 Commits: the positions that the caller has gone past, at intervals, when a partition is given up,
 and at the end.  They name the member's generation, so they never overwrite those of a successor.
@@ -107,7 +108,9 @@ class GroupReading:
         self._is_committed_to_join = False
         # Closed while the caller's loop goes on, in another thread or task: it does not join again.
         self._is_closing = False
-        self._seen_ms = 0
+        # When the caller was last here, and whether it is, as it waits; None: since the first step.
+        self._seen_ms: int | None = None
+        self._is_waiting = False
         # Who the member was when it was last given something, and when it lost what the caller has
         # in hand.
         self._given_as = OUTSIDE
@@ -159,23 +162,34 @@ class GroupReading:
     def came_back(self, now_ms: int) -> None:
         """The caller asks for more."""
         self._progress.came_back()
-        self._seen_ms = now_ms
+        self.is_here(now_ms)
         self._lost_as = self._unheard_as = None
         if self.error is not None:
             raise self.error
-        is_out = self.membership.phase is Phase.OUT and not self._is_closing
-        if is_out and self._topics.is_wanted:
-            self.membership.enter()
-            self._wake_by(0)
+        self._enter_again()
+
+    def waits(self) -> None:
+        """The caller waits for something, until it `is_here`."""
+        self._is_waiting = True
+        self._enter_again()
 
     def is_here(self, now_ms: int) -> None:
-        """The caller gets something, or waits: the time until it comes back begins."""
+        """The caller gets something, or nothing: the time until it comes back begins."""
         self._seen_ms = now_ms
+        self._is_waiting = False
 
-    def event_done(self, event: Event) -> None:
+    def event_done(self, event: Event, now_ms: int) -> None:
         """The caller has been told."""
+        self.is_here(now_ms)
         self.events.done(event)
         self._wake_by(0)
+
+    def _enter_again(self) -> None:
+        """Who was away for too long, and is back, is a member again."""
+        is_out = self.membership.phase is Phase.OUT and not self._is_closing
+        if is_out and self._topics.is_wanted and self.error is None:
+            self.membership.enter()
+            self._wake_by(0)
 
     # What the member has, for the membership.
 
@@ -387,7 +401,9 @@ class GroupReading:
 
     def _lose(self, partitions: set[TopicPartition]) -> None:
         # Of what waits to be told as lost that says it all: what came behind it is not heard of.
+        # Nor is it of what the caller is told to be going at this moment, and hangs in that.
         told = partitions - self._unsaid() - self.events.to_be_told(News.LOST)
+        told -= self.events.being_told_gone()
         self.events.withdraw(partitions)
         self._drop(partitions)
         if told:
@@ -477,11 +493,20 @@ class GroupReading:
         self.events.settle()
         self._give_up_unheard(now_ms)
         self._auto_commit(now_ms)
-        limit_ms = self.settings.max_poll_interval_ms
-        is_late = limit_ms is not None and now_ms >= self._seen_ms + limit_ms
-        if is_late and self._progress.is_away and self.membership.phase is not Phase.OUT:
+        if self._seen_ms is None:
+            self._seen_ms = now_ms
+        late_ms = self._late_ms
+        if late_ms is not None and now_ms >= late_ms:
             self._engine.call(self.membership.leave("max_poll_interval_ms passed"), now_ms)
             self.lost(now_ms)
+
+    @property
+    def _late_ms(self) -> int | None:
+        """When the caller is away for too long: with something in hand or nothing, in a callback,
+        or before it came for the first time.  None: it is here, no member, or has all the time."""
+        limit_ms, seen_ms = self.settings.max_poll_interval_ms, self._seen_ms
+        is_here = self._is_waiting or self.membership.phase is Phase.OUT
+        return None if is_here or limit_ms is None or seen_ms is None else seen_ms + limit_ms
 
     def next_wake_ms(self) -> int | None:
         wakes = [
@@ -489,10 +514,8 @@ class GroupReading:
             self._topics.next_wake_ms(),
             self._prepare_until_ms,
             self.events.next_wake_ms(),
+            self._late_ms,
         ]
-        limit_ms = self.settings.max_poll_interval_ms
-        if limit_ms is not None and self._owned:
-            wakes.append(max(self._seen_ms + limit_ms, self._now_ms + 1_000))
         return min((wake for wake in wakes if wake is not None), default=None)
 
     def close(self, error: SegbrokerError) -> None:

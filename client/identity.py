@@ -24,7 +24,8 @@ from .producer_batch import PartitionQueue
 from .spoken import Reply
 
 EPOCH_MAX = 0x7FFF
-NO_RIGHT = "not without the right to write to some topic (idempotent=False needs none)"
+# From 2.8 on: a producer without an id may write nowhere, either (KIP-679).
+NO_RIGHT = "no right to write to any topic (before Kafka 2.8: no IDEMPOTENT_WRITE on the cluster)"
 
 
 class Identity:

@@ -97,6 +97,9 @@ class LogChanges:
             max(state.fetch_offset, state.high_watermark),
             "recreated",
         )
+        # What went wrong at the position, an offset that the old one did not have among it.
+        self._prefetched.errors.pop(state, None)
+        state.is_stuck = False
         self._go_on(state, 0, gap)
         state.topic_id = topic_id
         state.topics_ahead_count += 1

@@ -4,6 +4,9 @@ A call (see engine): grouped by leader, asked in parallel, retried for the parti
 moved, until the deadline of the call.  A topic or partition that the cluster does not have is an
 error after a few looks, not a wait: waiting would hide a typing mistake.
 
+An offset says nothing of a topic that has got the name since: what was found is asked for anew
+where the view shows another one by the end.
+
 A partition is not served when the cluster says that nobody can lead it (its only disk failed), or
 its leader says that its disk failed, or that it refuses what is damaged, a few times in a row.  It
 must not hold up the others: who asks says whether it is waited for or told apart.
@@ -13,6 +16,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.messages_core import (
     ListOffsetsRequest,
     ListOffsetsRequestPartition,
@@ -63,6 +67,25 @@ def look_up(
     An offset of -1 means that no record is that young.  What is not served is put into `unserved`,
     with why, and is missing in the answer; None: it is waited for.
     """
+    while True:
+        views = yield from topics_known(engine, {tp.topic for tp in times})
+        topic_ids = {view.name: view.topic_id for view in views}
+        missing: dict[TopicPartition, BrokerError] | None = None if unserved is None else {}
+        found = yield from _look_up(engine, times, isolation_level, missing)
+        # Zero: another call has had it forgotten, and nobody knows.
+        now = {name: engine.cluster.topic_id(name) for name in topic_ids}
+        if all(now[name] in (topic_ids[name], ZERO_UUID) for name in topic_ids):
+            if unserved is not None:
+                unserved.update(missing or {})
+            return found
+
+
+def _look_up(
+    engine: Engine,
+    times: Mapping[TopicPartition, int],
+    isolation_level: int,
+    unserved: dict[TopicPartition, BrokerError] | None,
+) -> Call[dict[TopicPartition, FoundOffset]]:
     found: dict[TopicPartition, FoundOffset] = {}
     unserved_looks = 0
     backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)

@@ -129,14 +129,11 @@ class Progress:
         self._in_hand: dict[TopicPartition, int] = {}
         # (round, offset): another round of the log makes it void.
         self._acknowledged: dict[TopicPartition, tuple[int, int]] = {}
-        # The caller was handed something and has not come back, whether it is its own still or not.
-        self.is_away = False
         # It has what is in hand; set by its thread, with no call between that and the caller.
         self.is_shown = True
 
     def came_back(self) -> None:
         """The caller asks for more: it has gone past what it had."""
-        self.is_away = False
         self._in_hand.clear()
         for handing in list(self._handings.values()):
             handing.in_loop = False
@@ -163,13 +160,11 @@ class Progress:
                 self.takes(handing.tp, handing.position)
             records = handing.more()
             handing.in_loop = in_loop
-            self.is_away = True
             return records
         return None
 
     def takes(self, tp: TopicPartition, offset: int) -> None:
         """The caller gets something from `offset` on, not by a loop."""
-        self.is_away = True
         self.is_shown = False
         self._in_hand.setdefault(tp, offset)
 

@@ -20,7 +20,7 @@ from .consumed import ConsumedBatch
 from .engine import Call, Engine
 from .errors import SegbrokerError
 from .fetching import Fetching, WakeBy
-from .group_events import Listener
+from .group_events import Event, Listener
 from .group_offsets import CommittedOffset, GroupMetadata, as_offsets, fetch_offsets
 from .group_reading import GroupReading
 from .lookups import END_TIME, START_TIME, look_up, topics_known
@@ -194,10 +194,20 @@ class Reading:
         self.progress.sought(tp)
         self.fetching.go_back(tp, offset)
 
-    def _is_here(self) -> None:
-        """The caller waits for what it gets: said before that, as Ctrl-C may come at any call."""
+    def waits(self) -> None:
+        """The caller waits: it is no member that does not come back, for as long as that lasts."""
+        if self._group is not None:
+            self._group.waits()
+
+    def is_here(self) -> None:
+        """The caller waits no more, or for what it gets: said before that, as Ctrl-C may come at
+        any call."""
         if self._group is not None:
             self._group.is_here(now_ms())
+
+    def event_done(self, event: Event) -> None:
+        """The caller has been told."""
+        self.group.event_done(event, now_ms())
 
     def check_chosen(self) -> None:
         """Raises TypeError where nobody has said what to read: waiting would be for ever."""
@@ -211,12 +221,12 @@ class Reading:
 
     def take_records(self, *, in_loop: bool = True) -> Iterator[Record] | None:
         """The rest of a batch that is being handed out, if there is one."""
-        self._is_here()
+        self.is_here()
         return self.progress.records(self._may_go_on, in_loop=in_loop)
 
     def take_rest(self) -> ConsumedBatch | None:
         """The same as a batch."""
-        self._is_here()
+        self.is_here()
         return self.progress.rest_batch(self._may_go_on)
 
     @property
@@ -240,7 +250,7 @@ class Reading:
         """Whether what was taken may be handed out as a whole: it may have gone meanwhile."""
         if not self._is_next(fetched):
             return False
-        self._is_here()
+        self.is_here()
         self.progress.takes(fetched.state.tp, fetched.from_offset)
         fetched.state.opening = None
         return True

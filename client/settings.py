@@ -266,7 +266,8 @@ class GroupSettings:
     heartbeat_interval_ms: how often it is heard of, and how soon it hears of a rebalance.
     rebalance_timeout_ms: how long the group waits for a member to join again; with strategies
         where all give up all first, half of that is for the caller to come to the next record.
-    max_poll_interval_ms: who has not asked for records for so long leaves; None: never.
+    max_poll_interval_ms: who neither waits for records nor has asked for some for so long leaves,
+        in a callback, too; None: never.
     """
 
     group_id: str

@@ -1,8 +1,8 @@
 """Where partitions begin, and where a bounded reading of them ends: looked up, and written down.
 
 The end is looked up first: a reading bounded by it must not miss what is written between the two.
-What was sought or assigned anew meanwhile (`generation`) is left alone, and so is what is not
-served: the others do not wait for it.
+What was sought or assigned anew meanwhile (`generation`), or goes on in another topic of the name
+(`round`), is left alone, and so is what is not served: the others do not wait for it.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ def find_starts(
 ) -> Call[dict[TopicPartition, BrokerError]]:
     """Give each of the partitions its position, and with `stop_at_end` its end; those that are not
     served, and why."""
-    generations = {state: state.generation for state in wanted}
+    asked = {state: state.version for state in wanted}
     times: dict[TopicPartition, int] = {}
     ends: dict[TopicPartition, int] = {}
     starts: dict[TopicPartition, int] = {}
@@ -48,7 +48,7 @@ def find_starts(
     found_starts = yield from look(starts)
     for state in wanted:
         tp = state.tp
-        if state.generation != generations[state] or tp in unserved:
+        if state.version != asked[state] or tp in unserved:
             continue
         if stop_at_end and state.stop_offset is None:
             state.stop_offset = found_ends[tp].offset

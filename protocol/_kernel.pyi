@@ -56,6 +56,14 @@ class _Lib:
         out: FFI.CData,
         latest_delta: FFI.CData,
     ) -> int: ...
+    def sb_until_gap(
+        self,
+        data: _Data,
+        size: int,
+        offsets: FFI.CData,
+        count: int,
+        end_offset: FFI.CData,
+    ) -> int: ...
     def sb_encode(
         self,
         out: int,

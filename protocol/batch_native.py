@@ -31,7 +31,7 @@ if sys.implementation.name != "cpython":
 
 from_buffer = ffi.from_buffer
 _U8, _I32, _I64 = (ffi.typeof(name) for name in ("uint8_t[]", "int32_t[]", "int64_t[]"))
-_TOTALS = ffi.typeof("int64_t[4]")
+_TOTALS, _I64_ONE = ffi.typeof("int64_t[4]"), ffi.typeof("int64_t[1]")
 
 # The results of objects.c.
 _DONE, _NO_MEMORY, _TOO_LARGE, _TIMESTAMPS_APART, _NOT_BYTES = range(5)
@@ -232,3 +232,11 @@ def select(data: bytes, position: int, count: int, keep: bytes) -> tuple[bytes, 
         from_buffer(_I64, latest),
     )
     return None if written < 0 else (bytes(memoryview(out)[:written]), latest[0])
+
+
+def until_gap(data: Buffer, offsets: "array[int]") -> tuple[int, int]:
+    end = ffi.new(_I64_ONE)
+    size = lib.sb_until_gap(
+        from_buffer(_U8, data), len(data), from_buffer(_I64, offsets), len(offsets), end
+    )
+    return size, end[0]

@@ -509,3 +509,28 @@ def select(data: bytes, position: int, count: int, keep: bytes) -> tuple[bytes, 
     except MalformedError:
         return None
     return bytes(out), latest
+
+
+def until_gap(data: Buffer, offsets: "array[int]") -> tuple[int, int]:
+    """Whole batches, up to and with the first that has no records and covers one of `offsets`.
+
+    Such a one, of the control batches, is a gap.  offsets: in order.  Returns
+    how many bytes these are, and the offset behind them, -1 if there are none.  What no batch has,
+    a length below that of a header or offsets past 64 bits, ends them, too.
+    """
+    position, end_offset, wanted = 0, -1, 0
+    while (left := len(data) - position) >= HEADER_SIZE:
+        base_offset, length, _, _, _, attributes, last_offset_delta, *_, count = HEADER.unpack_from(
+            data, position
+        )
+        end = base_offset + last_offset_delta + 1
+        is_one = HEADER_SIZE <= LENGTH_END + length <= left and last_offset_delta >= 0
+        if not is_one or end > INT64_MAX:
+            break
+        position, end_offset = position + LENGTH_END + length, end
+        while wanted < len(offsets) and offsets[wanted] < base_offset:
+            wanted += 1
+        is_gap = attributes & CONTROL_BIT and not count
+        if is_gap and wanted < len(offsets) and offsets[wanted] < end:
+            break
+    return position, end_offset

@@ -62,4 +62,4 @@ def _frame(
         .option("failOnDataLoss", str(not skips_lost))
         .load()
     )
-    return frame if is_arrow else decode(frame, form or guess(frame))
+    return frame if is_arrow else decode(frame, form or guess(frame)).frame

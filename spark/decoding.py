@@ -7,12 +7,14 @@
 
 Beside the columns of the value stand those of the record: _key, _topic, _partition, _offset,
 _timestamp, and _headers where the frame has them; with `text` and `binary` they have their own
-names.
+names.  Where the value has such a field, as that of an imported export has, the record's column is
+record_key and so on: of two columns of one name Spark gives neither.
 
 Limits: a sample is SAMPLE_ROWS records; a field that none of them has is not seen.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Container
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions
 from pyspark.sql.types import StructType
@@ -27,18 +29,37 @@ SAMPLE_ROWS = 1_000
 TEXT = "text"
 BINARY = "binary"
 
-OF_RECORD = (
-    "CAST(key AS STRING) AS _key",
-    "topic AS _topic",
-    "partition AS _partition",
-    "offset AS _offset",
-    "timestamp AS _timestamp",
-)
+_TIME = "_timestamp"
+OF_RECORD = {
+    "_key": "CAST(key AS STRING)",
+    "_topic": "topic",
+    "_partition": "partition",
+    "_offset": "offset",
+    _TIME: "timestamp",
+}
+
+
+class Decoded(NamedTuple):
+    """A frame with its values decoded."""
+
+    frame: "DataFrame"
+    time: str
+    """The column of the record's timestamp."""
+
+
+def free_name(name: str, taken: Container[str]) -> str:
+    """The name, or with one record_ or more before it where it is taken.
+
+    taken: in lower case, as Spark tells no case apart.
+    """
+    while name.lower() in taken:
+        name = f"record_{name.lstrip('_')}"
+    return name
 
 
 def decode(
     frame: "DataFrame", form: str | StructType, sample: "DataFrame | None" = None
-) -> "DataFrame":
+) -> Decoded:
     """The frame with its values decoded; `sample`: where a streaming frame's types are looked up.
 
     form: text, binary, json, or the fields of JSON objects, as SQL declares columns or as types.
@@ -50,11 +71,10 @@ def decode(
     rest += ["headers"] * ("headers" in frame.columns)
     match form.strip().lower():
         case "text":
-            return frame.selectExpr(
-                "CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value", *rest
-            )
+            text = ("CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value")
+            return Decoded(frame.selectExpr(*text, *rest), "timestamp")
         case "binary":
-            return frame.select("key", "value", *rest)
+            return Decoded(frame.select("key", "value", *rest), "timestamp")
         case "json":
             fields = _json_fields(sample if sample is not None else frame)
             if fields is None:
@@ -69,17 +89,21 @@ def guess(sample: "DataFrame") -> str | StructType:
     return _json_fields(sample) or TEXT
 
 
-def _json(frame: "DataFrame", fields: str | StructType) -> "DataFrame":
+def _json(frame: "DataFrame", fields: str | StructType) -> Decoded:
     if isinstance(fields, StructType):
         value = functions.from_json(functions.col("value").cast("string"), fields)
     else:
         quoted = fields.replace("'", "\\'")
         value = functions.expr(f"from_json(CAST(value AS STRING), '{quoted}')")
-    of_record = [*OF_RECORD]
-    if "headers" in frame.columns:
-        of_record.append("headers AS _headers")
-    parsed = frame.select(value.alias("_value"), *map(functions.expr, of_record))
-    return parsed.select("_value.*", *(each.rpartition(" ")[2] for each in of_record))
+    of_record = OF_RECORD | ({"_headers": "headers"} if "headers" in frame.columns else {})
+    own = [functions.expr(each).alias(name) for name, each in of_record.items()]
+    parsed = frame.select(value.alias("_value"), *own)
+    struct = parsed.schema["_value"].dataType
+    assert isinstance(struct, StructType), "what from_json was told"
+    taken = {name.lower() for name in struct.names}
+    names = {name: free_name(name, taken) for name in of_record}
+    columns = [functions.col(name).alias(free) for name, free in names.items()]
+    return Decoded(parsed.select("_value.*", *columns), names[_TIME])
 
 
 def _json_fields(sample: "DataFrame") -> StructType | None:

@@ -25,7 +25,7 @@ from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, St
 from segbroker.client import Admin
 
 from .connecting import parse_client
-from .decoding import BINARY, TEXT, decode
+from .decoding import BINARY, TEXT, decode, free_name
 from .errors import OptionError
 from .given import Given
 from .progress import Tell, run
@@ -114,12 +114,8 @@ def export_topic(
     # A row of CSV has no place for a list.
     with_headers = "false" if file_format == "csv" else "true"
     frame = _stream(spark, broker, topic, start, pace, includeHeaders=with_headers)
-    decoded = decode(frame, form, sample=_batch(spark, broker, topic, pace))
-    time = "_timestamp" if "_timestamp" in decoded.columns else "timestamp"
-    taken = {name.lower() for name in decoded.columns}
-    date = "date"
-    while date in taken:
-        date = f"record_{date}"
+    decoded, time = decode(frame, form, sample=_batch(spark, broker, topic, pace))
+    date = free_name("date", {name.lower() for name in decoded.columns})
     dated = decoded.selectExpr("*", f"{UTC_DATE.format(time)} AS {date}")
     writer = dated.writeStream.format(file_format).partitionBy(date).option("path", path)
     if file_format == "csv":

@@ -9,13 +9,15 @@
 | creating a rule that stands already; deleting what is not there | success; no match |
 | deleting by a filter whose matches would make more than MATCHES_MAX | 44 POLICY_VIOLATION |
 
-Created and deleted rules are durable, in force and in the log when the answer leaves.  The host of
-a rule is kept as sockets spell it: one that denies ::0001 is about ::1.  A filter's MATCH finds
-every rule that concerns a name: literal, `*`, and prefixes of it.
+Created and deleted rules are durable, in force and in the log when the answer leaves, and also when
+nobody is there any more to be answered.  The host of a rule is kept as sockets spell it: one that
+denies ::0001 is about ::1.  A filter's MATCH finds every rule that concerns a name: literal, `*`,
+and prefixes of it.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
+from functools import partial
 from typing import Final
 
 import structlog
@@ -54,6 +56,7 @@ from ..call import Call
 from ..core import Core
 from ..loop.pace import Pace
 from ..principal import parse_principal
+from ..recording import Done, recorded
 from ..refused import Refused
 
 log = structlog.get_logger()
@@ -118,23 +121,22 @@ async def create_acls(core: Core, call: Call[CreateAclsRequest]) -> CreateAclsRe
             row.error_code, row.error_message = ErrorCode.SECURITY_DISABLED, _OFF
         return CreateAclsResponse(results=rows)
     async with core.authorizer.creating:
-        created = await _create(core.authorizer, call.request.creations, rows)
-    await core.lanes.run(_tell, "access_rule_created", created, call.peer.asker)
+        await _create(core, core.authorizer, call, rows)
     return CreateAclsResponse(results=rows)
 
 
 async def _create(
+    core: Core,
     authorizer: Authorizer,
-    creations: Iterable[CreateAclsRequestCreation],
+    call: Call[CreateAclsRequest],
     rows: Iterable[CreateAclsResponseResult],
-) -> list[Acl]:
-    """Those that are new.  For whoever holds `creating`: room for a rule is room when it is
-    stored."""
+) -> None:
+    """For whoever holds `creating`: room for a rule is room when it is stored."""
     wanted: dict[Acl, list[CreateAclsResponseResult]] = {}
-    new: dict[Acl, None] = {}
+    new: set[Acl] = set()
     free = ACLS_MAX - len(authorizer.rules.acls)
     pace = Pace()
-    for asked, row in zip(creations, rows, strict=True):
+    for asked, row in zip(call.request.creations, rows, strict=True):
         await pace.step()
         try:
             acl = _rule(asked)
@@ -146,14 +148,17 @@ async def _create(
         else:
             free -= is_new
             if is_new:
-                new[acl] = None
+                new.add(acl)
             wanted.setdefault(acl, []).append(row)
-    for acl in await _recorded(wanted, authorizer.create):
-        for row in wanted[acl]:
-            row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-            row.error_message = _NOT_STORED
-        new.pop(acl, None)
-    return list(new)
+    for some in in_events(wanted):
+        made = [acl for acl in some if acl in new]
+        tell = partial(_tell, "access_rule_created", made, call.peer.asker)
+        if await _recorded(core, partial(authorizer.create, some), tell):
+            continue
+        for acl in some:
+            for row in wanted[acl]:
+                row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                row.error_message = _NOT_STORED
 
 
 async def delete_acls(core: Core, call: Call[DeleteAclsRequest]) -> DeleteAclsResponse:
@@ -192,13 +197,16 @@ async def delete_acls(core: Core, call: Call[DeleteAclsRequest]) -> DeleteAclsRe
             )
             row.matching_acls.append(told)
             found.setdefault(acl, []).append(told)
-    if authorizer is not None:
-        for acl in await _recorded(found, authorizer.delete):
+    if authorizer is None:
+        return DeleteAclsResponse(filter_results=rows)
+    for some in in_events(found):
+        tell = partial(_tell, "access_rule_deleted", some, call.peer.asker)
+        if await _recorded(core, partial(authorizer.delete, some), tell):
+            continue
+        for acl in some:
             for told in found[acl]:
                 told.error_code = ErrorCode.KAFKA_STORAGE_ERROR
                 told.error_message = _NOT_STORED
-            del found[acl]
-        await core.lanes.run(_tell, "access_rule_deleted", found, call.peer.asker)
     return DeleteAclsResponse(filter_results=rows)
 
 
@@ -218,30 +226,16 @@ def _tell(event: str, acls: Iterable[Acl], asker: Mapping[str, str]) -> None:
         )
 
 
-async def _recorded(
-    acls: Iterable[Acl],
-    record: Callable[[Collection[Acl], Callable[[OSError | None], None]], None],
-) -> list[Acl]:
-    """Have the rules written, and wait for it; those that were not."""
-    failed: list[Acl] = []
-    for some in in_events(acls):
-        finished = trio.Event()
-        errors: list[OSError] = []
+async def _recorded(core: Core, begin: Callable[[Done], None], tell: Callable[[], None]) -> bool:
+    """Have `begin` write an event and tell of it in the log; whether it was written.
 
-        def done(
-            error: OSError | None,
-            errors: list[OSError] = errors,
-            finished: trio.Event = finished,
-        ) -> None:
-            if error is not None:
-                errors.append(error)
-            finished.set()
-
-        record(some, done)
-        await finished.wait()
-        if errors:
-            failed += some
-    return failed
+    In one step: who asked for it may be gone meanwhile, and what is in force is in the log.
+    """
+    with trio.CancelScope(shield=True):
+        if await recorded(begin) is not None:
+            return False
+        await core.lanes.run(tell)
+    return True
 
 
 def _rule(asked: CreateAclsRequestCreation) -> Acl:

@@ -18,6 +18,7 @@ the rules say, and offered all the same, as by Kafka.  Members of before go with
 then their group becomes classic when a classic member comes.
 """
 
+from collections.abc import Iterable
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -38,6 +39,7 @@ from segbroker.protocol.messages_consumer_groups import (
 
 from ..call import Call
 from ..core import Core
+from ..groups.classic_members import METADATA_MAX
 from ..groups.consumer_group import JOIN, LEAVE_FOR_A_WHILE, ConsumerGroup, by_topic
 from ..groups.consumer_members import Beat, ConsumerMember, Told, every_topic
 from ..groups.group_keys import HEARTBEAT
@@ -137,6 +139,14 @@ def _told(
     )
 
 
+def excess(names: Iterable[str] | None) -> str | None:
+    """Why the names that a member subscribes to are too much to be kept: as of a classic one."""
+    size = sum(map(len, names or ()))
+    if size <= METADATA_MAX:
+        return None
+    return f"the names of the topics have {size} characters, limit {METADATA_MAX}"
+
+
 def _is_blank(text: str | None) -> bool:
     return text is not None and not text.strip()
 
@@ -167,6 +177,8 @@ def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
     elif epoch == JOIN and not subscribes:
         either = "Either SubscribedTopicNames or SubscribedTopicRegex"
         problem = f"{either} must be non-null when (re-)joining."
+    else:
+        problem = excess(request.subscribed_topic_names)
     if problem is not None:
         raise Refused(ErrorCode.INVALID_REQUEST, problem)
 

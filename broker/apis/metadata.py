@@ -81,13 +81,13 @@ async def metadata(core: Core, call: Call[MetadataRequest]) -> MetadataResponse:
     if asked is None or (call.version == 0 and not asked):
         for meta in core.topics.all.values():
             if authorizer is None or authorizer.would_allow(peer, DESCRIBE, TOPIC, meta.name):
-                topics.append(_topic(core, meta))
+                topics.append(await _topic(core, meta, pace))
             await pace.step()
     else:
         new: dict[str, int] = {}
         room = core.topics.auto_create_room if request.allow_auto_topic_creation else 0
         for one in {_meant(one): one for one in asked}.values():
-            row = _asked(core, peer, one, create=len(new) < room)
+            row = await _asked(core, peer, one, pace, create=len(new) < room)
             if row is None:
                 assert one.name is not None, "only who has a name is created"
                 new[one.name] = len(topics)
@@ -143,8 +143,8 @@ def _may_create(core: Core, peer: Peer, name: str) -> bool:
     )
 
 
-def _asked(
-    core: Core, peer: Peer, asked: MetadataRequestTopic, *, create: bool
+async def _asked(
+    core: Core, peer: Peer, asked: MetadataRequestTopic, pace: Pace, *, create: bool
 ) -> MetadataResponseTopic | None:
     """The row of a topic; None: there is none, and it is to be created."""
     authorizer = core.authorizer
@@ -155,12 +155,12 @@ def _asked(
             return _unknown(asked.name, ErrorCode.UNKNOWN_TOPIC_ID, asked)
         if authorizer is not None and not authorizer.allows(peer, DESCRIBE, TOPIC, by_id.name):
             return _unknown(asked.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
-        return _topic(core, by_id)
+        return await _topic(core, by_id, pace)
     if authorizer is not None and not authorizer.allows(peer, DESCRIBE, TOPIC, name):
         return _unknown(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
     meta = core.topics.get(name)
     if meta is not None:
-        return _topic(core, meta)
+        return await _topic(core, meta, pace)
     if create and name in _OF_KAFKA:
         return _unknown(name, ErrorCode.INVALID_TOPIC_EXCEPTION, asked)
     if create and not _may_create(core, peer, name):
@@ -178,7 +178,7 @@ async def _create(core: Core, new: Mapping[str, int], topics: list[MetadataRespo
     pace = Pace()
     for place, made in zip(new.values(), await core.topics.auto_create(list(new)), strict=True):
         if isinstance(made, TopicMeta):
-            topics[place] = _topic(core, made)
+            topics[place] = await _topic(core, made, pace)
         elif made is not None:
             topics[place].error_code, _ = wire_error(made)
         await pace.step()
@@ -192,29 +192,22 @@ def _unknown(
     )
 
 
-def _topic(core: Core, meta: TopicMeta) -> MetadataResponseTopic:
+async def _topic(core: Core, meta: TopicMeta, pace: Pace) -> MetadataResponseTopic:
     node = core.config.broker_id
-    return MetadataResponseTopic(
-        name=meta.name,
-        topic_id=meta.topic_id,
-        partitions=[
+    us, nobody = [node], list[int]()  # for all rows: a topic may have a hundred thousand
+    row = MetadataResponseTopic(name=meta.name, topic_id=meta.topic_id, partitions=[])
+    for index in range(meta.partitions):
+        is_unserved = core.topics.is_unserved(meta.name, index)
+        row.partitions.append(
             MetadataResponsePartition(
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE if is_unserved else ErrorCode.NONE,
                 partition_index=index,
-                leader_id=node,
+                leader_id=NO_LEADER if is_unserved else node,
                 leader_epoch=core.topics.leader_epoch(meta, index),
-                replica_nodes=[node],
-                isr_nodes=[node],
+                replica_nodes=us,
+                isr_nodes=us,
+                offline_replicas=us if is_unserved else nobody,
             )
-            if not core.topics.is_unserved(meta.name, index)
-            else MetadataResponsePartition(
-                error_code=ErrorCode.LEADER_NOT_AVAILABLE,
-                partition_index=index,
-                leader_id=NO_LEADER,
-                leader_epoch=core.topics.leader_epoch(meta, index),
-                replica_nodes=[node],
-                isr_nodes=[node],
-                offline_replicas=[node],
-            )
-            for index in range(meta.partitions)
-        ],
-    )
+        )
+        await pace.step()
+    return row

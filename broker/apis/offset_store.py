@@ -49,7 +49,14 @@ from segbroker.protocol.messages_transactions import (
     TxnOffsetCommitResponsePartition,
 )
 from segbroker.protocol.schema import ZERO_UUID
-from segbroker.segments.metadata.committed import ROWS_MAX, CommitRow, CommittedOffset, grows
+from segbroker.segments.metadata.committed import (
+    NO_OFFSETS,
+    NOWHERE,
+    ROWS_MAX,
+    CommitRow,
+    CommittedOffset,
+    grows,
+)
 from segbroker.segments.metadata.metadata import TopicMeta
 
 from ..call import Call
@@ -69,7 +76,6 @@ _AS_THE_BROKER_IS_SET: Final = -1  # retention_time_ms
 _TIME_MS_MAX: Final = 2**63 - 1
 _MEMBER_EPOCH_SINCE: Final = 9
 _NOT_THERE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-_NOTHING: Final = CommittedOffset(-1, -1, "", -1)
 
 
 class Late(NamedTuple):
@@ -342,7 +348,7 @@ def _stable(
 ) -> tuple[ErrorCode, CommittedOffset]:
     """A code, and what is said of an offset: nothing while it may be about to change."""
     if (topic, partition) in pending:
-        return ErrorCode.UNSTABLE_OFFSET_COMMIT, _NOTHING
+        return ErrorCode.UNSTABLE_OFFSET_COMMIT, NOWHERE
     return ErrorCode.NONE, stands
 
 
@@ -373,9 +379,12 @@ async def _stand(
     answer: list[_Stand] = []
     for (name, topic_id), once in wanted.items():
         meta = core.topics.get(name)
-        known = {} if meta is None else core.groups.offsets(group_id, name, meta.topic_id)
-        answer.append((name, topic_id, [(index, known.get(index, _NOTHING)) for index in once]))
-        await pace.step()
+        known = NO_OFFSETS if meta is None else core.groups.offsets(group_id, name, meta.topic_id)
+        rows = []
+        for index in once:
+            rows.append((index, known.at(index)))
+            await pace.step()
+        answer.append((name, topic_id, rows))
     return answer
 
 
@@ -383,8 +392,14 @@ async def _everything(core: Core, group_id: str, pace: Pace) -> list[_Stand]:
     answer: list[_Stand] = []
     for name in core.groups.topics(group_id):
         meta = core.topics.get(name)
-        known = {} if meta is None else core.groups.offsets(group_id, name, meta.topic_id)
-        if meta is not None and known:
-            answer.append((name, meta.topic_id, sorted(known.items())))
         await pace.step()
+        if meta is None:
+            continue
+        known = core.groups.offsets(group_id, name, meta.topic_id)
+        rows = []
+        for index in known.partitions():
+            rows.append((index, known.at(index)))
+            await pace.step()
+        if rows:
+            answer.append((name, meta.topic_id, rows))
     return answer

@@ -52,6 +52,7 @@ from ..access.quota_rules import (
     PRODUCE,
     USER,
 )
+from ..access.quotas import Changes, Quotas
 from ..address import canonical_host, is_address
 from ..call import Call
 from ..core import Core
@@ -191,22 +192,24 @@ async def _store(
         before = core.all_quotas.rows
         changed = {one: has for one, has in changes.items() if has != before.get(one, {})}
         try:
-            await core.lanes.run(core.all_quotas.store, changes)
+            await core.lanes.run(_store_some, core.all_quotas, changes, changed, asker)
         except STORAGE_FAILURES as exc:
             core.all_quotas.reload()
-            changed = {}
             for entity in some:
                 for row in told[entity]:
                     row.error_code, row.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(exc)
         else:
             core.all_quotas.go_by(changes)
         core.quotas = core.all_quotas if core.all_quotas.is_active else None
-        await core.lanes.run(_tell, changed, asker)
 
 
-def _tell(changes: Mapping[Entity, Mapping[str, float]], asker: Mapping[str, str]) -> None:
-    """A line for each.  In a lane: of thousands they take their time."""
-    for entity, values in changes.items():
+def _store_some(
+    quotas: Quotas, changes: Changes, changed: Changes, asker: Mapping[str, str]
+) -> None:
+    """Store these, and a line for each that changes something: in one step, for a lane, so that who
+    asked for it may be gone meanwhile."""
+    quotas.store(changes)
+    for entity, values in changed.items():
         log.info("quota_changed", entity=dict(entity), values=dict(values), **asker)
 
 

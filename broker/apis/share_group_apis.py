@@ -42,6 +42,7 @@ from ..groups.share_assignor import SIMPLE
 from ..groups.share_group import FIRST_EPOCH, ShareGroup, ShareMember
 from ..loop.pace import Pace
 from ..refused import Refused
+from .consumer_group_apis import excess
 from .group_admin import GROUP_OPERATIONS
 from .later_reply import LaterReply
 from .metadata import NOT_ASKED
@@ -98,6 +99,8 @@ def _check(request: ShareGroupHeartbeatRequest) -> None:
         problem = "MemberEpoch is invalid."
     elif request.member_epoch == JOIN and not request.subscribed_topic_names:
         problem = "SubscribedTopicNames must be set in first request."
+    else:
+        problem = excess(request.subscribed_topic_names)
     if problem is not None:
         raise Refused(ErrorCode.INVALID_REQUEST, problem)
 

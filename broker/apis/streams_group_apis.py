@@ -133,7 +133,8 @@ def _told(
         response.standby_tasks = task_rows(told.tasks.standby)
         response.warmup_tasks = []
     response.endpoint_information_epoch = group.endpoint_epoch
-    if group.endpoint_epoch != request.endpoint_information_epoch:
+    is_news = group.endpoint_epoch > 0 and not group.members[told.member_id].knows_endpoints
+    if is_news or group.endpoint_epoch != request.endpoint_information_epoch:
         response.partitions_by_user_endpoint = [
             StreamsGroupHeartbeatResponseEndpointToPartitions(
                 user_endpoint=StreamsGroupEndpoint(host=endpoint.host, port=endpoint.port),

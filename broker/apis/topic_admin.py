@@ -380,6 +380,7 @@ async def delete_records(core: Core, call: Call[DeleteRecordsRequest]) -> Delete
             )
             rows.partitions.append(row)
             wanted.append((topic.name, one.offset, row))
+            await pace.step()
         await pace.step()
     rest = iter(wanted)
 

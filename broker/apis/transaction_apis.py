@@ -8,7 +8,8 @@
 | EndTxn | when it is decided, durably, and every partition has its marker |
 
 A fenced producer is told PRODUCER_FENCED from the version on in which its api knows the code, and
-INVALID_PRODUCER_EPOCH before.
+INVALID_PRODUCER_EPOCH before.  In the same way offsets of a group that takes no part are
+TRANSACTION_ABORTABLE, and INVALID_TXN_STATE before.
 """
 
 from typing import Final
@@ -47,6 +48,8 @@ _FENCED_SINCE: Final = 2
 # EndTxn and TxnOffsetCommit of version 2 of the protocol (KIP-890).
 _NEXT_EPOCH_SINCE: Final = 5
 _IMPLICIT_SINCE: Final = 5
+# From this version on a TxnOffsetCommit knows a code for "this transaction can only be aborted".
+_ABORTABLE_SINCE: Final = 4
 
 
 async def init_producer_id(core: Core, call: Call[InitProducerIdRequest]) -> InitProducerIdResponse:
@@ -177,6 +180,8 @@ async def txn_offset_commit(
     )
     if staged is ErrorCode.PRODUCER_FENCED:
         staged = ErrorCode.INVALID_PRODUCER_EPOCH  # what a group coordinator says
+    elif staged is ErrorCode.INVALID_TXN_STATE and call.version >= _ABORTABLE_SINCE:
+        staged = ErrorCode.TRANSACTION_ABORTABLE  # costs the transaction, not the producer
     for answered in response.topics:
         for answer in answered.partitions:
             answer.error_code = answer.error_code or staged

@@ -51,7 +51,7 @@ from ..peers.listener import Listener
 from ..peers.peer import Peer
 from ..peers.replies import Outbox
 from ..peers.sasl import LOGIN_FRAME_BYTES_MAX, LoginRefused, SaslSession
-from ..peers.tls import HandshakeFailed, TlsSocket
+from ..peers.tls import RAW_MOST, RAW_OF_STRANGERS, HandshakeFailed, TlsSocket
 from ..principal import USER, Principal
 from ..producing.express import Express
 from ..producing.produce import AcksZeroRefused
@@ -124,6 +124,7 @@ class Connection:
         "_half",
         "_handle",
         "_held",
+        "_is_stranger",
         "_parked",
         "_reads",
         "_scope",
@@ -177,7 +178,11 @@ class Connection:
             self._seat = Seat(sock, self.peer)
         # What a frame is given to: nobody pays for logins on a listener without.
         self._handle = handle
-        if listener.protocol.is_sasl:
+        # Not logged in when it was last looked at, where a login is asked for.
+        self._is_stranger = listener.protocol.is_sasl
+        if self._is_stranger:
+            if isinstance(self._sock, TlsSocket):
+                self._sock.raw_most = RAW_OF_STRANGERS
             self.peer.sasl = SaslSession(address[0])
             self._handle = handle_login
         self.opened = trio.current_time()
@@ -294,7 +299,7 @@ class Connection:
     async def _establish(self, sock: TlsSocket) -> None:
         """The TLS handshake, and who the peer is if it has shown a certificate."""
         self._park()
-        await sock.handshake()
+        await sock.handshake(self.core.strangers, self.peer.address[0])
         self._parked = False
         if not self.peer.listener.protocol.is_sasl and (subject := sock.subject()) is not None:
             rules = self.core.config.of_listener(self.peer.listener.spec.name, RULES)
@@ -444,11 +449,25 @@ class Connection:
         elif brought := await express.park(seat):
             kept = self._shelf.take()
             kept.receive_data(brought)
+        if self._is_stranger:
+            await self._wait_turn()
         self._parked = False
         if aside:
             kept = self._take_reader()
             kept.receive_data(aside)
         return kept, len(brought)
+
+    async def _wait_turn(self) -> None:
+        """Until it is the turn of this stranger: to be received from, and to be answered once."""
+        session = self.peer.sasl
+        assert session is not None, "nobody else is a stranger"
+        if self.peer.authenticated:
+            self._is_stranger = False
+            if isinstance(self._sock, TlsSocket):
+                self._sock.raw_most = RAW_MOST
+            return
+        await self.core.strangers.turn(self.peer.address[0])
+        session.has_turn = True
 
     async def _wait_unmuted(self) -> None:
         """Read nothing until what its client owes is paid; replies leave meanwhile."""

@@ -9,7 +9,8 @@
 | anything else, or more than          | the connection is closed                               |
 | STRANGERS_REQUESTS_MAX requests      |                                                        |
 
-A login takes five requests at most; quotas do not apply before the user is known.
+A login takes five requests at most; quotas do not apply before the user is known.  Each is handled
+in its turn among all strangers (loop/strangers.py).
 
 When a session has expired (connections_max_reauth_ms), the client renews it by a new login.  If its
 next request is anything else, the connection is closed (KIP-368).  A silent connection stays:
@@ -61,14 +62,24 @@ def handle_login(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] |
     session.requests += 1
     if session.requests > STRANGERS_REQUESTS_MAX:
         raise Unserved(f"more than {STRANGERS_REQUESTS_MAX} requests before login")
+    return _handle_stranger(core, peer, session, frame)
+
+
+async def _handle_stranger(core: Core, peer: Peer, session: SaslSession, frame: memoryview) -> None:
+    """Handle a request before login, in its turn."""
+    if not session.has_turn:
+        await core.strangers.turn(peer.address[0])
+    session.has_turn = False
     if session.is_raw and session.stage is Stage.PROVING:
-        return _answer_bare(core, peer, bytes(frame))
+        await _answer_bare(core, peer, bytes(frame))
+        return
     if len(frame) < REQUEST_HEADER_SIZE_MIN:
         raise RemoteProtocolError(f"a frame of {len(frame)} bytes before login")
     key = parse_request_header(frame).api_key
     if key not in BEFORE_LOGIN:
         raise Unserved(f"api key {key} before login")
-    return handle(core, peer, frame)
+    if (pending := handle(core, peer, frame)) is not None:
+        await pending
 
 
 def _check_renewal(session: SaslSession, frame: memoryview) -> None:

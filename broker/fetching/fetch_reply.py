@@ -34,7 +34,7 @@ from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
 from ..loop.pace import Pace
 from ..loop.pool import Lease
-from ..partitions.isolation import READ_COMMITTED, aborted_in, until_lost_marker
+from ..partitions.isolation import READ_COMMITTED, committed_part
 from ..partitions.partition import Partition
 from ..peers.fetch_session import NO_SESSION, FetchSession
 from ..peers.peer import Peer
@@ -334,13 +334,12 @@ class FetchReply(FetchPlan):
 
     def _was_read(self, read: PlannedRead, view: memoryview) -> None:
         if read.aborted is not None:
-            view = until_lost_marker(read.aborted, read.fetch_offset, view)
+            view, rows = committed_part(read.aborted, read.fetch_offset, view)
+            read.row.aborted_transactions = rows
         read.row.records = view
         if not len(view):
             read.plan.release()
             return
-        if read.aborted is not None:
-            read.row.aborted_transactions = aborted_in(read.aborted, read.fetch_offset, view)
         self._kept.append(_Kept(read.plan, read.start, read.stop, view))
         self._count(len(view), read.partition)
 

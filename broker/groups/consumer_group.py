@@ -192,6 +192,7 @@ class ConsumerGroup:
         known, epoch = self.members.get(beat.member_id), self.epoch
         is_back = beat.epoch == JOIN and known is not None and known.epoch >= JOIN
         member = self._join(beat) if beat.epoch == JOIN else self._member(beat)
+        has_missed = beat.epoch != member.epoch  # or joins
         if regex is not None:
             self.target.take(regex, beat.viewer, beat.may_see)
         is_new, resubscribed = self.epoch != epoch, self._take_down(member, beat)
@@ -210,6 +211,7 @@ class ConsumerGroup:
         changed = member.reconcile(
             self.target.of(member.member_id),
             self.assignment_epoch,
+            beat.epoch,
             still_has,
             self.owners,
         )
@@ -222,7 +224,7 @@ class ConsumerGroup:
             member.knows_to_let_go = False
         self.heard_of(now_ms, member)
         told = None
-        if not member.knows_assigned or beat.epoch == JOIN or beat.is_full:
+        if not member.knows_assigned or has_missed or beat.epoch == JOIN or beat.is_full:
             told = tuple(sorted(member.assigned))
         return Told(member.member_id, member.epoch, told)
 
@@ -364,11 +366,12 @@ class ConsumerGroup:
         return ErrorCode.NONE
 
     def _check_epoch(self, member: ConsumerMember, beat: Beat) -> None:
-        """Its epoch, or the one before: the answer that told it the new one was lost."""
+        """Its epoch, or one that it may have been told last (member_epochs.py): then it does not
+        say that it reads anything but what it has, or is to let go of."""
         if beat.epoch == member.epoch:
             return
-        lost_answer = beat.epoch == member.previous_epoch
-        if not lost_answer or beat.owned is None or not beat.owned <= member.assigned:
+        has = member.assigned | member.revoking
+        if not member.may_be_at(beat.epoch) or not (beat.owned or frozenset()) <= has:
             raise Refused(
                 ErrorCode.FENCED_MEMBER_EPOCH,
                 f"member {member.member_id!r} is at epoch {member.epoch}, not {beat.epoch}",

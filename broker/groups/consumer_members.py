@@ -25,6 +25,7 @@ from segbroker.segments.metadata.consumer_groups import Classic, Has, Says
 
 from . import group_news
 from .group_news import Who
+from .member_epochs import MemberEpochs
 from .server_assignors import Partition, Subscriber, TopicId
 
 
@@ -101,7 +102,7 @@ class Told(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class ConsumerMember:
+class ConsumerMember(MemberEpochs):
     """One member."""
 
     member_id: str
@@ -115,8 +116,6 @@ class ConsumerMember:
     viewer: str = ""
     assignor: str | None = None
     classic: Classic | None = None
-    epoch: int = 0
-    previous_epoch: int = -1
     reconciled: Reconciled = Reconciled.STABLE
     assigned: set[Partition] = field(default_factory=set)
     revoking: set[Partition] = field(default_factory=set)
@@ -260,21 +259,18 @@ class ConsumerMember:
             return False
         return self.since[partition] <= epoch <= self.epoch
 
-    def move_to(self, epoch: int) -> None:
-        """It is at this epoch now."""
-        if epoch != self.epoch:
-            self.previous_epoch, self.epoch = self.epoch, epoch
-
     def reconcile(
         self,
         target: tuple[Partition, ...],
         target_epoch: int,
+        said: int,
         owned: frozenset[Partition] | None,
         owners: dict[Partition, str],
     ) -> bool:
         """One step towards the target; whether `assigned` changed.
 
-        owned: what it says that it reads; None when it does not say.  owners: of all partitions.
+        said: the epoch of its heartbeat.  owned: what it says that it reads; None when it does not
+        say.  owners: of all partitions.
         """
         if self.reconciled is Reconciled.STABLE and self.epoch == target_epoch:
             return False
@@ -300,5 +296,5 @@ class ConsumerMember:
         owners.update(dict.fromkeys(free, self.member_id))
         is_complete = len(self.assigned) == len(wanted)
         self.reconciled = Reconciled.STABLE if is_complete else Reconciled.WAITING
-        self.move_to(target_epoch)
+        self.move_to(target_epoch, said)
         return self.assigned != before

@@ -9,8 +9,8 @@ from segbroker.segments.metadata.committed import (
     COMMITTED,
     FORGOTTEN,
     CommitRow,
-    CommittedOffset,
     ForgetRow,
+    Offsets,
     offsets_of,
 )
 
@@ -34,8 +34,8 @@ class GroupOffsets:
         offsets is not where it stands, and to forget one now would be to forget the next."""
         return self._under_way.get(group_id, Counter()).keys()
 
-    def offsets(self, group_id: str, topic: str, topic_id: UUID) -> dict[int, CommittedOffset]:
-        """What the group committed to this topic, by partition."""
+    def offsets(self, group_id: str, topic: str, topic_id: UUID) -> Offsets:
+        """What the group committed to this topic."""
         return offsets_of(self._manager.committed, group_id, topic, topic_id)
 
     def topics(self, group_id: str) -> list[str]:

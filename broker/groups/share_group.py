@@ -25,7 +25,6 @@ Invariants: epochs only rise; `due_ms` is never later than the next thing that h
 """
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -36,9 +35,10 @@ from ..refused import Refused
 from . import group_news
 from .consumer_group import JOIN, LEAVE
 from .consumer_members import Beat, Told
-from .consumer_target import Topic
+from .consumer_target import Topic, existing
 from .group_news import News, Tell, Who, untold
 from .group_rounds import State
+from .member_epochs import MemberEpochs
 from .server_assignors import Assignment, Partition, Subscriber, TopicId
 from .share_assignor import simple
 
@@ -48,7 +48,7 @@ _NOTHING: Final[tuple[Partition, ...]] = ()
 
 
 @dataclass(slots=True, eq=False)
-class ShareMember:
+class ShareMember(MemberEpochs):
     """One member."""
 
     member_id: str
@@ -56,8 +56,6 @@ class ShareMember:
     client_id: str = ""
     client_host: str = ""
     names: frozenset[str] = frozenset()
-    epoch: int = 0
-    previous_epoch: int = -1
     assigned: tuple[Partition, ...] = _NOTHING
     session_ends_ms: int = 0
     heard_ms: int = 0
@@ -121,8 +119,7 @@ class ShareGroup:
             self._retarget()
         before = member.assigned
         member.assigned = self._target.get(member.member_id, _NOTHING)
-        if member.epoch != self.assignment_epoch:
-            member.previous_epoch, member.epoch = member.epoch, self.assignment_epoch
+        member.move_to(self.assignment_epoch, beat.epoch)
         if now_ms >= member.heard_ms:  # else it said so before, by a connection that it gave up
             member.heard_ms = now_ms
             member.session_ends_ms = now_ms + self.session_timeout_ms
@@ -154,9 +151,9 @@ class ShareGroup:
         return member
 
     def _at_epoch(self, beat: Beat) -> ShareMember:
-        """Its epoch, or the one before: the answer that told it the new one was lost."""
+        """Its epoch, or one that it may have been told last."""
         member = self._known(beat.member_id)
-        if beat.epoch not in (member.epoch, member.previous_epoch):
+        if not member.may_be_at(beat.epoch):
             raise Refused(
                 ErrorCode.FENCED_MEMBER_EPOCH,
                 f"member {member.member_id!r} is at epoch {member.epoch}, not {beat.epoch}",
@@ -192,22 +189,16 @@ class ShareGroup:
             if topics is self._topics and same == subscriptions:
                 return  # somebody came or left who subscribes as others do
         self._counted_of, self._ids = (subscriptions, self._topics), {}
-        names = {name for some in subscriptions for name in self._existing(some)}
+        names = {name for some in subscriptions for name in existing(some, self._topics)}
         found = (self._topics[name] for name in names)
         self._counts = {one.topic_id.bytes: one.partitions for one in found}
-
-    def _existing(self, names: frozenset[str]) -> AbstractSet[str]:
-        """Those of which there is a topic: as cheap as the fewer of both are."""
-        if len(names) > len(self._topics):
-            return names.intersection(self._topics)
-        return {name for name in names if name in self._topics}
 
     def _retarget(self) -> None:
         ids = self._ids
         subscribers = []
         for one in self.members.values():
             if one.names not in ids:
-                found = (self._topics[name] for name in self._existing(one.names))
+                found = (self._topics[name] for name in existing(one.names, self._topics))
                 ids[one.names] = frozenset(topic.topic_id.bytes for topic in found)
             subscribers.append(Subscriber(one.member_id, one.member_id, ids[one.names]))
         self._target = simple(subscribers, self._counts, self._target)

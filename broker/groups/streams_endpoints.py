@@ -2,8 +2,9 @@
 
 An instance that can be asked says where: its endpoint.  Who is asked about a key learns here which
 endpoint has the partition of that key, as the one that does the task or with a copy.  Members are
-told when the group's endpoint_epoch is another than theirs: of all endpoints, by each of all
-members, so what one has is made once and told to all.
+told when the group's endpoint_epoch is another than theirs, and the first time: that number counts
+from the start of the broker on, and theirs may be of another life.  It is of all endpoints, by each
+of all members, so what one has is made once and told to all.
 """
 
 from collections.abc import Iterator, Mapping

@@ -201,18 +201,22 @@ class StreamsGroup:
         found = self.work.look(topology, topics)
         check_tasks(found, beat.owned)
         # Nothing is refused from here on.
+        # Who is a member has what it has: that it would join may have been said long ago.
+        still_has = None if beat.epoch == JOIN and known is not None else beat.owned
         has_missed = beat.epoch not in (JOIN, member.epoch)
         why = self._take_down(now_ms, member, beat)
         if self.work.take(topology, found, topics):
             why = why or group_news.OTHER_TOPICS
         self._rise(why or self._outdated, member)
         self._retarget(now_ms)
-        changed = self._step(now_ms, member, beat.owned)
+        changed = self._step(now_ms, member, beat.epoch, still_has)
         self._heard_of(now_ms, member)
         if beat.shuts_down:
             self._shut_down_by = member.member_id
         if changed:
             member.knows_assigned, member.revoking_ends_ms = False, None
+        if beat.epoch == JOIN:
+            member.knows_endpoints = False
         if (changed or beat.epoch == JOIN) and member.said.endpoint is not None:
             self.endpoint_epoch += 1
         differs = beat.owned is not None and beat.owned != member.assigned
@@ -240,14 +244,15 @@ class StreamsGroup:
         return member
 
     def _at_epoch(self, known: StreamsMember | None, beat: StreamsBeat) -> StreamsMember:
-        """Its epoch, or the one before: the answer that told it the new one was lost."""
+        """Its epoch, or one that it may have been told last (member_epochs.py): then it does not
+        say that it has anything but its tasks, and those that it is to let go of."""
         member = known or self._known(beat.member_id)
         if beat.process_id not in (None, member.said.process_id):
             raise Refused(ErrorCode.INVALID_REQUEST, "a member stays in its process")
         if beat.epoch == member.epoch:
             return member
-        lost_answer = beat.epoch == member.previous_epoch
-        if not lost_answer or beat.owned is None or not _is_within(beat.owned, member.assigned):
+        has = plus(member.assigned, member.revoking)
+        if not member.may_be_at(beat.epoch) or not _is_within(beat.owned or NO_TASKS, has):
             size = "greater" if beat.epoch > member.epoch else "smaller"
             raise Refused(
                 ErrorCode.FENCED_MEMBER_EPOCH,
@@ -271,7 +276,8 @@ class StreamsGroup:
         said = member.says(beat)
         if said.process_id != before.process_id:
             member.let_go_of_all(self.holders)  # it begins again, in another process
-            member.epoch, member.reconciled = 0, Reconciled.STABLE
+            member.epoch, member.previous_epoch = 0, -1
+            member.reconciled = Reconciled.STABLE
         member.said = said
         if said != before:
             self.unkept.add(member.member_id)
@@ -314,13 +320,13 @@ class StreamsGroup:
     def _is_delayed(self, now_ms: int) -> bool:
         return self._delayed_until_ms is not None and now_ms < self._delayed_until_ms
 
-    def _step(self, now_ms: int, member: StreamsMember, owned: Tasks | None) -> bool:
+    def _step(self, now_ms: int, member: StreamsMember, said: int, owned: Tasks | None) -> bool:
         """A member takes a step towards its target; whether its tasks changed."""
         target, epoch = self.target.get(member.member_id, NO_TASKS), self.assignment_epoch
         if self._is_delayed(now_ms):
             target, epoch = NO_TASKS, max(UNASSIGNED_EPOCH, self.assignment_epoch)
         before = (member.epoch, member.reconciled)
-        changed = member.reconcile(target, epoch, owned, self.holders)
+        changed = member.reconcile(target, epoch, said, owned, self.holders)
         if changed or before != (member.epoch, member.reconciled):
             self.unkept.add(member.member_id)
             self._tell_settled()
@@ -362,6 +368,7 @@ class StreamsGroup:
         From then on it has to let go in time: of who could not be told nothing is missed.
         """
         member = self.members[member_id]
+        member.knows_endpoints = True
         if tasks is None or tasks != member.assigned:
             return  # an earlier answer, which waited: it has been told nothing of what is now
         member.knows_assigned = True

@@ -25,6 +25,7 @@ from . import group_news
 from .consumer_members import Reconciled
 from .consumer_target import Topic
 from .group_news import Who
+from .member_epochs import MemberEpochs
 from .streams_topology import Topology
 from .task_assignor import NO_TASKS, Task, Tasks, Worker
 
@@ -142,13 +143,11 @@ def touches(one: Tasks, other: Tasks) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class StreamsMember:
+class StreamsMember(MemberEpochs):
     """One member."""
 
     member_id: str
     said: Says = _SAYS_NOTHING
-    epoch: int = 0
-    previous_epoch: int = -1
     reconciled: Reconciled = Reconciled.STABLE
     assigned: Tasks = NO_TASKS
     revoking: Tasks = NO_TASKS
@@ -156,6 +155,8 @@ class StreamsMember:
     """The epoch at which it was given each active task that it has, or may still do."""
     knows_assigned: bool = False
     """Whether it was told of `assigned` as it is; else its next heartbeat is answered by that."""
+    knows_endpoints: bool = False
+    """Whether it was told who has which partitions by this broker, and since when it joined."""
     session_ends_ms: int = 0
     heard_ms: int = 0
     revoking_ends_ms: int | None = None
@@ -205,11 +206,12 @@ class StreamsMember:
         return since is not None and epoch > 0 and since <= epoch <= self.epoch
 
     def reconcile(
-        self, target: Tasks, target_epoch: int, owned: Tasks | None, holders: Holders
+        self, target: Tasks, target_epoch: int, said: int, owned: Tasks | None, holders: Holders
     ) -> bool:
         """One step towards the target; whether `assigned` changed.
 
-        owned: what it says that it has; None when it does not say.
+        said: the epoch of its heartbeat.  owned: what it says that it has; None when it does not
+        say.
         """
         if self.reconciled is Reconciled.STABLE and self.epoch == target_epoch:
             return False
@@ -232,13 +234,8 @@ class StreamsMember:
         self.since.update(dict.fromkeys(free.active, target_epoch))
         is_complete = self.assigned == target
         self.reconciled = Reconciled.STABLE if is_complete else Reconciled.WAITING
-        self.move_to(target_epoch)
+        self.move_to(target_epoch, said)
         return self.assigned != before
-
-    def move_to(self, epoch: int) -> None:
-        """It is at this epoch now."""
-        if epoch != self.epoch:
-            self.previous_epoch, self.epoch = self.epoch, epoch
 
     def let_go_of_all(self, holders: Holders) -> None:
         """It has no place any more."""

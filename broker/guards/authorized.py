@@ -8,7 +8,8 @@ fetch and metadata: they ask row by row in their own loops, since a batch must b
 being taken out of its request, and a topic is created on being asked for.
 
 What is refused is answered as if it were not there to be known: the code is the same whether a
-topic exists or not, and what is only listed is left out.
+topic exists or not, and what is only listed is left out.  No refusal has the name of a topic that
+was asked for by its id.
 
 | api | needs | else |
 |---|---|---|
@@ -40,7 +41,7 @@ from . import (
     guards_topics,
     guards_transactions,
 )
-from .guarding import Amend, Guard
+from .guarding import TOPIC_REFUSED, Amend, Guard
 
 # Served to everybody, or asked about in their own loops.
 OPEN: Final = frozenset(
@@ -98,7 +99,7 @@ def check_write(
             f"not allowed to use transactional id {transactional_id!r}",
         )
     if not authorizer.allows(peer, WRITE, TOPIC, topic):
-        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"not allowed to write to {topic!r}")
+        raise Refused(TOPIC_REFUSED, TOPIC_REFUSED.description)
 
 
 def may_write(core: Core, peer: Peer, topic: str) -> bool:

@@ -24,7 +24,7 @@ Nothing that comes over this connection changes anything in the broker.
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from http import HTTPStatus
 from typing import Final
 
@@ -49,17 +49,20 @@ _METHODS: Final = (b"GET", b"HEAD")
 _AT_ONCE: Final = (1).to_bytes(4, sys.byteorder) + bytes(4)
 
 GetPage = Callable[[str, str], Awaitable[Page]]
+Turn = Callable[[], AbstractAsyncContextManager[None]]
 
 
 class HttpConnection:
     """The task of one connection."""
 
-    __slots__ = ("_get", "_http", "_is_first", "_stream", "idle_since", "is_idle", "scope")
+    __slots__ = ("_get", "_http", "_is_first", "_stream", "_turn", "idle_since", "is_idle", "scope")
 
-    def __init__(self, stream: trio.SocketStream, get: GetPage) -> None:
-        """get: the page of a path, for who accepts these content types."""
+    def __init__(self, stream: trio.SocketStream, get: GetPage, turn: Turn) -> None:
+        """get: the page of a path, for who accepts these content types.  turn: who looks at what
+        has come waits for it."""
         self._stream = stream
         self._get = get
+        self._turn = turn
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         self._is_first = True
         self.is_idle = False
@@ -107,7 +110,7 @@ class HttpConnection:
 
         Raises h11.RemoteProtocolError.
         """
-        if (event := self._http.next_event()) is h11.NEED_DATA:
+        if (event := await self._next_event()) is h11.NEED_DATA:
             if not self._is_first:
                 self.is_idle, self.idle_since = True, trio.current_time()
                 with trio.move_on_after(IDLE_S) as patience:
@@ -118,7 +121,7 @@ class HttpConnection:
                 self._http.receive_data(data)
             self._is_first = False
             with trio.move_on_after(HEAD_S) as patience:
-                while (event := self._http.next_event()) is h11.NEED_DATA:
+                while (event := await self._next_event()) is h11.NEED_DATA:
                     self._http.receive_data(await self._stream.receive_some(RECEIVE_BYTES))
             if patience.cancelled_caught:
                 if self._http.trailing_data[0]:
@@ -126,6 +129,12 @@ class HttpConnection:
                     await self._send(slow, closes=True)
                 return None
         return event if isinstance(event, h11.Request) else None
+
+    async def _next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """What has come, when it is its turn.  Raises h11.RemoteProtocolError."""
+        async with self._turn():
+            pass
+        return self._http.next_event()
 
     async def _page(self, request: h11.Request) -> Page:
         accept = b",".join(value for name, value in request.headers if name == b"accept")

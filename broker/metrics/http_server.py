@@ -7,17 +7,22 @@ At CONNECTIONS_MAX connections the one that has been idle for longest is closed 
 all are busy the newcomer is answered 503 and closed.  So neither connections that are kept alive
 and forgotten, nor slow ones, keep a scrape out for longer than a request may take.
 
+One of them is looked at in a pass of the loop, and addresses take turns: a head of 8 KiB may have
+two thousand lines, which take milliseconds.
+
 The descriptors are of those that the process itself uses (configuration/descriptors.py).
 """
 
 import socket
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import structlog
 import trio
 
 from ..address import join_address, split_address
+from ..loop.address_turns import AddressTurns
 from ..peers.listener import CannotListen, accept_all, bind
 from .http_connection import HttpConnection
 from .pages import Pages
@@ -41,7 +46,7 @@ class _Open:
 class HttpServer:
     """The listening socket, and who has come."""
 
-    __slots__ = ("_connections", "_pages", "_sock", "bound")
+    __slots__ = ("_connections", "_pages", "_sock", "_turns", "bound")
 
     def __init__(self, sock: socket.socket, pages: Pages) -> None:
         """Takes `sock` over, which listens."""
@@ -50,6 +55,7 @@ class HttpServer:
         self._sock = sock
         self._pages = pages
         self._connections: dict[HttpConnection, None] = {}
+        self._turns = AddressTurns(1)
 
     @property
     def connections(self) -> int:
@@ -63,20 +69,20 @@ class HttpServer:
             async with trio.open_nursery() as nursery:
 
                 def accepted(sock: socket.socket, address: tuple[str, int]) -> None:
-                    self._accept(nursery, sock)
+                    self._accept(nursery, sock, address[0])
 
                 await accept_all(self._sock, accepted, _Open())
         finally:
             trio.lowlevel.notify_closing(self._sock)
             self._sock.close()
 
-    def _accept(self, nursery: trio.Nursery, sock: socket.socket) -> None:
+    def _accept(self, nursery: trio.Nursery, sock: socket.socket, host: str) -> None:
         if len(self._connections) >= CONNECTIONS_MAX and not self._close_idle():
             with sock, suppress(OSError):
                 sock.send(_BUSY)
             return
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
-        connection = HttpConnection(stream, self._pages.get)
+        connection = HttpConnection(stream, self._pages.get, partial(self._turns.turn, host))
         self._connections[connection] = None
         nursery.start_soon(self._run, connection)
 

@@ -14,9 +14,10 @@ forget them in between, while the read still has their batches.
 
 from typing import Final
 
+from segbroker.protocol import kernel
+from segbroker.protocol.batch_layout import HEADER_SIZE
 from segbroker.protocol.messages_core import FetchResponseAbortedTransaction
-from segbroker.protocol.record_batch import gap_reason, iter_batches, read_header
-from segbroker.segments.log.transaction_index import NONE_OPEN, AbortedRanges
+from segbroker.segments.log.transaction_index import AbortedRanges
 from segbroker.segments.partition.handler import DiskHandler
 
 READ_COMMITTED: Final = 1
@@ -29,31 +30,17 @@ def visible_end(handler: DiskHandler, isolation_level: int) -> int:
     return handler.high_watermark
 
 
-def until_lost_marker(ranges: AbortedRanges, fetch_offset: int, records: memoryview) -> memoryview:
-    """Of these batches those up to the first gap that has a range's marker in it."""
-    if not len(records) or not ranges.ends_in(fetch_offset, NONE_OPEN):
-        return records
-    size = 0
-    for batch in iter_batches(records):
-        size += len(batch)
-        header = read_header(batch)
-        if gap_reason(header) is not None and ranges.ends_in(
-            header.base_offset, header.next_offset
-        ):
-            return records[:size]
-    return records
-
-
-def aborted_in(
+def committed_part(
     ranges: AbortedRanges, fetch_offset: int, records: memoryview
-) -> list[FetchResponseAbortedTransaction]:
-    """The rows of a reply with these batches."""
-    if not ranges.rows or not len(records):
-        return []
-    end = fetch_offset
-    for batch in iter_batches(records):
-        end = read_header(batch).next_offset
-    return [
+) -> tuple[memoryview, list[FetchResponseAbortedTransaction]]:
+    """What is sent of these batches, up to the first gap that has a range's marker in it; and the
+    rows of a reply with that."""
+    # Each batch is of a marker at most, and a gap with more of them is the last.
+    lasts = ranges.lasts_from(fetch_offset, len(records) // HEADER_SIZE)
+    if not lasts:
+        return records, []
+    size, end = kernel.backend.until_gap(records, lasts)
+    return records[:size], [
         FetchResponseAbortedTransaction(producer_id=row.producer_id, first_offset=row.first_offset)
         for row in ranges.between(fetch_offset, end)
     ]

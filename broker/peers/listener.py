@@ -38,7 +38,7 @@ class CannotListen(OSError):
     """An address cannot be listened on; `filename` is the address."""
 
     setting = "listen"
-    """Which one says where else."""
+    """Which one says where else; `listeners` where that is set, as `listen` is ignored then."""
 
 
 Accepted = Callable[[socket.socket, tuple[str, int]], None]
@@ -103,8 +103,9 @@ async def bind_all(config: BrokerConfig) -> list[Listener]:
             try:
                 sock = await bind(spec.host, spec.port)
             except OSError as exc:
-                address = join_address(spec.host, spec.port)
-                raise CannotListen(exc.errno, exc.strerror, address) from exc
+                cannot = CannotListen(exc.errno, exc.strerror, join_address(spec.host, spec.port))
+                cannot.setting = "listeners" if config.listeners else "listen"
+                raise cannot from exc
             host, port = sock.getsockname()[:2]
             listeners.append(Listener(spec, sock, (host, port), certificates.get(spec.name)))
     except BaseException:

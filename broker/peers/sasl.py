@@ -96,6 +96,7 @@ class SaslSession:
         "_name",
         "_wanted",
         "ends_at",
+        "has_turn",
         "is_raw",
         "lifetime_ms",
         "mechanism",
@@ -124,6 +125,8 @@ class SaslSession:
         self.rejected: LoginRefused | None = None
         # How many came before the first login: counted by login.py.
         self.requests = 0
+        # Whether its turn among the strangers (loop/strangers.py) is for the next request as well.
+        self.has_turn = False
         self._host = host
         self._wanted = ""
         self._exchange: ScramServer | None = None

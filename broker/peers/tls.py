@@ -11,7 +11,7 @@
   socket, too, or has had its time, and the socket is readable still;
 * what `sendmsg` counts is in the socket; of records that the socket did not take whole the rest is
   kept, and they are counted when that has left;
-* nothing waits but the handshake.
+* nothing waits but the handshake, whose steps are made in a thread (loop/strangers.py).
 
 OpenSSL has no socket: it would read from it for as long as changes of keys come, which are no data
 (docs/decisions/0288).  So it gets what a turn has time for.
@@ -44,12 +44,16 @@ from segbroker.protocol.errors import RemoteProtocolError
 from segbroker.protocol.tls_records import cut_records
 
 from ..configuration.tls_settings import TlsSettings
+from ..loop.strangers import Strangers
 
 log = structlog.get_logger()
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 RAW_LEAST: Final = 2 << 10
+RAW_OF_STRANGERS: Final = 512
+"""The same, and all of it, before a login: however quick the last bytes were, the next may all be
+changes of keys."""
 RAW_MOST: Final = 17 << 10
 """Bytes that are taken from the socket at a time, the largest record among them: a change of keys
 has 27 and costs 40 us, a record with a single byte of data 23 and 4 us."""
@@ -88,7 +92,16 @@ class CertificateUnusable(OSError):
 class TlsSocket:
     """A TLS connection with the methods of a non-blocking socket that are used; see the module."""
 
-    __slots__ = ("_counted", "_encrypted", "_incoming", "_outgoing", "_raw_size", "_sock", "_tls")
+    __slots__ = (
+        "_counted",
+        "_encrypted",
+        "_incoming",
+        "_outgoing",
+        "_raw_size",
+        "_sock",
+        "_tls",
+        "raw_most",
+    )
 
     def __init__(self, sock: socket, context: ssl.SSLContext) -> None:
         """Takes `sock` over."""
@@ -96,6 +109,8 @@ class TlsSocket:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._raw_size = RAW_LEAST
+        self.raw_most = RAW_MOST
+        """Bytes that are taken from the socket at a time, at most."""
         # What the socket did not take, and of how many bytes it is that are counted when it has.
         self._encrypted = b""
         self._counted = 0
@@ -104,15 +119,18 @@ class TlsSocket:
         """Of the socket: for waiting."""
         return self._sock.fileno()
 
-    async def handshake(self) -> None:
-        """Agree with the peer. Raises HandshakeFailed, OSError."""
+    async def handshake(self, strangers: Strangers, host: str) -> None:
+        """Agree with the peer, who takes turns with others by its address.
+
+        Raises HandshakeFailed, OSError.
+        """
         while True:
+            await trio.lowlevel.wait_readable(self._sock)
+            self._hear()
             try:
-                self._tls.do_handshake()
+                await strangers.shake_hands(host, self._tls.do_handshake)
             except ssl.SSLWantReadError:
                 await self._send_all()
-                await trio.lowlevel.wait_readable(self._sock)
-                self._hear()
             except ssl.SSLError as exc:
                 with suppress(OSError):
                     self._flush()  # what the peer is told
@@ -142,8 +160,9 @@ class TlsSocket:
         received, is_over = self._open(space)
         until = time.perf_counter() + SLOW_S
         while not is_over and received < len(space):
+            size = min(self._raw_size, self.raw_most)
             try:
-                raw = self._sock.recv(self._raw_size)
+                raw = self._sock.recv(size)
             except (BlockingIOError, InterruptedError):
                 break
             if not raw:
@@ -151,12 +170,12 @@ class TlsSocket:
             self._incoming.write(raw)
             count, is_over = self._open(space[received:])
             received += count
-            if len(raw) < self._raw_size:
+            if len(raw) < size:
                 break
             if time.perf_counter() > until:
                 self._raw_size = RAW_LEAST
                 break
-            self._raw_size = min(2 * self._raw_size, RAW_MOST)
+            self._raw_size = min(2 * size, RAW_MOST)
         if is_over and received:  # the end is told by the next call: the socket has to be readable
             with suppress(OSError):
                 self._sock.shutdown(SHUT_RD)

@@ -161,7 +161,8 @@ class Acknowledging:
         if core.authorizer is not None and not core.authorizer.allows(
             call.peer, READ, TOPIC, meta.name
         ):
-            raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{meta.name} may not be read")
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            raise Refused(code, code.description)  # without its name, which was not asked for
         if not 0 <= place.partition < meta.partitions:
             raise Refused(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {meta.name}-{place.partition}"

@@ -322,7 +322,8 @@ class _ShareFetching:
             return None
         if authorizer.allows(self._call.peer, READ, TOPIC, meta.name):
             return None
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{meta.name} may not be read"
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return code, code.description  # without its name, which was not asked for
 
     async def _brought(self, place: Place) -> LivePartition:
         """Into memory."""

@@ -1,4 +1,4 @@
-/* The record batch, byte by byte: check, index, gather, select.
+/* The record batch, byte by byte: check, index, gather, select, walk.
  *
  * Specified by protocol/batch_pure.py, function by function; tests hold the two together on
  * good, mutated and random bytes.  Nothing here knows Python, so the interpreter's lock is free
@@ -270,4 +270,28 @@ int64_t sb_select(const uint8_t *data, uint64_t position, uint64_t size, int32_t
         if (record.timestamp_delta > *latest_delta) *latest_delta = record.timestamp_delta;
     }
     return walk.p == walk.end ? written : -1;
+}
+
+/* How many bytes of whole batches there are up to and with the first gap that covers one of the
+ * sorted offsets; end_offset: the one behind them, -1 for none. */
+int64_t sb_until_gap(const uint8_t *data, int64_t size, const int64_t *offsets, int64_t count,
+                     int64_t *end_offset) {
+    int64_t position = 0, wanted = 0;
+    *end_offset = -1;
+    while (size - position >= SB_HEADER_SIZE) {
+        const struct sb_header header = sb_get_header(data + position);
+        const int64_t base_offset = (int64_t)sb_get64(data + position);
+        const int64_t whole = SB_LENGTH_END + (int64_t)header.batch_length;
+        const int64_t offsets_count = (int64_t)header.last_offset_delta + 1;
+        int64_t end;
+        if (whole < SB_HEADER_SIZE || whole > size - position || offsets_count < 1 ||
+            __builtin_add_overflow(base_offset, offsets_count, &end))
+            break;
+        position += whole;
+        *end_offset = end;
+        while (wanted < count && offsets[wanted] < base_offset) wanted++;
+        if (header.attributes & CONTROL && !header.count && wanted < count && offsets[wanted] < end)
+            break;
+    }
+    return position;
 }

@@ -19,6 +19,8 @@ int sb_gather(const uint8_t *data, const int32_t *starts, const int32_t *ends, i
 void sb_header_starts(const int32_t *counts, int32_t count, int32_t *starts);
 int64_t sb_select(const uint8_t *data, uint64_t position, uint64_t size, int32_t count,
                   const uint8_t *keep, uint8_t *out, int64_t *latest_delta);
+int64_t sb_until_gap(const uint8_t *data, int64_t size, const int64_t *offsets, int64_t count,
+                     int64_t *end_offset);
 
 /* objects.c: takes or makes Python objects; holds the lock while it touches them. */
 int sb_encode(intptr_t out, intptr_t values, intptr_t keys, intptr_t headers,

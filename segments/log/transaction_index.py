@@ -26,6 +26,7 @@ sees the state before or after a batch, or a forgetting: the ranges with their m
 appended to or replaced together; a transaction is in `aborted` before it leaves `open`.
 """
 
+from array import array
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Container, Iterable
@@ -80,10 +81,10 @@ class AbortedRanges(NamedTuple):
         found.sort(key=lambda row: row.first_offset)
         return found
 
-    def ends_in(self, begin: int, end: int) -> bool:
-        """Whether a range ends in [begin, end): there is, or was, a marker."""
+    def lasts_from(self, begin: int, most: int) -> "array[int]":
+        """Where ranges end, from `begin` on: there is, or was, a marker.  The first of them."""
         place = bisect_left(self.lasts, begin, 0, self.rows_count)
-        return place < self.rows_count and self.lasts[place] < end
+        return array("q", self.lasts[place : min(place + most, self.rows_count)])
 
     def walk(self) -> "AbortedWalk":
         """For who asks of one batch after the other."""

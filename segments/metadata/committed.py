@@ -56,6 +56,10 @@ class CommittedOffset(NamedTuple):
     """The last event that was handed over before it; -1: nobody needs to know."""
 
 
+NOWHERE: Final = CommittedOffset(-1, -1, "", -1)
+"""Where a group stands that never committed."""
+
+
 class CommitRow(NamedTuple):
     """One partition of a commit."""
 
@@ -109,14 +113,35 @@ def pieces(
     yield piece
 
 
-def offsets_of(
-    content: Content, group: str, topic: str, topic_id: UUID
-) -> dict[int, CommittedOffset]:
-    """What a group committed to a topic, by partition."""
+class Offsets:
+    """What a group committed to a topic, as it stood when this was made: what it was made of never
+    changes.  A row is made when it is asked for: there may be a hundred thousand."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: Mapping[str, Sequence[Any]]) -> None:
+        """rows: as they are kept, by partition."""
+        self._rows = rows
+
+    def partitions(self) -> list[int]:
+        """Where the group stands somewhere, in order."""
+        return sorted(map(int, self._rows))
+
+    def at(self, partition: int) -> CommittedOffset:
+        """Where it stands in a partition."""
+        row = self._rows.get(str(partition))
+        return NOWHERE if row is None else CommittedOffset(*row)
+
+
+NO_OFFSETS: Final = Offsets({})
+
+
+def offsets_of(content: Content, group: str, topic: str, topic_id: UUID) -> Offsets:
+    """What a group committed to a topic."""
     found = content.get(group, {}).get(topic)
     if found is None or found[0] != topic_id.bytes:
-        return {}
-    return {int(partition): CommittedOffset(*row) for partition, row in found[1].items()}
+        return NO_OFFSETS
+    return Offsets(found[1])
 
 
 def grows(content: Content, group: str, row: CommitRow) -> bool:

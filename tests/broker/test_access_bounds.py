@@ -12,10 +12,15 @@ from segbroker.broker.apis import acl_apis
 from segbroker.broker.server import Broker
 from segbroker.protocol.acls import PatternType
 from segbroker.protocol.errors import ErrorCode
-from segbroker.protocol.messages_admin import DeleteTopicsRequest
+from segbroker.protocol.messages_admin import (
+    DeleteTopicsRequest,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
 from segbroker.protocol.messages_core import ListOffsetsRequest, ListOffsetsRequestTopic
 from segbroker.protocol.messages_groups import (
     DescribeGroupsRequest,
+    DescribeGroupsResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestGroupTopic,
@@ -227,6 +232,40 @@ async def test_the_rights_to_many_short_names_are_not_asked_for_on_the_loop(
         assert await alice.receive_frame()
     assert asked.all >= NAMES
     assert asked.on_loop < 10
+
+
+async def test_the_rights_to_all_topics_are_not_asked_for_on_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A request of a few bytes is about all that there are."""
+    async with guarded() as broker:
+        topics = broker.core.topics
+        for name in ("a", "b", "c"):
+            await topics.create(name, 1, topics.topic_config({}))
+        await allow(broker, rule(DESCRIBE, TOPIC, "a"), rule(DESCRIBE, TOPIC, "c"))
+        async with connect_from(ALICE, broker) as alice:
+            asked = Asked(monkeypatch)
+            request = DescribeTopicPartitionsRequest(topics=[])
+            reply = await alice.ask(request, DescribeTopicPartitionsResponse, 0)
+    assert [topic.name for topic in reply.topics] == ["a", "c"]
+    assert asked.all >= 3
+    assert not asked.on_loop
+
+
+async def test_what_may_be_done_with_many_groups_is_not_asked_for_on_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of each group all operations, of those that are few enough to be asked for one right."""
+    names = [f"{n:x}" for n in range(490)]
+    async with guarded() as broker:
+        await allow(broker, rule(DESCRIBE, GROUP, "*"))
+        async with connect_from(ALICE, broker) as alice:
+            asked = Asked(monkeypatch)
+            request = DescribeGroupsRequest(groups=names, include_authorized_operations=True)
+            reply = await alice.ask(request, DescribeGroupsResponse, 5)
+    assert [row.authorized_operations for row in reply.groups] == [1 << DESCRIBE] * len(names)
+    assert asked.all > 5 * len(names)
+    assert asked.on_loop <= len(names)
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,28 @@
 """Who changed what others may do: lines of the log."""
 
-from typing import Any
+import socket
+import struct
+from typing import Any, Final
 
 import pytest
+from trio.testing import wait_all_tasks_blocked
 
 from segbroker.protocol import messages_admin as admin
 from segbroker.protocol import messages_security as security
 from segbroker.protocol.acls import Operation, PatternType, Permission, ResourceType
+from segbroker.protocol.messages_core import ApiVersionsResponse
+from segbroker.protocol.schema import Message
 
+from ..support.gated_storage import GatedStorage
+from ..support.waiting import becomes
+from ..support.wire_client import fetch_request, software
 from .authorization_case import ALTER, OF_CLUSTER, READ, T29, TOPIC
-from .conftest import Events
+from .conftest import Events, serving
 from .test_authorization import ALICE, BOB, allow, connect_from, guarded, rule
-from .test_quotas import alter
+from .test_quotas import alter, alteration
+
+AT_ONCE: Final = struct.pack("ii", 1, 0)
+"""For SO_LINGER: closing sends a reset instead of an end."""
 
 
 async def test_who_changes_rules_quotas_or_users_is_in_the_log_with_what_was_changed(
@@ -103,3 +114,83 @@ async def test_who_silences_the_log_is_the_last_that_it_says(
     assert changed["log_level"] == "error"
     asked = changed if kind == 8 else events.named("settings_changed")[0]
     assert (asked["asked_by"], asked["asked_from"]) == ("User:ANONYMOUS", ALICE)
+
+
+async def test_who_changes_rules_or_quotas_is_in_the_log_also_when_it_is_gone(
+    events: Events,
+) -> None:
+    """A client that has given up is cut off in the middle of its request; what it has changed by
+    then stands, and so does the line about it."""
+    disk = GatedStorage()
+    names = {"t0", "t1", "t2"}
+    rules = [rule(READ, TOPIC, name, host="*") for name in names]
+    create = security.CreateAclsRequest(
+        creations=[
+            security.CreateAclsRequestCreation(
+                resource_type=one.resource_type,
+                resource_name=one.resource_name,
+                resource_pattern_type=one.pattern_type,
+                principal=one.principal,
+                host=one.host,
+                operation=one.operation,
+                permission_type=one.permission,
+            )
+            for one in rules
+        ]
+    )
+    delete = security.DeleteAclsRequest(
+        filters=[
+            security.DeleteAclsRequestFilter(
+                resource_type_filter=TOPIC,
+                resource_name_filter=None,
+                pattern_type_filter=PatternType.ANY,
+                principal_filter=None,
+                host_filter="*",
+                operation=Operation.ANY,
+                permission_type=Permission.ANY,
+            )
+        ]
+    )
+
+    async def leaves(request: Message, version: int) -> None:
+        """Ask for records that do not come, and for this; be gone while the disk has it."""
+        async with connect_from(ALICE, broker) as alice:
+            await alice.ask(software("test"), ApiVersionsResponse, 3)
+            (connection,) = broker._connections
+            disk.syncs.clear()
+            _, wait = alice.encode(fetch_request("t", 0, wait_ms=50), 4)
+            _, change = alice.encode(request, version)
+            await alice.send_bytes(wait + change)
+            await becomes(lambda: not connection.is_waiting)
+            alice.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
+        await becomes(lambda: connection._ended)  # what came first was answered to nobody
+        await wait_all_tasks_blocked()
+        disk.syncs.set()
+        await becomes(lambda: not broker._connections)
+
+    def told(name: str) -> set[str]:
+        assert {line["asked_from"] for line in events.named(name)} <= {ALICE}
+        return {line["resource"] for line in events.named(name)}
+
+    async with serving(storage=disk, authorizer="acl") as broker:
+        access = broker.core.authorizer
+        assert access is not None
+        kept = [
+            rule(ALTER, *OF_CLUSTER),
+            rule(Operation.ALTER_CONFIGS, *OF_CLUSTER),
+            rule(READ, TOPIC, "t"),
+        ]
+        await allow(broker, *kept)
+        topics = broker.core.topics
+        await topics.create("t", 1, topics.topic_config({}))
+        await leaves(create, 3)
+        await becomes(lambda: set(access.rules.acls) == {*kept, *rules})
+        assert told("access_rule_created") == names
+        await leaves(delete, 3)
+        await becomes(lambda: set(access.rules.acls) == set(kept))
+        assert told("access_rule_deleted") == names
+        await leaves(alteration({"user": "carol"}, producer_byte_rate=1_000.0), 1)
+        await becomes(lambda: list(broker.core.all_quotas.rows) == [(("user", "carol"),)])
+        (line,) = events.named("quota_changed")
+        assert line["entity"] == {"user": "carol"}
+        assert line["asked_from"] == ALICE

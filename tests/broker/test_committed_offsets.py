@@ -36,7 +36,7 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchResponse,
 )
 from segbroker.segments.disk.memory import MemoryStorage
-from segbroker.segments.metadata.committed import CommittedOffset, Content, offsets_of
+from segbroker.segments.metadata.committed import Content, Offsets, offsets_of
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect
@@ -514,7 +514,7 @@ async def test_all_offsets_of_a_group_are_looked_up_with_other_requests_in_betwe
             looked.append(0)
             await super().step()
 
-    def counted(content: Content, *of: Any) -> dict[int, CommittedOffset]:  # noqa: ANN401
+    def counted(content: Content, *of: Any) -> Offsets:  # noqa: ANN401
         looked[-1] += 1
         return offsets_of(content, *of)
 

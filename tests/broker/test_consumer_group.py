@@ -306,6 +306,70 @@ def test_the_epoch_before_is_taken_from_who_lost_the_answer() -> None:
     assert told.assignment is not None
 
 
+def test_a_member_is_at_the_epoch_that_it_was_told_last_however_many_answers_are_lost() -> None:
+    shared = group()
+    one = Client(shared, "one")
+    one.join()
+    one.heartbeat()
+    for name in ("two", "three", "four"):
+        Client(shared, name, "b").join()
+        shared.heartbeat(0, one.question(full=True), TOPICS)  # and the answer is lost
+        assert shared.members["one"].epoch == shared.epoch
+    kept = one.reads
+    told = one.heartbeat(full=True)
+    assert (told.epoch, one.reads) == (shared.epoch, kept)
+    Client(shared, "five", "b").join()
+    one.heartbeat(full=True)
+    for epoch in (told.epoch - 1, one.epoch + 1):
+        with pytest.raises(Refused) as refused:
+            shared.heartbeat(0, one.question(full=True)._replace(epoch=epoch), TOPICS)
+        assert refused.value.code is ErrorCode.FENCED_MEMBER_EPOCH, "it has been told since"
+
+
+def test_who_repeats_itself_word_for_word_is_told_what_it_has_missed() -> None:
+    """As clients do that send the same bytes again by another connection."""
+    shared = group()
+    one, two = Client(shared, "one"), Client(shared, "two")
+    one.join()
+    two.join()
+    settle(one, two)
+    two.leave()
+    asked = Beat("one", one.epoch)
+    answered(shared, 0, asked, TOPICS)  # is given the others, and the answer is lost
+    for again in (asked, asked._replace(owned=one.reads)):
+        told = answered(shared, 0, again, TOPICS)
+        assert told.epoch == shared.epoch
+        assert told.assignment is not None
+        assert set(told.assignment) == part("a", 0, 1, 2, 3)
+    one.obey(told)
+    three = Client(shared, "three")
+    three.join()
+    shared.heartbeat(0, Beat("one", told.epoch), TOPICS)  # is told to let go, and it is lost
+    shared.heartbeat(0, Beat("one", told.epoch), TOPICS)
+    three.heartbeat()
+    assert not three.reads, "nobody has said that these are free"
+
+
+def test_who_was_not_told_to_let_go_says_so_at_the_epoch_that_it_was_told_last() -> None:
+    shared = group()
+    one = Client(shared, "one")
+    one.join()
+    Client(shared, "two", "b").join()
+    asked = one.question(full=True)
+    shared.heartbeat(0, asked, TOPICS)  # moves it to the next epoch, and the answer is lost
+    three = Client(shared, "three")
+    three.join()
+    for _ in range(3):
+        shared.heartbeat(0, asked, TOPICS)  # is told to let go, and the answer is lost
+        three.heartbeat()
+        assert not three.reads, "one reads all of it"
+    told = one.heartbeat(full=True)
+    assert told.assignment is not None
+    assert len(told.assignment) == 2
+    settle(one, three)
+    assert (len(one.reads), len(three.reads)) == (2, 2)
+
+
 def test_commits_of_tools_wait_until_the_group_is_empty() -> None:
     shared = group()
     assert shared.check_commit("", -1) is ErrorCode.NONE
@@ -590,8 +654,8 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         try:
             told = answered(self.group, self.now_ms, asked, self.topics)
         except Refused as exc:
-            if exc.code not in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
-                raise
+            if exc.code is not ErrorCode.UNKNOWN_MEMBER_ID:
+                raise  # also of who is fenced: it is at the epoch that it was told last
             client.reads, client.epoch, client.said = frozenset(), 0, None
             del self.clients[client.name]
             return
@@ -800,6 +864,27 @@ def test_who_joins_costs_no_look_at_all_that_the_others_subscribe_to() -> None:
         shared.heartbeat(0, beat._replace(owned=frozenset()), topics)
     # A few times the 100 topics; not 40 others times 100.
     assert CountedName.compared < 2_000
+
+
+def test_names_of_others_that_no_topic_has_cost_nothing() -> None:
+    class Name(str):
+        __slots__ = ()
+        hashed = 0
+
+        def __hash__(self) -> int:
+            Name.hashed += 1
+            return super().__hash__()
+
+    shared = group()
+    for number in range(10):
+        names = frozenset(Name(f"{number}-{n}") for n in range(1_000))
+        beat = Beat(f"m{number}", JOIN, rebalance_timeout_ms=REBALANCE_MS, names=names)
+        shared.heartbeat(0, beat._replace(owned=frozenset()), TOPICS)
+    Name.hashed = 0
+    one = Client(shared, "one", "a")
+    one.join()
+    assert one.reads == part("a", 0, 1, 2, 3)
+    assert Name.hashed < 100, "not ten times a thousand"
 
 
 class Counted:

@@ -358,6 +358,36 @@ async def test_what_cannot_be_written_is_not_told_and_the_others_go_on(
         assert sorted([*one.reads.values(), *two.reads.values()]) == [[0], [1]]
 
 
+async def test_who_could_not_be_answered_goes_on_from_the_epoch_that_it_was_told_last() -> None:
+    """While the disk fails the group goes on: each heartbeat moves the member, and is not told."""
+    disk = GatedStorage()
+    async with broker_on(disk, 2, housekeeping_interval_ms=20) as (_, clients):
+        for name in ("t", "u"):
+            await clients[0].create(name)
+        one = Member(clients[0], "one")
+        await one.join()
+        await one.beat(full=True)
+        disk.sync_error = OSError(errno.EIO, "no sync")
+        for number in range(3):
+            other = joining(f"other-{number}", subscribed_topic_names=["u"])
+            assert (await beat(clients[1], other)).error_code
+            reply = await one.beat(full=True)
+            assert reply.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        disk.sync_error = None
+        told = one.epoch
+
+        async def is_told() -> bool:
+            code = (await one.beat(full=True)).error_code
+            assert code in (0, ErrorCode.COORDINATOR_NOT_AVAILABLE), "it has its place"
+            return code == 0
+
+        await until(is_told)
+        assert one.epoch == told + 3
+        assert list(one.reads.values()) == [[0]]
+        assert await commit(clients[0], "one", one.epoch) == 0
+        assert await commit(clients[0], "one", told) == 0, "it read this then, and since"
+
+
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
 async def test_who_asks_again_to_leave_is_told_that_it_is_no_member_when_that_is_durable(
     number: int,

@@ -14,6 +14,9 @@ from segbroker.broker.requests import LARGE_PRODUCE_BYTES, PLAIN_BYTES_MAX
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import (
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsRequestTopic,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DescribeConfigsRequest,
@@ -36,9 +39,19 @@ from segbroker.protocol.messages_core import (
     ProduceRequestTopic,
     ProduceResponse,
 )
+from segbroker.protocol.messages_groups import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestGroupTopic,
+)
 from segbroker.protocol.schema import Message
 
 from ..support.gated_storage import GatedStorage
+from ..support.steps import calls_of_a_step
 from ..support.wire_client import batch, connect, fetch_request, produce_request, values
 from ..support.wire_transactions import until
 from .conftest import Events, serving
@@ -193,6 +206,76 @@ async def test_a_request_of_thousands_of_items_gives_way_after_each(
     request_: Message, version: int
 ) -> None:
     assert await turns_of_others(request_, version, topic="t") >= ITEMS
+
+
+WHOLE_TOPICS: list[tuple[Message, int]] = [
+    (MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 9),
+    (MetadataRequest(topics=None), 9),
+    (OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)]), 8),
+    (
+        OffsetFetchRequest(
+            groups=[
+                OffsetFetchRequestGroup(
+                    group_id="g",
+                    topics=[
+                        OffsetFetchRequestGroupTopic(name="t", partition_indexes=[*range(ITEMS)])
+                    ],
+                )
+            ]
+        ),
+        8,
+    ),
+    (
+        DeleteRecordsRequest(
+            topics=[
+                DeleteRecordsRequestTopic(
+                    name="t",
+                    partitions=[
+                        DeleteRecordsRequestPartition(partition_index=n, offset=1)
+                        for n in range(ITEMS)
+                    ],
+                )
+            ],
+            timeout_ms=1000,
+        ),
+        2,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    WHOLE_TOPICS,
+    ids=[
+        "Metadata of one",
+        "Metadata of all",
+        "OffsetFetch of all",
+        "OffsetFetch",
+        "DeleteRecords",
+    ],
+)
+async def test_an_answer_about_a_topic_of_thousands_of_partitions_gives_way_after_each(
+    request_: Message, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=ITEMS)
+        rows = [
+            OffsetCommitRequestPartition(
+                partition_index=n, committed_offset=1, committed_metadata=""
+            )
+            for n in range(ITEMS)
+        ]
+        topics = [OffsetCommitRequestTopic(name="t", partitions=rows)]
+        commit = OffsetCommitRequest(group_id="g", member_id="", topics=topics)
+        await client.ask(commit, OffsetCommitResponse, 8)
+        monkeypatch.setattr(pace, "STEP_S", -1.0)
+
+        async def ask() -> None:
+            await client.send(request_, version)
+            with trio.fail_after(60):
+                assert await client.receive_frame()
+
+        assert await calls_of_a_step(ask) < ITEMS / 2
 
 
 @pytest.mark.usefixtures("no_patience")

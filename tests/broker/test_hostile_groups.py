@@ -72,7 +72,12 @@ from ..support.wire_client import Closed, WireClient, connect
 from ..support.wire_groups import GROUP, WireMember, described
 from ..support.wire_transactions import until
 from .conftest import serving
+from .test_consumer_groups import beat as consumer_beat
+from .test_consumer_groups import described as described_consumers
+from .test_consumer_groups import joining as consumer_joining
 from .test_hostile import ITEMS, turns_of_others
+from .test_share_group_apis import beat as share_beat
+from .test_share_group_apis import sharing
 
 NAMES = [f"group-{n}" for n in range(ITEMS)]
 TIMES = 2_000
@@ -379,6 +384,18 @@ async def test_what_a_member_says_of_itself_is_limited() -> None:
             )
             reply = await client.ask(request, JoinGroupResponse, 3)
             assert reply.error_code == code
+
+
+async def test_the_names_that_a_heartbeat_subscribes_to_are_limited() -> None:
+    most = METADATA_MAX // 1_024
+    async with serving() as broker, connect(broker.address) as client:
+        for count, code in ((most - 1, ErrorCode.NONE), (most + 1, ErrorCode.INVALID_REQUEST)):
+            names = [f"{n:01024}" for n in range(count)]
+            consumer = consumer_joining(f"m{count}", subscribed_topic_names=names)
+            assert (await consumer_beat(client, consumer)).error_code == code
+            share = sharing(f"m{count}", group_id="s", subscribed_topic_names=names)
+            assert (await share_beat(client, share)).error_code == code
+        assert len((await described_consumers(client)).members) == 1
 
 
 async def test_a_leader_who_would_be_told_more_than_a_frame_holds_does_not_keep_the_others_waiting(

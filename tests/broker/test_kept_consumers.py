@@ -25,7 +25,6 @@ from .test_consumer_group import SESSION_MS, TOPICS, Client, Topic, group, part,
 
 OUT = (
     ErrorCode.UNKNOWN_MEMBER_ID,
-    ErrorCode.FENCED_MEMBER_EPOCH,
     # That the member before had left was lost: until its session ends.
     ErrorCode.UNRELEASED_INSTANCE_ID,
 )

@@ -3,7 +3,7 @@ later is not hidden by a reader who waits for that marker, and what was aborted 
 
 import pytest
 
-from segbroker.broker.partitions.isolation import until_lost_marker
+from segbroker.broker.partitions.isolation import committed_part
 from segbroker.client.reply_walk import walk
 from segbroker.protocol.markers import Outcome
 from segbroker.protocol.record_batch import (
@@ -67,8 +67,9 @@ def test_a_reply_ends_with_the_first_gap_that_a_range_ends_in() -> None:
     ]
     for fetch_offset, end in ((0, 4), (2, 4), (3, 4), (4, 5)):
         records = memoryview(b"".join(batches[fetch_offset:]))
-        sent = until_lost_marker(index.ranges(), fetch_offset, records)
+        sent, rows = committed_part(index.ranges(), fetch_offset, records)
         assert sent == b"".join(batches[fetch_offset:end])
+        assert [row.first_offset for row in rows] == ([2] if fetch_offset < 4 else [])
 
 
 @VERSIONS

@@ -54,9 +54,9 @@ Parts = dict[str, str | None]
 USER_A: Parts = {"user": "a"}
 
 
-async def alter(client: WireClient, parts: Parts, **values: float | None) -> int:
-    """Set quotas; the code of the answer."""
-    request = messages.AlterClientQuotasRequest(
+def alteration(parts: Parts, **values: float | None) -> messages.AlterClientQuotasRequest:
+    """Set quotas; None takes one away."""
+    return messages.AlterClientQuotasRequest(
         entries=[
             messages.AlterClientQuotasRequestEntry(
                 entity=[
@@ -73,6 +73,11 @@ async def alter(client: WireClient, parts: Parts, **values: float | None) -> int
         ],
         validate_only=False,
     )
+
+
+async def alter(client: WireClient, parts: Parts, **values: float | None) -> int:
+    """As `alteration`; the code of the answer."""
+    request = alteration(parts, **values)
     reply = await client.ask(request, messages.AlterClientQuotasResponse, 1)
     return reply.entries[0].error_code
 

@@ -173,9 +173,20 @@ def test_who_is_at_another_epoch_is_fenced() -> None:
     for name in "nop":
         join(some, name)
     assert beat(some, "m", 2).epoch == 5
-    assert refused(some, Beat("m", 3)) == ErrorCode.FENCED_MEMBER_EPOCH
+    assert refused(some, Beat("m", 1)) == ErrorCode.FENCED_MEMBER_EPOCH
     assert refused(some, Beat("m", 6)) == ErrorCode.FENCED_MEMBER_EPOCH
     assert beat(some, "m", 2).epoch == 5
+    join(some, "q")
+    assert beat(some, "m", 5).epoch == 6
+    assert refused(some, Beat("m", 2)) == ErrorCode.FENCED_MEMBER_EPOCH, "it has been told since"
+
+
+def test_a_member_is_at_the_epoch_that_it_was_told_last_however_many_answers_are_lost() -> None:
+    some = group()
+    join(some, "m")
+    for number, name in enumerate("nop"):
+        join(some, name)
+        assert beat(some, "m", 2).epoch == 3 + number
 
 
 def test_who_is_no_member_is_told_so() -> None:

@@ -1,16 +1,36 @@
-"""What a stranger cannot learn from how much work a login is."""
+"""Strangers: what they cannot learn from how much work a login is, and that they take turns."""
 
 import hashlib
+import select
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
 
 import pytest
+import trio
 
+from segbroker.broker.connections.connection import Connection
+from segbroker.broker.loop.strangers import IN_PASS_MAX
+from segbroker.broker.metrics.http_server import CONNECTIONS_MAX
+from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.headers import encode_request
+from segbroker.protocol.messages_core import ApiVersionsRequest
 from segbroker.protocol.scram import ScramMechanism
 
+from ..support.certificates import Authority
+from ..support.waiting import becomes
 from ..support.wire_client import connect
-from .test_login import SHA_256, delete, guarded, log_in, set_password
+from .conftest import Events, serving
+from .test_login import SHA_256, delete, guarded, is_served, log_in, set_password
+from .test_tls import hello_of, protected
 
 SHA_512 = ScramMechanism.SHA_512
+STRANGERS: Final = 60
+ASKED: Final = b"".join(encode_request(ApiVersionsRequest(), 0, 1, "stranger"))
+PAGE: Final = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 async def test_a_password_costs_the_same_whether_its_user_exists_or_not(
@@ -35,3 +55,150 @@ async def test_a_password_costs_the_same_whether_its_user_exists_or_not(
                 assert last.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     of_bob, of_nobody = work
     assert of_nobody == of_bob
+
+
+@contextmanager
+def strangers(
+    address: tuple[str, int], count: int, host: str = "127.0.0.1"
+) -> Iterator[list[socket.socket]]:
+    """So many connections."""
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(socket.create_connection(address, source_address=(host, 0)))
+            for _ in range(count)
+        ]
+
+
+def send_at_once(socks: Sequence[socket.socket], what: bytes) -> None:
+    """From each; the loop is held meanwhile."""
+    for one in socks:
+        one.sendall(what)
+
+
+class Answered(trio.abc.Instrument):
+    """Which of these are answered, pass by pass."""
+
+    def __init__(self, broker: Broker, socks: Sequence[socket.socket]) -> None:
+        self._tally = broker.core.counters.tally
+        self._socks = {one.fileno(): one for one in socks}
+        self._poll = select.poll()
+        for one in self._socks:
+            self._poll.register(one, select.POLLIN)
+        self._requests = self._tally.all_requests
+        self.order: list[socket.socket] = []
+        self.most = 0
+        self.requests_most = 0
+
+    def before_io_wait(self, timeout: float) -> None:
+        found = [one for one, _ in self._poll.poll(0)]
+        for one in found:
+            self._poll.unregister(one)
+            self.order.append(self._socks[one])
+        self.most = max(self.most, len(found))
+        requests = self._tally.all_requests
+        self.requests_most = max(self.requests_most, requests - self._requests)
+        self._requests = requests
+
+
+@contextmanager
+def looked_at(broker: Broker, socks: Sequence[socket.socket]) -> Iterator[Answered]:
+    answered = Answered(broker, socks)
+    trio.lowlevel.add_instrument(answered)
+    try:
+        yield answered
+    finally:
+        trio.lowlevel.remove_instrument(answered)
+
+
+async def test_of_many_handshakes_that_begin_at_once_few_are_made_in_a_pass(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path)
+    async with protected(authority) as broker:
+        with strangers(broker.address, STRANGERS) as socks:
+            await becomes(lambda: broker.connections == STRANGERS)
+            with looked_at(broker, socks) as answered:
+                send_at_once(socks, hello_of(authority))
+                await becomes(lambda: len(answered.order) == STRANGERS)
+    assert answered.most <= IN_PASS_MAX
+
+
+async def test_behind_many_handshakes_of_an_address_another_one_is_not_the_last(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path)
+    async with protected(authority) as broker:
+        with (
+            strangers(broker.address, STRANGERS) as many,
+            strangers(broker.address, 1, "127.0.0.2") as (other,),
+        ):
+            await becomes(lambda: broker.connections == STRANGERS + 1)
+            with looked_at(broker, [*many, other]) as answered:
+                send_at_once([*many, other], hello_of(authority))
+                await becomes(lambda: other in answered.order)
+                # The rest is in the line when the broker ends.
+                # Those that were on their way before it, and of a pass in any order.
+                assert answered.order.index(other) < 3 * IN_PASS_MAX < STRANGERS
+
+
+async def test_of_many_requests_before_a_login_few_are_answered_in_a_pass() -> None:
+    async with guarded() as broker:
+        with strangers(broker.address, STRANGERS) as socks:
+            await becomes(lambda: broker.connections == STRANGERS)
+            with looked_at(broker, socks) as answered:
+                send_at_once(socks, ASKED * 3)
+                await becomes(lambda: broker.core.counters.requests == 3 * STRANGERS)
+            assert len(answered.order) == STRANGERS
+            assert 0 < answered.requests_most <= IN_PASS_MAX
+
+
+async def test_of_many_who_ask_for_a_page_one_is_looked_at_in_a_pass() -> None:
+    async with serving(metrics_listen="127.0.0.1:0") as broker:
+        address = broker.metrics_address
+        assert address is not None
+        with strangers(address, CONNECTIONS_MAX) as socks:
+            for one in socks:  # each is kept
+                one.sendall(PAGE)
+                await trio.to_thread.run_sync(one.recv, 4_096)
+            with looked_at(broker, socks) as answered:
+                send_at_once(socks, PAGE)
+                await becomes(lambda: len(answered.order) == CONNECTIONS_MAX)
+    assert answered.most == 1
+
+
+async def test_at_the_limit_of_logins_a_stranger_costs_no_look_at_all_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limit, beyond = 100, 200
+    looks = 0
+    real = Connection.is_settled
+
+    def counted(connection: Connection) -> bool:
+        nonlocal looks
+        looks += 1
+        return bool(real.__get__(connection))
+
+    async with guarded(handshakes_max=limit) as broker:
+        with strangers(broker.address, limit):
+            await becomes(lambda: broker.connections == limit)
+            monkeypatch.setattr(Connection, "is_settled", property(counted))
+            # The broker's own look at what is overdue comes four times in a second at most.
+            began = trio.current_time()
+            with strangers(broker.address, beyond):
+                await becomes(lambda: broker.core.counters.connections == limit + beyond)
+            looked_often = 4 * (trio.current_time() - began) + 2
+    assert looks <= beyond + 2 * looked_often * (limit + beyond)
+
+
+async def test_at_the_limit_of_logins_who_has_just_logged_in_stays(events: Events) -> None:
+    """Also where nobody has looked since who is through."""
+    async with guarded(handshakes_max=5) as broker, AsyncExitStack() as stack:
+        clients = []
+        for _ in range(12):
+            client = await stack.enter_async_context(connect(broker.address))
+            assert (await log_in(client)).error_code == 0
+            clients.append(client)
+        with strangers(broker.address, 20):
+            await becomes(lambda: len(events.named("handshake_crowded_out")) == 15)
+        for client in clients:
+            assert await is_served(client)

@@ -319,6 +319,60 @@ def test_a_lost_answer_is_told_again() -> None:
     assert one.epoch == lost.epoch
 
 
+def test_a_member_is_at_the_epoch_that_it_was_told_last_however_many_answers_are_lost() -> None:
+    some, topics = group(), topics_of(**{"in": 1, "log": 1})
+    one = Member(some, "one", topics=topics)
+    one.join()
+    one.beat()
+    said = StreamsBeat("one", one.epoch, owned=one.owned)
+    for name in ("two", "three", "four"):
+        Member(some, name, topics=topics).join()
+        lost = some.heartbeat(0, said, topics)
+        assert lost.epoch == some.epoch
+    assert one.beat().tasks == tasks(0)
+    assert one.epoch == some.epoch
+    Member(some, "five", topics=topics).join()
+    one.beat()
+    assert refused(some, said) == ErrorCode.FENCED_MEMBER_EPOCH, "it has been told since"
+
+
+def test_who_repeats_itself_word_for_word_is_told_what_it_has_missed() -> None:
+    some, topics = group(), topics_of(**{"in": 1, "log": 1})
+    one, two = Member(some, "one", topics=topics), Member(some, "two", topics=topics)
+    one.join()
+    two.join()
+    said = StreamsBeat("one", one.epoch)
+    some.was_told(0, "one", some.heartbeat(0, said, topics).tasks)  # and it is lost
+    told = some.heartbeat(0, said, topics)
+    assert (told.epoch, told.tasks) == (some.epoch, tasks(0))
+
+
+def test_a_request_to_join_that_came_late_takes_nothing_from_who_does_the_tasks() -> None:
+    some = group()
+    one, two = Member(some, "one"), Member(some, "two")
+    one.join()
+    one.beat()
+    two.join()
+    some.heartbeat(0, joining("one"), TOPICS)  # came late, or twice: it does them all the while
+    two.beat()
+    assert two.owned == NO_TASKS
+    one.beat()
+    settle(one, two)
+    assert len(one.owned.active) == len(two.owned.active) == 2
+
+
+def test_who_joins_again_in_another_process_has_nothing_of_before() -> None:
+    some = group()
+    one, two = Member(some, "one"), Member(some, "two")
+    one.join()
+    one.beat()
+    two.join()
+    some.heartbeat(0, joining("one", "again"), TOPICS)
+    two.beat()
+    assert len(two.owned.active) == 2
+    assert refused(some, StreamsBeat("one", 2, owned=NO_TASKS)) == ErrorCode.FENCED_MEMBER_EPOCH
+
+
 def test_tasks_that_there_are_not_are_refused() -> None:
     some = group()
     Member(some, "one").join()

@@ -215,6 +215,21 @@ async def test_tasks_move_to_who_comes_and_copies_are_kept() -> None:
         assert two.active == {"0": [0, 1, 2, 3], "1": [0, 1, 2, 3]}
 
 
+async def test_tasks_stay_with_who_asked_twice_to_join_until_it_lets_go() -> None:
+    """By a connection that was given up: the request was read when its member did its tasks."""
+    async with broker_on(None, **AT_ONCE) as (_, (client,)):
+        await client.create("t", partitions=4)
+        one, two = StreamsMember(client, "one"), StreamsMember(client, "two")
+        await one.join()
+        assert one.active == {"0": [0, 1, 2, 3]}
+        await two.join()
+        await beat(client, joining("one"))
+        await two.beat()
+        assert two.active == {}, "the other one does all of it"
+        await settled(one, two)
+        assert sorted([*one.active["0"], *two.active["0"]]) == [0, 1, 2, 3]
+
+
 async def test_threads_that_start_together_are_dealt_with_together() -> None:
     delay = {"group_streams_initial_rebalance_delay_ms": 50}
     async with broker_on(None, **delay) as (_, (client,)):

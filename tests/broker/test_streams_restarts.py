@@ -13,6 +13,7 @@ from segbroker.broker.core import wall_ms
 from segbroker.broker.groups import kept_sizes
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_streams_groups import StreamsGroupEndpoint
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata.control import decode_event
 from segbroker.segments.metadata.streams_groups import SECTION, STREAMS_GROUP, groups_in
@@ -77,6 +78,31 @@ async def test_members_go_on_at_their_epoch_with_their_tasks(
             assert await commit(member.client, member.name, epoch) == 0
             assert (await member.beat()).status == []
         assert await described(clients[0]) == before
+
+
+async def test_who_has_which_partitions_is_told_anew_after_a_restart() -> None:
+    """Whatever number that has: it counts from the start on."""
+    disk = MemoryStorage()
+
+    def at(port: int) -> StreamsGroupEndpoint:
+        return StreamsGroupEndpoint(host="here", port=port)
+
+    async with broker_on(disk, **AT_ONCE) as (_, (client,)):
+        await client.create("t")
+        reply = await beat(client, joining("one", user_endpoint=at(1)))
+        epoch, knows = reply.member_epoch, reply.endpoint_information_epoch
+        image = disk.after_kill()
+    async with broker_on(image, **AT_ONCE) as (_, (client,)):
+        reply = await beat(client, joining("two", user_endpoint=at(2)))
+        assert reply.endpoint_information_epoch == knows, "of something else"
+        again = beating("one", epoch, endpoint_information_epoch=knows)
+        reply = await beat(client, again)
+        assert reply.endpoint_information_epoch == knows
+        assert reply.partitions_by_user_endpoint is not None
+        told = [row.user_endpoint for row in reply.partitions_by_user_endpoint]
+        assert told == [at(1), at(2)]
+        again.member_epoch = reply.member_epoch
+        assert (await beat(client, again)).partitions_by_user_endpoint is None
 
 
 async def test_who_was_told_to_let_go_is_waited_for_after_a_restart_too() -> None:

@@ -18,7 +18,14 @@ import pytest
 import trio
 
 from segbroker.broker.configuration.config import BrokerConfig, merge
-from segbroker.broker.peers.tls import RAW_LEAST, RAW_MOST, Certificate, CertificateUnusable
+from segbroker.broker.peers import tls
+from segbroker.broker.peers.tls import (
+    RAW_LEAST,
+    RAW_MOST,
+    RAW_OF_STRANGERS,
+    Certificate,
+    CertificateUnusable,
+)
 from segbroker.broker.server import Broker
 from segbroker.client import AsyncAdmin, Security, TlsFailed
 from segbroker.protocol.certificate_dates import valid_until_ms
@@ -35,6 +42,7 @@ from ..support.key_updates import CIPHER, key_updates, secret_in
 from ..support.waiting import becomes
 from ..support.wire_client import Closed, WireClient, connect, fetch_request, values
 from .conftest import PATIENT, Events, manager, serving
+from .test_login import log_in
 
 RECORD_OVERHEAD: Final = 22
 """Bytes of a record of TLS 1.3 besides its data."""
@@ -77,6 +85,15 @@ async def connect_tls(broker: Broker, context: ssl.SSLContext) -> AsyncIterator[
     stream = trio.SSLStream(tcp, context, server_hostname="127.0.0.1", https_compatible=True)
     async with stream:
         yield WireClient(cast(trio.SocketStream, stream))
+
+
+def hello_of(authority: Authority) -> bytes:
+    """The first that a client says."""
+    outgoing = ssl.MemoryBIO()
+    client = trusting(authority).wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="127.0.0.1")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
 
 
 async def in_memory(
@@ -245,6 +262,46 @@ async def test_changes_of_keys_give_way_to_the_other_connections(
             await becomes(lambda: taken.unread() == 0)
         assert 0 < taken.most <= 2 * RAW_MOST
         assert len(broker._connections) == 1, "each was in order"
+
+
+async def test_few_changes_of_keys_of_a_stranger_are_taken_at_a_time_behind_whatever_was_quick(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of as many bytes as a record with data may have there are 600."""
+    monkeypatch.setattr(tls, "SLOW_S", 60)
+    async with (
+        protected(authority, listeners="SASL_SSL://127.0.0.1:0") as broker,
+        await trio.open_tcp_stream(*broker.address) as tcp,
+    ):
+        client, _, outgoing = await in_memory(authority, tcp, tmp_path / "keys")
+        updates = key_updates(secret_in(tmp_path / "keys"), is_requested=False, sent=1)
+        await becomes(lambda: len(broker._connections) == 1)
+        client.write((20_000).to_bytes(4, "big") + bytes(16_000))  # a frame but its end
+        await tcp.send_all(outgoing.read())
+        await becomes(lambda: broker.core.counters.received_bytes == 16_004)
+        monkeypatch.setattr(tls, "SLOW_S", 0)
+        with looked_at(broker) as taken:
+            await tcp.send_all(b"".join(islice(updates, 3_000)))
+            await becomes(lambda: taken.unread() == 0)
+        assert 0 < taken.most <= RAW_OF_STRANGERS
+        assert len(broker._connections) == 1, "each was in order"
+
+
+async def test_of_who_has_logged_in_as_many_bytes_are_taken_as_of_anybody(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls, "SLOW_S", 60)
+    keys = {"initial_user": "alice", "initial_password": "wonderland"}
+    async with (
+        protected(authority, listeners="SASL_SSL://127.0.0.1:0", **keys) as broker,
+        connect_tls(broker, trusting(authority)) as client,
+    ):
+        assert (await log_in(client)).error_code == 0
+        assert await is_served(client)
+        with looked_at(broker) as taken:
+            topics = [_named(f"{n:0200}") for n in range(200)]
+            await client.ask(MetadataRequest(topics=topics), MetadataResponse, 5)
+    assert taken.most > RAW_LEAST
 
 
 async def test_who_takes_no_answer_to_changes_of_keys_is_closed(

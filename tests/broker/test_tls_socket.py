@@ -18,6 +18,7 @@ from typing import Final
 import pytest
 import trio
 
+from segbroker.broker.loop.strangers import Strangers
 from segbroker.broker.peers import tls
 from segbroker.broker.peers.tls import RAW_LEAST, TlsSocket
 
@@ -136,7 +137,7 @@ class Run:
         is_shaken = trio.Event()
 
         async def shaken() -> None:
-            await self.broker.handshake()
+            await self.broker.handshake(Strangers(), "")
             is_shaken.set()
 
         async with trio.open_nursery() as nursery:

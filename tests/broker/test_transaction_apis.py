@@ -142,6 +142,49 @@ async def test_offsets_stand_with_the_commit_and_are_unstable_before(version: in
         assert await stands(client, "g", "t", stable=True) == (0, 6)
 
 
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(3, ErrorCode.INVALID_TXN_STATE), (4, ErrorCode.TRANSACTION_ABORTABLE)],
+)
+async def test_offsets_of_a_group_that_takes_no_part_cost_the_transaction_not_the_producer(
+    version: int, code: int
+) -> None:
+    """Clients take INVALID_TXN_STATE for the end of the producer; from 4 on they know a code for
+    the end of the transaction alone."""
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        tx = Tx(client, "tx")
+        await tx.init()
+        request = TxnOffsetCommitRequest(
+            transactional_id="tx",
+            group_id="unadded",
+            producer_id=tx.producer_id,
+            producer_epoch=tx.epoch,
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name="t",
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(
+                            partition_index=0, committed_offset=7, committed_metadata="m"
+                        )
+                    ],
+                )
+            ],
+        )
+
+        async def code_of_it() -> int:
+            reply = await client.ask(request, TxnOffsetCommitResponse, version)
+            return reply.topics[0].partitions[0].error_code
+
+        assert await code_of_it() == code, "nothing is open"
+        assert await tx.send("t", b"v") == 0
+        assert await code_of_it() == code, "another part is open"
+        assert await tx.end(commit=False) == 0
+        assert await tx.stage("unadded", "t", 8) == 0
+        assert await tx.end(commit=True) == 0
+        assert await stands(client, "unadded", "t", stable=True) == (0, 8)
+
+
 async def test_partitions_that_do_not_fit_an_event_are_too_many() -> None:
     async with serving() as broker, connect(broker.address) as client:
         tx = Tx(client, "tx", V2)

@@ -1,6 +1,7 @@
 """What holds for every subcommand: help, versions, completion, usage errors, start-up."""
 
 import os
+import pty
 import re
 import socket
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 from segbroker.cli.exit_codes import ExitCode
 from segbroker.cli.main import Segbroker
 
-from .conftest import environment, segbroker
+from .conftest import COMMAND, TIMEOUT_S, environment, segbroker
 
 COMMANDS = (
     "serve",
@@ -227,6 +228,30 @@ def test_no_broker_is_said_in_one_sentence_with_what_to_do(words: list[str]) -> 
     assert said.splitlines()[0].startswith("Error: ")
     assert f"Hint: start a broker: segbroker serve --listen {address}" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("given", "coloured"),
+    [({}, True), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+)
+def test_an_error_on_a_terminal_is_in_colour_unless_the_terminal_or_the_user_has_none(
+    given: dict[str, str], coloured: bool
+) -> None:
+    env = environment(TERM="xterm")
+    env.pop("NO_COLOR", None)
+    ours, theirs = pty.openpty()
+    try:
+        words = ("context", "use", "no-such-context")
+        done = subprocess.run(
+            [*COMMAND, *words], stderr=theirs, env=env | given, timeout=TIMEOUT_S, check=False
+        )
+        said = os.read(ours, 65_536)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.returncode != 0
+    assert b"Error: " in said
+    assert (b"\x1b[" in said) == coloured
 
 
 def test_an_address_of_ipv6_is_said_as_it_is_typed() -> None:

@@ -103,7 +103,10 @@ def test_of_several_listeners_the_one_that_cannot_be_is_named(tmp_path: Path) ->
     finally:
         daemon.stop()
     assert second.returncode == 9
-    assert f"Error: the address is in use: {daemon.address}" in second.stderr.decode().splitlines()
+    said = second.stderr.decode().splitlines()
+    assert f"Error: the address is in use: {daemon.address}" in said
+    # `--listen` is ignored beside `listeners`.
+    assert "Hint: another broker may run there; port 0 in listeners takes a free port" in said
 
 
 def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ class SimulatedMember:
         while (event := reading.group.events.next()) is not None:
             if event.listener is not None:
                 event.listener(event.partitions)
-            reading.group.event_done(event)
+            reading.group.event_done(event, world.now_ms)
         records = reading.take_records()
         if records is None:
             fetched: Fetched | None = reading.fetching.prefetched.take()

@@ -459,7 +459,8 @@ def test_who_may_write_nowhere_is_told_what_a_producer_id_takes() -> None:
     (record,) = sender.accumulator.take_undelivered()
     assert isinstance(record.error, ClusterAuthorizationFailed)
     assert str(record.error) == (
-        "producer id: not without the right to write to some topic (idempotent=False needs none)"
+        "producer id: no right to write to any topic"
+        " (before Kafka 2.8: no IDEMPOTENT_WRITE on the cluster)"
     )
 
 

@@ -101,6 +101,7 @@ def test_a_member_that_has_waited_for_long_has_its_whole_time_for_what_it_gets(
     group = member.reading.group
     world.run(lambda: group.membership.phase is Phase.STABLE and bool(member.owned))
     # A loop over records waits here, in one call.
+    group.waits()
     member.busy_until_ms = world.now_ms + 600_000
     world.run(lambda: world.now_ms >= member.busy_until_ms - 1_000)
     world.store(0, 1)

@@ -112,6 +112,14 @@ async def offsets_of_a_transaction(stage: Stage) -> None:
     await ask("of a topic that is not there", f"{stage.name}-nowhere")
     await ask("older epoch", producer_epoch=-1)
     await ask("empty group", group_id="")
+    if stage.version < 5:  # a group takes part by this from then on
+        await stage.quietly(ApiKey.END_TXN, 1, **me, committed=False)
+        await completed(stage, me)
+        await ask("nothing is open")
+        await added(stage, me, topic)
+        await ask("of a group that takes no part")
+        await stage.quietly(ApiKey.ADD_OFFSETS_TO_TXN, 1, **me, **group)
+        await ask("the next transaction")
     if stage.version >= 3:
         await ask("a generation that is not there", generation_id=4)
         stranger: dict[str, Any] = {"member_id": "x", "generation_id": 1}

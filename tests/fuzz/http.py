@@ -11,6 +11,7 @@ What must hold:
 - a page is only given to who asked for its path
 """
 
+from functools import partial
 from typing import Final
 
 import h11
@@ -18,6 +19,7 @@ import structlog
 import trio
 import trio.testing
 
+from segbroker.broker.loop.address_turns import AddressTurns
 from segbroker.broker.metrics.exposition import PLAIN, preferred
 from segbroker.broker.metrics.http_connection import HttpConnection
 from segbroker.broker.metrics.pages import LIVE, Page, sentence
@@ -63,7 +65,8 @@ async def _get(path: str, accept: str) -> Page:
 
 async def _exchange(sent: bytes, cut: int) -> bytes:
     ours, theirs = trio.testing.memory_stream_pair()
-    connection = HttpConnection(ours, _get)  # type: ignore[arg-type]  # all it needs of a socket
+    turn = partial(AddressTurns(1).turn, "")
+    connection = HttpConnection(ours, _get, turn)  # type: ignore[arg-type]  # all it needs of one
     answer = b""
     with trio.fail_after(TIMEOUT_S):
         async with trio.open_nursery() as nursery:

@@ -160,6 +160,7 @@ def _look_at(content: bytes, twin: ModuleType) -> list[object]:
                 seen.append(check_batch(content, stored=stored))
             except InvalidBatch as exc:
                 seen.append(exc.fault)
+        seen.append(twin.until_gap(content, array("q", [0, 1 << 40])))
         try:
             if len(content) >= HEADER_SIZE:
                 read_header(content)

@@ -3,6 +3,7 @@
 import inspect
 import re
 from array import array
+from itertools import accumulate
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -16,6 +17,8 @@ from segbroker.protocol.batch_layout import (
     HEADER,
     HEADER_SIZE,
     INT32_MAX,
+    INT64_MAX,
+    INT64_MIN,
     BatchFault,
     BatchFields,
     CheckMode,
@@ -25,7 +28,14 @@ from segbroker.protocol.batch_layout import (
     Strings,
 )
 from segbroker.protocol.batch_pure import encode_headers
-from segbroker.protocol.record_batch import Record, encode_batch
+from segbroker.protocol.markers import Outcome, encode_marker
+from segbroker.protocol.record_batch import (
+    GapReason,
+    Record,
+    encode_batch,
+    gap_batches,
+    patch_batch,
+)
 
 from .batches import NOW, Columns, columns, damaged, with_crc
 
@@ -176,6 +186,61 @@ def test_both_refuse_or_read_random_records_alike(
     base_timestamp = (base + 2**63) % 2**64 - 2**63
     arguments = (noise, 0, count, 5, last_delta, base_timestamp, None)
     assert batch_native.index(*arguments) == batch_pure.index(*arguments)
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> bytes:
+    """Batches and gaps behind one another, some of them damaged."""
+    parts: list[bytes] = []
+    offset = draw(st.sampled_from([0, 0, 7, INT32_MAX, INT64_MAX - 5, -3]))
+    for _ in range(draw(st.integers(0, 6))):
+        delta = draw(st.integers(0, 3))
+        match draw(st.sampled_from(["gap", "batch", "damaged"])):
+            case "gap":
+                (part,) = gap_batches(0, delta + 1, GapReason.DELETED, 0, 0)
+            case "batch":
+                part = encode_batch([b"v"] * (delta + 1), timestamps_ms=0)
+            case _:
+                part = draw(damaged())
+        parts.append(offset.to_bytes(8, "big", signed=True) + part[8:])
+        offset = min(offset + delta + 1, INT64_MAX)
+    return b"".join(parts)[: draw(st.sampled_from([None, -1, 70]))]
+
+
+@many
+@given(logs(), st.lists(st.integers(-5, 20) | st.integers(INT64_MIN, INT64_MAX), max_size=5))
+def test_both_end_with_the_same_gap(log: bytes, offsets: list[int]) -> None:
+    wanted = array("q", sorted(offsets))
+    assert batch_native.until_gap(log, wanted) == batch_pure.until_gap(log, wanted)
+    view = memoryview(bytearray(log))
+    assert batch_native.until_gap(view, wanted) == batch_pure.until_gap(view, wanted)
+
+
+@pytest.mark.parametrize("twin", [batch_native, batch_pure])
+def test_what_covers_an_offset_and_has_no_records_is_the_last(twin: ModuleType) -> None:
+    """| 0 1 | 2 3 4 gap | 5 control | 6 gap |"""
+    marker = bytearray(encode_marker(Outcome.ABORT, 7, 0, 0))
+    patch_batch(marker, 5, 0)
+    batches = [encode_batch([b"v"] * 2, timestamps_ms=0)]
+    batches += gap_batches(2, 5, GapReason.CORRUPTION, 0, 0)
+    batches += [bytes(marker)]
+    batches += gap_batches(6, 7, GapReason.DELETED, 0, 0)
+    log = b"".join(batches)
+    ends = list(accumulate(map(len, batches)))
+    for offsets, size, end_offset in (
+        ([], ends[3], 7),
+        ([0, 1, 5], ends[3], 7),
+        ([1, 2], ends[1], 5),
+        ([4], ends[1], 5),
+        ([-9, 3, 6], ends[1], 5),
+        ([5, 6], ends[3], 7),
+        ([7], ends[3], 7),
+    ):
+        assert twin.until_gap(log, array("q", offsets)) == (size, end_offset)
+        assert twin.until_gap(log[:-1], array("q", offsets)) == (
+            (size, end_offset) if size < len(log) else (ends[2], 6)
+        )
+    assert twin.until_gap(b"", array("q")) == (0, -1)
 
 
 @pytest.mark.parametrize(

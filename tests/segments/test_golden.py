@@ -127,7 +127,7 @@ def test_offsets_that_were_committed_with_a_time_of_their_own_and_without() -> N
         },
     ]
     stands = offsets_of(after.sections["groups"], "g", "flights", UUID(bytes=topic_id))
-    assert [stands[one].expire_ms for one in range(3)] == [None, 1_700_086_400_000, None]
+    assert [stands.at(one).expire_ms for one in range(3)] == [None, 1_700_086_400_000, None]
     assert decode_metadata(after.encode(), "golden").encode() == after.encode()
 
 

@@ -5,6 +5,7 @@ runs, plants all of them.
 """
 
 import datetime
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from ..soak.equivalent import EQUIVALENT
 from ..soak.mutations import keys, mutants
 from .planted.catalogue import BUGS
-from .planted.planting import Bug, applies
+from .planted.planting import Bug, applies, called
 
 SAMPLE = 4
 SECONDS_MAX = 200
@@ -25,6 +26,13 @@ SECONDS_MAX = 200
 def test_a_planted_bug_is_still_a_change_of_the_source(bug: Bug) -> None:
     assert applies(bug), f"its text does not occur once in {bug.module}"
     assert bug.old != bug.new
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_the_test_that_finds_a_planted_bug_can_be_called(bug: Bug) -> None:
+    if ":" in bug.found_by:
+        found_by, parameters = called(bug)
+        inspect.signature(found_by).bind(*parameters)
 
 
 def test_there_are_fifty_planted_bugs() -> None:

@@ -155,8 +155,8 @@ BUGS = (
     Bug(
         "aborted records are handed out",
         _renamed(
-            (segbroker.broker.fetching.fetch_reply, "aborted_in"),
-            by=lambda ranges, offset, records: [],
+            (segbroker.broker.fetching.fetch_reply, "committed_part"),
+            by=lambda ranges, offset, records: (records, []),
         ),
         CALM | TRANSACTIONS,
         topics=HAVE_TRANSACTIONS,

@@ -204,8 +204,9 @@ class Simulation:
         core = process.broker.core
         for (group, topic, partition), least in self.tap.ledger.stands.items():
             meta = core.topics.get(topic)
-            rows = {} if meta is None else core.groups.offsets(group, topic, meta.topic_id)
-            offset = rows[partition].offset if partition in rows else -1
+            offset = -1
+            if meta is not None:
+                offset = core.groups.offsets(group, topic, meta.topic_id).at(partition).offset
             if offset < least:
                 self.world.violation(
                     f"forgotten: {group} stands at {offset} in {topic}-{partition} after a start, "

@@ -64,6 +64,7 @@ class StreamsMember(ConsumerMember):
             return
         if reply.error_code:
             self._world.trace("member_refused", self._name, reply.error_code)
+            self._says_all = True  # it may have moved all the same
             return
         self._says_all = False
         self._epoch = reply.member_epoch

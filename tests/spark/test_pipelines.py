@@ -174,6 +174,25 @@ def test_a_field_with_the_name_of_the_folders_is_kept(
     assert file.parent.name == "record_record_date=2023-11-15"
 
 
+def test_fields_with_the_names_of_the_records_columns_are_kept_beside_them(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic = name()
+    topics.create(topic)
+    # As an import of an export has them; the names of columns have no case.
+    fields = {"_Key": "a", "_offset": 77, "_timestamp": "b", "record_offset": 78, "n": 1}
+    times = {0: 1_700_049_600_000}
+    topics.produce(topic, [json.dumps(fields).encode()], key=b"k", timestamps_ms=times)
+    query = f"SELECT record_key, _offset, record_record_offset AS at, n FROM topic('{topic}')"
+    found = json.loads(command("sql", query, "--format", "json"))
+    assert found == {"record_key": "k", "_offset": 77, "at": 0, "n": 1}
+    command("export", topic, "--to", str(tmp_path), "--format", "json", "--values", "json")
+    (file,) = tmp_path.glob("date=2023-11-15/*.json")
+    row = json.loads(file.read_text())
+    assert {key: row[key] for key in fields} == fields
+    assert (row["record_key"], row["_topic"], row["record_record_offset"]) == ("k", topic, 0)
+
+
 def test_fields_in_fields_may_have_any_name(command: Command, topics: Topics, name: Name) -> None:
     topic = name()
     topics.create(topic)
@@ -379,10 +398,22 @@ def test_a_query_over_a_log_with_a_gap_is_refused_or_has_what_is_left(
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "sigterm"]
+    ("number", "to", "code"),
+    [
+        (signal.SIGINT, os.kill, 130),
+        (signal.SIGTERM, os.kill, 143),
+        (signal.SIGTERM, os.killpg, 143),  # as `timeout` and systemd do: it ends the JVM, too
+    ],
+    ids=["ctrl-c", "sigterm", "sigterm to all"],
 )
 def test_a_pipeline_that_is_interrupted_ends_without_a_traceback(
-    bootstrap: str, topics: Topics, name: Name, tmp_path: Path, number: signal.Signals, code: int
+    bootstrap: str,
+    topics: Topics,
+    name: Name,
+    tmp_path: Path,
+    number: signal.Signals,
+    to: Callable[[int, int], None],
+    code: int,
 ) -> None:
     topic = name()
     topics.create(topic)
@@ -396,7 +427,7 @@ def test_a_pipeline_that_is_interrupted_ends_without_a_traceback(
         for line in process.stderr:
             said += line
             if line.startswith("batch 0: 1 rows"):
-                process.send_signal(number)
+                to(process.pid, number)
     assert process.returncode == code, said
     assert "Traceback" not in said, said
 

@@ -25,17 +25,19 @@ def secret_in(keylog: Path) -> bytes:
     return bytes.fromhex(line.split()[-1])
 
 
-def key_updates(secret: bytes, *, is_requested: bool) -> Iterator[bytes]:
+def key_updates(secret: bytes, *, is_requested: bool, sent: int = 0) -> Iterator[bytes]:
     """Records of updates, one behind the other, without an end.
 
-    secret: of who has sent nothing since its handshake.  is_requested: the other side is to answer
-    each by one of its own.
+    secret: of who has sent so many records since its handshake.  is_requested: the other side is to
+    answer each by one of its own.
     """
     body = b"\x18\x00\x00\x01" + bytes([is_requested]) + b"\x16"
     header = b"\x17\x03\x03" + (len(body) + 16).to_bytes(2, "big")
     while True:
         key, nonce = _expanded(secret, "key", 32), _expanded(secret, "iv", 12)
+        nonce = bytes(a ^ b for a, b in zip(nonce, sent.to_bytes(len(nonce), "big"), strict=True))
         yield header + AESGCM(key).encrypt(nonce, body, header)
+        sent = 0
         secret = _expanded(secret, "traffic upd", len(secret))
 
 

@@ -98,15 +98,15 @@ PRODUCER_BUGS: Final = (
     Bug(
         "a_reply_goes_on_behind_the_gap_of_a_lost_marker",
         "broker.partitions.isolation",
-        "            return records[:size]\n",
-        "            return records\n",
+        "    return records[:size], [\n",
+        "    return records, [\n",
         LOST_MARKERS,
     ),
     Bug(
-        "a_reply_ends_with_any_gap_but_that_of_a_lost_marker",
+        "no_range_ends_in_what_a_reply_brings",
         "broker.partitions.isolation",
-        "        if gap_reason(header) is not None and ranges.ends_in(\n",
-        "        if gap_reason(header) is not None and not ranges.ends_in(\n",
+        "ranges.lasts_from(fetch_offset, len(records) // HEADER_SIZE)",
+        "ranges.lasts_from(fetch_offset, 0)",
         LOST_MARKERS,
     ),
     Bug(

@@ -571,9 +571,7 @@ WAL_BUGS: tuple[Bug, ...] = (
         "failing",
         "                self._doubt_end()\n",
         "",
-        "tests.segments.test_doubted_ends:"
-        "test_an_offset_that_was_acknowledged_and_lost_with_the_sync_is_a_gap_behind_a_restart"
-        "[disk]",
+        "tests.segments.test_doubted_ends:test_a_lost_event_hides_no_doubt[disk]",
     ),
     Bug(
         "what_is_left_in_the_queue_is_taken_behind_an_opening",

@@ -110,6 +110,13 @@ def plant(bug: Bug) -> None:
     sys.meta_path.insert(0, _Finder(bug))
 
 
+def called(bug: Bug) -> tuple[Callable[..., None], tuple[str, ...]]:
+    """The test that has to find it, and what it is called with."""
+    module, _, function = bug.found_by.partition(":")
+    function, _, parameter = function.removesuffix("]").partition("[")
+    return getattr(importlib.import_module(module), function), (parameter,) if parameter else ()
+
+
 def _look(bug: Bug, told: int, plan: Mapping[str, int]) -> Outcome:
     """In the child: run the scenario, or call the test, that has to find it."""
     plant(bug)
@@ -118,10 +125,8 @@ def _look(bug: Bug, told: int, plan: Mapping[str, int]) -> Outcome:
     with explorer.silence():
         try:
             if ":" in bug.found_by:
-                module, _, function = bug.found_by.partition(":")
-                function, _, parameter = function.removesuffix("]").partition("[")
-                parameters = (parameter,) if parameter else ()
-                getattr(importlib.import_module(module), function)(*parameters)
+                found_by, parameters = called(bug)
+                found_by(*parameters)
             else:
                 scenarios[bug.found_by](explorer.Plan(**plan))
         except (AssertionError, pytest.fail.Exception) as exc:  # Found is one of the first

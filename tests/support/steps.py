@@ -1,0 +1,42 @@
+"""How much a broker does before it lets others have the loop, in calls: no clock is asked."""
+
+import sys
+from collections.abc import Awaitable, Callable
+from types import FrameType
+
+import trio
+
+
+class _Calls(trio.abc.Instrument):
+    """Counts the calls of functions in each step of every task but one."""
+
+    def __init__(self, but: trio.lowlevel.Task) -> None:
+        self.most = 0
+        self._but = but
+        self._count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        if task is not self._but:
+            self._count = 0
+            sys.setprofile(self._called)
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        sys.setprofile(None)
+        self.most = max(self.most, self._count)
+        self._count = 0
+
+    def _called(self, frame: FrameType, event: str, arg: object) -> None:
+        if event == "call":
+            self._count += 1
+
+
+async def calls_of_a_step(work: Callable[[], Awaitable[None]]) -> int:
+    """The most calls of Python functions in one step of another task than this, while it does
+    `work`."""
+    calls = _Calls(trio.lowlevel.current_task())
+    trio.lowlevel.add_instrument(calls)
+    try:
+        await work()
+    finally:
+        trio.lowlevel.remove_instrument(calls)
+    return calls.most
