@@ -17,6 +17,11 @@ def fault(driver: Driver, fault: Fault) -> None:
     driver.disk.faults.append(fault)
 
 
+def without_marks(driver: Driver) -> None:
+    """The disk takes no mark of a failed sync: the next process knows nothing of it."""
+    fault(driver, Fault("create", ".unsynced", 0, lasts=True))
+
+
 @scenario(durability="fsync")
 def the_first_sync_fails(driver: Driver) -> None:
     driver.append("t", count=2)
@@ -200,6 +205,7 @@ def a_short_write_goes_on(driver: Driver) -> None:
 
 @scenario(durability="disk")
 def the_sync_of_a_tick_fails_and_another_process(driver: Driver) -> None:
+    without_marks(driver)
     driver.append("t", count=3)
     fault(driver, Fault("fdatasync", ".log", 0))
     driver.tick()
