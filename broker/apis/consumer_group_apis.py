@@ -199,11 +199,8 @@ def _beat(core: Core, call: Call[ConsumerGroupHeartbeatRequest]) -> Beat:
     viewer = viewer_of(core.authorizer, call.peer)
     owned: frozenset[Partition] | None = None
     if request.topic_partitions is not None:
-        owned = frozenset(
-            (topic.topic_id.bytes, index)
-            for topic in request.topic_partitions
-            for index in topic.partitions
-        )
+        said = [(topic.topic_id.bytes, topic.partitions) for topic in request.topic_partitions]
+        owned = frozenset([(topic_id, index) for topic_id, indexes in said for index in indexes])
     return Beat(
         request.member_id or str(uuid4()),
         request.member_epoch,

@@ -86,7 +86,11 @@ async def metadata(core: Core, call: Call[MetadataRequest]) -> MetadataResponse:
     else:
         new: dict[str, int] = {}
         room = core.topics.auto_create_room if request.allow_auto_topic_creation else 0
-        for one in {_meant(one): one for one in asked}.values():
+        once: dict[UUID | str, MetadataRequestTopic] = {}
+        for one in asked:
+            once[_meant(one)] = one
+            await pace.step()
+        for one in once.values():
             row = await _asked(core, peer, one, pace, create=len(new) < room)
             if row is None:
                 assert one.name is not None, "only who has a name is created"

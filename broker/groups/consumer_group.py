@@ -225,7 +225,7 @@ class ConsumerGroup:
         self.heard_of(now_ms, member)
         told = None
         if not member.knows_assigned or has_missed or beat.epoch == JOIN or beat.is_full:
-            told = tuple(sorted(member.assigned))
+            told = member.in_order(self.target.of(member.member_id))
         return Told(member.member_id, member.epoch, told)
 
     def was_told(

@@ -192,9 +192,15 @@ class ConsumerMember(MemberEpochs):
             self.classic,
         )
 
+    def in_order(self, target: tuple[Partition, ...]) -> tuple[Partition, ...]:
+        """What is assigned to it, sorted: mostly it is the target, which nearly is, and to sort a
+        hundred thousand in the order of a set takes the loop ten times as long."""
+        mine = [one for one in target if one in self.assigned]
+        return tuple(sorted(mine if len(mine) == len(self.assigned) else self.assigned))
+
     def has(self, target: tuple[Partition, ...]) -> Has:
         """Where it stands, as it is written down."""
-        assigned, revoking = tuple(sorted(self.assigned)), tuple(sorted(self.revoking))
+        assigned, revoking = self.in_order(target), tuple(sorted(self.revoking))
         since = tuple(self.since[one] for one in assigned + revoking)
         return Has(
             self.epoch,
