@@ -67,6 +67,8 @@ _OF_KAFKA: Final = frozenset(
 )
 # Versions 10 and 11 may ask by id, but have no null for the name of an id that is not there.
 _NULL_NAME_SINCE: Final = 12
+# Rows of partitions between two looks at the clock: most topics have fewer.
+_ROWS_OF_A_STEP: Final = 64
 
 
 async def metadata(core: Core, call: Call[MetadataRequest]) -> MetadataResponse:
@@ -213,5 +215,6 @@ async def _topic(core: Core, meta: TopicMeta, pace: Pace) -> MetadataResponseTop
                 offline_replicas=us if is_unserved else nobody,
             )
         )
-        await pace.step()
+        if index % _ROWS_OF_A_STEP == _ROWS_OF_A_STEP - 1:  # its caller does after each topic
+            await pace.step()
     return row

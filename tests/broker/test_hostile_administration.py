@@ -45,6 +45,9 @@ from segbroker.protocol.messages_transactions import (
     DescribeProducersRequestTopic,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersRequestMarker,
+    WriteTxnMarkersRequestTopic,
 )
 from segbroker.protocol.schema import Message
 
@@ -162,6 +165,38 @@ REQUESTS: Final[list[tuple[Message, int]]] = [
             topics=[TxnOffsetCommitRequestTopic(name=name, partitions=[]) for name in NAMES],
         ),
         3,
+    ),
+    (
+        WriteTxnMarkersRequest(
+            markers=[
+                WriteTxnMarkersRequestMarker(
+                    producer_id=n,
+                    producer_epoch=0,
+                    transaction_result=False,
+                    topics=[],
+                    coordinator_epoch=0,
+                )
+                for n in range(ITEMS)
+            ]
+        ),
+        1,
+    ),
+    (
+        WriteTxnMarkersRequest(
+            markers=[
+                WriteTxnMarkersRequestMarker(
+                    producer_id=7,
+                    producer_epoch=0,
+                    transaction_result=False,
+                    topics=[
+                        WriteTxnMarkersRequestTopic(name=name, partition_indexes=[])
+                        for name in NAMES
+                    ],
+                    coordinator_epoch=0,
+                )
+            ]
+        ),
+        1,
     ),
     (
         AlterClientQuotasRequest(
