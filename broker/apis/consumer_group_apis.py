@@ -218,6 +218,7 @@ def _beat(core: Core, call: Call[ConsumerGroupHeartbeatRequest]) -> Beat:
         owned,
         sight_of(core.authorizer, viewer) if request.subscribed_topic_regex else every_topic,
         viewer,
+        connection=call.peer.number,
     )
 
 
