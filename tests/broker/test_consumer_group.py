@@ -350,6 +350,65 @@ def test_who_repeats_itself_word_for_word_is_told_what_it_has_missed() -> None:
     assert not three.reads, "nobody has said that these are free"
 
 
+def test_nobody_has_to_let_go_of_what_it_never_heard_of() -> None:
+    """Who repeats itself word for word is told what it has all the while, and says no more."""
+    shared, topics = group(), topics_of(a=4, b=2)
+    one, two = Client(shared, "one"), Client(shared, "two")
+    one.join()
+    two.join()
+    settle(one, two)
+    two.leave()
+    asked, had = Beat("one", one.epoch), one.reads
+    answered(shared, 0, asked, topics)  # is given the others, and the answer is lost
+    assert shared.members["one"].assigned == part("a", 0, 1, 2, 3)
+    shared.target.given = {"one": tuple(sorted(had))}
+    shared.epoch += 1
+    shared.assignment_epoch = shared.epoch
+    told = one.obey(answered(shared, 0, asked, topics))
+    assert (told.epoch, one.reads) == (shared.epoch, had)
+    assert shared.owners == dict.fromkeys(had, "one"), "nobody waits for it"
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_who_repeats_itself_word_for_word_misses_nothing(seed: int) -> None:
+    """Whatever answers are lost with their connections: each repeats itself by another one, and
+    says no more than before; nobody is waited for, and all is read."""
+    rng, shared = Random(seed), group()
+    clients = [Client(shared, f"m{n}") for n in range(3)]
+    asked: dict[str, Beat] = {}
+    connections = iter(range(10_000))
+    by = {one.name: next(connections) for one in clients}
+
+    def beat(one: Client, *, is_lost: bool) -> None:
+        if one.epoch == JOIN:
+            one.join()
+        said = asked.get(one.name) or one.question()
+        told = answered(shared, 0, said._replace(connection=by[one.name]), TOPICS)
+        if is_lost:
+            asked[one.name], by[one.name] = said, next(connections)
+            return
+        asked.pop(one.name, None)
+        one.said = said.owned if said.owned is not None else one.said
+        one.obey(told)
+
+    for _ in range(30):
+        one = rng.choice(clients)
+        if one.epoch != JOIN and rng.random() < 0.2:
+            one.leave()
+            one.epoch, one.reads, one.said = JOIN, frozenset(), None
+            asked.pop(one.name, None)
+        else:
+            beat(one, is_lost=rng.random() < 0.5)
+        assert sum(len(some.reads) for some in clients) == len(
+            frozenset().union(*[some.reads for some in clients])
+        )
+    for _ in range(8):
+        for one in clients:
+            beat(one, is_lost=False)
+    assert sorted(each for one in clients for each in one.reads) == sorted(part("a", 0, 1, 2, 3))
+    assert shared.state == "Stable"
+
+
 def test_who_was_not_told_to_let_go_says_so_at_the_epoch_that_it_was_told_last() -> None:
     shared = group()
     one = Client(shared, "one")
