@@ -218,7 +218,7 @@ class Starting:
                 row = ReportRow("orphan_removed", path)
             elif orphan.has_records:
                 path = put_aside(self._storage, self._root, orphan, mark)
-                row = ReportRow("quarantined", path, orphan.topic, orphan.partition)
+                row = ReportRow("unknown_topic", path, orphan.topic, orphan.partition)
             else:
                 remove_orphan(self._storage, orphan, mark)
                 row = ReportRow("orphan_removed", path)

@@ -402,7 +402,7 @@ def test_records_of_a_topic_that_the_metadata_has_lost_are_put_aside_not_removed
     assert dict(manager.topics) == {}
     (kept,) = image.listdir("/data/quarantine")
     assert kept.startswith("t~")
-    assert {row.what for row in manager.report.rows} == {"quarantined", "wal_damaged"}
+    assert {row.what for row in manager.report.rows} == {"unknown_topic", "wal_damaged"}
     folder = f"/data/quarantine/{kept}/partition_0"
     assert image.open(f"{folder}/t_partition_0_segment_0.log").size() > 0
 
