@@ -82,8 +82,8 @@ class Starting:
     def start(self) -> Started:
         """Do all of it; blocking.
 
-        Raises CorruptMetadata, UnsupportedFormat (nothing was changed then), StorageError (what the
-        WAL holds could not be put back).
+        Raises CorruptMetadata, UnsupportedFormat (no file that was there was changed then),
+        StorageError (what the WAL holds could not be put back).
         """
         found = Replay()
         self._graves = []
