@@ -198,7 +198,8 @@ def import_(path: str, topic: str, bootstrap: str, **options: Any) -> None:  # n
     """Send the rows of the files in PATH to a topic, each file once.
 
     Files that `export` wrote become the records they were, and so do rows of just key, value and
-    headers; of others each row is a JSON object.
+    headers; of others each row is a JSON object. So it is of an export whose --values are columns:
+    its objects have _key, _offset and so on beside the fields.
 
     \b
     Examples:

@@ -193,6 +193,18 @@ def test_fields_with_the_names_of_the_records_columns_are_kept_beside_them(
     assert (row["record_key"], row["_topic"], row["record_record_offset"]) == ("k", topic, 0)
 
 
+@pytest.mark.parametrize("form", ["MAP<STRING, INT>", "ARRAY<STRUCT<n: INT>>"])
+def test_a_form_of_values_without_columns_is_refused_in_a_sentence(
+    command: Command, topics: Topics, name: Name, tmp_path: Path, form: str
+) -> None:
+    topic = name()
+    topics.create(topic)
+    said = f"Error: {form} has no columns: say 'carrier STRING, n INT', json or text"
+    to = ("--to", str(tmp_path / "lake"), "--format", "json")
+    assert said in command.refused("export", topic, *to, "--values", form)
+    assert said in command.refused("sql", f"SELECT * FROM topic('{topic}', '{form}')")
+
+
 def test_fields_in_fields_may_have_any_name(command: Command, topics: Topics, name: Name) -> None:
     topic = name()
     topics.create(topic)
