@@ -43,6 +43,7 @@ from ..groups.classic_members import METADATA_MAX
 from ..groups.consumer_group import JOIN, LEAVE_FOR_A_WHILE, ConsumerGroup, by_topic
 from ..groups.consumer_members import Beat, ConsumerMember, Told, every_topic
 from ..groups.group_keys import HEARTBEAT
+from ..groups.member_room import names_size
 from ..groups.server_assignors import Partition
 from ..groups.viewers import sight_of, viewer_of
 from ..loop.loop_clock import monotonic_ms
@@ -72,11 +73,13 @@ def consumer_group_heartbeat(
         if request.member_epoch >= JOIN:
             check_waits(call.peer)
         group = _group(core, request)
+        beat = _beat(core, call)
+        check_room(core, request.group_id, beat)
     except Refused as exc:
         slot.answer(_refusal(exc.code, exc.message))
         return
     try:
-        told = group.heartbeat(monotonic_ms(), _beat(core, call), core.topics.all)
+        told = group.heartbeat(monotonic_ms(), beat, core.topics.all)
     except Refused as exc:
         refusal = _refusal(exc.code, exc.message)
         if request.member_epoch >= JOIN:
@@ -89,6 +92,7 @@ def consumer_group_heartbeat(
         core.groups.when_kept(group, request.member_id, gone)
         return
     core.groups.install(group)
+    takes_room(core, request.group_id, beat)
     member = group.members.get(told.member_id)
 
     def kept(error: OSError | None) -> None:
@@ -148,6 +152,18 @@ def excess(names: Iterable[str] | None) -> str | None:
     if size <= METADATA_MAX:
         return None
     return f"the names of the topics have {size} characters, limit {METADATA_MAX}"
+
+
+def check_room(core: Core, group_id: str, beat: Beat) -> None:
+    """Raise Refused where there is no room for what a member subscribes to."""
+    if beat.names is not None:
+        core.groups.room.check(group_id, hash(beat.names), names_size(beat.names))
+
+
+def takes_room(core: Core, group_id: str, beat: Beat) -> None:
+    """A member subscribes to what it says."""
+    if beat.names is not None and beat.epoch >= JOIN:
+        core.groups.room.put(group_id, hash(beat.names), names_size(beat.names))
 
 
 def _is_blank(text: str | None) -> bool:
