@@ -40,13 +40,14 @@ from ..groups.group_rounds import State
 from ..groups.server_assignors import Partition
 from ..groups.share_assignor import SIMPLE
 from ..groups.share_group import FIRST_EPOCH, ShareGroup, ShareMember
+from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
 from ..refused import Refused
 from .consumer_group_apis import excess
 from .group_admin import GROUP_OPERATIONS
 from .later_reply import LaterReply
 from .metadata import NOT_ASKED
-from .sign_of_life import said_ms
+from .sign_of_life import check_waits
 
 MEMBER_ID_MAX: Final = 36
 """Characters, as many as an UUID has in writing."""
@@ -65,8 +66,10 @@ def _heard(core: Core, call: Call[ShareGroupHeartbeatRequest]) -> ShareGroupHear
         return _refusal(ErrorCode.UNSUPPORTED_VERSION, None)
     try:
         _check(request)
+        if request.member_epoch >= JOIN:
+            check_waits(call.peer)
         group = _group(core, request)
-        told = group.heartbeat(said_ms(core, call.peer), _beat(call), core.topics.all)
+        told = group.heartbeat(monotonic_ms(), _beat(call), core.topics.all)
     except Refused as exc:
         return _refusal(exc.code, exc.message)
     core.groups.share_groups.changed(group)
