@@ -139,8 +139,7 @@ class Fetching:
         wanted = list(dict.fromkeys(partitions))
         self.subscribed, self._is_named = {}, True
         self._early.keep(())
-        kept = set(wanted)
-        self.drop([tp for tp in self.states if tp not in kept])
+        self._keep(set(wanted).__contains__)
         self.engine.cluster.want({tp.topic for tp in wanted})
         self._add(wanted, start)
 
@@ -149,7 +148,7 @@ class Fetching:
         self.subscribed = {topic: self.subscribed.get(topic, start) for topic in topics}
         self._is_named = False
         self._early.keep(self.subscribed)
-        self.drop(tp for tp in list(self.states) if tp.topic not in self.subscribed)
+        self._keep(lambda tp: tp.topic in self.subscribed)
         self.engine.cluster.want(topics)
         self._is_view_new = False
         self.take_in_partitions()
@@ -163,6 +162,9 @@ class Fetching:
             self._early.seek(*tp, start)
             return
         state = self.state(tp)
+        for other in self.prefetched.states():
+            if other.tp == tp:  # of a topic that is gone, too
+                self._discard(other)
         state.forget_log()
         state.position_epoch = -1
         self._go_to(state, start)
@@ -385,6 +387,13 @@ class Fetching:
         """Read these no longer."""
         for tp in partitions:
             self._discard(self.states.pop(tp))
+
+    def _keep(self, is_kept: Callable[[TopicPartition], bool]) -> None:
+        """Read no others; nor is more handed out of one that went with its topic."""
+        self.drop([tp for tp in self.states if not is_kept(tp)])
+        for state in self.prefetched.states():
+            if not is_kept(state.tp):
+                self._discard(state)
 
     def _discard(self, state: PartitionState) -> None:
         """Forget what was prefetched; a reply on its way is not wanted any more."""
