@@ -530,8 +530,8 @@ def test_a_commit_that_waits_for_a_rebalance_commits_nothing_in_a_topic_made_aga
 def test_the_time_of_a_callback_of_the_end_begins_with_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Who closes has come back: on_revoked may take as long as any other callback, and what was gone
-    past is committed behind it."""
+    """Who closes has come back: on_revoked may take as long as any callback, and what was gone past
+    is committed behind it."""
     world = GroupWorld(5, partitions=1, records=20)
     monkeypatch.setattr(reading, "now_ms", lambda: world.now_ms)
     member = world.start(max_poll_interval_ms=60_000, commit_interval_ms=3_600_000)
