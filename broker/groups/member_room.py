@@ -30,8 +30,8 @@ SMALL_MAX: Final = 1 << 10
 """Bytes: a member itself takes as much."""
 ALL_MAX: Final = 256 << 20
 """Bytes of all."""
-NAME_SIZE: Final = 64
-"""What a name takes beside its characters."""
+NAME_SIZE: Final = 96
+"""Bytes that a name in a set takes beside its characters."""
 _LOOK_MS: Final = 1_000
 
 Key: TypeAlias = str | int
