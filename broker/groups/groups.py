@@ -46,7 +46,7 @@ from .group_settings import GroupSettings
 from .group_start import Start
 from .group_turning import check_upgrade, downgrade, may_downgrade, upgrade
 from .group_upkeep import GroupUpkeep
-from .member_room import ASSIGNMENTS, Key, MemberRoom
+from .member_room import WHOLE, Key, MemberRoom
 from .server_assignors import Partition
 from .share_group import ShareGroup
 from .share_groups import ShareGroups
@@ -422,13 +422,15 @@ class Groups(GroupUpkeep):
         group, share = self._groups.get(group_id), self.share_groups.get(group_id)
         if isinstance(group, Group):
             found.update(group.members)
-            found.add(ASSIGNMENTS)
+            found.add(WHOLE)
         elif isinstance(group, ConsumerGroup):
             found.update(group.members)
             found.update(hash(one.names) for one in group.members.values())
+        elif isinstance(group, StreamsGroup):
+            return {WHOLE} if group.topology is not None else set()
         if share is not None:
             found.update(hash(one.names) for one in share.members.values())
-        return found if found != {ASSIGNMENTS} else set()
+        return found if found != {WHOLE} else set()
 
     @property
     def _count(self) -> int:

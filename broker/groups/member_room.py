@@ -6,7 +6,7 @@ and so are the groups and their members by number; this is the limit of the sum.
 
     counted     what is larger than SMALL_MAX: metadata of a classic member, the assignments of a
                 classic group, the names that members of the other groups subscribe to, each
-                different subscription of a group once
+                different subscription of a group once, and topologies
     looked at   what is not there any more is found when there is no room, once a second
 
 Who is refused is told COORDINATOR_LOAD_IN_PROGRESS: clients wait and ask again.  Who says no more
@@ -30,14 +30,14 @@ SMALL_MAX: Final = 1 << 10
 """Bytes: a member itself takes as much."""
 ALL_MAX: Final = 256 << 20
 """Bytes of all."""
-NAME_SIZE: Final = 64
-"""What a name takes beside its characters."""
+NAME_SIZE: Final = 96
+"""Bytes that a name in a set takes beside its characters."""
 _LOOK_MS: Final = 1_000
 
 Key: TypeAlias = str | int
 """Whose it is, in a group: the id of a member, the hash of the names of a subscription."""
-ASSIGNMENTS: Final = -1
-"""No hash is that."""
+WHOLE: Final = -1
+"""What a group has once: its assignments, or its topology.  No hash is that."""
 
 
 def names_size(names: Iterable[str]) -> int:

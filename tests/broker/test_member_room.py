@@ -21,6 +21,9 @@ from segbroker.protocol.messages_groups import (
 )
 
 from ..support.wire_client import WireClient, connect
+from ..support.wire_streams import beat as streams_beat
+from ..support.wire_streams import joining as streams_joining
+from ..support.wire_streams import subtopology
 from .conftest import serving
 from .test_consumer_groups import beat as consumer_beat
 from .test_consumer_groups import joining as consumer_joining
@@ -142,3 +145,17 @@ async def test_what_many_subscribe_to_counts_once(monkeypatch: pytest.MonkeyPatc
 
 def room_of(broker: Broker) -> int:
     return broker.core.groups.room.size
+
+
+async def test_topologies_of_groups_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"t{n:0200}" for n in range(100)]
+    monkeypatch.setattr(member_room, "ALL_MAX", 2 * member_room.names_size(names))
+    async with serving() as broker, connect(broker.address) as client:
+        codes = []
+        for group_id in ("a", "b", "c"):
+            said = streams_joining("m", subtopology("0", *names), group_id=group_id)
+            codes.append((await streams_beat(client, said)).error_code)
+        assert codes == [0, 0, FULL]
+        said = streams_joining("n", subtopology("0", *names), group_id="a")
+        assert (await streams_beat(client, said)).error_code == 0, "its group has it"
+        assert broker.core.groups.get_streams("c") is None
