@@ -14,6 +14,7 @@ import pytest
 import trio
 
 from segbroker.broker.connections.connection import Connection
+from segbroker.broker.loop import strangers as strangers_module
 from segbroker.broker.loop.strangers import IN_PASS_LEAST, Strangers
 from segbroker.broker.metrics.http_server import CONNECTIONS_MAX
 from segbroker.broker.server import Broker
@@ -176,7 +177,10 @@ async def test_behind_many_handshakes_of_an_address_another_one_is_next_but_one(
     assert order.index("127.0.0.2") <= 2
 
 
-async def test_of_many_requests_before_a_login_few_are_answered_in_a_pass() -> None:
+async def test_of_many_requests_before_a_login_few_are_answered_in_a_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(strangers_module, "CLIENTS_SHARE", 0.0)  # passes are long on a busy machine
     async with guarded() as broker:
         with strangers(broker.address, STRANGERS) as socks:
             await becomes(lambda: broker.connections == STRANGERS)
