@@ -14,6 +14,15 @@ ROWS_SHOWN: Final = 20
 
 Info: TypeAlias = Mapping[str, Any]
 
+UNCOUNTED_LOSSES: Final = {
+    "wal_damaged": "the write-ahead log was damaged or missing: what was acknowledged shortly"
+    " before the stop may be lost",
+    "unknown_topic": "records of a topic that the metadata does not know are in quarantine/, and"
+    " not served",
+    "not_replayed": "records of the write-ahead log had no place in their segment",
+}
+"""What recovery found, and may be a loss of which nobody knows the offsets."""
+
 
 def status_lines(info: Info) -> Iterator[str]:
     """info: what SERVER_INFO answers."""
@@ -56,6 +65,9 @@ def concerns(info: Info) -> Iterator[str]:
         yield f"the write-ahead log is stuck: a write has not ended for {since}; check the disk"
     if count := info["recovery"]["counts"].get("offsets_lost", 0):
         yield f"{plural(count, 'offset')} lost since the start: see recovery below"
+    for what, sentence in UNCOUNTED_LOSSES.items():
+        if info["recovery"]["counts"].get(what):
+            yield f"{sentence}: see recovery below"
     if count := scrub["errors"]:
         yield f"the scrub found damage {plural(count, 'time')}: check the disk"
     if count := cleaner["failures"]:
@@ -121,8 +133,13 @@ def _recovered(recovery: Info) -> Iterator[str]:
         return
     yield "recovery: " + ", ".join(f"{what} {count:,}" for what, count in counts.items())
     rows = recovery["rows"][-ROWS_SHOWN:]
-    table = [(row["what"], _where(row), _offsets(row), row.get("reason", "")) for row in rows]
+    table = [(row["what"], _place(row), _offsets(row), row.get("reason", "")) for row in rows]
     yield from table_lines(("what", "where", "offsets", "reason"), table)
+
+
+def _place(row: Info) -> str:
+    """Of what belongs to no topic of the broker, where it was put."""
+    return str(row["path"]) if row["what"] == "unknown_topic" else _where(row)
 
 
 def _where(row: Info) -> str:

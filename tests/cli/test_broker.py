@@ -1,6 +1,7 @@
 """`segbroker broker` against a real daemon."""
 
 import json
+import shutil
 import signal
 import socket
 from collections.abc import Iterator
@@ -150,6 +151,48 @@ def test_the_state_of_a_broker_begins_with_what_needs_a_look(tmp_path: Path) -> 
         assert told["topics"] == told["partitions"] == told["partitions_open"] == 1
         assert told["wal"]["shards_failed"] == 0
         assert "performance" not in told
+
+
+def test_a_log_that_the_start_found_missing_needs_a_look_though_no_offset_is_known_to_be_lost(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    killed = start(data)
+    try:
+        sent = segbroker("produce", "t", "-b", killed.address, stdin=b"v\n")
+        assert sent.returncode == 0, sent.stderr
+    finally:
+        killed.stop(signal.SIGKILL)
+    shutil.rmtree(data / "wal")
+    with running(data) as daemon:
+        checked = in_process("broker", "status", "--check", "-b", daemon.address)
+    said = checked.stdout.decode().splitlines()
+    assert checked.returncode == ExitCode.ATTENTION
+    assert said[1] == "needs a look:"
+    assert said[2].startswith("  the write-ahead log was damaged or missing: what was acknowledged")
+
+
+def test_a_topic_that_an_older_copy_of_the_metadata_does_not_know_needs_a_look(
+    tmp_path: Path,
+) -> None:
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    with running(data):
+        pass
+    shutil.copytree(data, copy)
+    with running(data) as daemon:
+        sent = segbroker("produce", "since", "-b", daemon.address, stdin=b"v\n")
+        assert sent.returncode == 0, sent.stderr
+    for part in ("meta", "wal", "witness"):
+        shutil.rmtree(data / part)
+        shutil.copytree(copy / part, data / part)
+    with running(data) as daemon:
+        checked = in_process("broker", "status", "--check", "-b", daemon.address)
+    said = checked.stdout.decode().splitlines()
+    assert checked.returncode == ExitCode.ATTENTION
+    assert said[1] == "needs a look:"
+    assert said[2].startswith("  records of a topic that the metadata does not know are in quarant")
+    (kept,) = (data / "quarantine").iterdir()
+    assert ["unknown_topic", str(kept)] in [line.split() for line in said]
 
 
 def test_of_many_partitions_that_are_not_served_it_is_said_how_many() -> None:

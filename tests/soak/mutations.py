@@ -68,7 +68,7 @@ MODULES = (
     *("cleaning", "clean_points", "deleting", "evicting", "mending", "salvaging", "rolling"),
     *("ceilings", "retention", "producers", "transaction_index", "columns", "age_clock"),
     *("transactions", "committed", "first_stamps", "dirtiness", "identity", "journaling"),
-    *("share_groups", "epochs", "restoring"),
+    *("share_groups", "epochs", "restoring", "renewing", "doubting", "unsynced"),
 )
 PLAN = Plan(thin_every=60, alike_every=16, settle_every=16, nested_every=60)
 MUTANTS_PER_LINE = 50

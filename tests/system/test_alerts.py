@@ -43,6 +43,7 @@ WELL_AND_ILL: Final[dict[str, list[tuple[str, float, float]]]] = {
     ],
     "SegbrokerDamageFound": [("segbroker_scrub_errors_total", 0, 0.1)],
     "SegbrokerOffsetsLost": [("segbroker_recovery_offsets_lost_total", 0, 1)],
+    "SegbrokerWalDamaged": [('segbroker_recovery_findings_total{what="wal_damaged"}', 0, 1)],
     "SegbrokerFewDescriptors": [
         ('process_open_fds{job="segbroker"}', 100, 950),
         ('process_max_fds{job="segbroker"}', 1024, 1024),
@@ -64,7 +65,10 @@ WELL_AND_ILL: Final[dict[str, list[tuple[str, float, float]]]] = {
     "SegbrokerTransactionOpen": [("segbroker_transactions_oldest_open_seconds", 0, 850)],
 }
 # What begins anew with the broker, and is well again only then.
-SINCE_THE_START: Final = {"segbroker_recovery_offsets_lost_total"}
+SINCE_THE_START: Final = {
+    "segbroker_recovery_offsets_lost_total",
+    'segbroker_recovery_findings_total{what="wal_damaged"}',
+}
 
 
 def values(series: str, well: float, ill: float) -> str:

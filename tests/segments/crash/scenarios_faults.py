@@ -17,6 +17,11 @@ def fault(driver: Driver, fault: Fault) -> None:
     driver.disk.faults.append(fault)
 
 
+def without_marks(driver: Driver) -> None:
+    """The disk takes no mark of a failed sync: the next process knows nothing of it."""
+    fault(driver, Fault("create", ".unsynced", 0, lasts=True))
+
+
 @scenario(durability="fsync")
 def the_first_sync_fails(driver: Driver) -> None:
     driver.append("t", count=2)
@@ -71,6 +76,18 @@ def a_sync_of_names_made_ahead_fails(driver: Driver) -> None:
 
 @scenario(durability="disk")
 def a_sync_of_names_made_ahead_fails_in_class_disk(driver: Driver) -> None:
+    fault(driver, Fault("fsync_dir", "partition_0", 0))
+    for _ in range(4):
+        driver.append("t", count=3)
+        driver.tick()
+    driver.close()
+
+
+@scenario(durability="disk")
+def a_sync_of_names_made_ahead_fails_behind_synced_ones(driver: Driver) -> None:
+    # Nothing that is in use waits for a name then: only who has made the segments knows of it.
+    driver.append("t")
+    driver.tick()
     fault(driver, Fault("fsync_dir", "partition_0", 0))
     for _ in range(4):
         driver.append("t", count=3)
@@ -200,6 +217,7 @@ def a_short_write_goes_on(driver: Driver) -> None:
 
 @scenario(durability="disk")
 def the_sync_of_a_tick_fails_and_another_process(driver: Driver) -> None:
+    without_marks(driver)
     driver.append("t", count=3)
     fault(driver, Fault("fdatasync", ".log", 0))
     driver.tick()

@@ -12,7 +12,7 @@ from segbroker.segments.wal.replay import scan_wal_file
 from .driver import Driver
 from .recording import Fault
 from .registry import scenario
-from .scenarios_faults import fault
+from .scenarios_faults import fault, without_marks
 
 LARGE = {"durability": "fsync", "segment_bytes": "4096"}
 
@@ -302,6 +302,7 @@ def kept_files(driver: Driver) -> int:
 
 @scenario(**LARGE)
 def a_failed_checkpoint_and_another_process(driver: Driver) -> None:
+    without_marks(driver)
     driver.append("t", count=3, size=600)
     fault(driver, Fault("fdatasync", "_segment_0.log", 0))
     driver.handler("t").wal_checkpoint()
