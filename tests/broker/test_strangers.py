@@ -191,6 +191,29 @@ async def test_of_many_requests_before_a_login_few_are_answered_in_a_pass(
             assert 0 < answered.requests_most <= IN_PASS_LEAST
 
 
+async def test_a_broker_ends_also_while_strangers_wait_for_their_turn(tmp_path: Path) -> None:
+    """Those in the line of handshakes as well as those that have asked for something."""
+    authority, released = Authority(tmp_path), threading.Event()
+    listeners = "SSL://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"
+
+    def hold() -> None:
+        assert released.wait(60)
+
+    async with protected(authority, listeners=listeners) as broker, trio.open_nursery() as nursery:
+        lines = broker.core.strangers
+        nursery.start_soon(lines.shake_hands, "127.0.0.9", hold)
+        tls, sasl = (one.bound for one in broker.listeners)
+        with strangers(tls, STRANGERS) as many, strangers(sasl, STRANGERS) as others:
+            await becomes(lambda: broker.connections == 2 * STRANGERS)
+            send_at_once(many, hello_of(authority))
+            await becomes(lambda: len(lines._handshakes) == STRANGERS)
+            send_at_once(others, ASKED * 20)
+            broker.drain()
+            await becomes(lambda: not broker.connections)
+            assert not len(lines._handshakes)
+        released.set()
+
+
 async def test_of_many_who_ask_for_a_page_one_is_looked_at_in_a_pass() -> None:
     async with serving(metrics_listen="127.0.0.1:0") as broker:
         address = broker.metrics_address
