@@ -78,7 +78,7 @@ class TokenRules:
         return TokenHead(algorithm, kid)
 
     def verify(self, token: str, head: TokenHead, keys: SigningKeys) -> Bearer:
-        """Whom it lets in.  Computes: for a lane.
+        """Whom it lets in.  Computes: for a thread.
 
         Raises:
             UnknownKey: none of `keys` has signed it.
