@@ -33,10 +33,11 @@ from ..groups.streams_group import StreamsGroup, StreamsTold
 from ..groups.streams_members import TopicPartitions, by_subtopology
 from ..groups.streams_topics import Status
 from ..groups.task_assignor import Task
+from ..loop.loop_clock import monotonic_ms
 from ..refused import Refused
 from .internal_topics import make_internal
 from .later_reply import LaterReply
-from .sign_of_life import said_ms
+from .sign_of_life import check_waits
 from .streams_requests import beat_of
 
 
@@ -50,12 +51,14 @@ def streams_group_heartbeat(
         return
     try:
         beat = beat_of(call)
+        if request.member_epoch >= JOIN:
+            check_waits(call.peer)
         group = _group(core, request)
     except Refused as exc:
         slot.answer(_refusal(exc.code, exc.message))
         return
     try:
-        told = group.heartbeat(said_ms(core, call.peer), beat, core.topics.all)
+        told = group.heartbeat(monotonic_ms(), beat, core.topics.all)
     except Refused as exc:
         refusal = _refusal(exc.code, exc.message)
         if request.member_epoch >= JOIN:
