@@ -35,7 +35,7 @@ log = structlog.get_logger()
 ROWS_MAX: Final = 10_000
 
 WHAT_TO_DO: Final = {
-    "lost_tail": "at most these were lost with the power; durability=fsync loses none",
+    "lost_tail": "at most these were lost (power, or a failed sync); durability=fsync loses none",
     "gap": "consumers get a gap; the damaged bytes are in quarantine/; check the disk",
     "quarantined": "keep the copy until nobody needs it, then delete it",
     "wal_damaged": "what was acknowledged shortly before the stop may be lost; check the disk",

@@ -326,10 +326,13 @@ class LogChecker:
             if path in (paths.manifest, paths.start, paths.producers, paths.damaged):
                 continue
             if path == paths.unsynced:
-                end_offset = read_unsynced(storage, paths)
-                ended = f", when it ended at offset {end_offset}" if end_offset else ""
-                text = f"a sync of this log has failed{ended}"
-                yield note(path, text, "the next opening writes what is not sealed to new files")
+                text = "a sync of this log has failed"
+                action = "the next opening writes what is not sealed to new files"
+                ended = read_unsynced(storage, paths) or 0
+                if found.end_offset < ended:
+                    text += f" when it ended at offset {ended}, and it ends at {found.end_offset}"
+                    action += "; what was acknowledged before its sync is told as lost"
+                yield note(path, text, action)
                 continue
             if path == paths.quarantine:
                 copies = [one for one in storage.listdir(path) if not one.endswith(".tmp")]

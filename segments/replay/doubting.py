@@ -13,7 +13,9 @@ Of another boot a start doubts every reservation anyhow.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ..disk.storage import Storage
+import structlog
+
+from ..disk.storage import NO_DESCRIPTORS, Storage
 from ..errors import StorageError
 from ..files.unsynced import read_unsynced
 from ..metadata.metadata import IN_DOUBT, Ceiling, Metadata
@@ -21,6 +23,8 @@ from ..names import LogPaths, owner_of, partition_paths
 from ..recovery.survey import Circumstances, survey
 from ..wal.frames import Frame, FrameType
 from .resuming import CeilingRow
+
+log = structlog.get_logger()
 
 
 def lost_with_a_sync(
@@ -42,21 +46,31 @@ def lost_with_a_sync(
                 continue
             owner = owner_of(meta.topic_id, partition)
             paths = partition_paths(root, meta.name, partition, owner)
-            if has_lost(storage, paths, journaled.get((meta.topic_id.bytes, partition), ())):
+            frames = journaled.get((meta.topic_id.bytes, partition), ())
+            try:
+                is_lost = has_lost(storage, paths, frames)
+            except OSError as exc:  # who opens it looks again
+                log.warning("failed_sync_not_looked_for", path=paths.folder, error=str(exc))
+                continue
+            if is_lost:
                 yield (meta.topic_id, partition), Ceiling(ceiling.offset, IN_DOUBT)
 
 
 def has_lost(storage: Storage, paths: LogPaths, frames: Sequence[Frame] = ()) -> bool:
-    """Whether a log has the mark, and not all that it had then; what cannot be read may be lost.
+    """Whether a log has the mark, and not all that it had then; what of it cannot be read may be
+    lost.
 
-    frames: what will be put back into it.
+    frames: what will be put back into it.  Raises OSError: nobody could look for the mark, or there
+    was no descriptor to read the log with.
     """
+    end_offset = read_unsynced(storage, paths)
+    if end_offset is None:
+        return False
     try:
-        end_offset = read_unsynced(storage, paths)
-        if end_offset is None:
-            return False
         found = survey(storage, paths, Circumstances(now_ms=0))
-    except (OSError, StorageError):
+    except (OSError, StorageError) as exc:
+        if isinstance(exc, OSError) and exc.errno in NO_DESCRIPTORS:
+            raise
         return True
     begins = [frame.base_offset for frame in frames if frame.type is FrameType.BATCHES]
     begin, end = min(begins, default=0), max((frame.end_offset for frame in frames), default=0)

@@ -115,7 +115,8 @@ def put_back(
     for number, found in sorted(by_segment.items()):
         if number < first and known is not None and (row := lasting_row(known, number)) is not None:
             restore(storage, paths, row, known.epochs, found, report, anew=is_marked)
-    renew(storage, paths)  # the mark goes: behind what is sealed, which that leaves alone
+    if is_marked:
+        renew(storage, paths)  # the mark goes: behind what is sealed, which that leaves alone
     synced: set[int] = set()
     for number, found in sorted(by_segment.items()):
         batches = list(_batches(found))

@@ -292,7 +292,11 @@ LEFTOVERS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a failed sync that nobody came to mend": (
         lambda root: file(root, ".unsynced").write_bytes(b"5\n"),
-        "a sync of this log has failed, when it ended at offset 5",
+        "a sync of this log has failed",
+    ),
+    "a failed sync that has cost the end of the log": (
+        lambda root: file(root, ".unsynced").write_bytes(b"%019d\n" % 900_000),
+        "a sync of this log has failed when it ended at offset 900000, and it ends at ",
     ),
     "half a manifest row": (
         lambda root: file(root, ".manifest").write_bytes(

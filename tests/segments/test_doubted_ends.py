@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 
 from segbroker.segments.directory.manager import DiskManager
-from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.errors import PartitionReadOnly, StorageError
 from segbroker.segments.files.unsynced import mark_unsynced
 from segbroker.segments.metadata import ceilings
@@ -470,5 +470,75 @@ def test_a_mark_says_what_it_said_where_a_full_disk_takes_no_other(durability: s
     with pytest.raises(PartitionReadOnly):
         handler.sync()
     found = offsets_behind(disk.after_kill())
+    assert found[:3] == [0, 1, 2]
+    assert found[3] > 3, "acknowledged for another record"
+
+
+class Unread(MemoryStorage):
+    """It cannot be asked for a mark, so many times."""
+
+    error = errno.EMFILE
+    refusals = 0
+    of = ".unsynced"
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if path.endswith(self.of) and self.refusals:
+            self.refusals -= 1
+            raise OSError(self.error, "planted", path)
+        return super().open(path, create=create, read_only=read_only)
+
+    @classmethod
+    def over(cls, image: MemoryStorage, error: int) -> "Unread":
+        disk = cls()
+        disk._root, disk._boot, disk.error, disk.refusals = image._root, image._boot, error, 1
+        return disk
+
+
+ERRORS = pytest.mark.parametrize("error", [errno.EMFILE, errno.EACCES, errno.EIO])
+
+
+@UNSYNCED
+@ERRORS
+def test_a_mark_that_could_not_be_looked_for_is_no_loss(error: int, durability: str) -> None:
+    """For want of a descriptor, or a right: at the start, and when the log is opened."""
+    _, handler = partition_on(disk := MemoryStorage(), one_segment(durability))
+    write(handler, 0)
+    image = Unread.over(disk.after_kill(), error)
+    again = manager_on(image)
+    assert not image.refusals
+    again.partitions.close_all(checkpoint=False)
+    image.refusals = 1
+    with pytest.raises(StorageError, match="planted"):
+        again.get_handler("t", 0)
+    opened = again.get_handler("t", 0)
+    write(opened, 1)
+    assert readable(opened) == [0, 1]
+
+
+@UNSYNCED
+def test_a_log_with_a_mark_that_is_not_read_for_want_of_a_descriptor_is_no_loss(
+    durability: str,
+) -> None:
+    disk, _, handler = acknowledged(durability)
+    disk.forgets = False
+    with pytest.raises(PartitionReadOnly):
+        handler.sync()
+    image = Unread.over(disk.after_kill(), errno.EMFILE)
+    image.of = ".manifest"
+    assert offsets_behind(image) == [0, 1, 2, 3, 4]
+    assert not image.refusals
+
+
+@UNSYNCED
+@ERRORS
+def test_what_was_lost_is_found_by_who_opens_a_log_that_the_start_could_not_ask_for_its_mark(
+    error: int, durability: str
+) -> None:
+    disk, _, _ = not_looked_at(durability)
+    image = Unread.over(disk.after_kill(), error)
+    with pytest.raises(StorageError, match="the broker has to restart"):
+        manager_on(image).get_handler("t", 0)
+    assert not image.refusals
+    found = offsets_behind(image.after_kill())
     assert found[:3] == [0, 1, 2]
     assert found[3] > 3, "acknowledged for another record"

@@ -184,6 +184,14 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
         "test_what_was_put_back_under_a_name_that_could_not_be_synced_is_put_back_again[another]",
     ),
     Bug(
+        "a_log_without_a_descriptor_to_read_it_is_lost",
+        "doubting",
+        "        if isinstance(exc, OSError) and exc.errno in NO_DESCRIPTORS:\n            raise\n",
+        "",
+        "tests.segments.test_doubted_ends:"
+        "test_a_log_with_a_mark_that_is_not_read_for_want_of_a_descriptor_is_no_loss[disk]",
+    ),
+    Bug(
         "a_mark_speaks_of_an_end_that_was_cut",
         "salvaging",
         "                mark_cut(log.storage, log.paths, promised)\n",
