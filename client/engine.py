@@ -123,9 +123,11 @@ class _Running:
     """One call under way."""
 
     __slots__ = (
+        "answered",
         "completion",
         "deadline_ms",
         "generator",
+        "is_advancing",
         "last_error",
         "on_timeout",
         "over",
@@ -146,6 +148,9 @@ class _Running:
         self.on_timeout = on_timeout
         self.completion: Completion[Any] = Completion()
         self.resume_ms: int | None = None
+        # What it was answered with, and when, while it was still asking.
+        self.answered: tuple[object, int] | None = None
+        self.is_advancing = False
         self.last_error: SegbrokerError | None = None
         self.over = False
 
@@ -239,8 +244,20 @@ class Engine:
         return running.completion
 
     def _advance(self, running: _Running, answer: object, now_ms: int) -> None:
-        if running.over:
+        """Give it the answer, and what it is answered with at once: in a loop, as a call may go on
+        through thousands of refusals without a wait."""
+        running.answered = answer, now_ms
+        if running.is_advancing:
             return
+        running.is_advancing = True
+        try:
+            while running.answered is not None and not running.over:
+                (answer, now_ms), running.answered = running.answered, None
+                self._advance_once(running, answer, now_ms)
+        finally:
+            running.is_advancing = False
+
+    def _advance_once(self, running: _Running, answer: object, now_ms: int) -> None:
         try:
             if isinstance(answer, SegbrokerError):
                 running.last_error = answer

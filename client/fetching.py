@@ -315,10 +315,8 @@ class Fetching:
                 self._is_view_new = False
                 self.take_in_partitions()
             self._notice_unknown(now_ms)
-        if not self.states:
-            return
         self._resolve_starts(now_ms)
-        self._lanes.step(now_ms)
+        self._lanes.step(now_ms)  # without anything to read, too: nobody is waited for any more
         if not self.stop_at_end:
             self._holding.look(now_ms)
         elif not (self.prefetched.ready or self.prefetched.errors or self._undiscovered()):
