@@ -387,10 +387,15 @@ def _spark(name: str, options: dict[str, Any], bootstrap: str | None) -> "Iterat
         **options["conf"],
     }
     try:
-        running = session(conf)
-    except RuntimeError as exc:  # no Java
-        raise Failure(str(exc), ExitCode.SYSTEM) from exc
-    interrupt: BaseException | None = None
+        with _quietly_interrupted():
+            running = session(conf)
+    except Exception as exc:
+        if (interrupt := _interrupt_before(exc)) is not None:
+            raise interrupt from None
+        if isinstance(exc, RuntimeError):  # no Java
+            raise Failure(str(exc), ExitCode.SYSTEM) from exc
+        raise
+    interrupt = None
     try:
         with _quietly_interrupted(), _told_once():
             yield running
@@ -425,7 +430,7 @@ def _interrupt_before(error: BaseException) -> BaseException | None:
 
 @contextmanager
 def _quietly_interrupted() -> "Iterator[None]":
-    """Ctrl-C and SIGTERM end a command that waits for Spark without tracebacks.
+    """Ctrl-C and SIGTERM end a command that waits for Spark, or for its start, without tracebacks.
 
     PySpark's handler of Ctrl-C asks the JVM to cancel its jobs, over the connection on which the
     command waits, and fails; a session that stops cancels them.  Py4J logs what interrupts a call.

@@ -469,6 +469,26 @@ def test_a_pipeline_that_is_interrupted_ends_without_a_traceback(
     assert "Traceback" not in said, said
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_start_of_spark_that_is_interrupted_ends_without_a_traceback(
+    number: signal.Signals, code: int
+) -> None:
+    words = [*PROGRAM, "spark", "sql", "SELECT count(*) FROM range(10)"]
+    said = ""
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for line in process.stderr:
+            said += line
+            if "NativeCodeLoader" in line:  # the JVM is there, and makes its context
+                os.killpg(process.pid, number)  # as a terminal does, and `timeout`
+        assert process.stdout.read() == "", "it was at the start"
+    assert process.returncode == code, said
+    assert "Traceback" not in said, said
+
+
 def test_a_broker_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
     address = "127.0.0.1:1"
     began = time.monotonic()
