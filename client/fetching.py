@@ -310,13 +310,13 @@ class Fetching:
 
     def step(self, now_ms: int) -> None:
         self._now_ms = now_ms
-        if self.subscribed:
-            if self._is_view_new:
-                self._is_view_new = False
-                self.take_in_partitions()
-            self._notice_unknown(now_ms)
+        if self.subscribed and self._is_view_new:
+            self._is_view_new = False
+            self.take_in_partitions()
+        # Without anything to read, too: nobody is waited for any more.
+        self._notice_unknown(now_ms)
         self._resolve_starts(now_ms)
-        self._lanes.step(now_ms)  # without anything to read, too: nobody is waited for any more
+        self._lanes.step(now_ms)
         if not self.stop_at_end:
             self._holding.look(now_ms)
         elif not (self.prefetched.ready or self.prefetched.errors or self._undiscovered()):

@@ -245,6 +245,7 @@ class GroupReading:
 
     def lost(self, now_ms: int) -> None:
         self._given = set()
+        self._prepare_until_ms = None
         self._is_committed_to_join = False
         self._overdue.clear()
         self._lose(set(self._owned))
