@@ -27,6 +27,7 @@ from segbroker.client import Admin
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.headers import decode_response, encode_request
 from segbroker.protocol.messages_admin import DeleteTopicsRequest
+from segbroker.protocol.messages_consumer_groups import ConsumerGroupHeartbeatRequest
 from segbroker.protocol.messages_core import (
     FetchRequest,
     FetchRequestPartition,
@@ -131,10 +132,19 @@ def _wide() -> list[tuple[str, Message, int]]:
     topics = [OffsetCommitRequestTopic(name="wide", partitions=rows)]
     commit = OffsetCommitRequest(group_id="g", member_id="", topics=topics)
     group = OffsetFetchRequestGroup(group_id="g", topics=None)
+    member = ConsumerGroupHeartbeatRequest(
+        group_id="h",
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=["wide"],
+        topic_partitions=[],
+    )
     return [
         ("Metadata", MetadataRequest(topics=None), 9),
         ("OffsetCommit", commit, 8),
         ("OffsetFetch", OffsetFetchRequest(groups=[group]), 8),
+        ("ConsumerGroupHeartbeat of the only member", member, 1),
     ]
 
 

@@ -81,7 +81,7 @@ async def assemble(
     topics = Topics(manager, config, lanes, ingest, turn)
     await topics.choose_defaults()
     producer_ids = ProducerIds(manager, lanes)
-    authentication = Authentication(manager, config, lanes)
+    authentication = Authentication(manager, config)
     await lanes.run(authentication.prepare)
     if authentication.keys is not None:
         await authentication.keys.start()

@@ -192,9 +192,10 @@ def _checked_hosts(
     help="Who: User:alice, User:ANONYMOUS, or User:* for everybody. Repeatable.",
 )  # fmt: skip
 @click.option(
-    "--operation", "operations", type=click.Choice(OPERATIONS, case_sensitive=False),
-    multiple=True, required=True,
-    help="What. Reading, writing, deleting and altering include describing. Repeatable.",
+    "--operation", "operations", metavar="OPERATION",
+    type=click.Choice(OPERATIONS, case_sensitive=False), multiple=True, required=True,
+    help=f"What: {', '.join(OPERATIONS)}. Reading, writing, deleting and altering include"
+    " describing. Repeatable.",
 )  # fmt: skip
 @resource_options
 @click.option(
@@ -250,6 +251,7 @@ def add(
 )
 @click.option(
     "--operation",
+    metavar="OPERATION",
     type=click.Choice(OPERATIONS, case_sensitive=False),
     help="Only rules about this operation.",
 )

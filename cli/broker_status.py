@@ -17,7 +17,8 @@ Info: TypeAlias = Mapping[str, Any]
 UNCOUNTED_LOSSES: Final = {
     "wal_damaged": "the write-ahead log was damaged or missing: what was acknowledged shortly"
     " before the stop may be lost",
-    "unknown_topic": "records were kept aside of a topic whose creation is lost",
+    "unknown_topic": "records of a topic that the metadata does not know are in quarantine/, and"
+    " not served",
     "not_replayed": "records of the write-ahead log had no place in their segment",
 }
 """What recovery found, and may be a loss of which nobody knows the offsets."""
@@ -132,8 +133,13 @@ def _recovered(recovery: Info) -> Iterator[str]:
         return
     yield "recovery: " + ", ".join(f"{what} {count:,}" for what, count in counts.items())
     rows = recovery["rows"][-ROWS_SHOWN:]
-    table = [(row["what"], _where(row), _offsets(row), row.get("reason", "")) for row in rows]
+    table = [(row["what"], _place(row), _offsets(row), row.get("reason", "")) for row in rows]
     yield from table_lines(("what", "where", "offsets", "reason"), table)
+
+
+def _place(row: Info) -> str:
+    """Of what belongs to no topic of the broker, where it was put."""
+    return str(row["path"]) if row["what"] == "unknown_topic" else _where(row)
 
 
 def _where(row: Info) -> str:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 FORMATS = ("parquet", "json", "csv")
 # Where Py4J logs that a call was interrupted; "": the root.
 PY4J_LOGGERS: Final = ("", "py4j.java_gateway", "py4j.clientserver")
+CONTEXT_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Here PySpark logs an error of a query, with the stack of the JVM: 10 KB of JSON in a line."""
 # An error of ours in an account of Spark's, by the reader in Python or by the jar.
 _OURS: Final = re.compile(
     r"\bsegbroker\.spark\.(?:errors\.|SourceError\$)?"
@@ -198,7 +200,8 @@ def import_(path: str, topic: str, bootstrap: str, **options: Any) -> None:  # n
     """Send the rows of the files in PATH to a topic, each file once.
 
     Files that `export` wrote become the records they were, and so do rows of just key, value and
-    headers; of others each row is a JSON object.
+    headers; of others each row is a JSON object. So it is of an export whose --values are columns:
+    its objects have _key, _offset and so on beside the fields.
 
     \b
     Examples:
@@ -389,7 +392,7 @@ def _spark(name: str, options: dict[str, Any], bootstrap: str | None) -> "Iterat
         raise Failure(str(exc), ExitCode.SYSTEM) from exc
     interrupt: BaseException | None = None
     try:
-        with _quietly_interrupted():
+        with _quietly_interrupted(), _told_once():
             yield running
     except KeyboardInterrupt as exc:
         interrupt = exc
@@ -440,6 +443,24 @@ def _quietly_interrupted() -> "Iterator[None]":
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+        for logger in loggers:
+            logger.removeFilter(is_told)
+
+
+@contextmanager
+def _told_once() -> "Iterator[None]":
+    """An error of a query is told by the command, in a sentence, and not by PySpark as well."""
+    from pyspark.logger import PySparkLogger
+
+    def is_told(record: logging.LogRecord) -> bool:
+        return False
+
+    loggers = [PySparkLogger.getLogger(name) for name in CONTEXT_LOGGERS]
+    for logger in loggers:
+        logger.addFilter(is_told)
+    try:
+        yield
+    finally:
         for logger in loggers:
             logger.removeFilter(is_told)
 

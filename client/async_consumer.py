@@ -153,7 +153,7 @@ class AsyncConsumer(Generic[Notice]):
         group = self._reading.group
         try:
             with self._driver.undisturbed:
-                events = group.closing()
+                events = self._reading.closing()
             if not hurried:
                 for event in events:
                     await _call(event)

@@ -208,7 +208,7 @@ class Consumer(Generic[Notice]):
         group = self._reading.group
         try:
             with self._driver.lock:
-                events = group.closing()
+                events = self._reading.closing()
             for event in events:
                 if event.listener is not None and not hurried:
                     event.listener(event.partitions)

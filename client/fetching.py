@@ -79,6 +79,8 @@ class Fetching:
         self.stop_at_end = stop_at_end
         self.states: dict[TopicPartition, PartitionState] = {}
         self.subscribed: dict[str, Start] = {}
+        # What is read was named by the caller, partition by partition.
+        self._is_named = False
         # The view may have partitions of these that are not read yet.
         self._is_view_new = False
         self.prefetched = Prefetched(settings, lambda: wake_by(0))
@@ -135,18 +137,18 @@ class Fetching:
     def assign(self, partitions: Iterable[TopicPartition], start: Start) -> None:
         """Read exactly these partitions, from `start`."""
         wanted = list(dict.fromkeys(partitions))
-        self.subscribed = {}
+        self.subscribed, self._is_named = {}, True
         self._early.keep(())
-        kept = set(wanted)
-        self.drop([tp for tp in self.states if tp not in kept])
+        self._keep(set(wanted).__contains__)
         self.engine.cluster.want({tp.topic for tp in wanted})
         self._add(wanted, start)
 
     def subscribe(self, topics: Collection[str], start: Start) -> None:
         """Read all partitions of these topics from `start`; those that appear later, whole."""
         self.subscribed = {topic: self.subscribed.get(topic, start) for topic in topics}
+        self._is_named = False
         self._early.keep(self.subscribed)
-        self.drop(tp for tp in list(self.states) if tp.topic not in self.subscribed)
+        self._keep(lambda tp: tp.topic in self.subscribed)
         self.engine.cluster.want(topics)
         self._is_view_new = False
         self.take_in_partitions()
@@ -160,6 +162,9 @@ class Fetching:
             self._early.seek(*tp, start)
             return
         state = self.state(tp)
+        for other in self.prefetched.states():
+            if other.tp == tp:  # of a topic that is gone, too
+                self._discard(other)
         state.forget_log()
         state.position_epoch = -1
         self._go_to(state, start)
@@ -383,6 +388,13 @@ class Fetching:
         for tp in partitions:
             self._discard(self.states.pop(tp))
 
+    def _keep(self, is_kept: Callable[[TopicPartition], bool]) -> None:
+        """Read no others; nor is more handed out of one that went with its topic."""
+        self.drop([tp for tp in self.states if not is_kept(tp)])
+        for state in self.prefetched.states():
+            if not is_kept(state.tp):
+                self._discard(state)
+
     def _discard(self, state: PartitionState) -> None:
         """Forget what was prefetched; a reply on its way is not wanted any more."""
         state.generation += 1
@@ -514,6 +526,8 @@ class Fetching:
                 self._holding.hold(state, self._now_ms)
             elif (why := unserved.get(state.tp)) is not None:
                 self._holding.not_served(state, self._now_ms, why)
+                if self._is_named and isinstance(why, UnknownTopicOrPartition):
+                    self.fail(why, state)  # a mistake; what a group gives is there a moment later
         # Where one goes on in another topic, that may be all that was wrong; else it comes again.
         if error is not None and len(current) == len(asked):
             self.fail(error if isinstance(error, SegbrokerError) else bug(error))

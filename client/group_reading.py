@@ -451,14 +451,16 @@ class GroupReading:
     def _auto_commit(self, now_ms: int, *, due: bool = False) -> None:
         self._commits.by_itself(self._owned - self._leaving - self._overdue, now_ms, due=due)
 
-    def closing(self) -> list[Event]:
-        """The end: nothing more is handed out; what the caller is told of it, if anything.
+    def closing(self, now_ms: int) -> list[Event]:
+        """The end: nothing more is handed out; what the caller is told of it, if anything.  It has
+        as long for that as for any callback.
 
         Once: a callback may close the consumer, and what it is told of at that moment it has heard.
         """
         if self._is_closing:
             return []
         self._is_closing = True
+        self.is_here(now_ms)
         self.events.take_back()
         lost = self.events.to_be_told(News.LOST)
         revoked = self._owned - self._unsaid() - lost - self.events.being_told_gone()

@@ -4,6 +4,9 @@ A call (see engine): grouped by leader, asked in parallel, retried for the parti
 moved, until the deadline of the call.  A topic or partition that the cluster does not have is an
 error after a few looks, not a wait: waiting would hide a typing mistake.
 
+The view may be older than what was given to a member, or what somebody has made: a partition that
+it lacks is looked for in new ones.  Who asks says whether it holds up the others.
+
 An offset says nothing of a topic that has got the name since: what was found is asked for anew
 where the view shows another one by the end.
 
@@ -29,7 +32,7 @@ from segbroker.protocol.messages_core import (
 from segbroker.protocol.schema import Message
 
 from .backoff import Backoff
-from .cluster import NOBODY, TopicView
+from .cluster import LOOKS_MAX, NOBODY, TopicView
 from .engine import Ask, AskAll, Call, Engine, Onward, Pause, Refresh
 from .errors import (
     BrokerError,
@@ -70,8 +73,9 @@ def look_up(
 ) -> Call[dict[TopicPartition, FoundOffset]]:
     """For each partition the first offset at or after its time (ms), or END_TIME, START_TIME.
 
-    An offset of -1 means that no record is that young.  What is not served is put into `unserved`,
-    with why, and is missing in the answer; None: it is waited for.
+    An offset of -1 means that no record is that young.  What is not served, or not there, is put
+    into `unserved`, with why, and is missing in the answer; None: the one is waited for, the other
+    raises UnknownTopicOrPartition.
     """
     while True:
         views = yield from topics_known(engine, {tp.topic for tp in times})
@@ -93,22 +97,26 @@ def _look_up(
     unserved: dict[TopicPartition, BrokerError] | None,
 ) -> Call[dict[TopicPartition, FoundOffset]]:
     found: dict[TopicPartition, FoundOffset] = {}
-    unserved_looks = 0
+    unserved_looks = lacking_looks = 0
     backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
     while True:
         views = yield from topics_known(engine, {tp.topic for tp in times})
         known = {view.name: view for view in views}
         by_leader: dict[int, dict[TopicPartition, int]] = {}
         failed: dict[TopicPartition, BrokerError] = {}
+        if lacking := _lacking(times.keys() - found.keys(), known):
+            lacking_looks += 1
+            if lacking_looks >= LOOKS_MAX:
+                if unserved is None:
+                    raise next(iter(lacking.values()))
+                unserved.update(lacking)
+                times = {tp: time for tp, time in times.items() if tp not in lacking}
+            else:
+                failed.update(lacking)
         for tp, time in times.items():
-            if tp in found:
+            if tp in found or tp in failed:
                 continue
             view = known[tp.topic]
-            if not 0 <= tp.partition < view.partition_count:
-                raise UnknownTopicOrPartition(
-                    f"topic {tp.topic!r} has partitions [0, {view.partition_count}), "
-                    f"not {tp.partition}"
-                )
             leader = engine.cluster.leader_in(view, tp.partition)
             if leader is not None:
                 by_leader.setdefault(leader, {})[tp] = time
@@ -141,16 +149,30 @@ def _look_up(
                 break  # they may be another broker's by now
         if len(found) == len(times):
             return found
-        if error is None and by_leader:
-            missing = next(tp for tp in times if tp not in found)
-            error = PeerError(f"a broker says nothing of {missing.topic}-{missing.partition}")
+        missing = [tp for tp in times if tp not in found and tp not in failed]
+        if error is None and by_leader and missing:
+            error = PeerError(f"a broker says nothing of {missing[0].topic}-{missing[0].partition}")
         is_rest = len(found) + len(failed) == len(times)
         unserved_looks = unserved_looks + (1 if by_leader else 2) if is_rest else 0
-        if unserved is not None and unserved_looks >= UNSERVED_LOOKS:
+        if unserved is not None and unserved_looks >= UNSERVED_LOOKS and not lacking:
             unserved.update(failed)
             return found
         yield Pause(backoff.next_delay_ms(), error or next(iter(failed.values()), None))
         yield Refresh()
+
+
+def _lacking(
+    wanted: Collection[TopicPartition], known: Mapping[str, TopicView]
+) -> dict[TopicPartition, BrokerError]:
+    """Of which partitions the views say that their topics do not have them."""
+    counts = {name: view.partition_count for name, view in known.items()}
+    return {
+        tp: UnknownTopicOrPartition(
+            f"topic {tp.topic!r} has partitions [0, {counts[tp.topic]}), not {tp.partition}"
+        )
+        for tp in sorted(wanted)
+        if not 0 <= tp.partition < counts[tp.topic]
+    }
 
 
 def _told(

@@ -214,6 +214,10 @@ class Prefetched:
             to_offset=max(gap.to_offset for gap in lost),
         )
 
+    def states(self) -> list[PartitionState]:
+        """Of which something is ready; of a topic that had more partitions, and is gone, too."""
+        return list(dict.fromkeys(fetched.state for fetched in self.ready))
+
     def gone(self, tp: TopicPartition, read: PartitionState | None) -> PartitionState | None:
         """The one that the caller is at: `read`, or of a topic that had more partitions, and is
         gone, what the caller has still to hear the end of."""

@@ -209,6 +209,10 @@ class Reading:
         """The caller has been told."""
         self.group.event_done(event, now_ms())
 
+    def closing(self) -> list[Event]:
+        """The end of a member: what the caller is still to be told."""
+        return self.group.closing(now_ms())
+
     def check_chosen(self) -> None:
         """Raises TypeError where nobody has said what to read: waiting would be for ever."""
         if not self.is_chosen:

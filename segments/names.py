@@ -121,8 +121,8 @@ class LogPaths:
             self.producers,
             self.damaged,
         )
-        numbers = self.segment_number(own), self.index_number(own)
-        return is_named or numbers != (None, None)
+        numbers = self.segment_number(own), self.index_number(own), self.cleaned_number(own)
+        return is_named or numbers != (None, None, None)
 
     def segment_number(self, name: str) -> int | None:
         """The k of a segment's log file; None for any other name."""

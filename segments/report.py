@@ -7,7 +7,7 @@
 | wal_damaged | frames of the write-ahead log that had been synced are not valid | see the gaps |
 | wal_torn | frames of the last group are: torn by a power cut, or damaged | none, or those |
 | not_served | what the WAL holds of a partition could not be put back: it stays there | none yet |
-| unknown_topic | frames of a topic that lost events of the metadata speak of: in `path` | those |
+| unknown_topic | records of a topic or partition that the metadata has lost: in `path` | those |
 | cut | bytes behind the last whole batch, of a write that nobody was told about | none |
 | gap | offsets [from, to) are gone; an empty control batch stands for them | those |
 | repaired | a segment was written anew from what is whole in it | see its gaps |
@@ -41,7 +41,7 @@ WHAT_TO_DO: Final = {
     "wal_damaged": "what was acknowledged shortly before the stop may be lost; check the disk",
     "wal_torn": "a power cut while they were written explains it; without one, check the disk",
     "not_served": "check the disk; it is tried again every few seconds",
-    "unknown_topic": "its creation is lost; `segbroker dump` reads the batches that were kept",
+    "unknown_topic": "nothing is served of it; `segbroker dump` reads the batches that were kept",
     "readonly": "check the disk, then: segbroker verify --repair, or on.corruption=gap",
     "refused": "check the disk, then: segbroker verify --repair, or on.corruption=gap",
 }

@@ -63,7 +63,7 @@ def decode(
     """The frame with its values decoded; `sample`: where a streaming frame's types are looked up.
 
     form: text, binary, json, or the fields of JSON objects, as SQL declares columns or as types.
-    Raises OptionError where the sample has nothing of the form.
+    Raises OptionError where the form has no columns, or the sample nothing of it.
     """
     if isinstance(form, StructType):
         return _json(frame, form)
@@ -99,7 +99,8 @@ def _json(frame: "DataFrame", fields: str | StructType) -> Decoded:
     own = [functions.expr(each).alias(name) for name, each in of_record.items()]
     parsed = frame.select(value.alias("_value"), *own)
     struct = parsed.schema["_value"].dataType
-    assert isinstance(struct, StructType), "what from_json was told"
+    if not isinstance(struct, StructType):  # from_json takes arrays and maps as well
+        raise OptionError(f"{fields} has no columns: say 'carrier STRING, n INT', json or text")
     taken = {name.lower() for name in struct.names}
     names = {name: free_name(name, taken) for name in of_record}
     columns = [functions.col(name).alias(free) for name, free in names.items()]

@@ -137,8 +137,9 @@ def import_files(
 ) -> int:
     """Send the rows of files in `path` that no earlier run has sent; the rows in all.
 
-    Rows that export wrote, lines of text, and rows of key, value and headers alone are records; of
-    others each is one JSON object, also where one of several columns happens to be named `value`.
+    Rows that export wrote (of values in one column), lines of text, and rows of key, value and
+    headers alone are records; of others each is one JSON object, also where one of several columns
+    happens to be named `value`.
     key: the column that is the record's key.
     checkpoint: default inside `path`, or beside it where it is one file; for each cluster its own.
     Raises OptionError, and what ends a query.

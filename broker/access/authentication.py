@@ -5,9 +5,10 @@
                      every time; iterations and size of salt as most users have them
 
 So a stranger who asks for salts learns no names, and a password costs the same computing whether
-its user exists or not.  Computing is done in lanes, for two at a time: however many try passwords,
-reads of the disk find a lane, and the loop goes on.  Addresses take turns: behind a thousand logins
-of one address the next one of another would be the oldest, and crowded out (handshakes.py).
+its user exists or not.  Computing is done in two threads of its own: however many try passwords,
+reads of the disk find a lane, and the loop goes on; and however busy the loop is, the next one is
+checked.  Addresses take turns: behind a thousand logins of one address the next one of another
+would be the oldest, and crowded out (handshakes.py).
 
 Bearer tokens (OAUTHBEARER) name users of somebody else, who are not stored here: bearer_tokens.py
 checks them, by the keys of key_source.py.
@@ -21,6 +22,7 @@ import hmac
 import secrets
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -46,8 +48,7 @@ from segbroker.segments.metadata.credentials import (
 
 from ..configuration.config import BrokerConfig, InvalidConfig
 from ..configuration.config_oauth import lacking
-from ..loop.address_turns import AddressTurns
-from ..loop.lanes import Lanes
+from ..loop.address_threads import AddressThreads
 from ..peers.bearer import Bearer, UnknownKey, Unverifiable
 from .bearer_tokens import TokenHead, TokenRules
 from .key_source import KeySource
@@ -62,11 +63,10 @@ SECRET_SIZE: Final = 32
 class Authentication:
     """The users, for logins."""
 
-    def __init__(self, manager: DiskManager, config: BrokerConfig, lanes: Lanes) -> None:
+    def __init__(self, manager: DiskManager, config: BrokerConfig) -> None:
         self._manager = manager
         self._config = config
-        self._lanes = lanes
-        self._checks = AddressTurns(CHECKS_MAX)
+        self._checks = AddressThreads(CHECKS_MAX)
         # Who changes users holds it from the look at what there is to the end of the sync.
         self.changing = trio.Lock()
         # The users that were counted, and what they have.
@@ -122,8 +122,8 @@ class Authentication:
         # The cheapest that the user has; without one as much work as most others are.
         mechanism = min(known, default=None) or self._cheapest()
         credential, exists = self.credential(name, mechanism)
-        async with self._checks.turn(host):
-            is_right = await self._lanes.run(is_password, mechanism, credential, password)
+        check = partial(is_password, mechanism, credential, password)
+        is_right = await self._checks.run(host, check)
         # By now: it may have been changed while this waited, or was computed.
         return is_right and exists and self.credential(name, mechanism)[0] == credential
 
@@ -161,8 +161,7 @@ class Authentication:
         return source.keys
 
     async def _verified(self, token: str, head: TokenHead, keys: SigningKeys, host: str) -> Bearer:
-        async with self._checks.turn(host):
-            return await self._lanes.run(self._rules.verify, token, head, keys)
+        return await self._checks.run(host, partial(self._rules.verify, token, head, keys))
 
     def credential(self, name: str, mechanism: ScramMechanism) -> tuple[ScramCredential, bool]:
         """What is kept of a user, and whether that is true: there may be no such user."""

@@ -87,7 +87,11 @@ async def describe_configs(
     known: dict[_Described, Rows] = {}
     room = ROWS_MAX
     pace = Pace()
-    for asked in {_meant(one): one for one in request.resources}.values():
+    once: dict[tuple[int, str, tuple[str, ...]], DescribeConfigsRequestResource] = {}
+    for one in request.resources:
+        once[_meant(one)] = one
+        await pace.step()
+    for asked in once.values():
         await pace.step()
         row = DescribeConfigsResponseResource(
             error_message=None,

@@ -43,14 +43,16 @@ from ..groups.classic_members import METADATA_MAX
 from ..groups.consumer_group import JOIN, LEAVE_FOR_A_WHILE, ConsumerGroup, by_topic
 from ..groups.consumer_members import Beat, ConsumerMember, Told, every_topic
 from ..groups.group_keys import HEARTBEAT
+from ..groups.member_room import names_size
 from ..groups.server_assignors import Partition
 from ..groups.viewers import sight_of, viewer_of
+from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
 from ..refused import Refused
 from .group_admin import GROUP_OPERATIONS
 from .later_reply import LaterReply
 from .metadata import NOT_ASKED
-from .sign_of_life import said_ms
+from .sign_of_life import check_waits
 
 _MEMBER_CHOOSES_ID_SINCE: Final = 1  # KIP-1082
 # Member types.
@@ -68,12 +70,16 @@ def consumer_group_heartbeat(
         return
     try:
         _check(request, call.version)
+        if request.member_epoch >= JOIN:
+            check_waits(call.peer)
         group = _group(core, request)
+        beat = _beat(core, call)
+        check_room(core, request.group_id, beat)
     except Refused as exc:
         slot.answer(_refusal(exc.code, exc.message))
         return
     try:
-        told = group.heartbeat(said_ms(core, call.peer), _beat(core, call), core.topics.all)
+        told = group.heartbeat(monotonic_ms(), beat, core.topics.all)
     except Refused as exc:
         refusal = _refusal(exc.code, exc.message)
         if request.member_epoch >= JOIN:
@@ -86,6 +92,7 @@ def consumer_group_heartbeat(
         core.groups.when_kept(group, request.member_id, gone)
         return
     core.groups.install(group)
+    takes_room(core, request.group_id, beat)
     member = group.members.get(told.member_id)
 
     def kept(error: OSError | None) -> None:
@@ -147,6 +154,18 @@ def excess(names: Iterable[str] | None) -> str | None:
     return f"the names of the topics have {size} characters, limit {METADATA_MAX}"
 
 
+def check_room(core: Core, group_id: str, beat: Beat) -> None:
+    """Raise Refused where there is no room for what a member subscribes to."""
+    if beat.names is not None:
+        core.groups.room.check(group_id, hash(beat.names), names_size(beat.names))
+
+
+def takes_room(core: Core, group_id: str, beat: Beat) -> None:
+    """A member subscribes to what it says."""
+    if beat.names is not None and beat.epoch >= JOIN:
+        core.groups.room.put(group_id, hash(beat.names), names_size(beat.names))
+
+
 def _is_blank(text: str | None) -> bool:
     return text is not None and not text.strip()
 
@@ -199,11 +218,8 @@ def _beat(core: Core, call: Call[ConsumerGroupHeartbeatRequest]) -> Beat:
     viewer = viewer_of(core.authorizer, call.peer)
     owned: frozenset[Partition] | None = None
     if request.topic_partitions is not None:
-        owned = frozenset(
-            (topic.topic_id.bytes, index)
-            for topic in request.topic_partitions
-            for index in topic.partitions
-        )
+        said = [(topic.topic_id.bytes, topic.partitions) for topic in request.topic_partitions]
+        owned = frozenset([(topic_id, index) for topic_id, indexes in said for index in indexes])
     return Beat(
         request.member_id or str(uuid4()),
         request.member_epoch,
@@ -218,6 +234,7 @@ def _beat(core: Core, call: Call[ConsumerGroupHeartbeatRequest]) -> Beat:
         owned,
         sight_of(core.authorizer, viewer) if request.subscribed_topic_regex else every_topic,
         viewer,
+        connection=call.peer.number,
     )
 
 

@@ -151,12 +151,14 @@ async def describe_groups(core: Core, call: Call[DescribeGroupsRequest]) -> Desc
 
 async def delete_groups(core: Core, call: Call[DeleteGroupsRequest]) -> DeleteGroupsResponse:
     """Delete groups without members and their offsets; TOGETHER_MAX at a time share syncs."""
-    rows = [DeleteGroupsResponseGroup(group_id=name) for name in call.request.groups_names]
+    rows: list[DeleteGroupsResponseGroup] = []
     by_name: dict[str, list[DeleteGroupsResponseGroup]] = {}
     pace = Pace()
-    for row in rows:
+    for name in call.request.groups_names:
         await pace.step()
-        by_name.setdefault(row.group_id, []).append(row)
+        row = DeleteGroupsResponseGroup(group_id=name)
+        rows.append(row)
+        by_name.setdefault(name, []).append(row)
     names = list(by_name)
     for begin in range(0, len(names), TOGETHER_MAX):
         async with trio.open_nursery() as nursery:

@@ -31,6 +31,7 @@ from ..core import Core
 from ..groups.classic_members import METADATA_MAX
 from ..groups.group import Group
 from ..groups.group_members import Joined, Joining, Member, Synced
+from ..groups.member_room import SMALL_MAX, WHOLE, metadata_size
 from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
 from ..recording import recorded
@@ -99,6 +100,11 @@ def join_group(core: Core, call: Call[JoinGroupRequest], slot: LaterReply) -> No
     if len(request.protocols) > PROTOCOLS_MAX or size > METADATA_MAX:
         refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         return
+    try:
+        core.groups.room.check(request.group_id, request.member_id, size)
+    except Refused as exc:
+        refuse(exc.code)
+        return
     rebalance_ms = request.rebalance_timeout_ms
     if rebalance_ms < 0:  # version 0 has one time for both
         rebalance_ms = request.session_timeout_ms
@@ -125,6 +131,8 @@ def join_group(core: Core, call: Call[JoinGroupRequest], slot: LaterReply) -> No
         return
     member = group.join(monotonic_ms(), joining, joined, said_ms=said_ms(core, call.peer))
     slot.on_abandoned = lambda: _abandoned(core, group, member, joined)
+    if (said := member or group.members.get(request.member_id)) is not None:
+        core.groups.room.put(request.group_id, said.member_id, metadata_size(said.protocols))
     core.groups.changed(group)
 
 
@@ -161,6 +169,12 @@ def sync_group(core: Core, call: Call[SyncGroupRequest], slot: LaterReply) -> No
         code = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
         synced(Synced(code))
         return
+    size = sum(len(row.assignment) for row in request.assignments)
+    try:
+        core.groups.room.check(request.group_id, WHOLE, size)
+    except Refused as exc:
+        synced(Synced(exc.code))
+        return
     member = group.sync(
         monotonic_ms(),
         request.member_id,
@@ -172,6 +186,9 @@ def sync_group(core: Core, call: Call[SyncGroupRequest], slot: LaterReply) -> No
         synced,
     )
     slot.on_abandoned = lambda: _abandoned(core, group, member, synced)
+    if size > SMALL_MAX:
+        kept = sum(len(one.assignment) for one in group.members.values())
+        core.groups.room.put(request.group_id, WHOLE, kept)
     core.groups.changed(group)
 
 

@@ -64,24 +64,22 @@ async def write_txn_markers(
                 await pace.step()
                 if index not in rows:
                     rows[index] = await _aborted(core, marker, topic.name, index, deadline)
-    return WriteTxnMarkersResponse(
-        markers=[
-            WriteTxnMarkersResponseMarker(
-                producer_id=producer_id,
-                topics=[
-                    WriteTxnMarkersResponseTopic(
-                        name=name,
-                        partitions=[
-                            WriteTxnMarkersResponsePartition(partition_index=index, error_code=code)
-                            for index, code in rows.items()
-                        ],
-                    )
-                    for name, rows in topics.items()
-                ],
-            )
-            for producer_id, topics in codes.items()
-        ]
-    )
+            await pace.step()
+        await pace.step()
+    response = WriteTxnMarkersResponse(markers=[])
+    for producer_id, topics in codes.items():
+        answered = WriteTxnMarkersResponseMarker(producer_id=producer_id, topics=[])
+        response.markers.append(answered)
+        for name, rows in topics.items():
+            answered.topics.append(WriteTxnMarkersResponseTopic(name=name, partitions=[]))
+            for index, code in rows.items():
+                answered.topics[-1].partitions.append(
+                    WriteTxnMarkersResponsePartition(partition_index=index, error_code=code)
+                )
+                await pace.step()
+            await pace.step()
+        await pace.step()
+    return response
 
 
 async def _aborted(

@@ -20,6 +20,7 @@ from ..groups.group_members import (
     Synced,
     new_member_id,
 )
+from ..groups.member_room import metadata_size
 from ..loop.loop_clock import monotonic_ms
 from ..refused import Refused
 
@@ -33,6 +34,10 @@ def join(core: Core, group: ConsumerGroup, joining: Joining, done: OnJoined) -> 
     except Refused as exc:
         done(Joined(exc.code, ""))  # as Kafka, which names a member only with an id to join with
         return
+
+    if joined.member_id in group.members:
+        size = metadata_size(joining.protocols)
+        core.groups.room.put(group.group_id, joined.member_id, size)
 
     def refused(code: ErrorCode) -> None:
         done(Joined(code, joining.member_id))

@@ -40,13 +40,14 @@ from ..groups.group_rounds import State
 from ..groups.server_assignors import Partition
 from ..groups.share_assignor import SIMPLE
 from ..groups.share_group import FIRST_EPOCH, ShareGroup, ShareMember
+from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
 from ..refused import Refused
-from .consumer_group_apis import excess
+from .consumer_group_apis import check_room, excess, takes_room
 from .group_admin import GROUP_OPERATIONS
 from .later_reply import LaterReply
 from .metadata import NOT_ASKED
-from .sign_of_life import said_ms
+from .sign_of_life import check_waits
 
 MEMBER_ID_MAX: Final = 36
 """Characters, as many as an UUID has in writing."""
@@ -65,10 +66,15 @@ def _heard(core: Core, call: Call[ShareGroupHeartbeatRequest]) -> ShareGroupHear
         return _refusal(ErrorCode.UNSUPPORTED_VERSION, None)
     try:
         _check(request)
+        if request.member_epoch >= JOIN:
+            check_waits(call.peer)
         group = _group(core, request)
-        told = group.heartbeat(said_ms(core, call.peer), _beat(call), core.topics.all)
+        beat = _beat(call)
+        check_room(core, request.group_id, beat)
+        told = group.heartbeat(monotonic_ms(), beat, core.topics.all)
     except Refused as exc:
         return _refusal(exc.code, exc.message)
+    takes_room(core, request.group_id, beat)
     core.groups.share_groups.changed(group)
     return _told(core, request, told)
 

@@ -1,9 +1,14 @@
-"""When a member has said what it says: now, but for what waited while the broker stood still.
+"""When a member has said what it says: now, but for what came late.
 
 | after the loop stood still (loop/deadlines.py), what comes | counts as said |
 |---|---|
 | by a connection that is open | now |
 | by one that the client has ended since | when the loop began to stand still |
+
+A heartbeat by which a member joins or lives where the broker assigns is not looked at when its
+client has ended the connection (`check_waits`): nobody hears the answer, and who has given up says
+more by its next connection.  It says what is read, and so what others may have; a network that was
+cut brings it when the member has said something else since, and reads more.
 
 A client that has had no answer for its session gives up: librdkafka ends its connection and joins
 as a new member.  Its old heartbeat, or its first try to join, is still in the socket.  Were they
@@ -13,9 +18,12 @@ Joins and syncs of who has a place are none of this: they count when they are re
 A rebalance begins now, whoever it begins for: the others have their whole time to join again.
 """
 
+from segbroker.protocol.errors import ErrorCode
+
 from ..core import Core
 from ..loop.loop_clock import monotonic_ms
 from ..peers.peer import Peer
+from ..refused import Refused
 
 
 def said_ms(core: Core, peer: Peer) -> int:
@@ -25,3 +33,9 @@ def said_ms(core: Core, peer: Peer) -> int:
     if now_ms < deadlines.grace_ends * 1000 and peer.outbox.has_hung_up:
         return int(deadlines.stood_still_since * 1000)
     return now_ms
+
+
+def check_waits(peer: Peer) -> None:
+    """Raise Refused if nobody waits for an answer."""
+    if peer.outbox.has_hung_up:
+        raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the connection was ended")

@@ -28,16 +28,18 @@ from ..call import Call
 from ..core import Core
 from ..groups.consumer_group import JOIN
 from ..groups.group_keys import STREAMS_HEARTBEAT
+from ..groups.member_room import WHOLE, names_size
 from ..groups.streams_endpoints import partitions_by_endpoint
 from ..groups.streams_group import StreamsGroup, StreamsTold
 from ..groups.streams_members import TopicPartitions, by_subtopology
 from ..groups.streams_topics import Status
 from ..groups.task_assignor import Task
+from ..loop.loop_clock import monotonic_ms
 from ..refused import Refused
 from .internal_topics import make_internal
 from .later_reply import LaterReply
-from .sign_of_life import said_ms
-from .streams_requests import beat_of
+from .sign_of_life import check_waits
+from .streams_requests import beat_of, topics_named
 
 
 def streams_group_heartbeat(
@@ -50,12 +52,18 @@ def streams_group_heartbeat(
         return
     try:
         beat = beat_of(call)
+        if request.member_epoch >= JOIN:
+            check_waits(call.peer)
         group = _group(core, request)
+        size = 0
+        if request.topology is not None and group.topology is None:
+            size = names_size(topics_named(request.topology))
+            core.groups.room.check(request.group_id, WHOLE, size)
     except Refused as exc:
         slot.answer(_refusal(exc.code, exc.message))
         return
     try:
-        told = group.heartbeat(said_ms(core, call.peer), beat, core.topics.all)
+        told = group.heartbeat(monotonic_ms(), beat, core.topics.all)
     except Refused as exc:
         refusal = _refusal(exc.code, exc.message)
         if request.member_epoch >= JOIN:
@@ -68,6 +76,8 @@ def streams_group_heartbeat(
         core.groups.when_kept_streams(group, request.member_id, gone)
         return
     core.groups.install_streams(group)
+    if size:
+        core.groups.room.put(request.group_id, WHOLE, size)
     member = group.members.get(told.member_id)
     beside = make_internal(core, call.peer, group) if member is not None else ""
     response = _told(core, request, group, told, beside)

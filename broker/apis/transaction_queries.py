@@ -97,7 +97,8 @@ async def list_transactions(
                 transaction_states=[],
             )
     names = frozenset(_NAMES.values())
-    wanted = set(request.state_filters)
+    wanted = dict.fromkeys(request.state_filters)
+    unknown = [state for state in wanted if state not in names and state not in _OTHER_NAMES]
     producers = frozenset(request.producer_id_filters)
     now_ms = core.now_ms()
 
@@ -113,9 +114,7 @@ async def list_transactions(
         is_open = known.started_ms >= 0
         return is_open and now_ms - known.started_ms > request.duration_filter
 
-    response = ListTransactionsResponse(
-        unknown_state_filters=sorted(wanted - names - _OTHER_NAMES), transaction_states=[]
-    )
+    response = ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=[])
     pace = Pace()
     for known in core.transactions.table.all():
         if is_meant(known):

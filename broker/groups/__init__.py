@@ -24,5 +24,6 @@ all of them.  A module imports only what stands above it:
     group_start         groups that a start finds
     group_turning       from one protocol to the other, with members in it
     share_assignor share_group share_groups                 share groups (KIP-932)
+    member_room         how much all members say
     groups              all of them
 """

@@ -193,6 +193,8 @@ class ConsumerGroup:
         is_back = beat.epoch == JOIN and known is not None and known.epoch >= JOIN
         member = self._join(beat) if beat.epoch == JOIN else self._member(beat)
         has_missed = beat.epoch != member.epoch  # or joins
+        if beat.connection != member.connection:  # the last answer may be lost with the other one
+            member.connection, member.knows_assigned = beat.connection, False
         if regex is not None:
             self.target.take(regex, beat.viewer, beat.may_see)
         is_new, resubscribed = self.epoch != epoch, self._take_down(member, beat)
@@ -225,7 +227,7 @@ class ConsumerGroup:
         self.heard_of(now_ms, member)
         told = None
         if not member.knows_assigned or has_missed or beat.epoch == JOIN or beat.is_full:
-            told = tuple(sorted(member.assigned))
+            told = member.in_order(self.target.of(member.member_id))
         return Told(member.member_id, member.epoch, told)
 
     def was_told(

@@ -46,6 +46,7 @@ from .group_settings import GroupSettings
 from .group_start import Start
 from .group_turning import check_upgrade, downgrade, may_downgrade, upgrade
 from .group_upkeep import GroupUpkeep
+from .member_room import WHOLE, Key, MemberRoom
 from .server_assignors import Partition
 from .share_group import ShareGroup
 from .share_groups import ShareGroups
@@ -84,6 +85,7 @@ class Groups(GroupUpkeep):
         self.lines = GroupLines()
         self._alarms = Alarms[Group | ConsumerGroup | StreamsGroup](deadlines, self._ring)
         self.share_groups = ShareGroups(manager, config, deadlines, settings, self.lines)
+        self.room = MemberRoom(self._keys)
         self._may_see = may_see
         self._end_turn = end_turn
         self._next_drop_ms = 0
@@ -413,6 +415,22 @@ class Groups(GroupUpkeep):
             self._drop_idle()
         if self._count >= self.config.groups_max:
             raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"there are {self._count} groups")
+
+    def _keys(self, group_id: str) -> set[Key]:
+        """What there is of a group that may be large."""
+        found: set[Key] = set()
+        group, share = self._groups.get(group_id), self.share_groups.get(group_id)
+        if isinstance(group, Group):
+            found.update(group.members)
+            found.add(WHOLE)
+        elif isinstance(group, ConsumerGroup):
+            found.update(group.members)
+            found.update(hash(one.names) for one in group.members.values())
+        elif isinstance(group, StreamsGroup):
+            return {WHOLE} if group.topology is not None else set()
+        if share is not None:
+            found.update(hash(one.names) for one in share.members.values())
+        return found if found != {WHOLE} else set()
 
     @property
     def _count(self) -> int:

@@ -3,7 +3,8 @@
 A step moves a member to the epoch of its group's target, and it is told so.  If that answer is
 lost, or could not be given because what it says is not durable, the member repeats itself at the
 epoch that it knows.  That may happen several times while the group goes on: the member is at what
-it was told last, which is what it said last or any epoch since.
+it was told last, which is what it said last or any epoch since.  What it was given at a later epoch
+than it says, it has not heard of.
 
 Kafka takes the last epoch before the present one, and no other: whose answer is lost twice is
 fenced, and gives up all that it has.

@@ -58,7 +58,6 @@ class ShareMember(MemberEpochs):
     names: frozenset[str] = frozenset()
     assigned: tuple[Partition, ...] = _NOTHING
     session_ends_ms: int = 0
-    heard_ms: int = 0
 
     @property
     def who(self) -> Who:
@@ -120,10 +119,8 @@ class ShareGroup:
         before = member.assigned
         member.assigned = self._target.get(member.member_id, _NOTHING)
         member.move_to(self.assignment_epoch, beat.epoch)
-        if now_ms >= member.heard_ms:  # else it said so before, by a connection that it gave up
-            member.heard_ms = now_ms
-            member.session_ends_ms = now_ms + self.session_timeout_ms
-            self.due_ms = min(self.due_ms, member.session_ends_ms)
+        member.session_ends_ms = now_ms + self.session_timeout_ms
+        self.due_ms = min(self.due_ms, member.session_ends_ms)
         is_full = beat.names is not None
         if has_missed or is_full or before != member.assigned:
             return Told(member.member_id, member.epoch, member.assigned)

@@ -432,9 +432,6 @@ class StreamsGroup:
     def _heard_of(self, now_ms: int, member: StreamsMember) -> None:
         if member.reconciled is not Reconciled.REVOKING:
             member.revoking_ends_ms = None
-        if now_ms < member.heard_ms:
-            return  # what it had said before, by a connection that it has given up since
-        member.heard_ms = now_ms
         member.session_ends_ms = now_ms + self.session_timeout_ms
         self.due_at(member.session_ends_ms)
 

@@ -158,7 +158,6 @@ class StreamsMember(MemberEpochs):
     knows_endpoints: bool = False
     """Whether it was told who has which partitions by this broker, and since when it joined."""
     session_ends_ms: int = 0
-    heard_ms: int = 0
     revoking_ends_ms: int | None = None
     """Until when it has to let go; None: it has, or was not told to by this broker."""
     at_endpoint: tuple[Tasks, Mapping[str, Topic], AtEndpoint] | None = None

@@ -10,7 +10,7 @@ stays in the line until its turn has come, unless it leaves, so the line may be 
 are connections.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -24,7 +24,7 @@ class AddressLine(Generic[Item]):
 
     def __init__(self) -> None:
         # The address whose turn is next comes first.
-        self._by_host: dict[str, deque[Item]] = {}
+        self._by_host: OrderedDict[str, deque[Item]] = OrderedDict()
 
     def __bool__(self) -> bool:
         return bool(self._by_host)
@@ -35,6 +35,11 @@ class AddressLine(Generic[Item]):
     def put(self, host: str, item: Item) -> None:
         """Wait in the line."""
         self._by_host.setdefault(host, deque()).append(item)
+
+    def put_back(self, host: str, item: Item) -> None:
+        """It was taken too early: it is the next one, and its address has the next turn."""
+        self._by_host.setdefault(host, deque()).appendleft(item)
+        self._by_host.move_to_end(host, last=False)
 
     def first(self) -> Item:
         """Whose turn is next; the line is not empty."""

@@ -1,60 +1,169 @@
 """Who has not logged in yet takes turns with other strangers, not with the clients.
 
-    step of a TLS handshake                      in threads, one after the other
+    step of a TLS handshake                      in a thread, one after the other
     a receive before the login, and the request
-    that it brings; each further request         on the loop
+    that it brings; each further request         on the loop: IN_PASS_LEAST in a pass of it, and
+                                                 further ones for CLIENTS_SHARE of what the clients
+                                                 took of each pass lately
 
 Anybody may open a thousand connections, and what all of them bring at the same time is done in one
 pass of the loop where nothing stands in front of it: a third of a second of handshakes or of
-requests before a login, for which every client waits.  So clients wait for IN_PASS_MAX of them in
-a pass, and the rest waits in a line, in which addresses take turns.
+requests before a login, for which every client waits.  So strangers have a share of the loop, and
+the rest waits in a line, in which addresses take turns.  A share, not a number: a fleet that comes
+back to a broker whose passes are long has its logins in time, too.
+
+    line --called--> the next pass: there is time left ----> its turn
+      ^                             there is none -------+
+      +--------- it is the next one in the line ---------+
+
+The last one of those that were called for a pass calls others for the next one.  While somebody is
+called the steps of tasks are looked at (`_Watch`), so it is known what a turn has taken when it is
+over, whatever its caller did with it.
 
 Limits: nobody is in a line but who is a connection in the middle of a handshake or a login
 (connections/handshakes.py), once.  Whoever waits for longer than `handshake_timeout_ms` is closed.
 """
 
-import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
 import trio
 
-from .address_turns import AddressTurns
+from .address_line import AddressLine
+from .address_threads import AddressThreads
 
-IN_PASS_MAX: Final = 16
-"""Some milliseconds; and who comes back by the hundred to a busy loop has its login in time."""
+HANDSHAKES_AT_ONCE: Final = 1
+"""A second one would have the processor that clients need where there are two."""
+IN_PASS_LEAST: Final = 16
+"""Some milliseconds at most."""
+CALLED_MAX: Final = 512
+"""Whoever is called and has to wait once more costs the loop a little, too."""
+CLIENTS_SHARE: Final = 0.25
+SHARE_MAX_S: Final = 0.05
+"""However long passes are: in one of them the machine may have stood still."""
+LATELY: Final = 1 / 8
+"""What a pass counts among those before it."""
 
 
 class Strangers:
     """The lines of one broker."""
 
-    __slots__ = ("_handshakes", "_in_pass", "_one", "_threads")
+    __slots__ = ("_called", "_clock", "_count", "_handshakes", "_line", "_on_way", "_watch")
 
-    def __init__(self) -> None:
-        self._handshakes = AddressTurns(IN_PASS_MAX)
-        # Each waits in a thread of its own, so that the next one begins without the loop; one
-        # computes: more would have the processor that clients need.
-        self._threads = trio.CapacityLimiter(IN_PASS_MAX)
-        self._one = threading.Lock()
-        self._in_pass = AddressTurns(IN_PASS_MAX)
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        """clock: in seconds."""
+        self._clock = clock
+        self._handshakes = AddressThreads(HANDSHAKES_AT_ONCE)
+        self._line: AddressLine[trio.Event] = AddressLine()
+        self._watch = _Watch(clock)
+        self._count = IN_PASS_LEAST  # so many are called the next time
+        self._called = 0  # so many were
+        self._on_way = 0  # and so many of them have not come yet
 
     async def shake_hands(self, host: str, step: Callable[[], None]) -> None:
         """`step()` of a connection from an address, in a thread; its exceptions come out here.
 
         A step that has begun is ended, even when its caller is cancelled.
         """
-        async with self._handshakes.turn(host):
-            await trio.to_thread.run_sync(self._alone, step, limiter=self._threads)
-
-    def _alone(self, step: Callable[[], None]) -> None:
-        with self._one:
-            step()
+        await self._handshakes.run(host, step)
 
     async def turn(self, host: str) -> None:
-        """Until it is the turn of an address.
+        """Until it is the turn of an address: what its caller does then, until it waits for
+        something, is done in the share of the strangers."""
+        called = trio.Event()
+        self._line.put(host, called)
+        if not self._on_way:
+            self._watch.start()
+            self._call()
+        while True:
+            try:
+                await called.wait()
+            except trio.Cancelled:
+                if called.is_set():
+                    self._came()
+                else:
+                    self._line.leave(host, called)
+                raise
+            if self._watch.begin():
+                self._came()
+                return
+            called = trio.Event()
+            self._line.put_back(host, called)
+            self._came()
 
-        What its caller does without waiting is done in a pass with as much of IN_PASS_MAX others:
-        who is next is woken now, and runs in the next pass.
-        """
-        async with self._in_pass.turn(host):
-            pass
+    def _call(self) -> None:
+        """For the next pass."""
+        self._called = 0
+        while self._line and self._called < self._count:
+            self._line.take().set()
+            self._called += 1
+        self._on_way = self._called
+
+    def _came(self) -> None:
+        """One of those that were called; the last one calls others."""
+        self._on_way -= 1
+        if self._on_way:
+            return
+        watch = self._watch
+        if watch.served < self._called:
+            self._count = max(IN_PASS_LEAST, watch.served)
+        elif self._called == self._count and not watch.is_over:
+            self._count = min(CALLED_MAX, self._count + self._count // 4)
+        if self._line:
+            self._call()
+        else:
+            watch.stop()
+
+
+class _Watch(trio.abc.Instrument):
+    """What strangers and clients take of each pass, while strangers are there."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._clients_s = 0.0  # of a pass, lately
+        self._pass_at: float | None = None  # when this one began; None: it was not seen
+        self._turn_at: float | None = None  # when the turn began that is not over
+        # In this pass:
+        self._strangers_s = 0.0
+        self.served = 0
+
+    def start(self) -> None:
+        self._pass_at = self._turn_at = None
+        self._begin_pass()
+        trio.lowlevel.add_instrument(self)
+
+    def stop(self) -> None:
+        trio.lowlevel.remove_instrument(self)
+
+    def _begin_pass(self) -> None:
+        self._strangers_s = 0.0
+        self.served = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether strangers have had their share of this pass."""
+        share_s = min(SHARE_MAX_S, CLIENTS_SHARE * self._clients_s)
+        return self.served >= IN_PASS_LEAST and self._strangers_s >= share_s
+
+    def begin(self) -> bool:
+        """Begin a turn, which ends with the step of its task; False: there is no time left."""
+        if self.is_over:
+            return False
+        self.served += 1
+        self._turn_at = self._clock()
+        return True
+
+    def after_io_wait(self, timeout: float) -> None:
+        self._pass_at = self._clock()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        if self._turn_at is not None:
+            self._strangers_s += self._clock() - self._turn_at
+            self._turn_at = None
+
+    def before_io_wait(self, timeout: float) -> None:
+        if self._pass_at is not None:
+            clients_s = self._clock() - self._pass_at - self._strangers_s
+            self._clients_s += (clients_s - self._clients_s) * LATELY
+        self._begin_pass()

@@ -5,6 +5,7 @@ session, its buckets of quotas, and the outbox for its replies.  Handlers get it
 (call.py); the socket itself belongs to connections/, and nothing here reads or writes one.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -64,6 +65,8 @@ class Peer:
     ends_with_it: dict[Closable, None] | None = None
     # Its buckets, as quotas.py looked them up last.
     meter: object = None
+    # No other connection has this one.
+    number: int = field(init=False, default_factory=itertools.count(1).__next__)
     # outbox.flush, made once: what a slot gives to the turn.
     flush: Callable[[], None] = field(init=False, repr=False)
 

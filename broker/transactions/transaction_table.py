@@ -9,7 +9,6 @@ Invariant: an entry is in `open` exactly while its transaction is ONGOING; its `
 exactly while it is being ended.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -47,7 +46,7 @@ class TransactionTable:
         self.open: dict[str, Entry] = {}
         self._names: dict[int, str] = {}
         self._pending: dict[str, dict[str, Transaction]] = {}
-        self._staging: dict[str, Counter[tuple[str, int]]] = {}
+        self._staging: dict[str, dict[tuple[str, int], int]] = {}
 
     def get(self, transactional_id: str) -> Transaction | None:
         """What is known of an id."""
@@ -69,14 +68,16 @@ class TransactionTable:
     @contextmanager
     def staging(self, group: str, partitions: Collection[tuple[str, int]]) -> Iterator[None]:
         """Offsets of these are being staged: they are pending before that is durable."""
-        staging = self._staging.setdefault(group, Counter())
-        staging.update(partitions)
+        staging = self._staging.setdefault(group, {})
+        for partition in partitions:
+            staging[partition] = staging.get(partition, 0) + 1
         try:
             yield
         finally:
-            staging.subtract(partitions)
             for partition in partitions:
-                if not staging[partition]:
+                if left := staging[partition] - 1:
+                    staging[partition] = left
+                else:
                     del staging[partition]
             if not staging:
                 self._staging.pop(group, None)

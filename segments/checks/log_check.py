@@ -21,6 +21,7 @@ from ..decisions import Decision, Gap, Tail
 from ..disk.storage import Storage, read_file
 from ..files.index import HEADER_SIZE, BlockIndex, WrongIndex, decode_index
 from ..files.manifest import ROW_SIZE, Row, decode_manifest
+from ..files.unsynced import read_unsynced
 from ..log.producers import decode_producers
 from ..names import LogPaths
 from ..recovery.corruption import read_mark
@@ -325,7 +326,9 @@ class LogChecker:
             if path in (paths.manifest, paths.start, paths.producers, paths.damaged):
                 continue
             if path == paths.unsynced:
-                text = "a sync of this log has failed, and the broker was killed"
+                end_offset = read_unsynced(storage, paths)
+                ended = f", when it ended at offset {end_offset}" if end_offset else ""
+                text = f"a sync of this log has failed{ended}"
                 yield note(path, text, "the next opening writes what is not sealed to new files")
                 continue
             if path == paths.quarantine:

@@ -202,8 +202,8 @@ class DiskManager:
         """Lock the data directory, read what exists, remove what is half made or half deleted,
         recover what may have lost its end.
 
-        Raises DataDirectoryLocked, CorruptMetadata, UnsupportedFormat (nothing was changed then),
-        StorageError (what the WAL holds could not be put back), OSError.
+        Raises DataDirectoryLocked, CorruptMetadata, UnsupportedFormat (no file that was there was
+        changed then), StorageError (what the WAL holds could not be put back), OSError.
         """
         make_dirs(self.storage, self.root)
         try:

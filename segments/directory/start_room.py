@@ -4,6 +4,7 @@
 |---|---|
 | the snapshot of the metadata, written anew beside the old one | its size |
 | records that are in the WAL and not in their segments, lost by a power cut | theirs |
+| what is not sealed of a log that is written anew, behind a failed sync | its largest segment |
 | indexes, manifests, directories | ROOM_FOR_SMALL_FILES |
 
 If only the process died, the segments have everything, and the second row is zero.
@@ -12,6 +13,7 @@ If only the process died, the segments have everything, and the second row is ze
 from typing import Final
 
 from ..disk.storage import Storage
+from ..files.unsynced import read_unsynced
 from ..metadata.metadata import Metadata
 from ..names import LogPaths, owner_of, partition_paths
 from ..recovery.known import read_known
@@ -55,7 +57,12 @@ def _room_of(storage: Storage, paths: LogPaths, frames: list[Frame]) -> int:
         if frame.type is FrameType.BATCHES and frame.segment >= first:
             end = frame.position + len(frame.payload)
             ends[frame.segment] = max(ends.get(frame.segment, 0), end)
-    return sum(max(end - _size(storage, paths.log(number)), 0) for number, end in ends.items())
+    room = sum(max(end - _size(storage, paths.log(number)), 0) for number, end in ends.items())
+    if ends and read_unsynced(storage, paths) is not None:
+        numbers = map(paths.segment_number, storage.listdir(paths.folder))
+        unsealed = [number for number in numbers if number is not None and number >= first]
+        room += max((_size(storage, paths.log(number)) for number in unsealed), default=0)
+    return room
 
 
 def _size(storage: Storage, path: str) -> int:

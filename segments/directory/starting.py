@@ -82,8 +82,8 @@ class Starting:
     def start(self) -> Started:
         """Do all of it; blocking.
 
-        Raises CorruptMetadata, UnsupportedFormat (nothing was changed then), StorageError (what the
-        WAL holds could not be put back).
+        Raises CorruptMetadata, UnsupportedFormat (no file that was there was changed then),
+        StorageError (what the WAL holds could not be put back).
         """
         found = Replay()
         self._graves = []
@@ -218,7 +218,7 @@ class Starting:
                 row = ReportRow("orphan_removed", path)
             elif orphan.has_records:
                 path = put_aside(self._storage, self._root, orphan, mark)
-                row = ReportRow("quarantined", path, orphan.topic, orphan.partition)
+                row = ReportRow("unknown_topic", path, orphan.topic, orphan.partition)
             else:
                 remove_orphan(self._storage, orphan, mark)
                 row = ReportRow("orphan_removed", path)

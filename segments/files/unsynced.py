@@ -11,13 +11,14 @@ what a start can do without.
 It says where the log ended, so that the next process knows what it should find: of what was
 acknowledged before its sync nothing else speaks (ceilings.py).
 
-Format: the end offset in decimal digits, and a line end.  A mark that was not written whole says
-nothing of the end: 0.
+Format: the end offset in 19 decimal digits, and a line end.  A mark that was not written whole says
+nothing of the end: 0.  It is written over in place, as long as before: where the disk takes no
+other, it says what it said.
 """
 
 import structlog
 
-from ..disk.storage import Storage, StorageFile, read_file, write_temporary
+from ..disk.storage import Storage, StorageFile, read_file, write_all
 from ..names import LogPaths
 
 log = structlog.get_logger()
@@ -30,9 +31,27 @@ def mark_unsynced(storage: Storage, paths: LogPaths, end_offset: int = 0) -> Non
         known = read_unsynced(storage, paths)
         end_offset = max(end_offset, -1 if known is None else known)
         if end_offset != known:
-            write_temporary(storage, paths.unsynced, b"%d\n" % end_offset, synced=False)
+            _write(storage, paths, end_offset)
     except OSError as exc:
         log.warning("failed_sync_not_marked", path=paths.folder, error=str(exc))
+
+
+def mark_cut(storage: Storage, paths: LogPaths, end_offset: int) -> None:
+    """What a marked log has from here on was promised to nobody, and is about to go.  Raises
+    nothing: a mark that says more makes a loss that was none."""
+    try:
+        if (read_unsynced(storage, paths) or 0) > end_offset:
+            _write(storage, paths, end_offset)
+    except OSError as exc:
+        log.warning("failed_sync_not_marked", path=paths.folder, error=str(exc))
+
+
+def _write(storage: Storage, paths: LogPaths, end_offset: int) -> None:
+    file = storage.open(paths.unsynced, create=True)
+    try:
+        write_all(file, b"%019d\n" % end_offset, 0)
+    finally:
+        file.close()
 
 
 def sync_or_mark(storage: Storage, paths: LogPaths, file: StorageFile, end_offset: int) -> None:

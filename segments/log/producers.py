@@ -315,9 +315,10 @@ class ProducerTable:
             for producer_id, known in self._producers.items()
         }
 
-    def rows(self) -> list[tuple[int, Producer]]:
+    def rows(self) -> Iterable[tuple[int, Producer]]:
         """What is known, by producer id; copied at once, so also beside who changes it."""
-        return sorted(self._producers.copy().items())
+        copied = self._producers.copy()
+        return ((producer_id, copied[producer_id]) for producer_id in sorted(copied))
 
     def copy(self) -> "ProducerTable":
         """The table as it is now."""

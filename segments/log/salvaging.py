@@ -25,7 +25,7 @@ from segbroker.protocol.checksums import xxh3_64
 
 from ..disk.storage import read_file, replace_file
 from ..errors import CorruptSegment
-from ..files.unsynced import settle_unsynced
+from ..files.unsynced import mark_cut, settle_unsynced
 from .partition_log import PartitionLog
 from .segment import ActiveSegment
 
@@ -54,8 +54,10 @@ def salvage(log: PartitionLog, promised: int) -> None:
         if segment.size:
             whole = _proven(log, segment, promised)
             content = whole[:0] if is_cut else whole
+            if len(content) < segment.size and not is_cut:
+                mark_cut(log.storage, log.paths, promised)
+                is_cut = True
             replace_file(log.storage, segment.path, content)
-            is_cut = len(content) < segment.size
     settle_unsynced(log.storage, log.paths)
 
 

@@ -9,6 +9,8 @@ called on the loop, unless it says otherwise.
 | the log | see partition_log | |
 """
 
+from collections.abc import Iterable
+
 from segbroker.protocol.record_batch import GapReason
 
 from ..errors import PartitionReadOnly, PartitionRefused
@@ -64,7 +66,7 @@ class PartitionView:
         """The open transactions and the aborted ranges; for reading."""
         return self._log.producers.transactions
 
-    def producers(self) -> list[tuple[int, Producer]]:
+    def producers(self) -> Iterable[tuple[int, Producer]]:
         """What is known of producers, by id.  Without the append lock: whoever opens the log again
         holds that over a disk that fails."""
         return self._log.producers.rows()

@@ -48,7 +48,7 @@ from ..disk.storage import (
     write_all,
 )
 from ..errors import PartitionForeign
-from ..files.unsynced import mark_unsynced
+from ..files.unsynced import mark_unsynced, read_unsynced
 from ..names import LogPaths
 from ..recovery.known import disagrees, is_of_a_deleted_topic, read_known
 from ..recovery.renewing import renew
@@ -99,7 +99,6 @@ def put_back(
     if not by_segment:
         return PutBack(durable_end, frozenset())
     make_dirs(storage, paths.folder)
-    renew(storage, paths)
     known = read_known(storage, paths)
     if known is None and is_of_a_deleted_topic(storage, paths, first_epoch):
         raise PartitionForeign(paths.folder)
@@ -112,6 +111,11 @@ def put_back(
                 del by_segment[number]
         if by_segment and known is None:
             _put_front_back(storage, paths, *min(by_segment.items()), report)
+    is_marked = read_unsynced(storage, paths) is not None
+    for number, found in sorted(by_segment.items()):
+        if number < first and known is not None and (row := lasting_row(known, number)) is not None:
+            restore(storage, paths, row, known.epochs, found, report, anew=is_marked)
+    renew(storage, paths)  # the mark goes: behind what is sealed, which that leaves alone
     synced: set[int] = set()
     for number, found in sorted(by_segment.items()):
         batches = list(_batches(found))
@@ -119,8 +123,6 @@ def put_back(
         if number >= first and batches:
             _put_back(storage, paths, number, found, batches, report)
             synced.add(number)
-        elif known is not None and (row := lasting_row(known, number)) is not None:
-            restore(storage, paths, row, known.epochs, found, report)
     storage.fsync_dir(paths.folder)
     return PutBack(durable_end, frozenset(synced))
 

@@ -11,6 +11,7 @@ it may have what a disk lost of a segment.
 | the segment of a row | then |
 |---|---|
 | has the frames where they say | nothing: no more of it is looked at |
+| the same, behind a failed sync | it is written anew: its name may be in doubt |
 | has not, and is whole by its row: a repair or a cleaning wrote it anew | nothing |
 | began or ended elsewhere when the frames were written: the same, and damaged since | nothing |
 | loses fewer offsets with the frames in their places than without | they are put there |
@@ -125,19 +126,25 @@ def restore(
     epochs: Epochs,
     frames: Sequence[Frame],
     report: LogReport,
+    *,
+    anew: bool,
 ) -> None:
     """Put frames back into a sealed segment that has lost them; durable when this returns.
 
-    Raises OSError: it could not be written.
+    anew: a sync has failed since, perhaps that of the name of what was put back before: then
+    another proves nothing of it.  Raises OSError: it could not be written.
     """
     path = paths.log(row.number)
     try:
         missing = _missing(storage, path, frames)
-        if not missing:
+        if not missing and not anew:
             return
         inspected = inspect(storage, paths, row, epochs)
     except OSError as exc:
         log.error("sealed_segment_not_read", path=path, error=str(exc))
+        return
+    if not missing:
+        replace_file(storage, path, inspected.data)
         return
     found = restored(inspected, row, epochs, frames)
     if found is None:

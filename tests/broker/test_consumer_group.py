@@ -350,6 +350,65 @@ def test_who_repeats_itself_word_for_word_is_told_what_it_has_missed() -> None:
     assert not three.reads, "nobody has said that these are free"
 
 
+def test_nobody_has_to_let_go_of_what_it_never_heard_of() -> None:
+    """Who repeats itself word for word is told what it has all the while, and says no more."""
+    shared, topics = group(), topics_of(a=4, b=2)
+    one, two = Client(shared, "one"), Client(shared, "two")
+    one.join()
+    two.join()
+    settle(one, two)
+    two.leave()
+    asked, had = Beat("one", one.epoch), one.reads
+    answered(shared, 0, asked, topics)  # is given the others, and the answer is lost
+    assert shared.members["one"].assigned == part("a", 0, 1, 2, 3)
+    shared.target.given = {"one": tuple(sorted(had))}
+    shared.epoch += 1
+    shared.assignment_epoch = shared.epoch
+    told = one.obey(answered(shared, 0, asked, topics))
+    assert (told.epoch, one.reads) == (shared.epoch, had)
+    assert shared.owners == dict.fromkeys(had, "one"), "nobody waits for it"
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_who_repeats_itself_word_for_word_misses_nothing(seed: int) -> None:
+    """Whatever answers are lost with their connections: each repeats itself by another one, and
+    says no more than before; nobody is waited for, and all is read."""
+    rng, shared = Random(seed), group()
+    clients = [Client(shared, f"m{n}") for n in range(3)]
+    asked: dict[str, Beat] = {}
+    connections = iter(range(10_000))
+    by = {one.name: next(connections) for one in clients}
+
+    def beat(one: Client, *, is_lost: bool) -> None:
+        if one.epoch == JOIN:
+            one.join()
+        said = asked.get(one.name) or one.question()
+        told = answered(shared, 0, said._replace(connection=by[one.name]), TOPICS)
+        if is_lost:
+            asked[one.name], by[one.name] = said, next(connections)
+            return
+        asked.pop(one.name, None)
+        one.said = said.owned if said.owned is not None else one.said
+        one.obey(told)
+
+    for _ in range(30):
+        one = rng.choice(clients)
+        if one.epoch != JOIN and rng.random() < 0.2:
+            one.leave()
+            one.epoch, one.reads, one.said = JOIN, frozenset(), None
+            asked.pop(one.name, None)
+        else:
+            beat(one, is_lost=rng.random() < 0.5)
+        assert sum(len(some.reads) for some in clients) == len(
+            frozenset().union(*[some.reads for some in clients])
+        )
+    for _ in range(8):
+        for one in clients:
+            beat(one, is_lost=False)
+    assert sorted(each for one in clients for each in one.reads) == sorted(part("a", 0, 1, 2, 3))
+    assert shared.state == "Stable"
+
+
 def test_who_was_not_told_to_let_go_says_so_at_the_epoch_that_it_was_told_last() -> None:
     shared = group()
     one = Client(shared, "one")
@@ -979,3 +1038,28 @@ def test_who_comes_or_leaves_and_subscribes_as_others_do_costs_no_look_at_the_to
     topics = {"a": topic, "b": topic}
     shared.heartbeat(0, Beat("m8", 9), topics)
     assert topic.looks == 2, "other ones"
+
+
+class Compared(int):
+    """A partition that counts how often it is compared with another."""
+
+    count = 0
+
+    def __lt__(self, other: int) -> bool:
+        Compared.count += 1
+        return super().__lt__(other)
+
+
+def test_what_a_member_of_thousands_of_partitions_has_is_sorted_by_few_comparisons() -> None:
+    target = tuple((b"topic", Compared(number)) for number in range(3_000))
+    member = ConsumerMember("m", None, assigned=set(target), since=dict.fromkeys(target, 1))
+    assert member.has(target).assigned == member.in_order(target) == tuple(sorted(target))
+    Compared.count = 0
+    member.in_order(target)
+    assert Compared.count < 2 * len(target), "in the order of a set they are ten times as many"
+
+
+@pytest.mark.parametrize("target", [(), ((b"t", 5), (b"t", 1)), ((b"t", 1), (b"u", 0), (b"t", 0))])
+def test_what_a_member_has_beside_its_target_is_sorted_too(target: tuple[Partition, ...]) -> None:
+    member = ConsumerMember("m", None, assigned={(b"u", 0), (b"t", 1), (b"t", 0)})
+    assert member.in_order(target) == ((b"t", 0), (b"t", 1), (b"u", 0))

@@ -3,6 +3,7 @@
 from typing import Final
 
 import pytest
+import trio
 
 from segbroker.broker.loop import pace
 from segbroker.protocol.messages_admin import (
@@ -10,6 +11,8 @@ from segbroker.protocol.messages_admin import (
     AlterConfigsRequestResource,
     DeleteRecordsRequest,
     DeleteRecordsRequestTopic,
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
     DescribeLogDirsRequest,
     DescribeLogDirsRequestTopic,
     DescribeTopicPartitionsRequest,
@@ -17,6 +20,8 @@ from segbroker.protocol.messages_admin import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsRequestResource,
 )
+from segbroker.protocol.messages_core import MetadataRequest, MetadataRequestTopic
+from segbroker.protocol.messages_groups import DeleteGroupsRequest
 from segbroker.protocol.messages_placement import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsRequestTopic,
@@ -40,9 +45,15 @@ from segbroker.protocol.messages_transactions import (
     DescribeProducersRequestTopic,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersRequestMarker,
+    WriteTxnMarkersRequestTopic,
 )
 from segbroker.protocol.schema import Message
 
+from ..support.steps import calls_of_a_step
+from ..support.wire_client import connect
+from .conftest import serving
 from .test_hostile import ITEMS, turns_of_others
 
 NAMES: Final = [f"none-{n}" for n in range(ITEMS)]
@@ -156,6 +167,38 @@ REQUESTS: Final[list[tuple[Message, int]]] = [
         3,
     ),
     (
+        WriteTxnMarkersRequest(
+            markers=[
+                WriteTxnMarkersRequestMarker(
+                    producer_id=n,
+                    producer_epoch=0,
+                    transaction_result=False,
+                    topics=[],
+                    coordinator_epoch=0,
+                )
+                for n in range(ITEMS)
+            ]
+        ),
+        1,
+    ),
+    (
+        WriteTxnMarkersRequest(
+            markers=[
+                WriteTxnMarkersRequestMarker(
+                    producer_id=7,
+                    producer_epoch=0,
+                    transaction_result=False,
+                    topics=[
+                        WriteTxnMarkersRequestTopic(name=name, partition_indexes=[])
+                        for name in NAMES
+                    ],
+                    coordinator_epoch=0,
+                )
+            ]
+        ),
+        1,
+    ),
+    (
         AlterClientQuotasRequest(
             entries=[
                 AlterClientQuotasRequestEntry(
@@ -169,6 +212,45 @@ REQUESTS: Final[list[tuple[Message, int]]] = [
         1,
     ),
 ]
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    [
+        (DeleteGroupsRequest(groups_names=NAMES), 2),
+        (
+            MetadataRequest(
+                topics=[MetadataRequestTopic(name=name) for name in NAMES],
+                allow_auto_topic_creation=False,
+            ),
+            9,
+        ),
+        (
+            DescribeConfigsRequest(
+                resources=[
+                    DescribeConfigsRequestResource(
+                        resource_type=2, resource_name=name, configuration_keys=None
+                    )
+                    for name in NAMES
+                ]
+            ),
+            4,
+        ),
+    ],
+    ids=["DeleteGroups", "Metadata", "DescribeConfigs"],
+)
+async def test_a_request_of_thousands_of_names_gives_way_also_while_it_is_taken_apart(
+    request_: Message, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "STEP_S", -1.0)
+    async with serving() as broker, connect(broker.address) as client:
+
+        async def ask() -> None:
+            await client.send(request_, version)
+            with trio.fail_after(60):
+                assert await client.receive_frame()
+
+        assert await calls_of_a_step(ask) < ITEMS / 2
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Logins: who gets in, what a stranger may ask, and what is not given away."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 import trio
@@ -11,7 +12,7 @@ from segbroker.broker.access import authentication
 from segbroker.broker.access.authentication import CHECKS_MAX
 from segbroker.broker.configuration.config import InvalidConfig, merge
 from segbroker.broker.loop import large_requests
-from segbroker.broker.loop.address_turns import AddressTurns
+from segbroker.broker.loop.address_threads import AddressThreads
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import DescribeConfigsRequest as DescribeConfigs
@@ -41,11 +42,17 @@ from segbroker.protocol.messages_security import (
 )
 from segbroker.protocol.sasl import SASL_MESSAGE_SIZE_MAX, encode_plain
 from segbroker.protocol.schema import Message
-from segbroker.protocol.scram import ScramClient, ScramMechanism, salted_password
+from segbroker.protocol.scram import (
+    ScramClient,
+    ScramCredential,
+    ScramMechanism,
+    is_password,
+    salted_password,
+)
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata.credentials import Content, Credentials, credentials_of
 
-from ..support.waiting import becomes
+from ..support.waiting import becomes, until
 from ..support.wire_client import Closed, WireClient, connect
 from .conftest import Events, manager, serving
 from .test_authorization import connect_from
@@ -233,13 +240,23 @@ async def test_a_stranger_gets_no_room_for_a_large_request(events: Events) -> No
 
 
 @asynccontextmanager
-async def checkers_busy(broker: Broker) -> AsyncIterator[AddressTurns]:
+async def checkers_busy(broker: Broker) -> AsyncIterator[AddressThreads]:
     """While nobody's password is checked; whose turn comes then."""
     checks = broker.core.authentication._checks
-    async with AsyncExitStack() as stack:
-        for n in range(authentication.CHECKS_MAX):
-            await stack.enter_async_context(checks.turn(f"busy {n}"))
-        yield checks
+    begun, is_over = [], threading.Event()
+
+    def hold() -> None:
+        begun.append(True)
+        assert is_over.wait(60)
+
+    async with trio.open_nursery() as nursery:
+        for n in range(CHECKS_MAX):
+            nursery.start_soon(checks.run, f"busy {n}", hold)
+        await becomes(lambda: len(begun) == CHECKS_MAX)
+        try:
+            yield checks
+        finally:
+            is_over.set()
 
 
 async def test_a_login_that_waits_takes_no_room_of_large_requests(
@@ -261,27 +278,60 @@ async def test_a_login_that_waits_takes_no_room_of_large_requests(
         assert reply.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
-async def test_a_flood_of_passwords_from_one_address_locks_nobody_else_out() -> None:
+@contextmanager
+def checks_noted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The passwords that are checked, in order; one after the other is told when it was."""
+    checked: list[str] = []
+    real = is_password
+
+    def noted(mechanism: ScramMechanism, credential: ScramCredential, password: str) -> bool:
+        try:
+            return real(mechanism, credential, password)
+        finally:
+            checked.append(password)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(authentication, "is_password", noted)
+        yield checked
+
+
+async def log_in_from(host: str, broker: Broker, password: str) -> None:
+    async with connect_from(host, broker) as client:
+        await choose(client, "PLAIN")
+        reply = await prove(client, encode_plain("alice", password))
+        assert bool(reply.error_code) == (password != "wonderland")
+
+
+async def test_a_flood_of_passwords_from_one_address_locks_nobody_else_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Whoever waits behind a thousand checks is the oldest in the end, and crowded out."""
     flood = 50
-    answered: list[str] = []
-
-    async def log_in_from(host: str, password: str) -> None:
-        async with connect_from(host, broker) as client:
-            await choose(client, "PLAIN")
-            reply = await prove(client, encode_plain("alice", password))
-            answered.append(host)
-            assert bool(reply.error_code) == (password != "wonderland")
-
     async with guarded(authentication_failure_delay_ms=0) as broker:
-        async with trio.open_nursery() as nursery, checkers_busy(broker) as checks:
-            for _ in range(flood):
-                nursery.start_soon(log_in_from, "127.0.0.1", "guess")
-            await becomes(lambda: len(checks) == flood)
-            nursery.start_soon(log_in_from, "127.0.0.2", "wonderland")
-            await becomes(lambda: len(checks) == flood + 1)
-        assert len(answered) == flood + 1
-        assert answered.index("127.0.0.2") < 10
+        with checks_noted(monkeypatch) as checked:
+            async with trio.open_nursery() as nursery, checkers_busy(broker) as checks:
+                for _ in range(flood):
+                    nursery.start_soon(log_in_from, "127.0.0.1", broker, "guess")
+                await becomes(lambda: len(checks) == flood)
+                nursery.start_soon(log_in_from, "127.0.0.2", broker, "wonderland")
+                await becomes(lambda: len(checks) == flood + 1)
+    assert len(checked) == flood + 1
+    assert checked.index("wonderland") < 10
+
+
+async def test_passwords_are_checked_one_after_the_other_also_while_the_loop_is_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A fleet that comes back waits for processors, not for passes of the loop."""
+    fleet = 10 * CHECKS_MAX
+    async with guarded() as broker:
+        with checks_noted(monkeypatch) as checked:
+            async with trio.open_nursery() as nursery:
+                async with checkers_busy(broker) as checks:
+                    for _ in range(fleet):
+                        nursery.start_soon(log_in_from, "127.0.0.1", broker, "wonderland")
+                    await becomes(lambda: len(checks) == fleet)
+                until(lambda: len(checked) == fleet)  # without a pass of the loop
 
 
 async def test_a_login_that_does_not_come_is_not_waited_for(events: Events) -> None:
@@ -447,11 +497,8 @@ async def test_a_password_that_was_changed_while_its_check_waited_is_wrong(
         connect(broker.address) as client,
         trio.open_nursery() as nursery,
     ):
-        checks = broker.core.authentication._checks
         assert (await choose(client, "PLAIN")).error_code == 0
-        async with AsyncExitStack() as others:
-            for _ in range(CHECKS_MAX):
-                await others.enter_async_context(checks.turn("192.0.2.1"))
+        async with checkers_busy(broker) as checks:
             nursery.start_soon(refused_plain, client)
             await becomes(lambda: len(checks) == 1)
             if is_removed:

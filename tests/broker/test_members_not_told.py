@@ -15,6 +15,7 @@ from segbroker.broker.groups.group_members import Joining
 from segbroker.broker.loop.loop_clock import monotonic_ms
 from segbroker.protocol.consumer_protocol import Subscription, encode_subscription
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_consumer_groups import ConsumerGroupHeartbeatRequest
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_transactions import until
@@ -22,6 +23,7 @@ from .classic_member import ClassicMember
 from .conftest import Events
 from .obedient_members import Member
 from .test_consumer_group import REBALANCE_MS, SESSION_MS, TOPICS, Client, answered, group, part
+from .test_consumer_groups import beat
 from .test_consumer_restarts import until_described
 from .test_group_restarts import broker_on
 
@@ -201,6 +203,27 @@ async def test_an_answer_that_finds_nobody_has_told_nobody(events: Events) -> No
         reply = await one.beat()
         assert reply.error_code == 0
         assert reply.assignment is not None, "it does not say that it has let go"
+
+
+async def test_what_was_told_by_a_connection_that_broke_is_told_again_by_the_next() -> None:
+    """To who repeats itself word for word: at the same epoch, and without what it reads."""
+    async with broker_on(None, 3) as (_, clients):
+        await clients[0].create("t", partitions=2)
+        one, two = Member(clients[0], "one"), Member(clients[2], "two")
+        await two.join()
+        await one.join()
+        await two.beat()  # is told to let go
+        await two.beat()  # and does
+        alive = ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id="one", member_epoch=one.epoch, topic_partitions=None
+        )
+        lost = await beat(clients[0], alive)
+        assert lost.assignment is not None
+        assert lost.member_epoch == one.epoch
+        assert (await beat(clients[0], alive)).assignment is None, "this one was answered by it"
+        again = await beat(clients[1], alive)
+        assert again.assignment == lost.assignment
+        assert (await beat(clients[1], alive)).assignment is None
 
 
 async def test_who_was_told_and_is_silent_is_dropped_though_nobody_else_is_heard_of() -> None:

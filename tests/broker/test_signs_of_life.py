@@ -6,7 +6,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from segbroker.broker.server import Broker
 from segbroker.protocol.messages_admin import CreateTopicsRequest, CreateTopicsRequestTopic
+from segbroker.protocol.messages_consumer_groups import ConsumerGroupHeartbeatRequest
 from segbroker.protocol.messages_groups import (
     HeartbeatRequest,
     OffsetCommitRequest,
@@ -20,9 +22,12 @@ from segbroker.protocol.messages_transactions import (
 )
 from segbroker.protocol.schema import Message
 
-from ..support.wire_client import connect
+from ..support.wire_client import WireClient, connect
 from ..support.wire_groups import WireMember
+from ..support.wire_streams import StreamsMember, beating, settled
 from .conftest import serving
+from .obedient_members import Member
+from .test_group_restarts import broker_on
 
 Sign = Callable[[WireMember], tuple[Message, int]]
 SESSION_MS = 10_000
@@ -91,3 +96,52 @@ async def test_it_counts_as_said_when_the_broker_began_to_stand_still(
         assert group is not None
         ends = group.members[one.member_id].session_ends_ms
         assert ends == int(broker.core.deadlines.stood_still_since * 1000) + SESSION_MS
+
+
+async def hung_up(broker: Broker, client: WireClient) -> None:
+    left = broker.connections - 1
+    await client.stream.aclose()
+    with trio.fail_after(10):
+        while broker.connections > left:  # noqa: ASYNC110 - the broker's own doing
+            await trio.sleep(0.01)
+
+
+async def test_who_has_hung_up_since_has_let_go_of_nothing() -> None:
+    """What it said before it read what it reads now came late."""
+    async with broker_on(None, 3) as (broker, clients):
+        await clients[0].create("t", partitions=4)
+        one, two = Member(clients[0], "one"), Member(clients[1], "two")
+        await one.join()
+        await one.beat()
+        assert list(one.reads.values()) == [[0, 1, 2, 3]]
+        await two.join()
+        late = ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id="one", member_epoch=one.epoch, topic_partitions=[]
+        )
+        await clients[2].send(SLOW, 5)
+        await clients[2].send(late, 1)
+        await hung_up(broker, clients[2])
+        await two.beat()
+        assert two.reads == {}, "the other one reads all of it"
+        for _ in range(3):
+            await one.beat()
+            await two.beat()
+        assert sorted(map(len, (*one.reads.values(), *two.reads.values()))) == [2, 2]
+
+
+async def test_who_has_hung_up_since_does_its_tasks() -> None:
+    async with broker_on(None, 3, group_streams_initial_rebalance_delay_ms=0) as (broker, clients):
+        await clients[0].create("t", partitions=4)
+        one, two = StreamsMember(clients[0], "one"), StreamsMember(clients[1], "two")
+        await one.join()
+        await one.beat()
+        assert one.active == {"0": [0, 1, 2, 3]}
+        await two.join()
+        late = beating("one", one.epoch, active_tasks=[], standby_tasks=[], warmup_tasks=[])
+        await clients[2].send(SLOW, 5)
+        await clients[2].send(late, 0)
+        await hung_up(broker, clients[2])
+        await two.beat()
+        assert two.active == {}, "the other one does all of them"
+        await settled(one, two)
+        assert sorted([*one.active["0"], *two.active["0"]]) == [0, 1, 2, 3]

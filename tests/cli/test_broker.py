@@ -172,6 +172,29 @@ def test_a_log_that_the_start_found_missing_needs_a_look_though_no_offset_is_kno
     assert said[2].startswith("  the write-ahead log was damaged or missing: what was acknowledged")
 
 
+def test_a_topic_that_an_older_copy_of_the_metadata_does_not_know_needs_a_look(
+    tmp_path: Path,
+) -> None:
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    with running(data):
+        pass
+    shutil.copytree(data, copy)
+    with running(data) as daemon:
+        sent = segbroker("produce", "since", "-b", daemon.address, stdin=b"v\n")
+        assert sent.returncode == 0, sent.stderr
+    for part in ("meta", "wal", "witness"):
+        shutil.rmtree(data / part)
+        shutil.copytree(copy / part, data / part)
+    with running(data) as daemon:
+        checked = in_process("broker", "status", "--check", "-b", daemon.address)
+    said = checked.stdout.decode().splitlines()
+    assert checked.returncode == ExitCode.ATTENTION
+    assert said[1] == "needs a look:"
+    assert said[2].startswith("  records of a topic that the metadata does not know are in quarant")
+    (kept,) = (data / "quarantine").iterdir()
+    assert ["unknown_topic", str(kept)] in [line.split() for line in said]
+
+
 def test_of_many_partitions_that_are_not_served_it_is_said_how_many() -> None:
     rows = [{"topic": "t", "partition": number, "why": "gone"} for number in range(25)]
     info = {

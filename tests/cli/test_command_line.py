@@ -29,6 +29,8 @@ COMMANDS = (
     "spark import",
     "spark replay",
     "spark sql",
+    "acl add",
+    "acl remove",
     "dump",
     "completion",
     "version",

@@ -292,7 +292,7 @@ LEFTOVERS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a failed sync that nobody came to mend": (
         lambda root: file(root, ".unsynced").write_bytes(b"5\n"),
-        "a sync of this log has failed",
+        "a sync of this log has failed, when it ended at offset 5",
     ),
     "half a manifest row": (
         lambda root: file(root, ".manifest").write_bytes(

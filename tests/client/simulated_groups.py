@@ -146,7 +146,7 @@ class SimulatedMember:
     def leave(self) -> None:
         self.reading.came_back()
         group = self.reading.group
-        for event in group.closing():
+        for event in group.closing(self.world.now_ms):
             if event.listener is not None:
                 event.listener(event.partitions)
         done = self.reading.engine.call(group.goodbye(patient=True), self.world.now_ms)

@@ -222,7 +222,7 @@ def test_who_is_closed_while_its_loop_goes_on_does_not_join_again() -> None:
     member = world.start()
     reading = member.reading
     world.run(lambda: len(world.processed) > 2)
-    reading.group.closing()
+    reading.group.closing(world.now_ms)
     done = reading.engine.call(reading.group.goodbye(patient=True), world.now_ms)
     reading.came_back()  # in another thread or task, which asks for more
     world.run(lambda: done.done)
@@ -525,3 +525,32 @@ def test_a_commit_that_waits_for_a_rebalance_commits_nothing_in_a_topic_made_aga
     world.run(lambda: done.done)
     assert done.error is None
     assert world.committed == {}
+
+
+def test_the_time_of_a_callback_of_the_end_begins_with_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who closes has come back: on_revoked may take as long as any callback, and what was gone past
+    is committed behind it."""
+    world = GroupWorld(5, partitions=1, records=20)
+    monkeypatch.setattr(reading, "now_ms", lambda: world.now_ms)
+    member = world.start(max_poll_interval_ms=60_000, commit_interval_ms=3_600_000)
+    group, engine = member.reading.group, member.reading.engine
+    world.run(lambda: len(world.processed) == 20)
+    world.run(lambda: member.in_hand is None)
+    member.busy_until_ms = world.now_ms + 1_000_000
+    came_ms = world.now_ms
+    world.run(lambda: world.now_ms >= came_ms + 50_000)
+    group.closing(world.now_ms)
+    world.run(lambda: world.now_ms >= came_ms + 100_000)
+    done = engine.call(group.goodbye(patient=True), world.now_ms)
+    world.run(lambda: done.done)
+    assert world.committed[TOPIC, 0] == 20
+    # But a callback that hangs does not keep what others could have.
+    world = GroupWorld(5, partitions=1, records=20)
+    slow = world.start(max_poll_interval_ms=60_000)
+    world.run(lambda: len(world.processed) == 20)
+    slow.busy_until_ms = world.now_ms + 1_000_000
+    slow.reading.group.closing(world.now_ms)
+    other = world.start()
+    world.run(lambda: other.owned == {0}, within_ms=200_000)

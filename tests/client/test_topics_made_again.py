@@ -5,6 +5,7 @@ the next, would pass over what lies before.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -244,6 +245,49 @@ def both_gaps(poll: Callable[[], object]) -> list[Gap]:
         except UnknownTopicOrPartition:
             pass
     return sorted(gaps)
+
+
+@pytest.mark.parametrize("how", ["assign", "subscribe", "seek"])
+def test_who_goes_elsewhere_is_handed_nothing_of_a_partition_that_is_gone(
+    daemon: Daemon, topic: str, how: str
+) -> None:
+    """It was fetched ahead, and the topic was made again without it."""
+    other = topic if how == "seek" else f"{topic}.other"
+    with (
+        Admin(daemon.address) as admin,
+        Producer(daemon.address) as producer,
+        Consumer(daemon.address, on_gap="skip", metadata_max_age_ms=100) as consumer,
+    ):
+        admin.create_topic(topic, partitions=2)
+        producer.send(topic, b"old", partition=1).result()
+        if how == "subscribe":
+            consumer.subscribe([topic])
+        else:
+            consumer.assign([(topic, 0), (topic, 1)])
+        until(lambda: bool(consumer._reading.fetching.prefetched.ready))
+        admin.delete_topic(topic)
+        admin.create_topic(topic, partitions=1)
+        until(lambda: (topic, 1) not in consumer.assignment)
+        if how == "seek":
+            admin.create_partitions(topic, 2)
+        else:
+            admin.create_topic(other, partitions=2)
+        producer.send(other, b"new", partition=1).result()
+        if how == "subscribe":
+            consumer.subscribe([other])
+        else:
+            consumer.assign([(other, 1)])
+        if how == "seek":
+            consumer.seek(other, 1, 0)
+        seen: list[bytes | None] = []
+
+        def has_new() -> bool:
+            with suppress(UnknownTopicOrPartition):  # of the one that is gone
+                seen.extend(record.value for record in consumer.poll(timeout_ms=100))
+            return b"new" in seen
+
+        until(has_new)
+        assert seen == [b"new"]
 
 
 @pytest.mark.parametrize(

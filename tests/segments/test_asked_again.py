@@ -11,6 +11,7 @@ import pytest
 
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.errors import StorageError
+from segbroker.segments.names import partition_paths
 from segbroker.segments.settings.topic_config import TopicConfig
 
 from .crashing import CrashingStorage, Killed
@@ -54,10 +55,12 @@ def test_what_comes_true_at_a_kill_has_its_directories(change: Change) -> None:
     disk.is_armed = True
     with suppress(Killed, StorageError):
         change(manager)
-    again = manager_on(disk.after_kill())
+    left = disk.after_kill()
+    again = manager_on(left)
     assert sum(meta.partitions for meta in again.topics.values()) > 1, "it has not come true"
     for meta in again.topics.values():
         for partition in range(meta.partitions):
+            assert left.exists(partition_paths("/data", meta.name, partition).folder)
             handler = again.get_handler(meta.name, partition)
             write(handler, 0)
             assert readable(handler) == [0]

@@ -14,6 +14,7 @@ import pytest
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.errors import PartitionReadOnly, StorageError
+from segbroker.segments.files.unsynced import mark_unsynced
 from segbroker.segments.metadata import ceilings
 from segbroker.segments.metadata.transactions import (
     SECTION,
@@ -429,3 +430,45 @@ def test_wherever_the_start_behind_it_ends_the_next_one_knows_what_was_lost(
         assert found[3] > 3, "acknowledged for another record"
         (known,) = transactions_of(again.section(SECTION))
         assert known.boot != again.boot_number, "it may be committed"
+
+
+@UNSYNCED
+@SMALL_BLOCKS
+def test_an_end_that_nobody_was_told_of_is_cut_and_is_no_loss_wherever_that_is_interrupted(
+    durability: str,
+) -> None:
+    """Offsets [9, 12) wait for their reservation when the sync fails, and the kernel drops them."""
+    disk, manager, handler, _ = while_more_is_being_reserved(durability, 12, forgets=False)
+    images: list[MemoryStorage] = []
+    segment = handler._log.active
+    begin = segment.position_of(list(segment.offsets).index(9))
+    disk.open(segment.path).pwrite(bytes(segment.size - begin), begin)
+    for name in ("rename", "unlink", "fsync_dir"):
+        does = getattr(disk, name)
+
+        def recorded(*paths: str, does: Callable[..., object] = does) -> None:
+            does(*paths)
+            images.append(disk.after_kill())
+
+        setattr(disk, name, recorded)
+    manager.housekeeping(5_000)
+    assert (handler.recoveries_failed, handler.log_end_offset) == (0, 9)
+    assert len(images) > 3
+    for image in images:
+        again = manager_on(image)
+        assert again.get_handler("t", 0).log_end_offset == 9
+        assert not [row for row in again.report.rows if row.what == "gap"]
+
+
+@UNSYNCED
+def test_a_mark_says_what_it_said_where_a_full_disk_takes_no_other(durability: str) -> None:
+    disk, _, handler = acknowledged(durability)
+    mark_unsynced(disk, handler._log.paths, handler.log_end_offset)
+    write(handler, 4)
+    assert handler.high_watermark == 5
+    disk.full = True
+    with pytest.raises(PartitionReadOnly):
+        handler.sync()
+    found = offsets_behind(disk.after_kill())
+    assert found[:3] == [0, 1, 2]
+    assert found[3] > 3, "acknowledged for another record"

@@ -1,6 +1,7 @@
 """A start on a disk without any room: it gives back what is free, or says what it lacks."""
 
 import errno
+import re
 
 import pytest
 
@@ -10,6 +11,7 @@ from segbroker.segments.directory.manager import SMALL_WAL, DiskManager
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.disk.storage import Buffer, Space, make_dirs, remove_tree
 from segbroker.segments.errors import StorageError
+from segbroker.segments.files.unsynced import mark_unsynced
 from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.files import is_short
 from segbroker.segments.wal.journal import Wal, WalConfig
@@ -139,6 +141,28 @@ def test_a_start_that_lacks_room_says_how_much_and_loses_nothing() -> None:
     texts = [one.text for one in DirectoryChecker(disk, DATA, 1_000).check()]
     assert any("a start needs about" in text for text in texts)
     check_serves(SmallDisk.over(disk, 100_000))
+
+
+def test_the_room_that_a_start_says_it_needs_is_enough_behind_a_failed_sync() -> None:
+    """What is not sealed is written to new files beside the old ones."""
+    disk = MemoryStorage()
+    wal = WalConfig(file_bytes=1 << 14, shard_bytes=1 << 20)
+    manager = DiskManager(DATA, storage=disk, flushers=0, now_ms=1_000, wal=wal)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig({"durability": "fsync"}))
+    for number in range(20):
+        append(manager, b"%02d" % number * 6_000)
+    mark_unsynced(disk, manager.get_handler("t", 0)._log.paths)
+    full = SmallDisk.over(disk.after_kill(), 0)
+    with pytest.raises(StorageError) as failure:
+        manager_on(full).open()
+    needed = re.search(r"needs about (\d+) KiB", str(failure.value))
+    assert needed is not None
+    assert full.capacity is not None
+    full.capacity += int(needed[1]) * 1_024
+    manager = manager_on(full)
+    manager.open()
+    assert see_handler(manager.get_handler("t", 0)).end == 20
 
 
 def test_where_a_start_has_room_nothing_is_said_of_it() -> None:

@@ -65,7 +65,7 @@ def test_records_of_a_topic_that_nobody_deleted_are_set_aside_and_not_removed() 
     folder = "/data/topics/u"
     disk._root.names["data"].names["topics"].names["u"] = other._directory(folder)  # type: ignore[union-attr]
     manager = manager_on(disk)
-    assert what(manager) == [("quarantined", "/data/quarantine/u")]
+    assert what(manager) == [("unknown_topic", "/data/quarantine/u")]
     assert disk.listdir("/data/topics") == ["t"]
     (kept,) = disk.listdir("/data/quarantine")
     log = f"/data/quarantine/{kept}/partition_0/u_partition_0_segment_0.log"
@@ -85,7 +85,7 @@ def test_a_directory_whose_number_is_written_otherwise_is_none_of_a_partition() 
     disk.mkdir("/data/topics/mine/partition_00")
     assert [one.text for one in DirectoryChecker(disk, "/data", 1_000).check() if one.is_damage]
     manager = manager_on(disk)
-    assert what(manager) == [("quarantined", "/data/quarantine/mine")]
+    assert what(manager) == [("unknown_topic", "/data/quarantine/mine")]
     assert disk.listdir("/data/topics/t") == ["partition_0", "partition_07"]
 
 
@@ -98,8 +98,8 @@ def test_what_somebody_put_beside_the_topics_is_set_aside_and_not_removed() -> N
     disk.open("/data/topics/mine/backup.tar", create=True).pwrite(b"x", 0)
     manager = manager_on(disk)
     assert what(manager) == [
-        ("quarantined", "/data/quarantine/copy"),
-        ("quarantined", "/data/quarantine/mine"),
+        ("unknown_topic", "/data/quarantine/copy"),
+        ("unknown_topic", "/data/quarantine/mine"),
     ]
     assert disk.listdir("/data/topics") == ["t"]
     copy, mine = disk.listdir("/data/quarantine")
@@ -128,7 +128,7 @@ def test_a_partition_past_the_topics_is_removed_or_set_aside() -> None:
     file = disk.open("/data/topics/t/partition_7/t_partition_7_segment_0.log", create=True)
     file.pwrite(b"records", 0)
     manager = manager_on(disk)
-    assert what(manager) == [("quarantined", "/data/quarantine/t-7")]
+    assert what(manager) == [("unknown_topic", "/data/quarantine/t-7")]
     assert offsets_in(read_from(manager.get_handler("t", 0), 0)) == [0]
 
 

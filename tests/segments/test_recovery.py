@@ -268,6 +268,7 @@ def test_what_crashes_left_of_replacements_goes_and_what_is_not_the_logs_own_sta
     disk = disk_with(40)
     own = [
         *("t_segment_0.log.tmp", "t_segment_0.index.tmp", "t.manifest.tmp", "t.start.tmp"),
+        "t_segment_1.cleaned.tmp",
         *("t.producers.tmp", "t.damaged.tmp"),
     ]
     others = ["t.tmp", "t_segment_x.log.tmp", "u.manifest.tmp", "notes.tmp", "t.manifest.tmp.tmp"]

@@ -1,6 +1,7 @@
 """What a disk lost of a sealed segment comes back from the write-ahead log, if that has it."""
 
 import errno
+from itertools import count
 
 import pytest
 
@@ -12,6 +13,8 @@ from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.journal import WalConfig
 
+from .crash.images import Images
+from .crash.recording import Fault, RecordingStorage
 from .tools import SMALL, append, as_after_a_checkpoint, batch_of, flip, read_from
 
 FOLDER = "/data/topics/t/partition_0"
@@ -169,3 +172,30 @@ def test_segments_that_have_what_was_written_are_neither_written_nor_reported() 
     for number in range(4):
         name = f"t_partition_0_segment_{number}.log"
         assert bytes(read_file(disk, f"{FOLDER}/{name}")) == before[name]
+
+
+@pytest.mark.parametrize("then", ["again", "another"])
+def test_what_was_put_back_under_a_name_that_could_not_be_synced_is_put_back_again(
+    then: str,
+) -> None:
+    """By the same process, or by another one, behind a kill."""
+    failed = 0
+    for number in count():
+        image = killed()
+        damage(image, "flipped" if number % 2 else "missing")
+        disk = RecordingStorage.over(image)
+        disk.faults.append(Fault("fsync_dir", "/partition_0", number))
+        disk.counts[0] = 0
+        manager = manager_on(disk)
+        if disk.counts[0] <= number:
+            break
+        failed += 1
+        if then == "another":
+            disk.restart()
+            manager = manager_on(disk)
+        assert seen(manager.get_handler("t", 0)) == (ALL, [])
+        manager.close()
+        for left in Images(disk).now():
+            again = manager_on(left.build())
+            assert seen(again.get_handler("t", 0)) == (ALL, [])
+    assert failed

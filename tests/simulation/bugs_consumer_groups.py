@@ -31,10 +31,11 @@ def _lets_go_at_once(reconcile: Callable[..., Any]) -> Callable[..., Any]:
         self: ConsumerMember,
         target: Any,  # noqa: ANN401
         epoch: int,
+        said: int,
         owned: Any,  # noqa: ANN401
         owners: Any,  # noqa: ANN401
     ) -> bool:
-        return bool(reconcile(self, target, epoch, frozenset(), owners))
+        return bool(reconcile(self, target, epoch, said, frozenset(), owners))
 
     return reconciled
 

@@ -3,7 +3,9 @@
 The command makes and stops a session of its own; here it is given the shared one, which stays.
 """
 
+import io
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -16,6 +18,8 @@ from typing import TYPE_CHECKING
 import pyarrow
 import pytest
 from click.testing import CliRunner
+from pyspark.errors import AnalysisException
+from pyspark.logger import PySparkLogger
 
 from segbroker.cli.main import segbroker
 from segbroker.protocol.record_batch import GapReason, gap_batches
@@ -191,6 +195,39 @@ def test_fields_with_the_names_of_the_records_columns_are_kept_beside_them(
     row = json.loads(file.read_text())
     assert {key: row[key] for key in fields} == fields
     assert (row["record_key"], row["_topic"], row["record_record_offset"]) == ("k", topic, 0)
+
+
+def test_an_error_of_a_query_is_told_once_and_without_the_stack_of_the_jvm(
+    command: Command, topics: Topics, name: Name, spark: "SparkSession"
+) -> None:
+    topic = name()
+    topics.create(topic)
+    logged = io.StringIO()
+    by_pyspark = logging.StreamHandler(logged)
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    logger.addHandler(by_pyspark)
+    try:
+        said = command.refused("sql", f"SELECT nope FROM topic('{topic}')")
+        assert logged.getvalue() == ""
+        with pytest.raises(AnalysisException, match="nope"):
+            spark.sql("SELECT nope")
+        assert "nope" in logged.getvalue(), "programs see what PySpark logs"
+    finally:
+        logger.removeHandler(by_pyspark)
+    assert said.startswith("Error: [UNRESOLVED_COLUMN")
+    assert "org.apache.spark" not in said
+
+
+@pytest.mark.parametrize("form", ["MAP<STRING, INT>", "ARRAY<STRUCT<n: INT>>"])
+def test_a_form_of_values_without_columns_is_refused_in_a_sentence(
+    command: Command, topics: Topics, name: Name, tmp_path: Path, form: str
+) -> None:
+    topic = name()
+    topics.create(topic)
+    said = f"Error: {form} has no columns: say 'carrier STRING, n INT', json or text"
+    to = ("--to", str(tmp_path / "lake"), "--format", "json")
+    assert said in command.refused("export", topic, *to, "--values", form)
+    assert said in command.refused("sql", f"SELECT * FROM topic('{topic}', '{form}')")
 
 
 def test_fields_in_fields_may_have_any_name(command: Command, topics: Topics, name: Name) -> None:

@@ -83,6 +83,18 @@ def a_sync_of_names_made_ahead_fails_in_class_disk(driver: Driver) -> None:
     driver.close()
 
 
+@scenario(durability="disk")
+def a_sync_of_names_made_ahead_fails_behind_synced_ones(driver: Driver) -> None:
+    # Nothing that is in use waits for a name then: only who has made the segments knows of it.
+    driver.append("t")
+    driver.tick()
+    fault(driver, Fault("fsync_dir", "partition_0", 0))
+    for _ in range(4):
+        driver.append("t", count=3)
+        driver.tick()
+    driver.close()
+
+
 @scenario(durability="disk", segment_ms="5000")
 def a_sync_of_names_fails_and_the_last_segment_is_empty(driver: Driver) -> None:
     driver.append("t", count=2)

@@ -353,7 +353,7 @@ LOG_BUGS: tuple[Bug, ...] = (
         "rolling",
         "                self._owner.names_failed(exc)\n",
         "                pass\n",
-        "a_sync_of_names_made_ahead_fails_in_class_disk",
+        "a_sync_of_names_made_ahead_fails_behind_synced_ones",
     ),
     Bug(
         "segments_made_ahead_keep_their_names_in_doubt",

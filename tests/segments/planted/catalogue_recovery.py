@@ -171,9 +171,34 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "what_a_disk_lost_of_a_sealed_segment_is_not_put_back",
         "replaying",
-        "            restore(storage, paths, row, known.epochs, found, report)\n",
+        "            restore(storage, paths, row, known.epochs, found, report, anew=is_marked)\n",
         "            pass\n",
         "damage_of_a_sealed_segment_under_the_wal",
+    ),
+    Bug(
+        "a_sealed_segment_that_was_put_back_is_believed_behind_a_failed_sync",
+        "replaying",
+        "anew=is_marked)",
+        "anew=False)",
+        "tests.segments.test_restoring:"
+        "test_what_was_put_back_under_a_name_that_could_not_be_synced_is_put_back_again[another]",
+    ),
+    Bug(
+        "a_mark_speaks_of_an_end_that_was_cut",
+        "salvaging",
+        "                mark_cut(log.storage, log.paths, promised)\n",
+        "",
+        "tests.segments.test_doubted_ends:"
+        "test_an_end_that_nobody_was_told_of_is_cut_and_is_no_loss_wherever_that_is_interrupted"
+        "[disk]",
+    ),
+    Bug(
+        "a_mark_is_emptied_before_it_is_written_again",
+        "unsynced",
+        '        write_all(file, b"%019d\\n" % end_offset, 0)\n',
+        '        file.truncate(0)\n        write_all(file, b"%019d\\n" % end_offset, 0)\n',
+        "tests.segments.test_doubted_ends:"
+        "test_a_mark_says_what_it_said_where_a_full_disk_takes_no_other[disk]",
     ),
     Bug(
         "a_sealed_segment_that_was_put_back_is_not_synced",

@@ -282,7 +282,7 @@ WAL_BUGS: tuple[Bug, ...] = (
         "what_was_given_up_is_said_in_the_group_behind_it",
         "wal.shard",
         "            self._append_all([self._given_up], Group())\n",
-        "            group.frames.insert(0, self._given_up)\n",
+        "            self.vouching._riders[b'', 0] = self._given_up\n",
         "the_log_goes_on_behind_an_event_that_was_given_up",
     ),
     Bug(

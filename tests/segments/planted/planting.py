@@ -110,11 +110,19 @@ def plant(bug: Bug) -> None:
     sys.meta_path.insert(0, _Finder(bug))
 
 
-def called(bug: Bug) -> tuple[Callable[..., None], tuple[str, ...]]:
-    """The test that has to find it, and what it is called with."""
+def called(bug: Bug) -> tuple[Callable[..., None], tuple[object, ...]]:
+    """The test that has to find it, and what it is called with.  Raises LookupError."""
     module, _, function = bug.found_by.partition(":")
-    function, _, parameter = function.removesuffix("]").partition("[")
-    return getattr(importlib.import_module(module), function), (parameter,) if parameter else ()
+    function, _, wanted = function.removesuffix("]").partition("[")
+    found_by = getattr(importlib.import_module(module), function)
+    if not wanted:
+        return found_by, ()
+    for mark in getattr(found_by, "pytestmark", ()):
+        if mark.name == "parametrize":
+            for value in mark.args[1]:
+                if wanted == getattr(value, "__name__", str(value)):  # its id, as pytest forms it
+                    return found_by, (value,)
+    raise LookupError(f"{bug.found_by} has no such parameter")
 
 
 def _look(bug: Bug, told: int, plan: Mapping[str, int]) -> Outcome:

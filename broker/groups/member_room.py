@@ -1,0 +1,104 @@
+"""How much members say of themselves, in all groups together: a budget.
+
+What a member says when it joins, and what a leader says that each is to read, is kept until
+sessions end, up to half an hour, whether connections are there or not.  Each of that is limited,
+and so are the groups and their members by number; this is the limit of the sum.
+
+    counted     what is larger than SMALL_MAX: metadata of a classic member, the assignments of a
+                classic group, the names that members of the other groups subscribe to, each
+                different subscription of a group once, and topologies
+    looked at   what is not there any more is found when there is no room, once a second
+
+Who is refused is told COORDINATOR_LOAD_IN_PROGRESS: clients wait and ask again.  Who says no more
+than before is not refused: groups that there are go on.  What a start finds is not counted until it
+is said again; it has limits of its own (kept_sizes.py).
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, TypeAlias
+
+import structlog
+
+from segbroker.protocol.errors import ErrorCode
+
+from ..loop.loop_clock import monotonic_ms
+from ..refused import Refused
+
+log = structlog.get_logger()
+
+SMALL_MAX: Final = 1 << 10
+"""Bytes: a member itself takes as much."""
+ALL_MAX: Final = 256 << 20
+"""Bytes of all."""
+NAME_SIZE: Final = 96
+"""Bytes that a name in a set takes beside its characters."""
+_LOOK_MS: Final = 1_000
+
+Key: TypeAlias = str | int
+"""Whose it is, in a group: the id of a member, the hash of the names of a subscription."""
+WHOLE: Final = -1
+"""What a group has once: its assignments, or its topology.  No hash is that."""
+
+
+def names_size(names: Iterable[str]) -> int:
+    """What the names of a subscription take, in bytes."""
+    return sum(len(name) + NAME_SIZE for name in names)
+
+
+def metadata_size(protocols: Mapping[str, bytes]) -> int:
+    """What a classic member says of itself, in bytes."""
+    return sum(map(len, protocols.values()))
+
+
+class MemberRoom:
+    """The sum of one broker."""
+
+    def __init__(self, keys: Callable[[str], Collection[Key]]) -> None:
+        """keys: what there is of a group now."""
+        self.size_max = ALL_MAX
+        self._keys = keys
+        self._sizes: dict[str, dict[Key, int]] = {}
+        self._all = 0
+        self._next_look_ms = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes, as far as is known: some may be gone."""
+        return self._all
+
+    def check(self, group_id: str, key: Key, size: int) -> None:
+        """Raise Refused where there is no room for so many bytes."""
+        more = size - self._sizes.get(group_id, {}).get(key, 0)
+        if size <= SMALL_MAX or more <= 0 or self._all + more <= self.size_max:
+            return
+        now_ms = monotonic_ms()
+        if now_ms >= self._next_look_ms:
+            self._next_look_ms = now_ms + _LOOK_MS
+            self._look()
+            if self._all + more > self.size_max:
+                log.warning("group_members_too_large", bytes=self._all, group=group_id)
+        if self._all + more > self.size_max:
+            raise Refused(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                f"what members of groups say takes {self._all} bytes, limit {self.size_max}",
+            )
+
+    def put(self, group_id: str, key: Key, size: int) -> None:
+        """It is kept from now on."""
+        mine = self._sizes.get(group_id)
+        if mine is not None:
+            self._all -= mine.pop(key, 0)
+        if size > SMALL_MAX:
+            self._sizes.setdefault(group_id, {})[key] = size
+            self._all += size
+        elif mine is not None and not mine:
+            del self._sizes[group_id]
+
+    def _look(self) -> None:
+        """Forget what is gone."""
+        for group_id, mine in tuple(self._sizes.items()):
+            there = self._keys(group_id)
+            for key in [one for one in mine if one not in there]:
+                self._all -= mine.pop(key)
+            if not mine:
+                del self._sizes[group_id]

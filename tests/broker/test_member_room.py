@@ -1,0 +1,161 @@
+"""What members of all groups say takes bounded memory, whether they are still there or not."""
+
+import gc
+import tracemalloc
+
+import pytest
+
+from segbroker.broker.groups import member_room
+from segbroker.broker.groups.classic_members import METADATA_MAX
+from segbroker.broker.groups.member_room import SMALL_MAX
+from segbroker.broker.loop.loop_clock import monotonic_ms
+from segbroker.broker.server import Broker
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_groups import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+
+from ..support.wire_client import WireClient, connect
+from ..support.wire_streams import beat as streams_beat
+from ..support.wire_streams import joining as streams_joining
+from ..support.wire_streams import subtopology
+from .conftest import serving
+from .test_consumer_groups import beat as consumer_beat
+from .test_consumer_groups import joining as consumer_joining
+from .test_share_group_apis import beat as share_beat
+from .test_share_group_apis import sharing
+
+FULL = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+BUDGET = 4 * METADATA_MAX
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is gone is looked for whenever there is no room."""
+    monkeypatch.setattr(member_room, "_LOOK_MS", 0)
+    monkeypatch.setattr(member_room, "ALL_MAX", BUDGET)
+
+
+async def join(
+    client: WireClient, group_id: str, size: int, *, member_id: str = "", session_ms: int = 600_000
+) -> JoinGroupResponse:
+    request = JoinGroupRequest(
+        group_id=group_id,
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=600_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="p", metadata=bytes(size))],
+    )
+    return await client.ask(request, JoinGroupResponse, 3)  # without an id first
+
+
+async def sync(client: WireClient, group_id: str, joined: JoinGroupResponse, *sizes: int) -> int:
+    request = SyncGroupRequest(
+        group_id=group_id,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        assignments=[
+            SyncGroupRequestAssignment(
+                member_id="x" if n else joined.member_id, assignment=bytes(size)
+            )
+            for n, size in enumerate(sizes)
+        ],
+    )
+    return (await client.ask(request, SyncGroupResponse, 3)).error_code
+
+
+async def test_members_whose_connections_are_gone_take_bounded_memory() -> None:
+    """Of each a MiB stays until its session ends."""
+    async with serving(group_initial_rebalance_delay_ms=0) as broker:
+        codes = []
+        gc.collect()
+        tracemalloc.start()
+        try:
+            for number in range(12):
+                async with connect(broker.address) as client:
+                    codes.append((await join(client, f"g{number}", METADATA_MAX)).error_code)
+            gc.collect()
+            kept, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert codes == [0] * 4 + [FULL] * 8
+        assert kept < 2 * BUDGET
+        async with connect(broker.address) as client:
+            assert (await join(client, "small", SMALL_MAX)).error_code == 0
+
+
+async def test_who_is_there_goes_on_and_who_is_gone_makes_room() -> None:
+    async with (
+        serving(group_initial_rebalance_delay_ms=0) as broker,
+        connect(broker.address) as client,
+    ):
+        joined = [await join(client, f"g{n}", METADATA_MAX) for n in range(4)]
+        again = await join(client, "g0", METADATA_MAX, member_id=joined[0].member_id)
+        assert again.error_code == 0
+        assert await sync(client, "g0", again, 100) == 0
+        assert (await join(client, "other", 2 * SMALL_MAX)).error_code == FULL
+        group = broker.core.groups.get("g1")
+        assert group is not None
+        group.tick(monotonic_ms() + 600_001)
+        assert not group.members
+        assert (await join(client, "other", 2 * SMALL_MAX)).error_code == 0
+
+
+async def test_assignments_of_a_group_count() -> None:
+    async with (
+        serving(group_initial_rebalance_delay_ms=0) as broker,
+        connect(broker.address) as client,
+    ):
+        one, two = [await join(client, name, 10) for name in ("one", "two")]
+        assert await sync(client, "one", one, BUDGET + 1) == FULL
+        assert await sync(client, "one", one, BUDGET - 2 * SMALL_MAX, 10) == 0
+        assert await sync(client, "two", two, 4 * SMALL_MAX) == FULL
+        assert await sync(client, "two", two, SMALL_MAX) == 0
+
+
+async def subscribe(client: WireClient, member: str, *names: str) -> tuple[int, int]:
+    said = consumer_joining(member, subscribed_topic_names=list(names))
+    shares = sharing(member, group_id="s", subscribed_topic_names=list(names))
+    return (
+        (await consumer_beat(client, said)).error_code,
+        (await share_beat(client, shares)).error_code,
+    )
+
+
+async def test_what_many_subscribe_to_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(member_room, "ALL_MAX", 5 * 60 * (1_000 + member_room.NAME_SIZE))
+    names = [f"{n:01000}" for n in range(100)]
+    async with serving() as broker, connect(broker.address) as client:
+        for member in ("a", "b", "c", "d"):
+            assert await subscribe(client, member, *names[:60]) == (0, 0)
+        assert await subscribe(client, "e", *names[:61]) == (0, 0)
+        assert await subscribe(client, "f", *names[:62]) == (FULL, FULL)
+        assert await subscribe(client, "f", *names[:60]) == (0, 0)
+        held = room_of(broker)
+        assert await subscribe(client, "e", *names[:60]) == (0, 0)
+        assert await subscribe(client, "f", *names[:59]) == (0, 0), "nobody says the 61 any more"
+        assert room_of(broker) <= held
+
+
+def room_of(broker: Broker) -> int:
+    return broker.core.groups.room.size
+
+
+async def test_topologies_of_groups_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"t{n:0200}" for n in range(100)]
+    monkeypatch.setattr(member_room, "ALL_MAX", 2 * member_room.names_size(names))
+    async with serving() as broker, connect(broker.address) as client:
+        codes = []
+        for group_id in ("a", "b", "c"):
+            said = streams_joining("m", subtopology("0", *names), group_id=group_id)
+            codes.append((await streams_beat(client, said)).error_code)
+        assert codes == [0, 0, FULL]
+        said = streams_joining("n", subtopology("0", *names), group_id="a")
+        assert (await streams_beat(client, said)).error_code == 0, "its group has it"
+        assert broker.core.groups.get_streams("c") is None
