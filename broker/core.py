@@ -35,6 +35,7 @@ from .loop.turn import Turn
 from .partitions.refusals import Refusals
 from .partitions.topics import Topics
 from .peers.fetch_session import Sessions
+from .peers.long_answers import LongAnswers
 from .peers.peer import Peer
 from .shares.shares import Shares
 from .tally import Tally
@@ -126,6 +127,7 @@ class Core:
     fetch_sessions: Sessions = field(default_factory=Sessions)
     closing_lines: ClosingLines = field(default_factory=ClosingLines)
     large_requests: LargeRequests = field(default_factory=LargeRequests)
+    long_answers: LongAnswers = field(default_factory=LongAnswers)
     strangers: Strangers = field(default_factory=Strangers)
     # The broker ends: nobody waits for what may come.
     is_draining: bool = False

@@ -18,6 +18,9 @@ reaches the same handlers by a longer way: it waits until there is memory for it
 (large_requests.py), is decoded in a lane, and is answered item by item with other requests in
 between (pace.py); its reply is encoded in a lane.
 
+A request of a few bytes may ask for as many rows.  So what will be a long answer (answer_sizes.py)
+waits until there is memory for it (long_answers.py), which it has until it is in the socket.
+
 Invariant: replies leave in the order of the requests.  An api key or version that is not served
 closes the connection, as in Kafka; only ApiVersions in an unknown version is answered, in version
 0, with the list.
@@ -48,6 +51,7 @@ from segbroker.protocol.messages_core import (
 from segbroker.protocol.schema import Message
 
 from .apis.acl_apis import create_acls, delete_acls, describe_acls
+from .apis.answer_sizes import SIZED, answer_size
 from .apis.cluster import describe_cluster, find_coordinator
 from .apis.config_admin import alter_configs, describe_configs, incremental_alter_configs
 from .apis.consumer_group_apis import consumer_group_describe, consumer_group_heartbeat
@@ -96,6 +100,7 @@ from .core import Core
 from .fetching.fetch import fetch, fetch_large
 from .fetching.offsets import list_offsets, offset_for_leader_epoch
 from .guards.authorized import Unguarded, guard
+from .peers.long_answers import LONG_BYTES, LongAnswer
 from .peers.peer import Peer
 from .peers.replies import Buffer, Outbox, further_of
 from .producing.produce import produce, produce_paced
@@ -302,6 +307,8 @@ def handle(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
             _reply(core, peer, header, checked)
             return None
         call = checked
+    if key in SIZED:
+        return _answer_sized(core, call)
     if (answer := ANSWERS.get(key)) is not None:
         return _answer(core, call, answer(core, call))
     if (waiting := WAITING_ANSWERS.get(key)) is not None:
@@ -343,6 +350,32 @@ async def _answer_slowly(core: Core, call: Call[Any], answer: SlowAnswer) -> Non
         await pending
 
 
+async def _answer_sized(core: Core, call: Call[Any]) -> None:
+    """As `_answer` or `_answer_slowly`, once there is room for an answer that will be long."""
+    if (size := await answer_size(core, call)) <= LONG_BYTES:
+        await _answer_one(core, call)
+        return
+    with core.long_answers.answer(call.peer) as place:
+        if not place.may_begin(size):
+            core.turn.end()
+            await place.wait()
+        await _answer_one(core, call)
+        await _sent(core, place)
+
+
+async def _answer_one(core: Core, call: Call[Any]) -> None:
+    if (answer := ANSWERS.get(call.header.api_key)) is None:
+        await _answer_slowly(core, call, SLOW_ANSWERS[call.header.api_key])
+    elif (pending := _answer(core, call, answer(core, call))) is not None:
+        await pending
+
+
+async def _sent(core: Core, place: LongAnswer) -> None:
+    """Until the answer is in the socket, and its room free again."""
+    core.turn.end()
+    await place.sent()
+
+
 def _rows(message: Message, most: int) -> int:
     """How many rows an answer has, in rows too; counted until there are more than `most`."""
     count = 0
@@ -381,19 +414,32 @@ async def _handle_produce_of_many(
 
 async def _handle_large(core: Core, peer: Peer, header: RequestHeader, frame: memoryview) -> None:
     """As `handle`, with decoding and encoding in a lane. The frame stays while this is awaited."""
-    async with core.large_requests.room(peer.address[0], len(frame)):
-        await _handle_in_lanes(core, peer, header, frame)
+    with core.long_answers.answer(peer) as place:
+        if not await _handle_in_lanes(core, peer, header, frame, place):
+            await place.wait()  # with nothing in hand: others need the room of what was decoded
+            await _handle_in_lanes(core, peer, header, frame, place)
+        await _sent(core, place)
 
 
 async def _handle_in_lanes(
-    core: Core, peer: Peer, header: RequestHeader, frame: memoryview
-) -> None:
-    request = await core.lanes.run(decode_request, frame, header)
+    core: Core, peer: Peer, header: RequestHeader, frame: memoryview, place: LongAnswer
+) -> bool:
+    """False: the answer will be long, and there is no room for it."""
+    async with core.large_requests.room(peer.address[0], len(frame)):
+        request = await core.lanes.run(decode_request, frame, header)
+        if header.api_key == _FETCH:
+            await fetch_large(core, peer, header, cast(FetchRequest, request))
+            return True
+        call: Call[Any] = Call(peer, header, request)
+        if header.api_key in SIZED and not place.may_begin(await answer_size(core, call)):
+            return False
+        await _answer_in_lanes(core, call)
+        return True
+
+
+async def _answer_in_lanes(core: Core, call: Call[Any]) -> None:
+    peer, header = call.peer, call.header
     key = header.api_key
-    if key == _FETCH:
-        await fetch_large(core, peer, header, cast(FetchRequest, request))
-        return
-    call: Call[Any] = Call(peer, header, request)
     if core.authorizer is not None:
         checked = await core.lanes.run(_checked, core, call)
         if isinstance(checked, Message):

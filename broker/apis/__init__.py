@@ -20,4 +20,5 @@ A module imports only what stands above it:
     batch_commits       many transactions committed as one
     floors              floors and gaps
     partition_statistics    state of partitions, in pages
+    answer_sizes        how large an answer will be, before it is made
 """

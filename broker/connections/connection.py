@@ -48,6 +48,7 @@ from ..fetching.fetch import TooManyPartitions
 from ..loop.half_requests import HalfRequests
 from ..loop.loop_time import timed
 from ..peers.listener import Listener
+from ..peers.long_answers import NoRoom
 from ..peers.peer import Peer
 from ..peers.replies import Outbox
 from ..peers.sasl import LOGIN_FRAME_BYTES_MAX, LoginRefused, SaslSession
@@ -210,7 +211,7 @@ class Connection:
             self._failed(exc.__cause__)
         except RemoteProtocolError as exc:
             self.refused("malformed_request", error=str(exc))
-        except (Unserved, TooManyPartitions) as exc:
+        except (Unserved, TooManyPartitions, NoRoom) as exc:
             self.refused("unserved_request", error=str(exc))
         except HandshakeFailed as exc:
             self.refused("tls_handshake_failed", error=str(exc))

@@ -450,6 +450,10 @@ class Groups(GroupUpkeep):
             self._alarms.silence(before)
         self._groups[made.group_id] = made
 
+    def in_memory(self, group_id: str) -> Group | ConsumerGroup | StreamsGroup | None:
+        """The group, if it has members or had some a moment ago; no share group."""
+        return self._groups.get(group_id)
+
     def members_count(self, group_id: str) -> int:
         """How many are in it now."""
         self.check_open()

@@ -11,6 +11,7 @@ are connections.
 """
 
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -44,9 +45,21 @@ class AddressLine(Generic[Item]):
         """Whose turn is next; the line is not empty."""
         return next(iter(self._by_host.values()))[0]
 
-    def take(self) -> Item:
-        """The same, out of the line; its address goes to the end."""
-        host = next(iter(self._by_host))
+    def next_host(self, may_go_on: Callable[[str, Item], bool]) -> str | None:
+        """The address whose turn is next of those whose first may go on; None: nobody's."""
+        for host, waiting in self._by_host.items():
+            if may_go_on(host, waiting[0]):
+                return host
+        return None
+
+    def first_of(self, host: str) -> Item:
+        """The first of an address that is in the line."""
+        return self._by_host[host][0]
+
+    def take(self, host: str | None = None) -> Item:
+        """Whose turn is next, or the first of an address, out of the line; its address goes to the
+        end."""
+        host = next(iter(self._by_host)) if host is None else host
         waiting = self._by_host.pop(host)
         item = waiting.popleft()
         if waiting:

@@ -9,4 +9,5 @@ A module imports only what stands above it:
     listener        bind, accept, the limit of connections
     fetch_session   what the fetches of a connection ask for, kept
     peer            all that requests see of it
+    long_answers    how much memory long answers may take, until they are sent
 """

@@ -71,6 +71,11 @@ class PartitionView:
         holds that over a disk that fails."""
         return self._log.producers.rows()
 
+    @property
+    def producers_count(self) -> int:
+        """Of how many producers something is known."""
+        return len(self._log.producers)
+
     def producer(self, producer_id: int) -> Producer | None:
         """What is known of one.  Without the append lock, as `producers`."""
         return self._log.producers.get(producer_id)

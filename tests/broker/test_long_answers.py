@@ -1,124 +1,215 @@
-"""Answers of many rows to requests of few bytes are encoded beside the loop."""
+"""What long answers take in memory is bounded, however small their requests are."""
 
-import threading
+import select
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
 
-from segbroker.broker import requests
-from segbroker.broker.producing import produce as producing
-from segbroker.protocol.api_keys import ApiKey
-from segbroker.protocol.errors import ErrorCode
-from segbroker.protocol.headers import encode_response
+from segbroker.broker.loop import large_requests
+from segbroker.broker.peers import long_answers
+from segbroker.broker.server import Broker
 from segbroker.protocol.messages_admin import (
-    DescribeConfigsRequest,
-    DescribeConfigsRequestResource,
-    ListConfigResourcesRequest,
+    CreateTopicsRequest,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
 )
 from segbroker.protocol.messages_core import (
-    ProduceRequest,
-    ProduceRequestPartition,
-    ProduceRequestTopic,
-    ProduceResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
 )
 from segbroker.protocol.messages_groups import (
-    ListGroupsRequest,
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
 )
 from segbroker.protocol.schema import Message
 
 from ..support.gated_storage import GatedStorage
 from ..support.waiting import becomes
-from ..support.wire_client import batch, connect
-from .conftest import serving
+from ..support.wire_client import WireClient, connect, fetch_request
+from ..support.wire_groups import GROUP
+from .conftest import Events, serving
+from .test_hostile_groups import commit_of
 
-ROWS = 30
+WIDE = 4_000
+"""Partitions: above what takes no room."""
+LARGEST = 100_000
+OTHER_ADDRESS = "127.0.0.2"
+
+
+def is_answered(client: WireClient) -> bool:
+    """Whether something has come that was not received yet."""
+    return bool(select.select([client.stream.socket.fileno()], [], [], 0)[0])
+
+
+async def ask_small(client: WireClient) -> None:
+    """Requests that somebody else is answered meanwhile."""
+    for _ in range(200):
+        await client.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
+
+
+@asynccontextmanager
+async def room_taken(disk: GatedStorage, broker: Broker, client: WireClient) -> AsyncIterator[None]:
+    """A long answer is being made: to a CreateTopics that waits for the disk."""
+    topics = [
+        CreateTopicsRequestTopic(
+            name=f"t-{n}", num_partitions=1, replication_factor=1, assignments=[], configs=[]
+        )
+        for n in range(200)
+    ]
+    disk.syncs.clear()
+    await client.send(CreateTopicsRequest(topics=topics, timeout_ms=60_000), 5)
+    try:
+        await becomes(lambda: broker.core.long_answers.held_bytes > 0)
+        yield
+    finally:
+        disk.syncs.set()
+    with trio.fail_after(60):
+        await client.receive(CreateTopicsResponse, 5)
+
+
+ALL_OFFSETS = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=None)])
 
 
 @pytest.mark.parametrize(
-    ("request_", "version"),
+    ("request_", "response", "version"),
     [
-        (ListConfigResourcesRequest(resource_types=[]), 1),
-        (
-            DescribeConfigsRequest(
-                resources=[
-                    DescribeConfigsRequestResource(
-                        resource_type=4, resource_name="1", configuration_keys=None
-                    )
-                ]
-            ),
-            4,
-        ),
-        (ListGroupsRequest(), 4),
+        (MetadataRequest(topics=None), MetadataResponse, 9),
+        (MetadataRequest(topics=[MetadataRequestTopic(name="t")]), MetadataResponse, 9),
+        (DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, 1),
+        (ALL_OFFSETS, OffsetFetchResponse, 8),
     ],
-    ids=["ListConfigResources", "DescribeConfigs", "ListGroups"],
+    ids=["all metadata", "metadata", "sizes", "offsets"],
 )
-async def test_a_long_answer_to_a_short_request_is_encoded_in_a_lane(
-    request_: Message, version: int, monkeypatch: pytest.MonkeyPatch
+async def test_a_long_answer_to_a_small_request_is_not_made_before_there_is_room(
+    request_: Message, response: type[Message], version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    on_loop: list[bool] = []
-
-    def noted(message: Message, key: int, *more: int) -> object:
-        if key == request_.message_key:
-            on_loop.append(threading.current_thread() is threading.main_thread())
-        return encode_response(message, key, *more)
-
-    monkeypatch.setattr(requests, "encode_response", noted)
-    async with serving() as broker, connect(broker.address) as client:
-        for n in range(ROWS):
-            await client.create(f"t{n}")
-            row = OffsetCommitRequestPartition(
-                partition_index=0, committed_offset=1, committed_metadata=""
-            )
-            commit = OffsetCommitRequest(
-                group_id=f"g{n}",
-                member_id="",
-                topics=[OffsetCommitRequestTopic(name=f"t{n}", partitions=[row])],
-            )
-            await client.ask(commit, OffsetCommitResponse, 8)
-        for most in (1_000_000, ROWS - 1):
-            monkeypatch.setattr(requests, "ROWS_ON_LOOP_MAX", most)
-            await client.send(request_, version)
-            assert await client.receive_frame()
-    assert on_loop == [True, False]
-
-
-@pytest.mark.parametrize("how", ["at once", "when it is durable", "when its time is over"])
-async def test_the_reply_to_a_produce_of_many_batches_is_encoded_in_a_lane(
-    how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on_loop: list[bool] = []
-
-    def noted(message: Message, *more: int) -> object:
-        on_loop.append(threading.current_thread() is threading.main_thread())
-        return encode_response(message, *more)
-
-    monkeypatch.setattr(producing, "encode_response", noted)
+    monkeypatch.setattr(long_answers, "BYTES_MAX", 1)  # one at a time
     disk = GatedStorage()
-    async with serving(storage=disk) as broker, connect(broker.address) as client:
-        await client.create("t", partitions=ROWS)
-        name = "none" if how == "at once" else "t"
-        rows = [ProduceRequestPartition(index=n, records=batch(b"v")) for n in range(ROWS)]
-        topics = [ProduceRequestTopic(name=name, partition_data=rows)]
-        timeout_ms = 1 if how == "when its time is over" else 600_000
-        request = ProduceRequest(acks=-1, timeout_ms=timeout_ms, topic_data=topics)
-        for most in (ROWS, ROWS - 1):
-            monkeypatch.setattr(producing, "ENCODED_ON_LOOP_MAX", most)
-            if how == "when its time is over":
-                disk.syncs.clear()
-            await client.send(request, 9)
+    async with (
+        serving(storage=disk) as broker,
+        connect(broker.address) as first,
+        connect(broker.address) as second,
+        connect(broker.address) as small,
+    ):
+        await small.create("t", partitions=WIDE)
+        await small.send(commit_of(*range(WIDE)), 8)
+        await small.receive_frame()
+        async with room_taken(disk, broker, first):
+            await second.send(request_, version)
+            await ask_small(small)
+            is_early = is_answered(second)
+        assert not is_early, "there is no room while the first is not answered"
+        with trio.fail_after(60):
+            await second.receive(response, version)
+        await becomes(lambda: broker.core.long_answers.held_bytes == 0)
+
+
+async def test_who_waits_for_room_for_its_answer_takes_none_from_large_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(long_answers, "BYTES_MAX", 1)
+    monkeypatch.setattr(large_requests, "BYTES_MAX", 1)
+    disk = GatedStorage()
+    nothing = [MetadataRequestTopic(name=f"none-{n}") for n in range(2_000)]
+    async with (
+        serving(storage=disk) as broker,
+        connect(broker.address) as first,
+        connect(broker.address) as second,
+        connect(broker.address) as other,
+    ):
+        await other.create("wide", partitions=WIDE)
+        async with room_taken(disk, broker, first):
+            wide = [MetadataRequestTopic(name="wide"), *nothing]
+            await second.send(MetadataRequest(topics=wide, allow_auto_topic_creation=False), 9)
+            await becomes(lambda: len(broker.core.long_answers) == 1)
+            request = MetadataRequest(topics=nothing, allow_auto_topic_creation=False)
             with trio.fail_after(60):
-                _, reply = await client.receive(ProduceResponse, 9)
-            disk.syncs.set()
-            code = {
-                "at once": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                "when it is durable": ErrorCode.NONE,
-                "when its time is over": ErrorCode.REQUEST_TIMED_OUT,
-            }[how]
-            assert {row.error_code for row in reply.responses[0].partition_responses} == {code}
-            assert broker.core.counters.tally.errors[ApiKey.PRODUCE, code] % ROWS == 0
-            await becomes(lambda: not len(broker.core.deadlines))
-    assert on_loop == [True, False]
+                reply = await other.ask(request, MetadataResponse, 9)
+            assert len(reply.topics) == len(nothing)
+            assert not is_answered(second)
+        with trio.fail_after(60):
+            _, reply = await second.receive(MetadataResponse, 9)
+        assert [len(topic.partitions) for topic in reply.topics[:2]] == [WIDE, 0]
+
+
+async def test_a_long_answer_is_not_made_behind_one_that_waits() -> None:
+    async with (
+        serving() as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as other,
+    ):
+        await client.create("t")
+        await client.create("wide", partitions=WIDE)
+        await client.send(fetch_request("t", 0, wait_ms=600_000), 12)
+        await client.send(MetadataRequest(topics=None), 9)
+        await becomes(lambda: len(broker.core.deadlines) > 0)
+        await ask_small(other)
+        (waiting,) = (one for one in broker._connections if len(one.outbox))
+        assert len(waiting.outbox) == 1, "the fetch alone"
+        await other.produce("t", b"v")
+        with trio.fail_after(60):
+            await client.receive_frame()
+            _, reply = await client.receive(MetadataResponse, 9)
+        assert sorted(len(topic.partitions) for topic in reply.topics) == [1, WIDE]
+
+
+@asynccontextmanager
+async def taking_nothing(broker: Broker, source: str) -> AsyncIterator[None]:
+    """A client that asks for more than its socket holds, and takes none of it."""
+    async with connect(broker.address, source=source) as client:
+        client.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        await client.send(MetadataRequest(topics=None), 9)
+        await becomes(lambda: any(one.outbox.unsent for one in broker._connections))
+        yield
+
+
+async def test_who_takes_nothing_of_its_answer_keeps_others_waiting_for_a_while_only(
+    events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(long_answers, "HOST_BYTES_MAX", 1)
+    monkeypatch.setattr(long_answers, "TAKEN_S", 0.1)
+    async with serving(partitions_max=LARGEST) as broker, connect(broker.address) as client:
+        for n in range(3):
+            await client.create(f"wide-{n}", partitions=LARGEST)
+        one = MetadataRequest(topics=[MetadataRequestTopic(name="wide-0")])
+        async with taking_nothing(broker, "127.0.0.1"):
+            held = broker.core.long_answers.held_bytes
+            assert held > 0, "what was encoded takes its bytes until it is taken"
+            async with connect(broker.address, source=OTHER_ADDRESS) as neighbour:
+                with trio.fail_after(60):
+                    await neighbour.ask(one, MetadataResponse, 9)
+            assert not events.named("unserved_request"), "another address has its own share"
+            with trio.fail_after(60):
+                await client.ask(one, MetadataResponse, 9)
+            (line,) = events.named("unserved_request")
+            assert "was not taken" in line["error"]
+
+
+async def test_who_waits_for_room_for_too_long_is_closed(
+    events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(long_answers, "BYTES_MAX", 1)
+    monkeypatch.setattr(long_answers, "WAIT_S", 0.1)
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk) as broker,
+        connect(broker.address) as first,
+        connect(broker.address) as second,
+        connect(broker.address) as small,
+    ):
+        await small.create("wide", partitions=WIDE)
+        async with room_taken(disk, broker, first):
+            await second.send(MetadataRequest(topics=None), 9)
+            with trio.fail_after(60):
+                assert await second.is_closed()
+            assert not len(broker.core.long_answers)
+        (line,) = events.named("unserved_request")
+        assert "no room for an answer" in line["error"]
+        assert len((await small.ask(MetadataRequest(topics=None), MetadataResponse, 9)).topics)

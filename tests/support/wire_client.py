@@ -163,10 +163,10 @@ class WireClient:
 
 @asynccontextmanager
 async def connect(
-    address: tuple[str, int], client_id: str | None = "test"
+    address: tuple[str, int], client_id: str | None = "test", *, source: str | None = None
 ) -> AsyncIterator[WireClient]:
-    """A connected client."""
-    stream = await trio.open_tcp_stream(*address)
+    """A connected client; source: its own address, one of 127.0.0.0/8."""
+    stream = await trio.open_tcp_stream(*address, local_address=source)
     async with stream:
         yield WireClient(stream, client_id)
 

@@ -1,0 +1,217 @@
+"""How large an answer will be, before a row of it is made: for the room that it takes.
+
+| answer | rows |
+|---|---|
+| Metadata, DescribeLogDirs | the partitions of the topics asked about, or of all |
+| DescribeConfigs, CreateTopics | the settings of each that is asked about |
+| OffsetFetch, DescribeShareGroupOffsets | of all topics: where the group stands |
+| ListGroups, ListTransactions, DescribeAcls, ... | all that there are |
+| DescribeGroups, Consumer-, Share-, StreamsGroupDescribe | members, and what each says and has |
+| DescribeTransactions, DescribeProducers | partitions of transactions, producers of partitions |
+
+What is not here has no more rows than its request has items, which is reckoned with those
+(large_requests.py), or a limit of its own.  It is the most that it may be, for who may see all:
+without a right it is less.  Bytes, of the objects and of what they are encoded to; texts of rows
+are not added up where that would take as long as the answer.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from segbroker.protocol.api_keys import ApiKey
+from segbroker.protocol.messages_admin import (
+    CreateTopicsRequest,
+    DescribeConfigsRequest,
+    DescribeLogDirsRequest,
+)
+from segbroker.protocol.messages_consumer_groups import ConsumerGroupDescribeRequest
+from segbroker.protocol.messages_core import MetadataRequest
+from segbroker.protocol.messages_groups import DescribeGroupsRequest, OffsetFetchRequest
+from segbroker.protocol.messages_share_groups import (
+    DescribeShareGroupOffsetsRequest,
+    ShareGroupDescribeRequest,
+)
+from segbroker.protocol.messages_streams_groups import StreamsGroupDescribeRequest
+from segbroker.protocol.messages_transactions import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+)
+from segbroker.protocol.schema import ZERO_UUID
+from segbroker.segments.metadata.share_groups import SECTION as SHARES
+from segbroker.segments.settings.topic_config import TopicConfig
+
+from ..call import Call
+from ..core import Core
+from ..groups.consumer_group import ConsumerGroup
+from ..groups.group import Group
+from ..groups.group_keys import GROUP_KEYS
+from ..groups.streams_group import StreamsGroup
+from ..loop.pace import Pace
+from ..peers.long_answers import BYTES_MAX
+from .config_admin import BROKER, GROUP, TOPIC
+
+ROW_BYTES: Final = 200
+"""A row of a few numbers: 150 for a partition of Metadata."""
+_SETTING_BYTES: Final = 600
+"""A setting has a text of what it is, and says what each place says of it."""
+_CREATED_SETTING_BYTES: Final = 200
+_MEMBER_BYTES: Final = 1_000
+_TOPIC_SETTINGS: Final = len(list(TopicConfig().describe()))
+_NUMBER_BYTES: Final = 40
+"""A partition in a list of numbers."""
+
+
+async def answer_size(core: Core, call: Call[Any]) -> int:
+    """About how many bytes the answer to a request that is `sized` will take in memory."""
+    size = 0
+    pace = Pace()
+    for some in _SIZES[call.header.api_key](core, call.request):
+        size += some
+        if size > BYTES_MAX:  # it is made when it is alone
+            break
+        await pace.step()
+    return size
+
+
+def _all_partitions(core: Core) -> int:
+    return sum(meta.partitions for meta in core.topics.all.values())
+
+
+def _of_metadata(core: Core, request: MetadataRequest) -> Iterator[int]:
+    if not request.topics:  # none, in all versions but the first
+        yield 0 if request.topics is not None else ROW_BYTES * _all_partitions(core)
+    seen: set[UUID | str] = set()
+    topics = core.topics
+    for one in request.topics or ():
+        meant = one.topic_id if one.name is None or one.topic_id != ZERO_UUID else one.name
+        meta = topics.by_id(meant) if isinstance(meant, UUID) else topics.get(meant)
+        yield 0 if meta is None or meant in seen else ROW_BYTES * meta.partitions
+        seen.add(meant)
+
+
+def _of_log_dirs(core: Core, request: DescribeLogDirsRequest) -> Iterator[int]:
+    if request.topics is None:
+        yield ROW_BYTES * _all_partitions(core)
+
+
+def _of_configs(core: Core, request: DescribeConfigsRequest) -> Iterator[int]:
+    kinds = {TOPIC: _TOPIC_SETTINGS, BROKER: 2 * len(core.settings.keys), GROUP: len(GROUP_KEYS)}
+    for one in request.resources:
+        most = kinds.get(one.resource_type, 1)
+        yield _SETTING_BYTES * min(most, len(one.configuration_keys or ()) or most)
+
+
+def _of_created(core: Core, request: CreateTopicsRequest) -> Iterator[int]:
+    yield _CREATED_SETTING_BYTES * _TOPIC_SETTINGS * len(request.topics)
+
+
+def _kept(content: Mapping[str, Any], groups: Iterable[str]) -> Iterator[int]:
+    """Where groups stand, as it is kept: of each by topic its id, and the rows by partition."""
+    for group_id in dict.fromkeys(groups):
+        for _, rows in content.get(group_id, {}).values():  # never changed in place
+            yield ROW_BYTES * len(rows)
+
+
+def _of_offsets(core: Core, request: OffsetFetchRequest) -> Iterator[int]:
+    groups = [one.group_id for one in request.groups if one.topics is None]
+    if request.topics is None:
+        groups.append(request.group_id)
+    return _kept(core.topics.manager.committed, groups)
+
+
+def _of_share_offsets(core: Core, request: DescribeShareGroupOffsetsRequest) -> Iterator[int]:
+    groups = (one.group_id for one in request.groups if one.topics is None)
+    return _kept(core.topics.manager.section(SHARES) or {}, groups)
+
+
+def _of_group_list(core: Core, request: object) -> Iterator[int]:
+    yield ROW_BYTES * (core.groups.count_max + len(core.groups.share_groups.names()))
+
+
+def _of_classic_groups(core: Core, request: DescribeGroupsRequest) -> Iterator[int]:
+    for name in dict.fromkeys(request.groups):
+        group = core.groups.in_memory(name)
+        if isinstance(group, Group):
+            for member in tuple(group.members.values()):
+                said = max(map(len, member.protocols.values()), default=0)
+                yield _MEMBER_BYTES + 2 * (said + len(member.assignment))
+
+
+def _member(names: Iterable[str], *has: Collection[object]) -> int:
+    return _MEMBER_BYTES + sum(map(len, names)) + _NUMBER_BYTES * sum(map(len, has))
+
+
+def _of_consumer_groups(core: Core, request: ConsumerGroupDescribeRequest) -> Iterator[int]:
+    for name in dict.fromkeys(request.group_ids):
+        group = core.groups.in_memory(name)
+        if isinstance(group, ConsumerGroup):
+            for one in tuple(group.members.values()):
+                to_have = group.target.of(one.member_id)
+                yield _member(one.names, one.assigned, one.revoking, to_have)
+
+
+def _of_share_groups(core: Core, request: ShareGroupDescribeRequest) -> Iterator[int]:
+    for name in dict.fromkeys(request.group_ids):
+        if (group := core.groups.share_groups.get(name)) is not None:
+            for one in tuple(group.members.values()):
+                yield _member(one.names, one.assigned)
+
+
+def _of_streams_groups(core: Core, request: StreamsGroupDescribeRequest) -> Iterator[int]:
+    for name in dict.fromkeys(request.group_ids):
+        group = core.groups.in_memory(name)
+        yield _MEMBER_BYTES * len(group.members) if isinstance(group, StreamsGroup) else 0
+
+
+def _of_transactions(core: Core, request: DescribeTransactionsRequest) -> Iterator[int]:
+    for name in dict.fromkeys(request.transactional_ids):
+        if (known := core.transactions.table.get(name)) is not None:
+            yield _NUMBER_BYTES * sum(map(len, known.partitions.values()))
+
+
+def _of_producers(core: Core, request: DescribeProducersRequest) -> Iterator[int]:
+    for topic in request.topics:
+        for index in dict.fromkeys(topic.partition_indexes):
+            partition = core.topics.served_partition(topic.name, index)
+            yield 0 if partition is None else ROW_BYTES * partition.handler.producers_count
+
+
+def _of_transaction_list(core: Core, request: object) -> Iterator[int]:
+    yield ROW_BYTES * len(core.transactions.table.entries)
+
+
+def _of_resources(core: Core, request: object) -> Iterator[int]:
+    yield ROW_BYTES * len(core.topics.all)
+
+
+def _of_quotas(core: Core, request: object) -> Iterator[int]:
+    yield 2 * ROW_BYTES * len(core.all_quotas.rows)
+
+
+def _of_acls(core: Core, request: object) -> Iterator[int]:
+    if core.authorizer is not None:
+        yield 2 * ROW_BYTES * len(core.authorizer.rules.acls)
+
+
+_SIZES: Final[dict[int, Callable[[Core, Any], Iterator[int]]]] = {
+    ApiKey.METADATA: _of_metadata,
+    ApiKey.DESCRIBE_LOG_DIRS: _of_log_dirs,
+    ApiKey.DESCRIBE_CONFIGS: _of_configs,
+    ApiKey.CREATE_TOPICS: _of_created,
+    ApiKey.OFFSET_FETCH: _of_offsets,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: _of_share_offsets,
+    ApiKey.LIST_GROUPS: _of_group_list,
+    ApiKey.DESCRIBE_GROUPS: _of_classic_groups,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _of_consumer_groups,
+    ApiKey.SHARE_GROUP_DESCRIBE: _of_share_groups,
+    ApiKey.STREAMS_GROUP_DESCRIBE: _of_streams_groups,
+    ApiKey.DESCRIBE_TRANSACTIONS: _of_transactions,
+    ApiKey.DESCRIBE_PRODUCERS: _of_producers,
+    ApiKey.LIST_TRANSACTIONS: _of_transaction_list,
+    ApiKey.LIST_CONFIG_RESOURCES: _of_resources,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: _of_quotas,
+    ApiKey.DESCRIBE_ACLS: _of_acls,
+}
+SIZED: Final = frozenset(map(int, _SIZES))
+"""Requests whose answer may have more rows than they have items."""

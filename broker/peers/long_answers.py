@@ -1,0 +1,201 @@
+"""Long answers: how much memory those may take that are being made, or that nobody takes.
+
+    how large it will be is known -> line, in which addresses take turns -> made, encoded
+                                                                          -> in the socket
+
+A request of 25 bytes may ask for a hundred thousand rows.  So an answer that will be long is
+reckoned before its first row is made, and the sum of those is limited; one address has half of it,
+so that a client that takes nothing of what it asked for keeps only its own address waiting.  From
+when it is encoded on, an answer takes what it has bytes.  One that is short takes no room, and
+waits for nobody.
+
+Who waits holds nothing: no answer, and no room of a large request (loop/large_requests.py).  Nor is
+a long answer made behind another of its connection that may take long: that is sent first, as Kafka
+answers one request of a connection after the other.
+
+At the limit an answer waits for its turn, WAIT_S at most; then its connection is closed.  So is one
+that did not take its answer within TAKEN_S while somebody waits.  Whoever is alone is answered,
+whatever it asks for.  A connection that waits is not read, so the line is no longer than there are
+connections.
+"""
+
+from types import TracebackType
+from typing import Final
+
+import trio
+
+from ..loop.address_line import AddressLine
+from .peer import Peer
+from .replies import BYTES_PER_SLOT
+
+BYTES_MAX: Final = 256 << 20
+"""Bytes that all long answers may be reckoned at, until they are sent."""
+HOST_BYTES_MAX: Final = BYTES_MAX // 2
+"""The same of one address."""
+LONG_BYTES: Final = 600_000
+"""What is reckoned at no more than this takes no room: it is made in one step of the loop."""
+WAIT_S: Final = 60.0
+"""Longest wait for room."""
+TAKEN_S: Final = 20.0
+"""How long a client has to take its answer while others wait for the room that it takes."""
+_LOOK_S: Final = 1.0
+
+
+class NoRoom(Exception):
+    """An answer waited for its turn, or to be taken, for too long; the connection is closed."""
+
+
+class LongAnswer:
+    """One answer, and the room that it takes: none at first. To be left as a context."""
+
+    __slots__ = ("_line", "_peer", "_size", "reached", "wanted")
+
+    def __init__(self, line: "LongAnswers", peer: Peer) -> None:
+        self._line = line
+        self._peer = peer
+        self._size = 0  # what it is reckoned at while it has room
+        self.wanted = 0  # what it waits for
+        self.reached = trio.Event()
+
+    def __enter__(self) -> "LongAnswer":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._change(0)
+
+    def may_begin(self, size: int) -> bool:
+        """Whether an answer of about `size` bytes may be made now, without a wait; if not, `wait`
+        and ask again.  Never False twice."""
+        if self._size or size <= LONG_BYTES:
+            return True
+        self.wanted = size
+        if not self._peer.outbox.is_idle or not self._line.takes_now(self._host, size):
+            return False
+        self._change(size)
+        return True
+
+    async def wait(self) -> None:
+        """Until there is room for what `may_begin` was asked.
+
+        Raises:
+            NoRoom: not within WAIT_S.
+            trio.ClosedResourceError: the client has gone meanwhile.
+        """
+        await self._peer.outbox.wait_empty()
+        with trio.move_on_after(WAIT_S) as patience:
+            await self._line.wait(self._host, self)
+        if patience.cancelled_caught:
+            raise NoRoom(f"no room for an answer of about {self.wanted} bytes within {WAIT_S:g} s")
+        if self._peer.outbox.has_hung_up:
+            raise trio.ClosedResourceError
+
+    async def sent(self) -> None:
+        """Until the client has taken it; nothing of one that took no room.
+
+        Raises NoRoom: it did not within TAKEN_S, and others wait.
+        """
+        if not self._size:
+            return
+        outbox = self._peer.outbox
+        # What an outbox owes is counted in requests, and a reply by its bytes.
+        self._change(len(outbox) * BYTES_PER_SLOT)
+        until = trio.current_time() + TAKEN_S
+        while self._size and (len(outbox) or outbox.unsent) and not outbox.broken:
+            with trio.move_on_at(max(until, trio.current_time() + _LOOK_S)):
+                await outbox.wait_empty()
+                return
+            if self._line.is_waited_for(self._host):
+                raise NoRoom(f"an answer was not taken within {TAKEN_S:g} s, and others wait")
+
+    def begins(self) -> None:
+        """It has its turn."""
+        self._change(self.wanted)
+        self.reached.set()
+
+    @property
+    def _host(self) -> str:
+        return self._peer.address[0]
+
+    def _change(self, size: int) -> None:
+        delta, self._size = size - self._size, size
+        if delta:
+            self._line.change(self._host, delta)
+
+
+class LongAnswers:
+    """What is held by answers, and who waits."""
+
+    __slots__ = ("_by_host", "_held", "_line")
+
+    def __init__(self) -> None:
+        self._held = 0
+        # An address that holds nothing is not remembered.
+        self._by_host: dict[str, int] = {}
+        self._line: AddressLine[LongAnswer] = AddressLine()
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._line)
+
+    @property
+    def held_bytes(self) -> int:
+        """What all long answers are reckoned at."""
+        return self._held
+
+    def answer(self, peer: Peer) -> LongAnswer:
+        """One that is about to be made."""
+        return LongAnswer(self, peer)
+
+    def takes_now(self, host: str, size: int) -> bool:
+        """Whether there is room, and nobody waits for it."""
+        return not self._line and self._has_room(size) and self._has_share(host, size)
+
+    def is_waited_for(self, host: str) -> bool:
+        """Whether somebody waits for what an address holds: of that address, or of any, where all
+        of them together hold too much."""
+        return self._line.next_host(lambda waiting, _: waiting == host) is not None or (
+            self._line.next_host(self._may_go_on) is not None
+        )
+
+    async def wait(self, host: str, answer: LongAnswer) -> None:
+        """Until it is its turn: `LongAnswer.begins` is called."""
+        self._line.put(host, answer)
+        self._serve()
+        try:
+            await answer.reached.wait()
+        finally:
+            if not answer.reached.is_set():
+                self._line.leave(host, answer)
+                self._serve()
+
+    def change(self, host: str, delta: int) -> None:
+        """An answer to this address takes so much more."""
+        self._held += delta
+        if held := self._by_host.get(host, 0) + delta:
+            self._by_host[host] = held
+        else:
+            del self._by_host[host]
+        if delta < 0:
+            self._serve()
+
+    def _has_room(self, size: int) -> bool:
+        return not self._held or self._held + size <= BYTES_MAX
+
+    def _has_share(self, host: str, size: int) -> bool:
+        held = self._by_host.get(host, 0)
+        return not held or held + size <= HOST_BYTES_MAX
+
+    def _may_go_on(self, host: str, answer: LongAnswer) -> bool:
+        return self._has_share(host, answer.wanted)
+
+    def _serve(self) -> None:
+        """Whose turn it is waits for room; who has used up its address's share is passed over."""
+        while (host := self._line.next_host(self._may_go_on)) is not None:
+            if not self._has_room(self._line.first_of(host).wanted):
+                return
+            self._line.take(host).begins()
