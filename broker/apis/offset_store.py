@@ -377,8 +377,10 @@ async def _stand(
         wanted.setdefault((name, topic_id), {}).update(dict.fromkeys(indexes))
         await pace.step()
     answer: list[_Stand] = []
-    for (name, topic_id), once in wanted.items():
-        meta = core.topics.get(name)
+    for (named, topic_id), once in wanted.items():
+        name, meta = named, core.topics.get(named)
+        if topic_id != ZERO_UUID and (meta is None or meta.topic_id != topic_id):
+            name, meta = topic_ids.UNKNOWN, None  # or it was deleted meanwhile
         known = NO_OFFSETS if meta is None else core.groups.offsets(group_id, name, meta.topic_id)
         rows = []
         for index in once:

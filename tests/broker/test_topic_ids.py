@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 import trio
 
+from segbroker.broker.loop.pace import Pace
 from segbroker.broker.partitions import topics as topics_of_broker
 from segbroker.broker.producing.produce import ROWS_AT_ONCE
 from segbroker.broker.server import Broker
@@ -246,6 +247,31 @@ async def test_offsets_of_an_id_that_no_topic_has_are_refused() -> None:
         assert await commit(client, old) == (old, ErrorCode.UNKNOWN_TOPIC_ID)
         (topic,) = (await stands(client, old)).topics
         (row,) = topic.partitions
+        assert (topic.topic_id, row.error_code) == (old, ErrorCode.UNKNOWN_TOPIC_ID)
+        assert row.committed_offset == -1
+
+
+async def test_offsets_are_not_those_of_a_topic_that_is_made_while_they_are_looked_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        old = id_of(broker)
+        async with connect(broker.address) as other:
+
+            first_step = Pace.step
+
+            async def step(_: Pace) -> None:
+                monkeypatch.setattr(Pace, "step", first_step)
+                deletion = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
+                await other.ask(deletion, DeleteTopicsResponse, 3)
+                await other.create("t")
+                assert await commit(other, id_of(broker)) == (id_of(broker), 0)
+
+            monkeypatch.setattr(Pace, "step", step)
+            (topic,) = (await stands(client, old)).topics
+        (row,) = topic.partitions
+        assert id_of(broker) != old
         assert (topic.topic_id, row.error_code) == (old, ErrorCode.UNKNOWN_TOPIC_ID)
         assert row.committed_offset == -1
 
