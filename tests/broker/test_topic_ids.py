@@ -258,7 +258,6 @@ async def test_offsets_are_not_those_of_a_topic_that_is_made_while_they_are_look
         await client.create("t")
         old = id_of(broker)
         async with connect(broker.address) as other:
-
             first_step = Pace.step
 
             async def step(_: Pace) -> None:
