@@ -10,6 +10,7 @@ import logging
 import math
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -387,7 +388,7 @@ def _spark(name: str, options: dict[str, Any], bootstrap: str | None) -> "Iterat
         **options["conf"],
     }
     try:
-        with _quietly_interrupted():
+        with _quietly_interrupted(), _no_jvm_left():
             running = session(conf)
     except Exception as exc:
         if (interrupt := _interrupt_before(exc)) is not None:
@@ -450,6 +451,33 @@ def _quietly_interrupted() -> "Iterator[None]":
         signal.signal(signal.SIGINT, before)
         for logger in loggers:
             logger.removeFilter(is_told)
+
+
+@contextmanager
+def _no_jvm_left() -> "Iterator[None]":
+    """The JVM of a start that fails is killed.
+
+    PySpark gives its process to nobody.  One that PySpark has not reached when it is interrupted
+    lacks the file by which they meet, and would stay for ever.
+    """
+    from pyspark import java_gateway
+
+    names, started = vars(java_gateway), list[subprocess.Popen[bytes]]()
+    popen = names["Popen"]
+
+    def begin(command: list[str], **options: object) -> "subprocess.Popen[bytes]":
+        started.append(popen(command, **options))
+        return started[-1]
+
+    names["Popen"] = begin
+    try:
+        yield
+    except BaseException:
+        for process in started:
+            process.kill()
+        raise
+    finally:
+        names["Popen"] = popen
 
 
 @contextmanager
