@@ -71,6 +71,7 @@ BUGS = (
         replaced(ConsumerGroup, "check_commit", lambda _: lambda self, *who: ErrorCode.NONE),
         CREW,
         topics=HAVE,
+        seeds_max=30,
     ),
     Bug(
         "members hear of what they are given before it is durable",
