@@ -165,8 +165,9 @@ class Topics:
         """Code and sentence for a partition that is not served."""
         if not self.exists(name, index):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}-{index}"
-        unknown = (ErrorCode.KAFKA_STORAGE_ERROR, f"{name}-{index} could not be opened")
-        return self._unopened.get((name, index), unknown)
+        # Nobody has tried: the topic was made since it was looked for.  Clients ask again.
+        untried = (ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name}-{index} is not open yet")
+        return self._unopened.get((name, index), untried)
 
     def is_unserved(self, name: str, index: int) -> bool:
         """Whether it is known that neither reads nor writes are possible: it could not be opened,

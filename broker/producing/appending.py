@@ -6,6 +6,7 @@
 | Produce 0 to 2: message sets                     | 43 UNSUPPORTED_FOR_MESSAGE_FORMAT |
 | no such partition                                | 3 UNKNOWN_TOPIC_OR_PARTITION      |
 | it exists but could not be opened                | 56 KAFKA_STORAGE_ERROR, and why   |
+| it was made since it was looked for              | 6 NOT_LEADER_OR_FOLLOWER          |
 | the disk is too far behind (ingest.py)           | 19 NOT_ENOUGH_REPLICAS            |
 | no bytes                                         | 87 INVALID_RECORD                 |
 | what check_batch finds                           | InvalidBatch, see error_map       |

@@ -540,7 +540,12 @@ async def test_produce_and_fetch_during_deletions_are_always_answered() -> None:
         connect(broker.address) as producer,
         connect(broker.address) as consumer,
     ):
-        allowed = {0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OFFSET_OUT_OF_RANGE}
+        allowed = {
+            0,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,  # it was made since it was looked for
+        }
         done = trio.Event()
 
         async def produce() -> None:
@@ -571,6 +576,15 @@ async def test_produce_and_fetch_during_deletions_are_always_answered() -> None:
                 done.set()
         assert broker.core.ingest.unsynced_bytes == 0
         assert len(broker.core.deadlines) == 0
+
+
+async def test_a_topic_that_was_made_since_it_was_looked_for_is_asked_for_again() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        topics = broker.core.topics
+        code, _ = topics.why_unopened("t", 0)  # nobody has opened it yet
+        assert code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (await client.produce("t", b"v")).error_code == 0
 
 
 async def test_settings_asked_for_again_and_again_in_one_request_are_bounded(
