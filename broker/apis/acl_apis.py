@@ -153,12 +153,8 @@ async def _create(
     for some in in_events(wanted):
         made = [acl for acl in some if acl in new]
         tell = partial(_tell, "access_rule_created", made, call.peer.asker)
-        if await _recorded(core, partial(authorizer.create, some), tell):
-            continue
-        for acl in some:
-            for row in wanted[acl]:
-                row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-                row.error_message = _NOT_STORED
+        if not await _recorded(core, partial(authorizer.create, some), tell):
+            _not_stored(row for acl in some for row in wanted[acl])
 
 
 async def delete_acls(core: Core, call: Call[DeleteAclsRequest]) -> DeleteAclsResponse:
@@ -201,13 +197,16 @@ async def delete_acls(core: Core, call: Call[DeleteAclsRequest]) -> DeleteAclsRe
         return DeleteAclsResponse(filter_results=rows)
     for some in in_events(found):
         tell = partial(_tell, "access_rule_deleted", some, call.peer.asker)
-        if await _recorded(core, partial(authorizer.delete, some), tell):
-            continue
-        for acl in some:
-            for told in found[acl]:
-                told.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-                told.error_message = _NOT_STORED
+        if not await _recorded(core, partial(authorizer.delete, some), tell):
+            _not_stored(told for acl in some for told in found[acl])
     return DeleteAclsResponse(filter_results=rows)
+
+
+def _not_stored(
+    rows: Iterable[CreateAclsResponseResult] | Iterable[DeleteAclsResponseAcl],
+) -> None:
+    for row in rows:
+        row.error_code, row.error_message = ErrorCode.KAFKA_STORAGE_ERROR, _NOT_STORED
 
 
 def _tell(event: str, acls: Iterable[Acl], asker: Mapping[str, str]) -> None:
