@@ -48,6 +48,9 @@ What is where; a module imports only what stands above it:
     broker
     user
     context
+    spark_failures   what an error of Spark says, in a sentence
+    spark_rows       rows of a query -> a table, JSON
+    spark_session    Spark for one command: start, interrupts, end, its JVM
     spark
     verify
     dump

@@ -3,7 +3,7 @@
 import pytest
 
 from segbroker.cli.exit_codes import ExitCode
-from segbroker.cli.spark import failure_in
+from segbroker.cli.spark_failures import failure_in
 
 SHOWN = """[STREAM_FAILED] Query [id = 9cb3, runId = 3473] terminated with exception: Traceback:
   File "pyspark/sql/streaming/python_streaming_source_runner.py", line 267, in main
