@@ -38,7 +38,6 @@ from .fetching import Fetching
 from .group_commits import COMMIT_TIMEOUT_MS, Commits, Offsets
 from .group_events import Event, Events, Listener, News
 from .group_offsets import (
-    OUTSIDE,
     CommittedOffset,
     GroupMetadata,
     commit_offsets,
@@ -113,9 +112,9 @@ class GroupReading:
         self._is_waiting = False
         # Who the member was when it was last given something, and when it lost what the caller has
         # in hand.
-        self._given_as = OUTSIDE
+        self._given_as = self.membership.metadata
         self._lost_as: GroupMetadata | None = None
-        # The same of what it did not hear that it was to give up.
+        # The same of what it was handed and does not have any more, and has not heard so.
         self._unheard_as: GroupMetadata | None = None
         self._now_ms = 0
         engine.components.append(self)
@@ -148,8 +147,13 @@ class GroupReading:
     @property
     def member_of_all(self) -> GroupMetadata:
         """Who commits what the caller was handed until now, as in a transaction over several turns
-        of a loop: also of what went before on_revoked was heard the member that had it."""
-        return self._lost_as or self._unheard_as or self.membership.metadata
+        of a loop: also of what went before that was heard the member that had it.
+
+        Outside of the group, the member that it was: whose word names no member is not refused.
+        """
+        is_in = self.membership.generation >= 0
+        present = self.membership.metadata if is_in else self._given_as
+        return self._lost_as or self._unheard_as or present
 
     @property
     def is_settled(self) -> bool:
@@ -360,8 +364,7 @@ class GroupReading:
     def _give_up_unheard(self, now_ms: int) -> None:
         """The others wait for what the caller has nothing of in hand, and it does not come."""
         if late := self.events.too_late(now_ms):
-            if self._unheard_as is None and self._commits.uncommitted(late):
-                self._unheard_as = self._given_as
+            self._goes_unheard(late)
             # Not told where they are ours again before they are gone, see `_keep`.
             unsaid = late & self._unsaid()
             if told := late - unsaid:
@@ -369,6 +372,10 @@ class GroupReading:
             self.events.withdraw(late)
             self._going_unsaid |= unsaid
             self._given_up(late)
+
+    def _goes_unheard(self, partitions: set[TopicPartition]) -> None:
+        if self._unheard_as is None and self._commits.uncommitted(partitions):
+            self._unheard_as = self._given_as
 
     def _unsaid(self) -> set[TopicPartition]:
         """What is the member's own, and the caller has not heard so: nor does it hear the end."""
@@ -415,6 +422,7 @@ class GroupReading:
         # Nor is it of what the caller is told to be going at this moment, and hangs in that.
         told = partitions - self._unsaid() - self.events.to_be_told(News.LOST)
         told -= self.events.being_told_gone()
+        self._goes_unheard(partitions)
         self.events.withdraw(partitions)
         self._drop(partitions)
         if told:
