@@ -46,6 +46,7 @@ from .group_offsets import (
 from .group_topics import GroupTopics
 from .log_changes import bug
 from .membership import Membership, Phase
+from .poll_interval import PollInterval
 from .progress import Progress
 from .records import TopicPartition
 from .settings import GroupSettings
@@ -107,9 +108,7 @@ class GroupReading:
         self._is_committed_to_join = False
         # Closed while the caller's loop goes on, in another thread or task: it does not join again.
         self._is_closing = False
-        # When the caller was last here, and whether it is, as it waits; None: since the first step.
-        self._seen_ms: int | None = None
-        self._is_waiting = False
+        self._poll_interval = PollInterval(settings.max_poll_interval_ms)
         # Who the member was when it was last given something, and when it lost what the caller has
         # in hand.
         self._given_as = self.membership.metadata
@@ -175,13 +174,12 @@ class GroupReading:
 
     def waits(self) -> None:
         """The caller waits for something, until it `is_here`."""
-        self._is_waiting = True
+        self._poll_interval.waits()
         self._enter_again()
 
     def is_here(self, now_ms: int) -> None:
         """The caller gets something, or nothing: the time until it comes back begins."""
-        self._seen_ms = now_ms
-        self._is_waiting = False
+        self._poll_interval.is_here(now_ms)
 
     def event_done(self, event: Event, now_ms: int) -> None:
         """The caller has been told."""
@@ -514,8 +512,7 @@ class GroupReading:
         self.events.settle()
         self._give_up_unheard(now_ms)
         self._auto_commit(now_ms)
-        if self._seen_ms is None:
-            self._seen_ms = now_ms
+        self._poll_interval.begin(now_ms)
         late_ms = self._late_ms
         if late_ms is not None and now_ms >= late_ms:
             self._engine.call(self.membership.leave("max_poll_interval_ms passed"), now_ms)
@@ -523,11 +520,8 @@ class GroupReading:
 
     @property
     def _late_ms(self) -> int | None:
-        """When the caller is away for too long: with something in hand or nothing, in a callback,
-        or before it came for the first time.  None: it is here, no member, or has all the time."""
-        limit_ms, seen_ms = self.settings.max_poll_interval_ms, self._seen_ms
-        is_here = self._is_waiting or self.membership.phase is Phase.OUT
-        return None if is_here or limit_ms is None or seen_ms is None else seen_ms + limit_ms
+        """When the caller is away for too long; None: it is here, no member, or has all the time."""
+        return None if self.membership.phase is Phase.OUT else self._poll_interval.late_ms
 
     def next_wake_ms(self) -> int | None:
         wakes = [

@@ -1,6 +1,6 @@
-"""Offsets in a transaction by a member that has lost its partitions meanwhile: they are refused, also
-with nothing in hand of the records that they are of.  Another member may have worked at these.
+"""Offsets in a transaction by a member that has lost its partitions meanwhile: they are refused.
 
+Also with nothing in hand of the records that they are of: another member may have worked at these.
 With something in hand: test_transactions.  A broker takes offsets of whoever names no member.
 """
 
