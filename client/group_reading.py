@@ -520,7 +520,7 @@ class GroupReading:
 
     @property
     def _late_ms(self) -> int | None:
-        """When the caller is away for too long; None: it is here, no member, or has all the time."""
+        """When the caller is away for too long; None: never, or it is here, or no member."""
         return None if self.membership.phase is Phase.OUT else self._poll_interval.late_ms
 
     def next_wake_ms(self) -> int | None:
