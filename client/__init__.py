@@ -23,7 +23,8 @@ What is where, from the inside out; a module imports only what stands above it:
     holding fetch_session fetch_replies fetch_lanes
     fetching progress
     sticky assignors                                     ... as a member of a group
-    membership group_topics group_events group_commits
+    membership group_topics group_events poll_interval
+    group_commits
     group_reading
     reading                                              ... both
     share_settings acknowledging acquired_records        ... as a member of a share group
