@@ -31,6 +31,8 @@ from .test_share_group_apis import beat as share_beat
 from .test_share_group_apis import sharing
 
 FULL = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+NO_SYNC = ErrorCode.COORDINATOR_NOT_AVAILABLE
+"""The Java client knows no FULL as an answer to a SyncGroup, and gives up."""
 BUDGET = 4 * METADATA_MAX
 
 
@@ -113,9 +115,9 @@ async def test_assignments_of_a_group_count() -> None:
         connect(broker.address) as client,
     ):
         one, two = [await join(client, name, 10) for name in ("one", "two")]
-        assert await sync(client, "one", one, BUDGET + 1) == FULL
+        assert await sync(client, "one", one, BUDGET + 1) == NO_SYNC
         assert await sync(client, "one", one, BUDGET - 2 * SMALL_MAX, 10) == 0
-        assert await sync(client, "two", two, 4 * SMALL_MAX) == FULL
+        assert await sync(client, "two", two, 4 * SMALL_MAX) == NO_SYNC
         assert await sync(client, "two", two, SMALL_MAX) == 0
 
 
