@@ -547,10 +547,14 @@ class DiskHandler(MendingPartition):
             self._flushers.request(self)
         return False
 
-    def keep_house(self, now_ms: int, age_ms: int | None = None) -> None:
+    def keep_house(
+        self, now_ms: int, age_ms: int | None = None, *, is_believed: bool = True
+    ) -> None:
         """What is due by time alone: age rolls, retention, forgotten producers.
 
         age_ms: the time to measure ages by (age_clock.py); None: nothing goes by age.
+        is_believed: whether `now_ms` is; else no producer is forgotten, who may send again what it
+        has no answer to.
         """
         self._notice_failure()
         if self.read_only is not None:
@@ -569,7 +573,8 @@ class DiskHandler(MendingPartition):
             return
         self._evicting.retain(age_ms)
         settle_ceiling(self.ceiling, self._log, now_ms, self.last_append_ms)
-        forget_producers(self._log, now_ms, self.last_append_ms, self.producer_expiration_ms)
+        if is_believed:
+            forget_producers(self._log, now_ms, self.last_append_ms, self.producer_expiration_ms)
 
     def close(self, *, checkpoint: bool = True) -> None:
         """Sync, save and close; without a checkpoint when the files are going away.  Behind damage
