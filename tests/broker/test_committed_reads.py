@@ -7,6 +7,7 @@ from types import FrameType
 
 import pytest
 
+from segbroker.protocol.markers import Outcome
 from segbroker.protocol.messages_core import (
     FetchResponsePartition,
     ProduceRequest,
@@ -17,6 +18,7 @@ from segbroker.protocol.record_batch import encode_batch, iter_batches, read_hea
 from segbroker.segments.directory.cleaner import Cleaner
 from segbroker.segments.partition.handler import DiskHandler, ReadPlan
 
+from ..support.steps import calls_of_a_step
 from ..support.wire_client import WireClient, connect, produce_request
 from ..support.wire_transactions import NOW_MS, V1, Tx, aborted, read, until
 from .conftest import serving
@@ -70,6 +72,24 @@ async def test_a_reply_of_thousands_of_batches_is_not_walked_through_in_python(
         own = [(tx.producer_id, 0)] if not commit else []
         assert aborted(row) == [*own, (later.producer_id, BATCHES + 1)]
         assert calls < calls_of_all + BATCHES, "a call for each batch, or more"
+
+
+async def test_a_reply_of_thousands_of_ranges_is_made_without_a_call_for_each() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"v")
+        index = broker.core.topics.manager.get_handler("t", 0).transactions
+        for producer_id in range(BATCHES):
+            index.began(producer_id, 0)
+            index.ended(producer_id, Outcome.ABORT, 1 + producer_id)
+        rows: list[tuple[int, int]] = []
+
+        async def ask() -> None:
+            rows.extend(aborted(await read(client, "t")))
+
+        calls = await calls_of_a_step(ask)
+        assert rows == [(producer_id, 0) for producer_id in range(BATCHES)]
+        assert calls < BATCHES, "others wait meanwhile"
 
 
 async def counted(
