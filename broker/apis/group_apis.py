@@ -42,6 +42,8 @@ from .sign_of_life import said_ms
 
 PROTOCOLS_MAX: Final = 100
 """Protocols of one JoinGroup: each is looked for in what every other member brings."""
+_MEMBER_BYTES: Final = 300
+"""A row of who leads a group, and what it is encoded to, beside what the member says."""
 _ID_FIRST_SINCE: Final = 4  # JoinGroup: an id is given before a place (KIP-394)
 _SKIP_SINCE: Final = 9  # JoinGroup: a returning leader is told that nothing has to be assigned
 _MEMBERS_SINCE: Final = 3  # LeaveGroup: a list
@@ -76,7 +78,8 @@ def join_group(core: Core, call: Call[JoinGroupRequest], slot: LaterReply) -> No
                     )
                     for member_id, instance_id, metadata in result.members
                 ],
-            )
+            ),
+            sum(_MEMBER_BYTES + len(metadata) for _, _, metadata in result.members),
         )
 
     if not request.group_id:
@@ -152,7 +155,8 @@ def sync_group(core: Core, call: Call[SyncGroupRequest], slot: LaterReply) -> No
                 protocol_type=result.protocol_type,
                 protocol_name=result.protocol,
                 assignment=result.assignment,
-            )
+            ),
+            len(result.assignment),
         )
 
     if call.version >= _SYNC_NAMES_SINCE and None in (

@@ -66,10 +66,14 @@ class AddressTurns:
 
     def takes_now(self, host: str, weight: int) -> bool:
         """Begin work without a wait, if nobody waits and there is room; else nothing happens."""
-        if self._line or not self._has_share(host, weight) or not self._has_room(weight):
+        if self._line or not self.has_room(host, weight):
             return False
         self.change(host, weight)
         return True
+
+    def has_room(self, host: str, weight: int) -> bool:
+        """Whether there is room, whoever waits for it."""
+        return self._has_share(host, weight) and self._is_room(weight)
 
     async def wait(self, host: str, weight: int) -> None:
         """Begin work when it is its turn.  Whoever comes back from here gives it back: `change`."""
@@ -103,7 +107,7 @@ class AddressTurns:
             self._line.next_host(self._may_go_on) is not None
         )
 
-    def _has_room(self, weight: int) -> bool:
+    def _is_room(self, weight: int) -> bool:
         return not self._in_work or self._in_work + weight <= self._most
 
     def _has_share(self, host: str, weight: int) -> bool:
@@ -116,7 +120,7 @@ class AddressTurns:
     def _serve(self) -> None:
         while (host := self._line.next_host(self._may_go_on)) is not None:
             turn = self._line.first_of(host)
-            if not self._has_room(turn.weight):
+            if not self._is_room(turn.weight):
                 return
             self._line.take(host)
             self.change(host, turn.weight)

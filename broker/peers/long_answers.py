@@ -13,12 +13,17 @@ Who waits holds nothing: no answer, and no room of a large request (loop/large_r
 a long answer made behind another of its connection that may take long: that is sent first, as Kafka
 answers one request of a connection after the other.
 
+What a group tells its leader, or a member its assignment, is decided when others have come, and
+would have to be held while it waits (apis/later_reply.py).  So it begins at once or not at all: its
+connection is closed then.
+
 At the limit an answer waits for its turn, WAIT_S at most; then its connection is closed.  So is one
 that did not take its answer within TAKEN_S while somebody waits.  Whoever is alone is answered,
 whatever it asks for.  A connection that waits is not read, so the line is no longer than there are
 connections.
 """
 
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Final
 
@@ -65,7 +70,7 @@ class LongAnswer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._change(0)
+        self.leave()
 
     def may_begin(self, size: int) -> bool:
         """Whether an answer of about `size` bytes may be made now, without a wait; if not, `wait`
@@ -94,20 +99,39 @@ class LongAnswer:
         if self._peer.outbox.has_hung_up:
             raise trio.ClosedResourceError
 
+    def begins_at_once(self, size: int) -> bool:
+        """Whether there is room for an answer of about `size` bytes, which does not wait: for one
+        that comes later than its request, behind others or before them."""
+        if not self._turns.has_room(self._host, size):
+            return False
+        self._change(size)
+        return True
+
+    def leave(self) -> None:
+        """It is sent, or will not be."""
+        self._change(0)
+
     async def sent(self) -> None:
-        """Until the client has taken it; nothing of one that took no room.
+        """Until all that its connection is owed is taken; nothing of one that took no room.
+
+        Raises NoRoom: see `taken`.
+        """
+        outbox = self._peer.outbox
+        # What an outbox owes is counted in requests, and a reply by its bytes.
+        await self.taken(len(outbox) * BYTES_PER_SLOT, outbox.wait_empty)
+
+    async def taken(self, size: int, left: Callable[[], Awaitable[None]]) -> None:
+        """Until `left()` is over: the client has taken its `size` bytes, or is gone.
 
         Raises NoRoom: it did not within TAKEN_S, and others wait.
         """
         if not self._size:
             return
-        outbox = self._peer.outbox
-        # What an outbox owes is counted in requests, and a reply by its bytes.
-        self._change(len(outbox) * BYTES_PER_SLOT)
+        self._change(size)
         until = trio.current_time() + TAKEN_S
-        while self._size and (len(outbox) or outbox.unsent) and not outbox.broken:
+        while self._size and not self._peer.outbox.broken:
             with trio.move_on_at(max(until, trio.current_time() + _LOOK_S)):
-                await outbox.wait_empty()
+                await left()
                 return
             if self._turns.is_waited_for(self._host):
                 raise NoRoom(f"an answer was not taken within {TAKEN_S:g} s, and others wait")
