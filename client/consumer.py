@@ -416,7 +416,8 @@ class Consumer(Generic[Notice]):
             try:
                 if event.listener is not None and not event.is_told:
                     event.is_told = True
-                    event.listener(event.partitions)
+                    if event.partitions:  # else it was too late, a moment ago
+                        event.listener(event.partitions)
             finally:
                 with self._driver.lock:
                     self._reading.event_done(event)
