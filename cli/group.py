@@ -200,9 +200,9 @@ def _seconds(seconds: float | None) -> str:
 @json_option
 @bootstrap_option
 def settings(name: str, as_json: bool, bootstrap: str) -> None:
-    """Print the settings that hold for the group NAME, and where each is set.
+    """Print the settings of the group NAME, and where each is set.
 
-    The group need not be there yet.
+    The group need not exist yet.
 
     \b
     Example:
@@ -229,7 +229,7 @@ def settings(name: str, as_json: bool, bootstrap: str) -> None:
 )
 @bootstrap_option
 def alter(name: str, settings: dict[str, str], unset: tuple[str, ...], bootstrap: str) -> None:
-    """Change settings of the group NAME, which need not be there yet.
+    """Change settings of the group NAME, which need not exist yet.
 
     A change is in force when the command returns, and holds after a restart as well.
 
@@ -262,11 +262,11 @@ def alter(name: str, settings: dict[str, str], unset: tuple[str, ...], bootstrap
 def seek(
     name: str, topic: str, position: str, dry_run: bool, is_new_share: bool, bootstrap: str
 ) -> None:
-    """Set the offsets of the group NAME to POSITION in every partition of TOPIC.
+    """Set the offsets of the group NAME in a topic.
 
-    POSITION is start, end, OFFSET, +N, -N (from the committed offset) or @TIME. The group must
-    have no members: stop its consumers first. For a share group the state of single records is
-    discarded.
+    They are set to POSITION in every partition of TOPIC: start, end, OFFSET, +N or -N (counted
+    from the committed offset) or @TIME. The group must have no members: stop its consumers first.
+    For a share group the state of single records is discarded.
 
     \b
     Examples:
@@ -372,7 +372,7 @@ def _targets(
 @yes_option
 @bootstrap_option
 def delete(name: str, yes: bool, bootstrap: str) -> None:
-    """Delete the group NAME, which must have no members, and its offsets.
+    """Delete the group NAME and its offsets; it must have no members.
 
     \b
     Example:

@@ -140,7 +140,7 @@ def set_(
 @entity_options
 @bootstrap_option
 def remove(user: str | None, client_id: str | None, ip: str | None, bootstrap: str) -> None:
-    """Remove every quota of a user, a client id, both together, or an address.
+    """Remove every quota of a user, client id, both, or an address.
 
     \b
     Example:

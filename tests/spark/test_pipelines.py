@@ -529,7 +529,9 @@ def test_a_broker_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
     assert time.monotonic() - began < 30
 
 
-def test_what_goes_wrong_is_one_sentence(command: Command, topics: Topics, name: Name) -> None:
+def test_what_goes_wrong_is_one_sentence(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
     topic = name()
     assert f"topic '{topic}' does not exist" in command.refused(
         "sql", f"SELECT * FROM topic('{topic}')", code=5
@@ -537,4 +539,6 @@ def test_what_goes_wrong_is_one_sentence(command: Command, topics: Topics, name:
     said = command.refused("replay", topic, topic)
     assert "would be replayed into itself" in said
     assert len(said.strip().splitlines()) <= 2
-    assert "PARSE_SYNTAX_ERROR" in command.refused("sql", "SELEC 1")
+    assert "PARSE_SYNTAX_ERROR" in command.refused("sql", "SELEC 1", code=2)
+    nowhere = command.refused("import", str(tmp_path / "none"), "--topic", topic, code=2)
+    assert "PATH_NOT_FOUND" in nowhere
