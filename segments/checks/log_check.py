@@ -339,9 +339,9 @@ class LogChecker:
                 if copies:
                     yield note(
                         path,
-                        f"files are kept here as they were before a repair: {len(copies)}; of a"
-                        " write that did not end (a kill, a full disk), or of damage",
-                        "nothing: nobody reads them, and they may be deleted",
+                        f"files as they were before a repair, kept here: {len(copies)}; after a"
+                        " write that did not end (a kill, a full disk), or damage",
+                        "leaves them; nothing reads them, and they may be deleted",
                     )
                 continue
             if paths.segment_number(name) is not None or name.endswith(".cleaned"):
