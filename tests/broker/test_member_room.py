@@ -120,6 +120,10 @@ async def test_assignments_of_a_group_count() -> None:
         assert await sync(client, "one", one, BUDGET - 2 * SMALL_MAX, 10) == 0
         assert await sync(client, "two", two, 4 * SMALL_MAX) == NO_SYNC
         assert await sync(client, "two", two, SMALL_MAX) == 0
+        again = await join(client, "one", 10, member_id=one.member_id)
+        assert await sync(client, "one", again, 100) == 0, "it has much less now"
+        again = await join(client, "two", 10, member_id=two.member_id)
+        assert await sync(client, "two", again, 4 * SMALL_MAX) == 0
 
 
 async def subscribe(client: WireClient, member: str, *names: str) -> tuple[int, int]:
