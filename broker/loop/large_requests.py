@@ -40,6 +40,16 @@ class LargeRequests:
         """How many wait."""
         return len(self._turns)
 
+    @property
+    def held_bytes(self) -> int:
+        """What those in work are reckoned at."""
+        return self._turns.in_work
+
+    @property
+    def bytes_max(self) -> int:
+        """Most of it, but for one that is alone."""
+        return self._turns.most
+
     def room(self, host: str, frame_size: int) -> AbstractAsyncContextManager[None]:
         """Work on a frame of so many bytes from an address, when it is its turn."""
         items = min(frame_size // _ITEM_SIZE_LEAST, REQUEST_ITEMS_COUNT_MAX)
