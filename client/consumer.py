@@ -472,7 +472,7 @@ class Consumer(Generic[Notice]):
         tp = TopicPartition(topic, partition)
         deadline_ms = now_ms() + self._reading.engine.settings.api_timeout_ms
         with self._lock:
-            is_early = self._reading.fetching.is_early(tp)
+            is_early = self._reading.fetching.subscription.is_early(tp)
         if is_early:
             self._driver.call(self._reading.subscribed_known())
         while True:
