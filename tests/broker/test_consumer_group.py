@@ -701,6 +701,22 @@ def test_a_member_is_in_its_rack_until_it_names_another() -> None:
     assert shared.members["one"].rack_id == "s"
 
 
+@pytest.mark.parametrize("timeout_ms", [0, 1_000])
+def test_a_member_has_the_time_that_it_said_last_to_let_go(timeout_ms: int) -> None:
+    shared = group()
+    one, two = Client(shared, "one"), Client(shared, "two")
+    one.join()
+    answered(shared, 0, one.question(full=True)._replace(rebalance_timeout_ms=timeout_ms), TOPICS)
+    two.join()
+    holding = Beat("one", one.epoch, owned=one.reads)
+    answered(shared, 0, holding, TOPICS)
+    assert shared.due_ms == timeout_ms
+    shared.tick(timeout_ms - 1)
+    assert "one" in shared.members
+    shared.tick(timeout_ms)
+    assert "one" not in shared.members
+
+
 def test_static_members_are_dealt_out_by_their_instances_whatever_their_ids() -> None:
     shared = group()
     one = Client(shared, "m", instance="1", assignor="range")

@@ -474,6 +474,44 @@ def test_of_a_gap_one_offset_is_handed_out_that_nobody_has_or_is_done_with(
     assert part.next_offset == last + 1, "the rest of it is archived"
 
 
+def test_of_a_gap_no_offset_is_handed_out_for_one_behind_it_that_is_free() -> None:
+    part = SharePartition(ShareState(0))
+    usual(part, "a", [Batch(0, 9, True)], offset=0, most=10)
+    said = [Acknowledgement(offset, offset, [RELEASE]) for offset in (3, 9)]
+    part.done(part.acknowledge("a", said, LIMITS, 0))
+    gap = Batch(2, 5, has_records=False, is_gap=True)
+    assert usual(part, "b", [gap], offset=3, most=10) == [Acquired(3, 3, 2)]
+    assert part.next_offset == 9
+
+
+def test_where_there_is_no_room_for_more_what_was_released_is_handed_out() -> None:
+    part = SharePartition(ShareState(0))
+    usual(part, "a", [Batch(0, 29, True)], offset=0, most=30)
+    assert part.end - part.start == LIMITS.locks
+    assert not part.has_room(LIMITS)
+    assert not part.is_idle
+    part.done(part.acknowledge("a", [Acknowledgement(7, 8, [RELEASE])], LIMITS, 0))
+    assert part.has_room(LIMITS)
+    assert not part.is_idle
+    part.release("a", LIMITS)
+    assert part.is_idle
+
+
+def test_who_takes_no_more_than_it_asks_for_is_given_no_more_apart_either() -> None:
+    part = SharePartition(ShareState(0, (Span(0, 7, 0, 2),)))
+    given = part.acquire(
+        "a",
+        [Batch(0, 7, True)],
+        LIMITS,
+        0,
+        offset=0,
+        records_max=1,
+        batch_size=1,
+        is_strict=True,
+    )
+    assert given == [Acquired(0, 0, 3)]
+
+
 def test_who_was_delivered_often_does_not_come_behind_others() -> None:
     part = SharePartition(ShareState(0))
     read = [Batch(0, 4, True), Batch(5, 9, True)]
