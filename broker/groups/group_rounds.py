@@ -152,7 +152,7 @@ class Rounds:
             self._tell(group_news.BEGAN, why, who, said)
             was_empty = self.state is State.EMPTY
             for member in self.members.values():
-                member.assignment = b"" if self.state is State.COMPLETING else member.assignment
+                member.assignment = b""  # `held` is what it has
                 if member.on_synced is not None:
                     on_synced, member.on_synced = member.on_synced, None
                     on_synced(Synced(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -254,8 +254,6 @@ class Rounds:
 
     def _become_stable(self, now_ms: int) -> None:
         self.state = State.STABLE
-        if not self._unsynced:
-            self._rebalance_ends_ms = NEVER_MS
         self._tell(group_news.STABLE)
         for member in self.members.values():
             member.held = member.assignment
