@@ -369,13 +369,11 @@ class Rounds:
         elif self.state is State.STABLE and self._rebalance_ends_ms <= now_ms:
             self._rebalance_ends_ms = NEVER_MS
             for member in [m for m in self.members.values() if m.member_id in self._unsynced]:
-                if member.member_id in self.members:
-                    self._drop(now_ms, member, group_news.NOT_SYNCED)
+                self._drop(now_ms, member, group_news.NOT_SYNCED)
         elif self.state is State.COMPLETING and self._rebalance_ends_ms <= now_ms:
             late = [m for m in self.members.values() if m.on_synced is None]
             for member in late:
-                if member.member_id in self.members and self.state is State.COMPLETING:
-                    self._remove(member, group_news.NOT_SYNCED)
+                self._remove(member, group_news.NOT_SYNCED)
             if self.members:
                 why = group_news.NOT_SYNCED if late else group_news.NOT_RECORDED
                 self._prepare(now_ms, why)
