@@ -382,3 +382,50 @@ def test_a_name_that_waited_is_in_doubt_whoever_asked_for_the_sync_that_failed(
     handler = happens(disk)
     assert disk.meanwhile is None, "it has failed"
     assert handler._log.sync_failed
+
+
+class _FailsBehind(MemoryStorage):
+    """The sync of the directory fails behind the next file that gets this name."""
+
+    path = ""
+    _is_failing = False
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        if target == self.path:
+            self.path, self._is_failing = "", True
+
+    def fsync_dir(self, path: str) -> None:
+        if self._is_failing:
+            self._is_failing = False
+            raise OSError(errno.EIO, "the names are not synced", path)
+        super().fsync_dir(path)
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["damaged", "missing"])
+@pytest.mark.parametrize("is_recalled", [True, False], ids=["from-the-log-ahead", "with-a-gap"])
+def test_a_repaired_segment_whose_name_could_not_be_synced_is_repaired_again(
+    is_lost: bool, is_recalled: bool
+) -> None:
+    disk = _FailsBehind()
+    log = Compacted(disk, cleanup_policy="delete")
+    for key in (b"a", b"b", b"c"):
+        log.send((key, b"v" * 300))
+    log.seal()
+    handler = log.handler
+    path = handler._log.paths.log(0)
+    if not is_recalled:
+        as_after_a_checkpoint(log.manager)
+    handler._log.files.drop()
+    if is_lost:
+        disk.unlink(path)
+    else:
+        flip(disk, path, 100)
+    disk.path = path
+    assert not handler.mend(CorruptSegment(path, 0, "a read met it"))
+    assert not disk.path, "it had its name"
+    assert handler.repairs_count == 0
+    assert handler.read_only is None
+    found = [record.offset for record in log.records()]
+    assert handler.repairs_count == 1, "the read has met the damage again"
+    assert found == ([0, 1, 2] if is_recalled else [1, 2])
