@@ -30,7 +30,7 @@ def settings_of(content: Content | None) -> Mapping[str, Mapping[str, str]]:
 
 
 def changed(content: Content | None, fields: Fields) -> Content:
-    """After broker_settings_set: a copy of which resources there are, not of what is set on others."""
+    """After broker_settings_set: a copy of which resources there are, not of what each has."""
     rows = dict(settings_of(content))
     if fields["values"]:
         rows[fields["resource"]] = dict(fields["values"])
