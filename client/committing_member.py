@@ -10,7 +10,8 @@ not always the one:
     the consumer is in no group      the member that it was.  Offsets of whoever names no member are
                                      taken at their word (0330)
 
-Threads: everything under the shell's lock, except for reading what to name.
+Threads: everything under the shell's lock, but for reading who it is, which may be in the middle of
+a loss.
 """
 
 from collections.abc import Collection
@@ -39,15 +40,21 @@ class CommittingMember:
     @property
     def of_in_hand(self) -> GroupMetadata:
         """Who commits what the caller has in hand."""
-        return self._lost_as or self._membership.metadata
+        present = self._present()
+        return self._lost_as or present
 
     @property
     def of_all(self) -> GroupMetadata:
         """Who commits all that the caller was handed until now, as in a transaction over several
         turns of a loop."""
-        is_in = self._membership.generation >= 0
-        present = self._membership.metadata if is_in else self._given_as
+        present = self._present()
         return self._lost_as or self._unheard_as or present
+
+    def _present(self) -> GroupMetadata:
+        """Read before what was lost: what a new membership has lost of the old one is noted by the
+        time that it is one."""
+        present = self._membership.metadata
+        return present if present.generation >= 0 else self._given_as
 
     def is_given(self) -> None:
         """The member is given partitions; what it has lost by that was the one's before."""
