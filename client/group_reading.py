@@ -444,6 +444,7 @@ class GroupReading:
         wakes = [
             self._commits.next_wake_ms(self._now_ms),
             self._topics.next_wake_ms(),
+            self._starts.next_wake_ms,
             self._prepare_until_ms,
             self.events.next_wake_ms(),
             self._late_ms,

@@ -2,8 +2,10 @@
 
     look_up --OffsetFetch--> the committed offset, with what was read before it   --> it is read
                   |          none committed: `start`                              -->
-                  +-- it passes: asked again, and the caller hears of it; else it is the end of the
-                      membership, as who may not know where the group stands cannot read with it
+                  +-- it passes: the caller hears of it, and it is asked again a moment later
+
+An error that does not pass ends the membership: who may not know where the group stands cannot read
+with it.
 
 Of each partition one question counts, the last.  What was taken away meanwhile is dropped from it,
 and asked for anew if it comes back: another member may have worked there in between.
@@ -58,7 +60,9 @@ class GroupStarts:
         self._owned = owned
         self._found = found
         self._failed = failed
+        # One that has failed stays, until it is asked again.
         self._asked: dict[TopicPartition, Completion[dict[TopicPartition, CommittedOffset]]] = {}
+        self._again_ms: int | None = None
         self._now_ms = 0
 
     @property
@@ -68,10 +72,19 @@ class GroupStarts:
 
     def step(self, now_ms: int) -> None:
         self._now_ms = now_ms
+        if self._again_ms is not None and now_ms >= self._again_ms:
+            self._again_ms = None
+            self._ask(sorted(tp for tp, call in self._asked.items() if call.done), now_ms)
+
+    @property
+    def next_wake_ms(self) -> int | None:
+        return self._again_ms
 
     def look_up(self, partitions: Set[TopicPartition], now_ms: int) -> None:
         """Ask about those of them that are not read yet, nor asked about, and begin to read."""
-        wanted = sorted(partitions - self._fetching.states.keys() - self._asked.keys())
+        self._ask(sorted(partitions - self._fetching.states.keys() - self._asked.keys()), now_ms)
+
+    def _ask(self, wanted: list[TopicPartition], now_ms: int) -> None:
         if not wanted:
             return
         topic_ids: dict[str, UUID] = {}
@@ -109,16 +122,17 @@ class GroupStarts:
         wanted = [
             tp for tp in wanted if self._asked.get(tp) is call and tp in owned and tp not in read
         ]
-        for tp in wanted:
-            del self._asked[tp]
         if call.error is not None:
             error = call.error if isinstance(call.error, SegbrokerError) else bug(call.error)
             if not error.retryable:
                 self._failed(error)
             elif not self._fetching.is_closed:
                 self._fetching.fail(error)
-                self.look_up(set(wanted), self._now_ms)
+                # Not at once: with too many calls under way it would be refused at once.
+                self._again_ms = self._now_ms + self._engine.settings.retry_backoff_ms
             return
+        for tp in wanted:
+            del self._asked[tp]
         if not wanted:
             return
         found = call.result()
