@@ -179,7 +179,7 @@ class Connection:
             self._seat = Seat(sock, self.peer)
         # What a frame is given to: nobody pays for logins on a listener without.
         self._handle = handle
-        # Not logged in when it was last looked at, where a login is asked for.
+        # Whether it has still to log in, where that is asked for.
         self._is_stranger = listener.protocol.is_sasl
         if self._is_stranger:
             if isinstance(self._sock, TlsSocket):
@@ -320,6 +320,15 @@ class Connection:
         # A stranger gets no room for more than a login.
         return FrameReader(LOGIN_FRAME_BYTES_MAX, size_min=0)
 
+    def _admit(self, reader: FrameReader) -> FrameReader:
+        """It has just logged in: what came behind that is a client's, and may be large."""
+        self._is_stranger = False
+        if isinstance(self._sock, TlsSocket):
+            self._sock.raw_most = RAW_MOST
+        admitted = self._take_reader()
+        admitted.receive_data(reader.take_rest())
+        return admitted
+
     async def _read(self) -> None:
         sock, core, peer = self._sock, self.core, self.peer
         handle = self._handle
@@ -374,6 +383,8 @@ class Connection:
                         peer.waiting = tuple  # an idle connection holds no buffer
                         if peer.sasl is not None and peer.sasl.refusal is not None:
                             raise peer.sasl.refusal
+                        if self._is_stranger and peer.authenticated:
+                            reader = self._admit(reader)
                         core.turn.end()
                         if outbox.unsent:  # what came with it would be answered into memory
                             await outbox.wait_room(core.config.slots_max)
@@ -462,11 +473,6 @@ class Connection:
         """Until it is the turn of this stranger: to be received from, and to be answered once."""
         session = self.peer.sasl
         assert session is not None, "nobody else is a stranger"
-        if self.peer.authenticated:
-            self._is_stranger = False
-            if isinstance(self._sock, TlsSocket):
-                self._sock.raw_most = RAW_MOST
-            return
         await self.core.strangers.turn(self.peer.address[0])
         session.has_turn = True
 

@@ -282,14 +282,15 @@ def _describe_topic_partitions(
 ) -> Message | Amend | None:
     peer, request = call.peer, call.request
     asked_all = not request.topics
+    begin = "" if request.cursor is None else request.cursor.topic_name  # else told on each page
     if asked_all:  # those that it may know of, so that a cursor names no other
         request.topics = [
             DescribeTopicPartitionsRequestTopic(name=name)
             for name in tuple(core.topics.all)  # this may be a lane
-            if authorizer.would_allow(peer, DESCRIBE, TOPIC, name)
+            if name >= begin and authorizer.would_allow(peer, DESCRIBE, TOPIC, name)
         ]
-        if not request.topics:
-            return DescribeTopicPartitionsResponse(topics=[])
+    else:
+        request.topics = [one for one in request.topics if one.name >= begin]
     refused = [
         DescribeTopicPartitionsResponseTopic(
             name=one.name, topic_id=ZERO_UUID, error_code=TOPIC_REFUSED, partitions=[]
@@ -299,7 +300,7 @@ def _describe_topic_partitions(
             lambda one: authorizer.allows(peer, DESCRIBE, TOPIC, one.name),
         )
     ]
-    if refused and not request.topics:  # an empty list would mean all
+    if not request.topics:  # an empty list would mean all
         return DescribeTopicPartitionsResponse(topics=refused)
 
     def amend(response: DescribeTopicPartitionsResponse) -> None:

@@ -13,8 +13,11 @@ from segbroker.broker.access.authentication import CHECKS_MAX
 from segbroker.broker.configuration.config import InvalidConfig, merge
 from segbroker.broker.loop import large_requests
 from segbroker.broker.loop.address_threads import AddressThreads
+from segbroker.broker.peers.sasl import LOGIN_FRAME_BYTES_MAX
 from segbroker.broker.server import Broker
+from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.headers import decode_response
 from segbroker.protocol.messages_admin import DescribeConfigsRequest as DescribeConfigs
 from segbroker.protocol.messages_admin import (
     DescribeConfigsRequestResource,
@@ -237,6 +240,28 @@ async def test_a_stranger_gets_no_room_for_a_large_request(events: Events) -> No
         with pytest.raises(Closed):
             await client.receive_frame()
     assert events.named("malformed_request")
+
+
+async def test_what_comes_right_behind_a_login_may_be_as_large_as_a_clients() -> None:
+    names = [f"topic-{n}" for n in range(2_000)]
+    asked = MetadataRequest(
+        topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
+    )
+    async with guarded() as broker, connect(broker.address) as client:
+        requests = [
+            client.encode(SaslHandshakeRequest(mechanism="PLAIN"), 1),
+            client.encode(
+                SaslAuthenticateRequest(auth_bytes=encode_plain("alice", "wonderland")), 1
+            ),
+            client.encode(asked, 5),
+        ]
+        assert len(requests[-1][1]) > LOGIN_FRAME_BYTES_MAX
+        await client.send_bytes(b"".join(frame for _, frame in requests))
+        with trio.fail_after(20):
+            *_, last = [await client.receive_frame() for _ in requests]
+        _, answer = decode_response(last, ApiKey.METADATA, 5)
+        assert isinstance(answer, MetadataResponse)
+        assert {topic.name for topic in answer.topics} == set(names)
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ from segbroker.protocol import messages_groups as groups
 from segbroker.protocol import messages_placement as placement
 from segbroker.protocol.errors import ErrorCode
 
-from .authorization_case import C31, DESCRIBE, G30, GROUP, T29
+from .authorization_case import C31, DESCRIBE, G30, GROUP, T29, TOPIC
 from .test_authorization import ALICE, allow, connect_from, filled, guarded, rule
 
 NOT_TOLD = -(2**31)
@@ -88,3 +88,30 @@ async def test_of_a_group_that_is_not_there_no_rights_are_told() -> None:
         for version, rights in ((5, 1 << DESCRIBE), (6, NOT_TOLD)):
             (row,) = (await alice.ask(request, groups.DescribeGroupsResponse, version)).groups
             assert row.authorized_operations == rights
+
+
+async def test_a_refused_topic_is_told_on_the_page_where_it_stands() -> None:
+    def at(name: str) -> admin.DescribeTopicPartitionsRequestCursor:
+        return admin.DescribeTopicPartitionsRequestCursor(topic_name=name, partition_index=0)
+
+    async with guarded() as broker, connect_from(ALICE, broker) as alice:
+        await filled(broker)
+        await allow(broker, rule(DESCRIBE, TOPIC, "t"))
+        asked = [
+            admin.DescribeTopicPartitionsRequestTopic(name=name) for name in ("s", "t", "u", "t2")
+        ]
+        for begin, found in (
+            (None, {"s": T29, "t": 0, "t2": T29, "u": T29}),
+            ("t", {"t": 0, "t2": T29, "u": T29}),
+            ("t2", {"t2": T29, "u": T29}),
+            ("v", {}),
+        ):
+            request = admin.DescribeTopicPartitionsRequest(
+                topics=asked,
+                response_partition_limit=10,
+                cursor=None if begin is None else at(begin),
+            )
+            answer = await alice.ask(request, admin.DescribeTopicPartitionsResponse, 0)
+            assert {row.name: row.error_code for row in answer.topics} == found
+            assert len(answer.topics) == len(found)
+            assert answer.next_cursor is None

@@ -144,6 +144,14 @@ async def topics_described(stage: Stage) -> Ask:
 
 
 @asked_by_everybody(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
+async def topics_of_a_later_page(stage: Stage) -> Ask:
+    names = [await stage.topic(f"-{letter}", 2) for letter in "acd"]
+    rows = [{"name": name} for name in (*names, f"{stage.name}-b", nowhere(stage))]
+    cursor = {"topic_name": names[1], "partition_index": 1}
+    return lambda _: {"topics": rows, "cursor": cursor, "response_partition_limit": 100}
+
+
+@asked_by_everybody(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
 async def all_topics_described(stage: Stage) -> Ask:
     await stage.topic("-t", 2)
     return lambda _: {"topics": [], "response_partition_limit": 2000}
