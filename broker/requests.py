@@ -340,7 +340,7 @@ def _answer(core: Core, call: Call[Any], message: Message) -> Awaitable[None] | 
 
 
 def _answer_later(core: Core, call: Call[Any], answer: WaitingAnswer) -> None:
-    slot = LaterReply(call, core.turn, core.counters.tally)
+    slot = LaterReply(core, call)
     call.peer.outbox.push(slot)
     answer(core, call, slot)
 

@@ -215,9 +215,10 @@ def add(
     deny: bool,
     bootstrap: str,
 ) -> None:
-    """Add access rules: each principal, each operation, on each resource.
+    """Add access rules.
 
-    They are in force when the command returns. A rule that is there already stays.
+    There is one rule for each principal, operation and resource that is given. They are in force
+    when the command returns. A rule that exists already stays.
 
     \b
     Examples:
@@ -272,9 +273,10 @@ def remove(
     yes: bool,
     bootstrap: str,
 ) -> None:
-    """Remove the access rules that match all that is given, and print them.
+    """Remove access rules, and print the removed ones.
 
-    A name means the rules with exactly this name: 'flights*' the one with the prefix flights.
+    A rule is removed if it matches every option that is given. A name matches only rules with
+    exactly this name: 'flights*' matches the rule for the prefix flights, not one for flights-eu.
     With --all and nothing else it asks first: only super users may do anything afterwards.
 
     \b

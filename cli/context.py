@@ -10,7 +10,7 @@ from .command import Group, note
 from .contexts import CONTEXTS_MAX, Context
 from .exit_codes import ExitCode
 from .failures import Failure
-from .properties import check_names, parse_properties
+from .properties import check_names, parse_properties, with_whole_paths
 
 
 @click.group(cls=Group)
@@ -57,7 +57,7 @@ def add(name: str, bootstrap: str, properties: dict[str, str], force: bool) -> N
             raise Failure(f"there is a context {name!r}", ExitCode.REFUSED, "--force replaces it")
         if len(stored.by_name) >= CONTEXTS_MAX:
             raise Failure(f"there are {CONTEXTS_MAX} contexts", ExitCode.REFUSED)
-        stored.by_name[name] = Context(bootstrap, properties)
+        stored.by_name[name] = Context(bootstrap, with_whole_paths(properties))
         stored.current = stored.current or name
     note(f"stored context {name}" + (", in use" if stored.current == name else ""))
 

@@ -33,7 +33,7 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.CONFIG: "A setting of the broker or of a topic is unknown or has a wrong value.",
     ExitCode.UNREACHABLE: "No broker could be reached, or it did not answer in time.",
     ExitCode.NOT_FOUND: "The topic, partition or offset does not exist.",
-    ExitCode.REFUSED: "The broker answered and refused.",
+    ExitCode.REFUSED: "The broker answered and refused; `spark`: a query failed.",
     ExitCode.UNDELIVERED: "`produce`: at least one record was not delivered; the lines are named.",
     ExitCode.DAMAGED: "Damaged bytes were found, in a file or in what was fetched.",
     ExitCode.SYSTEM: "The system refused: port in use, directory locked, disk full, no permission.",

@@ -225,7 +225,7 @@ def _start_hint(params: Mapping[str, Any], text: str, wants: str) -> str:
     if ":" not in bootstrap:
         bootstrap += ":9092"  # the port that was tried
     if _NO_TLS in text:
-        return "something listens there, without TLS: use none, or the port of a listener with TLS"
+        return "the port seems to be without TLS: leave TLS out, or name the port of a TLS listener"
     if _IN_THE_LOGIN in text:
         return "it may be unable to check logins now; its log says why (authentication_failed)"
     if any(words in text for words in _HUNG_UP):

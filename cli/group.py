@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -46,11 +46,13 @@ if TYPE_CHECKING:
         ShareOffset,
         TopicPartition,
     )
+# How many partitions are named that a position does not reach.
+HELD_SHOWN: Final = 10
 
 
 @click.group(cls=Group)
 def group() -> None:
-    """List, describe, move and delete consumer groups and share groups.
+    """List, describe, seek and delete groups; change their settings.
 
     \b
     Example:
@@ -198,9 +200,9 @@ def _seconds(seconds: float | None) -> str:
 @json_option
 @bootstrap_option
 def settings(name: str, as_json: bool, bootstrap: str) -> None:
-    """Print the settings that hold for the group NAME, and where each is set.
+    """Print the settings of the group NAME, and where each is set.
 
-    The group need not be there yet.
+    The group need not exist yet.
 
     \b
     Example:
@@ -227,7 +229,7 @@ def settings(name: str, as_json: bool, bootstrap: str) -> None:
 )
 @bootstrap_option
 def alter(name: str, settings: dict[str, str], unset: tuple[str, ...], bootstrap: str) -> None:
-    """Change settings of the group NAME, which need not be there yet.
+    """Change settings of the group NAME, which need not exist yet.
 
     A change is in force when the command returns, and holds after a restart as well.
 
@@ -260,11 +262,11 @@ def alter(name: str, settings: dict[str, str], unset: tuple[str, ...], bootstrap
 def seek(
     name: str, topic: str, position: str, dry_run: bool, is_new_share: bool, bootstrap: str
 ) -> None:
-    """Set the offsets of the group NAME to POSITION in every partition of TOPIC.
+    """Set the offsets of the group NAME in a topic.
 
-    POSITION is start, end, OFFSET, +N, -N (from the committed offset) or @TIME. The group must
-    have no members: stop its consumers first. For a share group the state of single records is
-    discarded.
+    They are set to POSITION in every partition of TOPIC: start, end, OFFSET, +N or -N (counted
+    from the committed offset) or @TIME. The group must have no members: stop its consumers first.
+    For a share group the state of single records is discarded.
 
     \b
     Examples:
@@ -283,7 +285,7 @@ def seek(
     with open_admin(bootstrap) as admin:
         described = admin.describe_group(name)
         is_share = _is_share(described, is_new_share)
-        targets = _targets(admin, name, topic, where, move, is_share)
+        targets, held = _targets(admin, name, topic, where, move, is_share)
         if dry_run:
             if described.members:
                 raise Failure(f"group {name!r} has members", ExitCode.REFUSED, STOP_THEM)
@@ -295,6 +297,13 @@ def seek(
     echo_table(("partition", "offset"), rows, {0, 1})
     done = "would move" if dry_run else "moved"
     note(f"{done} group {name} to these offsets of {topic}")
+    if held:
+        partitions = ", ".join(str(tp.partition) for tp in sorted(held)[:HELD_SHOWN])
+        more = f" and {len(held) - HELD_SHOWN} more" if len(held) > HELD_SHOWN else ""
+        note(
+            f"{position} is outside of the log of partition {partitions}{more}:"
+            " the nearest offset of the log is taken there"
+        )
 
 
 def _is_share(described: "GroupDescription", is_new_share: bool) -> bool:
@@ -319,14 +328,18 @@ def _targets(
     where: str | int | datetime | None,
     move: int | None,
     is_share: bool,
-) -> "dict[TopicPartition, int]":
-    """The offset of each partition, inside of what is kept.  Raises Failure."""
+) -> "tuple[dict[TopicPartition, int], set[TopicPartition]]":
+    """The offset of each partition, inside of what is kept; those where another was asked for.
+
+    Raises Failure.
+    """
     starts, ends = admin.offsets(topic, "start"), admin.offsets(topic, "end")
     stands: Mapping[TopicPartition, CommittedOffset | ShareOffset] = {}
     if move is not None:
         stands = admin.share_offsets(name) if is_share else admin.committed(name)
     times = admin.offsets(topic, where) if isinstance(where, datetime) else {}
     targets: dict[TopicPartition, int] = {}
+    held: set[TopicPartition] = set()
     if move is not None and not stands.keys() & starts.keys():
         raise Failure(
             f"group {name!r} {'has no offsets in' if is_share else 'has committed nothing of'}"
@@ -349,7 +362,9 @@ def _targets(
         else:
             target = times[tp].offset if times[tp].offset >= 0 else end
         targets[tp] = min(max(target, start.offset), end)
-    return targets
+        if targets[tp] != target:
+            held.add(tp)
+    return targets, held
 
 
 @group.command()
@@ -357,7 +372,7 @@ def _targets(
 @yes_option
 @bootstrap_option
 def delete(name: str, yes: bool, bootstrap: str) -> None:
-    """Delete the group NAME, which must have no members, and its offsets.
+    """Delete the group NAME and its offsets; it must have no members.
 
     \b
     Example:

@@ -39,7 +39,8 @@ def parse_properties(
         key, equals, value = text.partition("=")
         if not equals or not key:
             # Not the text: it may be a password.
-            raise click.BadParameter(f"{len(text)} characters are not KEY=VALUE", ctx, param)
+            told = f"not KEY=VALUE (it has {len(text)} characters; not shown, as it may be secret)"
+            raise click.BadParameter(told, ctx, param)
         properties[key.strip()] = value
     if properties and not ctx.resilient_parsing:
         try:
@@ -96,6 +97,21 @@ def check_names(properties: Mapping[str, str]) -> None:
     make_security({"security.protocol": "PLAINTEXT", **harmless})
 
 
+def with_whole_paths(properties: Mapping[str, str]) -> dict[str, str]:
+    """The same, with files named so that they are found from any working directory."""
+    from segbroker.client.security import FILE_PROPERTIES, SECRET_PROPERTIES
+
+    whole: dict[str, str] = {}
+    for key, value in properties.items():
+        kind, _, name = value.partition(":")
+        if key in FILE_PROPERTIES and value:
+            value = str(Path(value).absolute())
+        elif key in SECRET_PROPERTIES and kind == "file" and name:
+            value = f"file:{Path(name).expanduser().absolute()}"
+        whole[key] = value
+    return whole
+
+
 def is_reference(value: str) -> bool:
     """Whether it names a secret instead of being one."""
     return value.startswith(("env:", "file:"))
@@ -111,7 +127,7 @@ def resolve(key: str, value: str) -> str:
     if kind == "env" and name:
         found = os.environ.get(name)
         if found is None:
-            raise Failure(f"{key}: there is no variable {name}", ExitCode.USAGE)
+            raise Failure(f"{key}: the environment variable {name} is not set", ExitCode.USAGE)
         return found
     if kind == "file" and name:
         return read_secret(Path(name).expanduser(), key)

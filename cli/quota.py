@@ -140,7 +140,7 @@ def set_(
 @entity_options
 @bootstrap_option
 def remove(user: str | None, client_id: str | None, ip: str | None, bootstrap: str) -> None:
-    """Remove every quota of a user, a client id, both together, or an address.
+    """Remove every quota of a user, client id, both, or an address.
 
     \b
     Example:
@@ -152,7 +152,9 @@ def remove(user: str | None, client_id: str | None, ip: str | None, bootstrap: s
             key for row in admin.list_quotas(entity) if row.entity == entity for key in row.values
         ]
         if not keys:
-            raise Failure("it has no quota", ExitCode.NOT_FOUND, "segbroker quota list shows them")
+            whose = " and ".join(_name(kind, name) for kind, name in entity.items())
+            hint = "segbroker quota list shows them"
+            raise Failure(f"{whose}: no quota is set", ExitCode.NOT_FOUND, hint)
         admin.alter_quotas(entity, dict.fromkeys(keys))
     note(f"removed {', '.join(sorted(keys))}")
 

@@ -157,9 +157,9 @@ def serve(
     Prints `segbroker listening on HOST:PORT` to standard output when it is ready, a line for each
     listener, and with --metrics-listen `segbroker metrics on http://HOST:PORT/metrics`; the log
     goes to standard error.  SIGTERM or Ctrl-C ends it after the requests in flight; a second one
-    gives these up, a third ends the process as it is.  SIGHUP has the certificate read again.
+    gives these up, a third ends the process as it is.  SIGHUP makes it read the certificate again.
 
-    What one listener has of its own is --listener-name-NAME-SETTING, as in
+    A setting for one listener only is --listener-name-NAME-SETTING, for example
     --listener-name-outside-ssl-ca.
 
     Each setting is also an environment variable (SEGBROKER_DATA for --data) and a key of the

@@ -77,6 +77,7 @@ def pace_options(function: AnyCallable) -> AnyCallable:
 max_offsets_option = click.option(
     "--max-offsets",
     type=click.IntRange(1),
+    metavar="N",
     help="Maximum number of offsets in a batch; default: no limit.",
 )
 on_gap_option = click.option(
@@ -114,7 +115,7 @@ def spark() -> None:
     type=click.Choice(FORMATS),
     default="parquet",
     show_default=True,
-    help="csv has no headers of records.",
+    help="What the files are; csv has no place for the headers of records.",
 )
 @click.option(
     "--values",
@@ -158,13 +159,14 @@ def export(topic: str, path: str, bootstrap: str, **options: Any) -> None:  # no
 
 @spark.command("import")
 @click.argument("path")
-@click.option("--topic", required=True, help="Where the rows go.")
+@click.option("--topic", required=True, metavar="TOPIC", help="Where the rows go.")
 @click.option(
     "--format",
     "file_format",
     type=click.Choice([*FORMATS, "text"]),
     default="parquet",
     show_default=True,
+    help="What the files are; of text each line is a row.",
 )
 @click.option("--key", metavar="COLUMN", help="The column that is the records' key.")
 @pace_options
@@ -202,10 +204,14 @@ def import_(path: str, topic: str, bootstrap: str, **options: Any) -> None:  # n
 @spark.command()
 @click.argument("source")
 @click.argument("target")
-@click.option("--sql", help="A SELECT from `records` that has a column `value`.")
-@click.option("--where", help="A condition, instead of SQL: text LIKE '%late%'.")
+@click.option("--sql", metavar="QUERY", help="A SELECT from `records` that has a column `value`.")
 @click.option(
-    "--values", metavar="COLUMNS", help="The value as a struct `data`: 'carrier STRING, n INT'."
+    "--where", metavar="CONDITION", help="A condition, instead of --sql: text LIKE '%late%'."
+)
+@click.option(
+    "--values",
+    metavar="COLUMNS",
+    help="Read the value into a struct `data`: 'carrier STRING, n INT'.",
 )
 @start_option
 @on_gap_option
@@ -214,7 +220,9 @@ def import_(path: str, topic: str, bootstrap: str, **options: Any) -> None:  # n
 @session_options
 @bootstrap_option
 def replay(source: str, target: str, bootstrap: str, **options: Any) -> None:  # noqa: ANN401
-    """Send the records of SOURCE, filtered or changed, to TARGET; each exactly once.
+    """Send the records of topic SOURCE to topic TARGET.
+
+    They may be filtered or changed on the way; each is written exactly once.
 
     `records` has key, value (binary), text (the value as a string), topic, partition, offset,
     timestamp, headers, and with --values the struct data.
@@ -248,11 +256,17 @@ def replay(source: str, target: str, bootstrap: str, **options: Any) -> None:  #
 @spark.command()
 @click.argument("query")
 @click.option(
-    "--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True
+    "--format",
+    "output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="How the rows are printed; json: an object on each line.",
 )
 @click.option(
     "--limit",
     type=click.IntRange(0),
+    metavar="N",
     default=1000,
     show_default=True,
     help="Maximum number of rows; 0: all.",

@@ -26,7 +26,7 @@ _CODES: Final = {
 def failure_of(error: Exception) -> Failure | None:
     """What an error of Spark says, without the tracebacks inside it; None for another error."""
     from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
+    from pyspark.errors import AnalysisException, PySparkException
 
     if isinstance(error, Py4JJavaError):
         # What PySpark has no class for, as of a task that failed; its first line names a call.
@@ -35,7 +35,11 @@ def failure_of(error: Exception) -> Failure | None:
         text = str(error)
     else:
         return None
-    return failure_in(text) or Failure(type(error).__name__, ExitCode.REFUSED)
+    failure = failure_in(text) or Failure(type(error).__name__, ExitCode.REFUSED)
+    if isinstance(error, AnalysisException) and failure.code is ExitCode.REFUSED:
+        # Of SQL, columns or a path of the command line, before anything ran.
+        return Failure(str(failure), ExitCode.USAGE)
+    return failure
 
 
 def failure_in(text: str) -> Failure | None:

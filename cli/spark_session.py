@@ -34,8 +34,8 @@ def spark_session(
     """A session for one command; its errors become sentences.
 
     name: what Spark's own page calls it.  options: `master`, a URL, and `conf`, settings of Spark
-    by their names.  bootstrap: a broker that must answer first, as soon as to any command: a query waits for one
-    that restarts, a minute long.
+    by their names.  bootstrap: a broker that must answer first, as soon as to any command: a query
+    waits for one that restarts, a minute long.
     """
     if find_spec("pyspark") is None:
         raise Failure(

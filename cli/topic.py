@@ -204,7 +204,9 @@ def list_(long: bool, as_json: bool, bootstrap: str) -> None:
 @json_option
 @bootstrap_option
 def describe(name: str, verbose: bool, as_json: bool, bootstrap: str) -> None:
-    """Describe the topic NAME: partitions, offsets, settings, and what could be lost.
+    """Describe the topic NAME: partitions, offsets, settings.
+
+    It also says which records a kill or a power cut may take, by the topic's durability class.
 
     \b
     Example:

@@ -83,7 +83,7 @@ def _password(name: str, from_stdin: bool, variable: str | None, file: Path | No
     if variable is not None:
         found = os.environ.get(variable)
         if found is None:
-            raise Failure(f"there is no variable {variable}", ExitCode.USAGE)
+            raise Failure(f"the environment variable {variable} is not set", ExitCode.USAGE)
     elif file is not None:
         found = read_secret(file, "--password-file")
     elif from_stdin:

@@ -18,12 +18,14 @@ What is where, from the inside out; a module imports only what stands above it:
     coordinator group_offsets                            who knows a group or a transactional id
     transaction_requests transactions outcomes producing
     lookups starting early consumed arrow assigned          the consumer's: values
-    start_lookup
+    subscription
     prefetched log_bounds log_changes reply_walk unserved    ... what was lost, and what is told
-    holding fetch_session fetch_replies fetch_lanes
+    holding start_lookup fetch_session fetch_replies
+    fetch_lanes
     fetching progress
     sticky assignors                                     ... as a member of a group
-    membership group_topics group_events group_commits
+    membership group_topics group_events poll_interval
+    group_commits
     group_reading
     reading                                              ... both
     share_settings acknowledging acquired_records        ... as a member of a share group

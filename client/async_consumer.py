@@ -429,7 +429,7 @@ class AsyncConsumer(Generic[Notice]):
         """The offset of the next record that will be handed out."""
         tp = TopicPartition(topic, partition)
         limit_ms = self._reading.engine.settings.api_timeout_ms
-        if self._reading.fetching.is_early(tp):
+        if self._reading.fetching.subscription.is_early(tp):
             await self._driver.call(self._reading.subscribed_known())
         with anyio.move_on_after(limit_ms / 1000):
             while True:

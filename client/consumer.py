@@ -416,7 +416,8 @@ class Consumer(Generic[Notice]):
             try:
                 if event.listener is not None and not event.is_told:
                     event.is_told = True
-                    event.listener(event.partitions)
+                    if event.partitions:  # else it was too late, a moment ago
+                        event.listener(event.partitions)
             finally:
                 with self._driver.lock:
                     self._reading.event_done(event)
@@ -471,7 +472,7 @@ class Consumer(Generic[Notice]):
         tp = TopicPartition(topic, partition)
         deadline_ms = now_ms() + self._reading.engine.settings.api_timeout_ms
         with self._lock:
-            is_early = self._reading.fetching.is_early(tp)
+            is_early = self._reading.fetching.subscription.is_early(tp)
         if is_early:
             self._driver.call(self._reading.subscribed_known())
         while True:

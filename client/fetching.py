@@ -8,7 +8,10 @@
 them lies what was prefetched, at most `prefetch_bytes` over all partitions and about
 `fetch_partition_bytes` per partition: one batch of work ahead, not the log.
 
-Who is asked when is decided in fetch_lanes; what cannot be read at present is in holding.
+This is where it all comes together, and each part is another module's: which partitions a
+subscribed topic has (subscription), where they begin (start_lookup), who is asked when
+(fetch_lanes), what an answer means (fetch_replies, log_changes), what waits for the caller
+(prefetched), and what cannot be read at present (holding).
 
 In a fetch reply (fetch_replies) a batch may begin before the offset asked for (its first records
 are dropped when it is handed out), and the last batch may be cut off (it is ignored).  Control
@@ -25,8 +28,6 @@ Threads: the I/O thread steps, the caller takes and seeks, the shell holds one l
 """
 
 from collections.abc import Callable, Collection, Iterable
-from datetime import datetime
-from functools import partial
 from random import Random
 from uuid import UUID
 
@@ -37,29 +38,21 @@ from segbroker.protocol.record_batch import InvalidBatch, decode_batch
 from .assigned import Fetched, PartitionState
 from .completion import Completion
 from .consumed import ConsumedBatch
-from .early import Early
 from .engine import Engine
-from .errors import (
-    BrokerError,
-    CorruptBatch,
-    PeerError,
-    SegbrokerError,
-    UnknownTopicOrPartition,
-)
+from .errors import CorruptBatch, SegbrokerError, UnknownTopicOrPartition
 from .fetch_lanes import FetchLanes
 from .fetch_replies import Asked, FetchReplies
 from .holding import Holding
-from .log_changes import LogChanges, bug
+from .log_changes import LogChanges
 from .prefetched import Prefetched
 from .records import TopicPartition
 from .settings import ConsumerSettings
 from .spoken import Reply
-from .start_lookup import find_starts
+from .start_lookup import StartLookup
 from .starting import Start, check_start, is_offset
+from .subscription import PARTITIONS_COUNT_MAX, Subscription
 
 WakeBy = Callable[[int], object]
-
-PARTITIONS_COUNT_MAX = 100_000
 
 
 class Fetching:
@@ -78,11 +71,6 @@ class Fetching:
         self.settings = settings
         self.stop_at_end = stop_at_end
         self.states: dict[TopicPartition, PartitionState] = {}
-        self.subscribed: dict[str, Start] = {}
-        # What is read was named by the caller, partition by partition.
-        self._is_named = False
-        # The view may have partitions of these that are not read yet.
-        self._is_view_new = False
         self.prefetched = Prefetched(settings, lambda: wake_by(0))
         self.is_closed = False
         self._holding = Holding(
@@ -119,12 +107,22 @@ class Fetching:
             take=self._take,
             fail=self.fail,
         )
-        self._early = Early()
+        self._starts = StartLookup(
+            engine,
+            self.states,
+            self._holding,
+            self._changes,
+            stop_at_end=stop_at_end,
+            isolation_level=self.isolation_level,
+            fail=self.fail,
+            found=self._found,
+        )
+        self.subscription = Subscription(
+            engine, self.states, add=self._add, seek=self.seek, fail=self.fail
+        )
         self._changed: Completion[None] | None = None
         self._wake_by = wake_by
         self._now_ms = 0
-        # Since when the partitions of a topic are waited for.
-        self._unknown_since_ms: int | None = None
         engine.components.append(self)
         engine.cluster.on_update.append(self._cluster_updated)
 
@@ -137,29 +135,27 @@ class Fetching:
     def assign(self, partitions: Iterable[TopicPartition], start: Start) -> None:
         """Read exactly these partitions, from `start`."""
         wanted = list(dict.fromkeys(partitions))
-        self.subscribed, self._is_named = {}, True
-        self._early.keep(())
+        self.subscription.choose((), start)
+        self._starts.is_named = True
         self._keep(set(wanted).__contains__)
         self.engine.cluster.want({tp.topic for tp in wanted})
         self._add(wanted, start)
 
     def subscribe(self, topics: Collection[str], start: Start) -> None:
         """Read all partitions of these topics from `start`; those that appear later, whole."""
-        self.subscribed = {topic: self.subscribed.get(topic, start) for topic in topics}
-        self._is_named = False
-        self._early.keep(self.subscribed)
-        self._keep(lambda tp: tp.topic in self.subscribed)
+        self.subscription.choose(topics, start)
+        self._starts.is_named = False
+        self._keep(lambda tp: tp.topic in self.subscription.topics)
         self.engine.cluster.want(topics)
-        self._is_view_new = False
-        self.take_in_partitions()
+        self.subscription.take_in_partitions()
 
     def seek(self, tp: TopicPartition, start: Start, *, read_in_epoch: int | None = None) -> None:
         """Go on at `start`; what was prefetched is dropped.
 
         `read_in_epoch`: all below was read; as the `epoch` of `add_read`.
         """
-        if self.is_early(tp):
-            self._early.seek(*tp, start)
+        if self.subscription.is_early(tp):
+            self.subscription.early.seek(*tp, start)
             return
         state = self.state(tp)
         for other in self.prefetched.states():
@@ -239,28 +235,17 @@ class Fetching:
         self._wake_by(0)
 
     def _pause(self, partitions: Iterable[TopicPartition] | None, is_paused: bool) -> None:
+        subscription = self.subscription
         if partitions is None:
-            self.take_in_partitions()
-            for topic in filter(self._is_awaited, self.subscribed):
-                self._early.pause(topic, None, is_paused=is_paused)
+            subscription.take_in_partitions()
+            for topic in subscription.awaited():
+                subscription.early.pause(topic, None, is_paused=is_paused)
             partitions = list(self.states)
         for tp in partitions:
-            if self.is_early(tp):
-                self._early.pause(*tp, is_paused=is_paused)
+            if subscription.is_early(tp):
+                subscription.early.pause(*tp, is_paused=is_paused)
             else:
                 self.state(tp).paused = is_paused
-
-    def is_early(self, tp: TopicPartition) -> bool:
-        """Whether it is of a subscribed topic whose partitions are not known yet."""
-        topic, partition = tp
-        if tp in self.states or topic not in self.subscribed:
-            return False
-        self.take_in_partitions()
-        return self._is_awaited(topic) and 0 <= partition < PARTITIONS_COUNT_MAX
-
-    def _is_awaited(self, topic: str) -> bool:
-        view = self.engine.cluster.topics.get(topic)
-        return view is None or not view.partition_count
 
     def state(self, tp: TopicPartition) -> PartitionState:
         state = self.states.get(tp)
@@ -295,7 +280,7 @@ class Fetching:
             and not self.prefetched.ready
             and not self.prefetched.errors
             and all(state.at_stop and not state.resolving for state in self.states.values())
-            and not self._undiscovered()
+            and not self.subscription.awaited()
         )
 
     def changed(self) -> Completion[None]:
@@ -310,16 +295,13 @@ class Fetching:
 
     def step(self, now_ms: int) -> None:
         self._now_ms = now_ms
-        if self.subscribed and self._is_view_new:
-            self._is_view_new = False
-            self.take_in_partitions()
         # Without anything to read, too: nobody is waited for any more.
-        self._notice_unknown(now_ms)
-        self._resolve_starts(now_ms)
+        self.subscription.step(now_ms)
+        self._starts.step(now_ms)
         self._lanes.step(now_ms)
         if not self.stop_at_end:
             self._holding.look(now_ms)
-        elif not (self.prefetched.ready or self.prefetched.errors or self._undiscovered()):
+        elif not (self.prefetched.ready or self.prefetched.errors or self.subscription.awaited()):
             self._holding.tell_unserved()
 
     def next_wake_ms(self) -> int | None:
@@ -330,8 +312,8 @@ class Fetching:
         ]
         if (silent_ms := self._lanes.next_wake_ms) is not None:
             wakes.append(silent_ms)
-        if self._unknown_since_ms is not None:
-            wakes.append(self._unknown_since_ms + self.engine.settings.api_timeout_ms)
+        if (unknown_ms := self.subscription.next_wake_ms) is not None:
+            wakes.append(unknown_ms)
         return min(wakes, default=None)
 
     def close(self, error: SegbrokerError) -> None:
@@ -399,61 +381,9 @@ class Fetching:
         state.resolving = False
         self.prefetched.discard(state)
 
-    def _undiscovered(self) -> bool:
-        return any(map(self._is_awaited, self.subscribed))
-
-    def _notice_unknown(self, now_ms: int) -> None:
-        """Nobody says which partitions a topic has, for long: the caller must hear of it."""
-        cluster, limit_ms = self.engine.cluster, self.engine.settings.api_timeout_ms
-        views = map(cluster.topics.get, self.subscribed)
-        unknown = next((view for view in views if view and not view.is_settled), None)
-        if unknown is None:
-            self._unknown_since_ms = None
-        elif self._unknown_since_ms is None:
-            self._unknown_since_ms = now_ms
-        elif now_ms >= self._unknown_since_ms + limit_ms:
-            self._unknown_since_ms = now_ms
-            if cluster.is_silent(now_ms, limit_ms // 2):
-                self.fail(self.engine.network.unreachable())
-            else:
-                why = f"no broker says which partitions topic {unknown.name!r} has"
-                self.fail(unknown.error or PeerError(why))
-
-    def take_in_partitions(self) -> None:
-        """Read what is known of the subscribed topics by now."""
-        for topic, start in list(self.subscribed.items()):
-            view = self.engine.cluster.topics.get(topic)
-            if view is None or not view.partition_count:
-                continue
-            new = [
-                tp
-                for tp in (TopicPartition(topic, p) for p in range(view.partition_count))
-                if tp not in self.states
-            ]
-            if len(self.states) + len(new) > PARTITIONS_COUNT_MAX:
-                del self.subscribed[topic]
-                limit = f"a consumer reads at most {PARTITIONS_COUNT_MAX} partitions"
-                self.fail(SegbrokerError(f"topic {topic!r} is not read: {limit}"))
-            elif new:
-                # Records of a partition that appeared later were all written since: read them all.
-                is_first = view.partition_count == len(new)
-                self._add(new, start if is_first else "start")
-                if is_first:
-                    self._take_early(topic, view.partition_count)
-
-    def _take_early(self, topic: str, count: int) -> None:
-        starts, paused, missing = self._early.take(topic, count)
-        for partition, start in starts.items():
-            self.seek(TopicPartition(topic, partition), start)
-        for partition in paused:
-            self.states[TopicPartition(topic, partition)].paused = True
-        if missing is not None:
-            why = f"{topic}-{missing} was sought or paused; the topic has {count} partitions"
-            self.fail(UnknownTopicOrPartition(why))
-
     def _cluster_updated(self, asked: Collection[str]) -> None:
-        self._is_view_new = True
-        for topic in {tp.topic for tp in self.states} | self.subscribed.keys():
+        self.subscription.view_is_new()
+        for topic in {tp.topic for tp in self.states} | self.subscription.topics.keys():
             view = self.engine.cluster.topics.get(topic)
             if view is not None and view.is_settled and not view.partition_count:
                 assert view.error is not None, "settled without partitions is an error"
@@ -477,63 +407,11 @@ class Fetching:
             del self.states[state.tp]
             # What was fetched ahead is handed out: nobody could resume it, or let it go, any more.
             state.paused = state.held = False
-            if not self.subscribed:
+            if not self.subscription.topics:
                 topic, partition = state.tp
                 self.fail(UnknownTopicOrPartition(f"{topic}-{partition} is gone"))
 
-    # Where to begin.
-
-    def _resolve_starts(self, now_ms: int) -> None:
-        for kind in (False, True):
-            # By time and by offset in separate calls: one wrong time must not hold up the rest.
-            wanted = [
-                state
-                for state in self.states.values()
-                if not state.resolving
-                and not state.is_stuck
-                and (state.position is None or (self.stop_at_end and state.stop_offset is None))
-                and now_ms >= state.backoff_until_ms
-                and isinstance(state.start, datetime) is kind
-            ]
-            if wanted:
-                asked = {state: state.version for state in wanted}
-                for state in wanted:
-                    state.resolving = True
-                question = find_starts(
-                    self.engine,
-                    wanted,
-                    stop_at_end=self.stop_at_end,
-                    isolation_level=self.isolation_level,
-                )
-                call = self.engine.call(question, now_ms)
-                call.on_done(partial(self._starts_found, call, asked))
-
-    def _starts_found(
-        self,
-        call: Completion[dict[TopicPartition, BrokerError]],
-        asked: dict[PartitionState, tuple[int, int]],
-    ) -> None:
-        error = call.error
-        unserved = {} if error is not None else call.result()
-        for state, (generation, _) in asked.items():
-            if state.generation == generation:
-                state.resolving = False
-        current = [state for state, version in asked.items() if state.version == version]
-        for state in current:
-            if error is not None:
-                self._holding.hold(state, self._now_ms)
-            elif (why := unserved.get(state.tp)) is not None:
-                self._holding.not_served(state, self._now_ms, why)
-                if self._is_named and isinstance(why, UnknownTopicOrPartition):
-                    self.fail(why, state)  # a mistake; what a group gives is there a moment later
-        # Where one goes on in another topic, that may be all that was wrong; else it comes again.
-        if error is not None and len(current) == len(asked):
-            self.fail(error if isinstance(error, SegbrokerError) else bug(error))
-        for state in current:
-            # A bounded reading that begins behind its end would end without a word.
-            is_beyond = state.stop_offset is not None and state.fetch_offset > state.stop_offset
-            if is_beyond and is_offset(state.start):
-                self._changes.out_of_range(state, self._now_ms)
+    def _found(self) -> None:
         self.notify()
         self._wake_by(0)
 

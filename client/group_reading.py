@@ -38,7 +38,6 @@ from .fetching import Fetching
 from .group_commits import COMMIT_TIMEOUT_MS, Commits, Offsets
 from .group_events import Event, Events, Listener, News
 from .group_offsets import (
-    OUTSIDE,
     CommittedOffset,
     GroupMetadata,
     commit_offsets,
@@ -47,6 +46,7 @@ from .group_offsets import (
 from .group_topics import GroupTopics
 from .log_changes import bug
 from .membership import Membership, Phase
+from .poll_interval import PollInterval
 from .progress import Progress
 from .records import TopicPartition
 from .settings import GroupSettings
@@ -108,14 +108,12 @@ class GroupReading:
         self._is_committed_to_join = False
         # Closed while the caller's loop goes on, in another thread or task: it does not join again.
         self._is_closing = False
-        # When the caller was last here, and whether it is, as it waits; None: since the first step.
-        self._seen_ms: int | None = None
-        self._is_waiting = False
+        self._poll_interval = PollInterval(settings.max_poll_interval_ms)
         # Who the member was when it was last given something, and when it lost what the caller has
         # in hand.
-        self._given_as = OUTSIDE
+        self._given_as = self.membership.metadata
         self._lost_as: GroupMetadata | None = None
-        # The same of what it did not hear that it was to give up.
+        # The same of what it was handed and does not have any more, and has not heard so.
         self._unheard_as: GroupMetadata | None = None
         self._now_ms = 0
         engine.components.append(self)
@@ -148,8 +146,13 @@ class GroupReading:
     @property
     def member_of_all(self) -> GroupMetadata:
         """Who commits what the caller was handed until now, as in a transaction over several turns
-        of a loop: also of what went before on_revoked was heard the member that had it."""
-        return self._lost_as or self._unheard_as or self.membership.metadata
+        of a loop: also of what went before that was heard the member that had it.
+
+        Outside of the group, the member that it was: whose word names no member is not refused.
+        """
+        is_in = self.membership.generation >= 0
+        present = self.membership.metadata if is_in else self._given_as
+        return self._lost_as or self._unheard_as or present
 
     @property
     def is_settled(self) -> bool:
@@ -171,13 +174,12 @@ class GroupReading:
 
     def waits(self) -> None:
         """The caller waits for something, until it `is_here`."""
-        self._is_waiting = True
+        self._poll_interval.waits()
         self._enter_again()
 
     def is_here(self, now_ms: int) -> None:
         """The caller gets something, or nothing: the time until it comes back begins."""
-        self._seen_ms = now_ms
-        self._is_waiting = False
+        self._poll_interval.is_here(now_ms)
 
     def event_done(self, event: Event, now_ms: int) -> None:
         """The caller has been told."""
@@ -360,8 +362,7 @@ class GroupReading:
     def _give_up_unheard(self, now_ms: int) -> None:
         """The others wait for what the caller has nothing of in hand, and it does not come."""
         if late := self.events.too_late(now_ms):
-            if self._unheard_as is None and self._commits.uncommitted(late):
-                self._unheard_as = self._given_as
+            self._goes_unheard(late)
             # Not told where they are ours again before they are gone, see `_keep`.
             unsaid = late & self._unsaid()
             if told := late - unsaid:
@@ -369,6 +370,10 @@ class GroupReading:
             self.events.withdraw(late)
             self._going_unsaid |= unsaid
             self._given_up(late)
+
+    def _goes_unheard(self, partitions: set[TopicPartition]) -> None:
+        if self._unheard_as is None and self._commits.uncommitted(partitions):
+            self._unheard_as = self._given_as
 
     def _unsaid(self) -> set[TopicPartition]:
         """What is the member's own, and the caller has not heard so: nor does it hear the end."""
@@ -415,6 +420,7 @@ class GroupReading:
         # Nor is it of what the caller is told to be going at this moment, and hangs in that.
         told = partitions - self._unsaid() - self.events.to_be_told(News.LOST)
         told -= self.events.being_told_gone()
+        self._goes_unheard(partitions)
         self.events.withdraw(partitions)
         self._drop(partitions)
         if told:
@@ -506,8 +512,7 @@ class GroupReading:
         self.events.settle()
         self._give_up_unheard(now_ms)
         self._auto_commit(now_ms)
-        if self._seen_ms is None:
-            self._seen_ms = now_ms
+        self._poll_interval.begin(now_ms)
         late_ms = self._late_ms
         if late_ms is not None and now_ms >= late_ms:
             self._engine.call(self.membership.leave("max_poll_interval_ms passed"), now_ms)
@@ -515,11 +520,8 @@ class GroupReading:
 
     @property
     def _late_ms(self) -> int | None:
-        """When the caller is away for too long: with something in hand or nothing, in a callback,
-        or before it came for the first time.  None: it is here, no member, or has all the time."""
-        limit_ms, seen_ms = self.settings.max_poll_interval_ms, self._seen_ms
-        is_here = self._is_waiting or self.membership.phase is Phase.OUT
-        return None if is_here or limit_ms is None or seen_ms is None else seen_ms + limit_ms
+        """When the caller is away for too long; None: never, or it is here, or no member."""
+        return None if self.membership.phase is Phase.OUT else self._poll_interval.late_ms
 
     def next_wake_ms(self) -> int | None:
         wakes = [

@@ -74,9 +74,11 @@ class Login:
         """
         if isinstance(reply, SaslHandshakeResponse):
             if reply.error_code != ErrorCode.NONE:
-                offered = ", ".join(reply.mechanisms) or "no login at all on this port"
+                if not reply.mechanisms:
+                    raise AuthenticationFailed("the broker takes no login at all on this port")
+                offered = ", ".join(reply.mechanisms)
                 raise AuthenticationFailed(
-                    f"the broker does not offer {self.mechanism}, but {offered}"
+                    f"the broker does not offer {self.mechanism}; it offers {offered}"
                 )
             return SaslAuthenticateRequest(auth_bytes=self._begin())
         assert isinstance(reply, SaslAuthenticateResponse)

@@ -235,9 +235,9 @@ class Outcomes:
                     break
                 where = "in_flight" if batch in queue.in_flight else "sealed"
                 getattr(queue, where).remove(batch)
-                waited = now_ms - batch.opened_ms
+                allowed = batch.deadline_ms - batch.opened_ms
                 message = (
-                    f"{_where(queue)}: not acknowledged {waited} ms after send(),"
+                    f"{_where(queue)}: not acknowledged within {allowed} ms of send(),"
                     f" {batch.attempts} attempts"
                 )
                 if batch.refusal is not None:

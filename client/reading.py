@@ -148,7 +148,7 @@ class Reading:
     def seek(self, topic: str, partition: int, start: Start) -> None:
         tp = TopicPartition(topic, partition)
         check_start(start)
-        if not self.fetching.is_early(tp):
+        if not self.fetching.subscription.is_early(tp):
             self.fetching.state(tp)
             self.progress.sought(tp)
         self.in_doubt.pop(tp, None)
@@ -275,7 +275,7 @@ class Reading:
             return False  # paused
         if self._group is None:
             nothing = self.fetching.stop_at_end and not self.fetching.states
-            return self.fetching.is_ended or (nothing and not self.fetching.subscribed)
+            return self.fetching.is_ended or (nothing and not self.fetching.subscription.topics)
         if not self.fetching.stop_at_end or not self._group.is_settled:
             return False
         return not self.fetching.states or self.fetching.is_ended
@@ -318,10 +318,10 @@ class Reading:
     def subscribed_known(self) -> Call[None]:
         """Have the partitions of what was subscribed to: all of them are meant where none are
         named, also a moment after `subscribe`.  A group says itself what is read."""
-        fetching = self.fetching
-        if fetching.subscribed:
-            yield from topics_known(self.engine, fetching.subscribed)
-            fetching.take_in_partitions()
+        subscription = self.fetching.subscription
+        if subscription.topics:
+            yield from topics_known(self.engine, subscription.topics)
+            subscription.take_in_partitions()
 
     def position(self, tp: TopicPartition) -> int | None:
         return self.progress.position(self.fetching.state(tp))
@@ -390,7 +390,8 @@ class Reading:
         if self._group is not None and topic in self._group.topics():
             return True
         fetching = self.fetching
-        return topic in fetching.subscribed or any(tp.topic == topic for tp in fetching.states)
+        is_subscribed = topic in fetching.subscription.topics
+        return is_subscribed or any(tp.topic == topic for tp in fetching.states)
 
 
 def check_poll(max_records: int, timeout_ms: float) -> None:

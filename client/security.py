@@ -312,6 +312,17 @@ _PROPERTIES: Final[dict[str, Callable[[str, str], dict[str, Any]]]] = {
     "ssl.endpoint.identification.algorithm": _verify_host,
     "enable.ssl.certificate.verification": _verify,
 }
+FILE_PROPERTIES: Final = frozenset(
+    {
+        "https.ca.location",
+        "ssl.ca.location",
+        "ssl.truststore.location",
+        "ssl.certificate.location",
+        "ssl.keystore.location",
+        "ssl.key.location",
+    }
+)
+"""Those whose values are paths of files."""
 CLIENT_ID_PROPERTIES: Final = (
     "sasl.oauthbearer.client.credentials.client.id",
     "sasl.oauthbearer.client.id",

@@ -9,16 +9,19 @@ takes a batch per interval.  So a run that was killed goes on where it was, and 
 new does nothing.
 
 Files of an export lie in PATH/date=YYYY-MM-DD/, the date of a record's timestamp in UTC; where the
-values have a field `date`, in PATH/record_date=YYYY-MM-DD/.  Spark
-notes in PATH/_spark_metadata which files are whole: who reads PATH with Spark sees each record
-once, also after a crash; others should leave out files that are not in it.  It notes them by the
-number of the batch alone, so a second query into the same PATH would be taken for the first one and
-write nothing: it is refused.
+values have a field `date`, in PATH/record_date=YYYY-MM-DD/.  The first run decides for all of
+them, because Spark reads no path with folders of two names.
+
+Spark notes in PATH/_spark_metadata which files are whole: who reads PATH with Spark sees each
+record once, also after a crash; others should leave out files that are not in it.  It notes them by
+the number of the batch alone, so a second query into the same PATH would be taken for the first one
+and write nothing: it is refused.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
@@ -51,6 +54,7 @@ HEADERS = ArrayType(StructType().add("key", StringType()).add("value", BinaryTyp
 OF_RECORD = {"key", "value", "headers"}
 WHERE_IT_WAS = {"topic", "partition", "offset", "timestamp"}
 FOLDER = {"date"}
+FOLDER_NAME = re.compile(r"((?:record_)*date)=")
 # Of any time zone that the session has, and of times before 1970.
 UTC_DATE = "CAST(date_from_unix_date(CAST(floor(unix_seconds({0}) / 86400) AS INT)) AS STRING)"
 # Files that a file source looks past begin with this.
@@ -115,7 +119,7 @@ def export_topic(
     with_headers = "false" if file_format == "csv" else "true"
     frame = _stream(spark, broker, topic, start, pace, includeHeaders=with_headers)
     decoded, time = decode(frame, form, sample=_batch(spark, broker, topic, pace))
-    date = free_name("date", {name.lower() for name in decoded.columns})
+    date = _folder(spark, path, {name.lower() for name in decoded.columns})
     dated = decoded.selectExpr("*", f"{UTC_DATE.format(time)} AS {date}")
     writer = dated.writeStream.format(file_format).partitionBy(date).option("path", path)
     if file_format == "csv":
@@ -260,13 +264,45 @@ def _refuse_second(spark: "SparkSession", path: str, checkpoint: str) -> None:
         )
 
 
+def _folder(spark: "SparkSession", path: str, taken: set[str]) -> str:
+    """The name of an export's folders: that of earlier runs, else one that no column has.
+
+    taken: the columns, in lower case.  Raises OptionError: a column has the name of earlier runs.
+    """
+    name = free_name("date", taken)
+    earlier = _folders(spark, path)
+    if not earlier or name in earlier:
+        return name
+    if free := sorted(earlier - taken):
+        return free[0]
+    used = min(earlier)
+    raise OptionError(
+        f"the files in {path} are in folders {used}=..., and the values have a field {used!r} now:"
+        " Spark could not read both; choose fields without it (--values), or another path"
+    )
+
+
+def _folders(spark: "SparkSession", path: str) -> set[str]:
+    """What earlier runs have called the folders in `path`: date, record_date and so on."""
+    file, files = _file_system(spark, path)
+    if not files.exists(file):
+        return set()
+    names = (str(status.getPath().getName()) for status in files.listStatus(file))
+    return {found[1] for name in names if (found := FOLDER_NAME.match(name))}
+
+
 def _exists(spark: "SparkSession", path: str, *, is_file: bool = False) -> bool:
     """Whether there is such a file or folder, wherever Spark's paths reach; a file: `is_file`."""
+    file, files = _file_system(spark, path)
+    return bool(files.exists(file) and (not is_file or files.getFileStatus(file).isFile()))
+
+
+def _file_system(spark: "SparkSession", path: str) -> tuple[Any, Any]:
+    """The path, and what it is on, as Hadoop has them."""
     context = spark.sparkContext
     assert context._jvm is not None, "the session runs"
     file = context._jvm.org.apache.hadoop.fs.Path(path)
-    files = file.getFileSystem(context._jsc.hadoopConfiguration())
-    return bool(files.exists(file) and (not is_file or files.getFileStatus(file).isFile()))
+    return file, file.getFileSystem(context._jsc.hadoopConfiguration())
 
 
 def _into(rows: "DataFrame", broker: Broker, topic: str) -> "DataStreamWriter":

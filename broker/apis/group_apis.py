@@ -31,7 +31,7 @@ from ..core import Core
 from ..groups.classic_members import METADATA_MAX
 from ..groups.group import Group
 from ..groups.group_members import Joined, Joining, Member, Synced
-from ..groups.member_room import SMALL_MAX, WHOLE, metadata_size
+from ..groups.member_room import WHOLE, metadata_size
 from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
 from ..recording import recorded
@@ -42,6 +42,8 @@ from .sign_of_life import said_ms
 
 PROTOCOLS_MAX: Final = 100
 """Protocols of one JoinGroup: each is looked for in what every other member brings."""
+_MEMBER_BYTES: Final = 300
+"""A row of who leads a group, and what it is encoded to, beside what the member says."""
 _ID_FIRST_SINCE: Final = 4  # JoinGroup: an id is given before a place (KIP-394)
 _SKIP_SINCE: Final = 9  # JoinGroup: a returning leader is told that nothing has to be assigned
 _MEMBERS_SINCE: Final = 3  # LeaveGroup: a list
@@ -76,7 +78,8 @@ def join_group(core: Core, call: Call[JoinGroupRequest], slot: LaterReply) -> No
                     )
                     for member_id, instance_id, metadata in result.members
                 ],
-            )
+            ),
+            sum(_MEMBER_BYTES + len(metadata) for _, _, metadata in result.members),
         )
 
     if not request.group_id:
@@ -152,7 +155,8 @@ def sync_group(core: Core, call: Call[SyncGroupRequest], slot: LaterReply) -> No
                 protocol_type=result.protocol_type,
                 protocol_name=result.protocol,
                 assignment=result.assignment,
-            )
+            ),
+            len(result.assignment),
         )
 
     if call.version >= _SYNC_NAMES_SINCE and None in (
@@ -172,8 +176,8 @@ def sync_group(core: Core, call: Call[SyncGroupRequest], slot: LaterReply) -> No
     size = sum(len(row.assignment) for row in request.assignments)
     try:
         core.groups.room.check(request.group_id, WHOLE, size)
-    except Refused as exc:
-        synced(Synced(exc.code))
+    except Refused:  # the Java client gives up where a SyncGroup is answered by that code
+        synced(Synced(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         return
     member = group.sync(
         monotonic_ms(),
@@ -186,7 +190,7 @@ def sync_group(core: Core, call: Call[SyncGroupRequest], slot: LaterReply) -> No
         synced,
     )
     slot.on_abandoned = lambda: _abandoned(core, group, member, synced)
-    if size > SMALL_MAX:
+    if request.assignments and member is not None:
         kept = sum(len(one.assignment) for one in group.members.values())
         core.groups.room.put(request.group_id, WHOLE, kept)
     core.groups.changed(group)

@@ -1,17 +1,22 @@
 """A reply that is decided later: joins, syncs and commits wait for others or for the disk."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
+
+import trio
 
 from segbroker.protocol.errors import LocalProtocolError
 from segbroker.protocol.headers import encode_response, frame_size
 from segbroker.protocol.schema import Message
 
+from ..address import join_address
 from ..call import Call
-from ..loop.turn import Turn
+from ..configuration.logs import told
+from ..core import Core
+from ..peers.long_answers import LONG_BYTES, LongAnswer, NoRoom
 from ..peers.peer import Peer
 from ..peers.replies import Buffer, further_of
-from ..tally import Tally
 
 
 def say_throttled(peer: Peer, message: Message) -> None:
@@ -27,12 +32,12 @@ class LaterReply:
 
     __slots__ = (
         "_amend",
+        "_core",
         "_failure",
         "_header",
+        "_is_answered",
         "_parts",
         "_peer",
-        "_tally",
-        "_turn",
         "done",
         "on_abandoned",
         "on_gone",
@@ -40,46 +45,109 @@ class LaterReply:
 
     restores: Final = False
 
-    def __init__(self, call: Call[Any], turn: Turn, tally: Tally) -> None:
+    def __init__(self, core: Core, call: Call[Any]) -> None:
         self.done = False
         self.on_abandoned: Callable[[], None] | None = None
         # Called once when the answer is sent, or will not be: for what it holds.
         self.on_gone: Callable[[], None] | None = None
         # Not the call: what a large request said would be kept for as long as it waits.
         self._header, self._peer, self._amend = call.header, call.peer, call.amend
-        self._turn = turn
-        self._tally = tally
+        self._core = core
+        self._is_answered = False
         self._parts: list[Buffer] = []
-        self._failure: LocalProtocolError | None = None
+        self._failure: LocalProtocolError | NoRoom | None = None
 
-    def answer(self, message: Message) -> None:
+    def answer(self, message: Message, size: int = 0) -> None:
         """The reply; sent at the end of the turn, in the order of the connection.
 
         One that no frame can carry closes its connection, and is nothing to who answers: that may
         be a group in the middle of telling all its members.
+
+        size: about how many bytes it takes, where that may be many.  One that is long takes room
+        among long answers (peers/long_answers.py) until it is taken, and is encoded in a lane.  It
+        does not wait for room, for who waits would hold what it is to say: where there is none its
+        connection is closed, and the client asks again.
         """
-        if self.done:
+        if self.done or self._is_answered:
             return
+        self._is_answered = True
         header = self._header
         if self._amend is not None:
             self._amend(message)
         say_throttled(self._peer, message)
-        self._tally.answered(header.api_key, message)
+        self._core.counters.tally.answered(header.api_key, message)
+        if size > LONG_BYTES:
+            self._answer_long(message, size)
+            return
         try:
             self._parts = encode_response(
                 message, header.api_key, header.api_version, header.correlation_id
             )
         except LocalProtocolError as exc:
             self._failure = exc
+        self._made()
+
+    def _answer_long(self, message: Message, size: int) -> None:
+        place = self._core.long_answers.answer(self._peer)
+        if not place.begins_at_once(size):
+            self._failure = NoRoom(f"no room for an answer of about {size} bytes")
+            self._made()
+            return
+        assert self.on_gone is None, "it holds nothing else"
+        left = trio.Event()
+        self.on_gone = left.set
+        self._core.spawn(partial(self._encode, message, place, left))
+
+    async def _encode(self, message: Message, place: LongAnswer, left: trio.Event) -> None:
+        """In a lane; then until the client has taken it."""
+        core, header = self._core, self._header
+        with place:
+            try:
+                parts = await core.lanes.run(
+                    encode_response,
+                    message,
+                    header.api_key,
+                    header.api_version,
+                    header.correlation_id,
+                )
+            except LocalProtocolError as exc:
+                self._failure, parts = exc, []
+            if self.done:  # its connection is gone
+                return
+            self._parts = parts
+            self._made()
+            core.turn.end()
+            try:
+                await place.taken(frame_size(parts), left.wait)
+            except NoRoom as exc:
+                self._tell(exc)
+                self._peer.outbox.break_off()
+
+    def _made(self) -> None:
         self.done = True
         if further := further_of(frame_size(self._parts)):
             self._peer.outbox.weigh(further)
-        self._turn.flush(self._peer.flush)
+        self._core.turn.flush(self._peer.flush)
 
     def render(self) -> list[Buffer] | None:
+        if isinstance(self._failure, NoRoom):
+            self._tell(self._failure)
+            self._peer.outbox.break_off()
+            return None
         if self._failure is not None:
             raise self._failure
         return self._parts
+
+    def _tell(self, failure: NoRoom) -> None:
+        core, peer = self._core, self._peer
+        core.counters.connections_refused += 1
+        core.closing_lines.tell(
+            "unserved_request",
+            peer=join_address(*peer.address),
+            listener=peer.listener.spec.name,
+            client_id=None if peer.client_id is None else told(peer.client_id),
+            error=str(failure),
+        )
 
     def sent(self) -> None:
         if further := further_of(frame_size(self._parts)):
@@ -92,7 +160,7 @@ class LaterReply:
     def abandon(self) -> None:
         if not self.done:
             self.done = True
-            if self.on_abandoned is not None:
+            if self.on_abandoned is not None and not self._is_answered:
                 self.on_abandoned()
         self._gone()
 

@@ -269,7 +269,7 @@ def _address(text: str) -> str:
     """An address as connections are looked up by: 10.0.0.1 for ::ffff:10.0.0.1.  Raises Refused."""
     host = canonical_host(text)
     if not is_address(host):
-        raise _invalid(f"{text!r} is no address")
+        raise _invalid(f"{text!r} is not an IP address")
     return host
 
 

@@ -352,7 +352,8 @@ def _check_growth(
     if asked.count <= meta.partitions:
         raise Refused(
             ErrorCode.INVALID_PARTITIONS,
-            f"{asked.name!r} has {meta.partitions} partitions, {asked.count} are not more",
+            f"the topic has {meta.partitions} partitions; their number can only grow, not become"
+            f" {asked.count}",
         )
     _bounded(core, asked.count)
     if asked.assignments is not None:

@@ -29,7 +29,7 @@ from ..access.quotas import UNLIMITED
 from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
 from ..partitions import topic_ids
-from ..partitions.isolation import READ_COMMITTED, visible_end
+from ..partitions.isolation import READ_COMMITTED, plan_visible
 from ..partitions.partition import Partition
 from ..peers.fetch_session import FIRST_EPOCH, FetchSession, SessionRow
 from .fetch_target import FetchTarget
@@ -114,6 +114,7 @@ class FetchPlan:
                 continue
             row = self._row(target)
             plan: ReadPlan | None = None
+            aborted: AbortedRanges | None = None
             if (
                 not row.error_code
                 and position < room
@@ -123,10 +124,9 @@ class FetchPlan:
                 and target.look()
             ):
                 size = min(self.partition_bytes_max(target), room - position)
-                aborted: AbortedRanges | None = None
-                if target.isolation == READ_COMMITTED:
-                    aborted = target.partition.handler.transactions.ranges()
-                plan = self._plan_partition(target.partition, target, row, size, bool(reads))
+                plan, aborted = self._plan_partition(
+                    target.partition, target, row, size, bool(reads)
+                )
                 if plan is not None and position and plan.size_max > room - position:
                     plan.release()  # it begins the next reply; only the first may pass the limit
                     plan = None
@@ -196,11 +196,10 @@ class FetchPlan:
         row: FetchResponsePartition,
         size: int,
         brings_others: bool,
-    ) -> ReadPlan | None:
-        handler = partition.handler
-        up_to = visible_end(handler, target.isolation)
+    ) -> tuple[ReadPlan | None, AbortedRanges | None]:
+        handler, offset = partition.handler, target.asked.fetch_offset
         try:
-            return handler.plan_read(target.asked.fetch_offset, size, up_to=up_to)
+            return plan_visible(handler, offset, size, target.isolation)
         except OffsetOutOfRange:
             row.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
         except NoDescriptor as exc:
@@ -208,7 +207,7 @@ class FetchPlan:
             row.error_code = ErrorCode.NONE if brings_others else wire_error(exc)[0]
         except STORAGE_FAILURES as exc:
             self._storage_failed(partition, row, exc)
-        return None
+        return None, None
 
     def _storage_failed(
         self, partition: Partition, row: FetchResponsePartition, exc: Exception

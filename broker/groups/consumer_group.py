@@ -370,14 +370,14 @@ class ConsumerGroup:
     def _check_epoch(self, member: ConsumerMember, beat: Beat) -> None:
         """Its epoch, or one that it may have been told last (member_epochs.py): then it does not
         say that it reads anything but what it has, or is to let go of."""
-        if beat.epoch == member.epoch:
-            return
-        has = member.assigned | member.revoking
-        if not member.may_be_at(beat.epoch) or not (beat.owned or frozenset()) <= has:
-            raise Refused(
-                ErrorCode.FENCED_MEMBER_EPOCH,
-                f"member {member.member_id!r} is at epoch {member.epoch}, not {beat.epoch}",
-            )
+        if beat.epoch != member.epoch:
+            has = member.assigned | member.revoking
+            if not member.may_be_at(beat.epoch) or not (beat.owned or frozenset()) <= has:
+                raise Refused(
+                    ErrorCode.FENCED_MEMBER_EPOCH,
+                    f"member {member.member_id!r} is at epoch {member.epoch}, not {beat.epoch}",
+                )
+        member.said_epoch = beat.epoch
 
     def _leave(self, now_ms: int, beat: Beat) -> Told:
         if beat.instance_id is not None:
@@ -397,7 +397,7 @@ class ConsumerGroup:
         member.revoking.clear()
         member.revoking_ends_ms = member.acts_until_ms = None
         member.reconciled = Reconciled.STABLE
-        member.epoch, member.previous_epoch = LEAVE_FOR_A_WHILE, LEAVE
+        member.epoch, member.previous_epoch, member.said_epoch = LEAVE_FOR_A_WHILE, LEAVE, 0
         self._stands(member)
         self._changed(member.member_id)
         self.due_at(member.session_ends_ms)
@@ -541,8 +541,13 @@ class ConsumerGroup:
 
 
 def by_topic(partitions: Iterable[Partition]) -> dict[TopicId, list[int]]:
-    """Partitions as they travel: their numbers by topic, in order."""
+    """Partitions as they travel: their numbers by topic, in order.
+
+    Numbers are sorted in less than half of the time that as many pairs take.
+    """
     found: dict[TopicId, list[int]] = {}
-    for topic_id, index in sorted(partitions):
+    for topic_id, index in partitions:
         found.setdefault(topic_id, []).append(index)
-    return found
+    for indexes in found.values():
+        indexes.sort()
+    return {topic_id: found[topic_id] for topic_id in sorted(found)}

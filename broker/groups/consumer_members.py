@@ -310,5 +310,5 @@ class ConsumerMember(MemberEpochs):
         owners.update(dict.fromkeys(free, self.member_id))
         is_complete = len(self.assigned) == len(wanted)
         self.reconciled = Reconciled.STABLE if is_complete else Reconciled.WAITING
-        self.move_to(target_epoch, said)
+        self.move_to(target_epoch)
         return self.assigned != before

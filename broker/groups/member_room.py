@@ -7,11 +7,13 @@ and so are the groups and their members by number; this is the limit of the sum.
     counted     what is larger than SMALL_MAX: metadata of a classic member, the assignments of a
                 classic group, the names that members of the other groups subscribe to, each
                 different subscription of a group once, and topologies
-    looked at   what is not there any more is found when there is no room, once a second
+    looked at   what is not there any more is found when there is no room: LOOK_MAX names of members
+                and subscriptions, LOOK_MS apart, of whole groups in turn
 
-Who is refused is told COORDINATOR_LOAD_IN_PROGRESS: clients wait and ask again.  Who says no more
-than before is not refused: groups that there are go on.  What a start finds is not counted until it
-is said again; it has limits of its own (kept_sizes.py).
+Who is refused is told COORDINATOR_LOAD_IN_PROGRESS, or COORDINATOR_NOT_AVAILABLE to a SyncGroup:
+clients wait and ask again.  Who says no more than before is not refused: groups that there are go
+on.  What a start finds is not counted until it is said again; it has limits of its own
+(kept_sizes.py).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -32,7 +34,11 @@ ALL_MAX: Final = 256 << 20
 """Bytes of all."""
 NAME_SIZE: Final = 96
 """Bytes that a name in a set takes beside its characters."""
-_LOOK_MS: Final = 1_000
+LOOK_MAX: Final = 1_000
+"""Keys that one look goes over, and those of the group that is the last: a ms or so."""
+LOOK_MS: Final = 10
+"""Between two looks: a full room has some hundred thousand keys, and takes seconds to go over."""
+_WARNING_MS: Final = 1_000
 
 Key: TypeAlias = str | int
 """Whose it is, in a group: the id of a member, the hash of the names of a subscription."""
@@ -59,7 +65,9 @@ class MemberRoom:
         self._keys = keys
         self._sizes: dict[str, dict[Key, int]] = {}
         self._all = 0
-        self._next_look_ms = 0
+        self._unseen: list[str] = []
+        """The groups that are still to be looked at, of this time around."""
+        self._next_look_ms = self._next_warning_ms = 0
 
     @property
     def size(self) -> int:
@@ -73,9 +81,11 @@ class MemberRoom:
             return
         now_ms = monotonic_ms()
         if now_ms >= self._next_look_ms:
-            self._next_look_ms = now_ms + _LOOK_MS
+            self._next_look_ms = now_ms + LOOK_MS
             self._look()
-            if self._all + more > self.size_max:
+            is_known = not self._unseen and now_ms >= self._next_warning_ms
+            if is_known and self._all + more > self.size_max:
+                self._next_warning_ms = now_ms + _WARNING_MS
                 log.warning("group_members_too_large", bytes=self._all, group=group_id)
         if self._all + more > self.size_max:
             raise Refused(
@@ -95,10 +105,14 @@ class MemberRoom:
             del self._sizes[group_id]
 
     def _look(self) -> None:
-        """Forget what is gone."""
-        for group_id, mine in tuple(self._sizes.items()):
-            there = self._keys(group_id)
+        """Forget some of what is gone."""
+        self._unseen = self._unseen or list(self._sizes)
+        left = LOOK_MAX
+        while self._unseen and left > 0:
+            group_id = self._unseen.pop()
+            there, mine = self._keys(group_id), self._sizes.get(group_id, {})
+            left -= 1 + len(mine) + len(there)
             for key in [one for one in mine if one not in there]:
                 self._all -= mine.pop(key)
             if not mine:
-                del self._sizes[group_id]
+                self._sizes.pop(group_id, None)

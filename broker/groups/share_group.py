@@ -118,7 +118,7 @@ class ShareGroup:
             self._retarget()
         before = member.assigned
         member.assigned = self._target.get(member.member_id, _NOTHING)
-        member.move_to(self.assignment_epoch, beat.epoch)
+        member.move_to(self.assignment_epoch)
         member.session_ends_ms = now_ms + self.session_timeout_ms
         self.due_ms = min(self.due_ms, member.session_ends_ms)
         is_full = beat.names is not None
@@ -155,6 +155,7 @@ class ShareGroup:
                 ErrorCode.FENCED_MEMBER_EPOCH,
                 f"member {member.member_id!r} is at epoch {member.epoch}, not {beat.epoch}",
             )
+        member.said_epoch = beat.epoch
         return member
 
     def _take_down(self, member: ShareMember, beat: Beat) -> bool:

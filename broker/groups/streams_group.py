@@ -209,7 +209,7 @@ class StreamsGroup:
             why = why or group_news.OTHER_TOPICS
         self._rise(why or self._outdated, member)
         self._retarget(now_ms)
-        changed = self._step(now_ms, member, beat.epoch, still_has)
+        changed = self._step(now_ms, member, still_has)
         self._heard_of(now_ms, member)
         if beat.shuts_down:
             self._shut_down_by = member.member_id
@@ -249,17 +249,17 @@ class StreamsGroup:
         member = known or self._known(beat.member_id)
         if beat.process_id not in (None, member.said.process_id):
             raise Refused(ErrorCode.INVALID_REQUEST, "a member stays in its process")
-        if beat.epoch == member.epoch:
-            return member
-        has = plus(member.assigned, member.revoking)
-        if not member.may_be_at(beat.epoch) or not _is_within(beat.owned or NO_TASKS, has):
-            size = "greater" if beat.epoch > member.epoch else "smaller"
-            raise Refused(
-                ErrorCode.FENCED_MEMBER_EPOCH,
-                f"The streams group member has a {size} member epoch ({beat.epoch}) than the one "
-                f"known by the group coordinator ({member.epoch}). The member must abandon all its "
-                "partitions and rejoin.",
-            )
+        if beat.epoch != member.epoch:
+            has = plus(member.assigned, member.revoking)
+            if not member.may_be_at(beat.epoch) or not _is_within(beat.owned or NO_TASKS, has):
+                size = "greater" if beat.epoch > member.epoch else "smaller"
+                raise Refused(
+                    ErrorCode.FENCED_MEMBER_EPOCH,
+                    f"The streams group member has a {size} member epoch ({beat.epoch}) than the "
+                    f"one known by the group coordinator ({member.epoch}). The member must abandon "
+                    "all its partitions and rejoin.",
+                )
+        member.said_epoch = beat.epoch
         return member
 
     def _take_down(self, now_ms: int, member: StreamsMember, beat: StreamsBeat) -> str:
@@ -276,7 +276,7 @@ class StreamsGroup:
         said = member.says(beat)
         if said.process_id != before.process_id:
             member.let_go_of_all(self.holders)  # it begins again, in another process
-            member.epoch, member.previous_epoch = 0, -1
+            member.epoch, member.previous_epoch, member.said_epoch = 0, -1, 0
             member.reconciled = Reconciled.STABLE
         member.said = said
         if said != before:
@@ -320,13 +320,13 @@ class StreamsGroup:
     def _is_delayed(self, now_ms: int) -> bool:
         return self._delayed_until_ms is not None and now_ms < self._delayed_until_ms
 
-    def _step(self, now_ms: int, member: StreamsMember, said: int, owned: Tasks | None) -> bool:
+    def _step(self, now_ms: int, member: StreamsMember, owned: Tasks | None) -> bool:
         """A member takes a step towards its target; whether its tasks changed."""
         target, epoch = self.target.get(member.member_id, NO_TASKS), self.assignment_epoch
         if self._is_delayed(now_ms):
             target, epoch = NO_TASKS, max(UNASSIGNED_EPOCH, self.assignment_epoch)
         before = (member.epoch, member.reconciled)
-        changed = member.reconcile(target, epoch, said, owned, self.holders)
+        changed = member.reconcile(target, epoch, owned, self.holders)
         if changed or before != (member.epoch, member.reconciled):
             self.unkept.add(member.member_id)
             self._tell_settled()

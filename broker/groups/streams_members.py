@@ -205,12 +205,11 @@ class StreamsMember(MemberEpochs):
         return since is not None and epoch > 0 and since <= epoch <= self.epoch
 
     def reconcile(
-        self, target: Tasks, target_epoch: int, said: int, owned: Tasks | None, holders: Holders
+        self, target: Tasks, target_epoch: int, owned: Tasks | None, holders: Holders
     ) -> bool:
         """One step towards the target; whether `assigned` changed.
 
-        said: the epoch of its heartbeat.  owned: what it says that it has; None when it does not
-        say.
+        owned: what it says that it has; None when it does not say.
         """
         if self.reconciled is Reconciled.STABLE and self.epoch == target_epoch:
             return False
@@ -233,7 +232,7 @@ class StreamsMember(MemberEpochs):
         self.since.update(dict.fromkeys(free.active, target_epoch))
         is_complete = self.assigned == target
         self.reconciled = Reconciled.STABLE if is_complete else Reconciled.WAITING
-        self.move_to(target_epoch, said)
+        self.move_to(target_epoch)
         return self.assigned != before
 
     def let_go_of_all(self, holders: Holders) -> None:

@@ -16,7 +16,7 @@ Nothing here knows a request or a topic.  A module imports only what stands abov
     ingest          how much may be appended before the disk has caught up
     half_requests   bytes of requests that are not whole yet
     address_line    addresses take turns
-    address_turns   ... with work of which only so much is done at once
+    address_turns   ... with work of which only so much is done at once, and each has a share
     address_threads ... with what is computed in threads
     strangers       ... who has not logged in yet
     large_requests  how much memory may be taken by what they are decoded to

@@ -1,7 +1,7 @@
 """Long answers: how much memory those may take that are being made, or that nobody takes.
 
-    how large it will be is known -> line, in which addresses take turns -> made, encoded
-                                                                          -> in the socket
+    how large it will be is known -> its turn (loop/address_turns.py) -> made, encoded
+                                                                      -> in the socket
 
 A request of 25 bytes may ask for a hundred thousand rows.  So an answer that will be long is
 reckoned before its first row is made, and the sum of those is limited; one address has half of it,
@@ -13,18 +13,23 @@ Who waits holds nothing: no answer, and no room of a large request (loop/large_r
 a long answer made behind another of its connection that may take long: that is sent first, as Kafka
 answers one request of a connection after the other.
 
+What a group tells its leader, or a member its assignment, is decided when others have come, and
+would have to be held while it waits (apis/later_reply.py).  So it begins at once or not at all: its
+connection is closed then.
+
 At the limit an answer waits for its turn, WAIT_S at most; then its connection is closed.  So is one
 that did not take its answer within TAKEN_S while somebody waits.  Whoever is alone is answered,
 whatever it asks for.  A connection that waits is not read, so the line is no longer than there are
 connections.
 """
 
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Final
 
 import trio
 
-from ..loop.address_line import AddressLine
+from ..loop.address_turns import AddressTurns
 from .peer import Peer
 from .replies import BYTES_PER_SLOT
 
@@ -48,14 +53,13 @@ class NoRoom(Exception):
 class LongAnswer:
     """One answer, and the room that it takes: none at first. To be left as a context."""
 
-    __slots__ = ("_line", "_peer", "_size", "reached", "wanted")
+    __slots__ = ("_peer", "_size", "_turns", "_wanted")
 
-    def __init__(self, line: "LongAnswers", peer: Peer) -> None:
-        self._line = line
+    def __init__(self, turns: AddressTurns, peer: Peer) -> None:
+        self._turns = turns
         self._peer = peer
         self._size = 0  # what it is reckoned at while it has room
-        self.wanted = 0  # what it waits for
-        self.reached = trio.Event()
+        self._wanted = 0  # what it waits for
 
     def __enter__(self) -> "LongAnswer":
         return self
@@ -66,17 +70,17 @@ class LongAnswer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._change(0)
+        self.leave()
 
     def may_begin(self, size: int) -> bool:
         """Whether an answer of about `size` bytes may be made now, without a wait; if not, `wait`
         and ask again.  Never False twice."""
         if self._size or size <= LONG_BYTES:
             return True
-        self.wanted = size
-        if not self._peer.outbox.is_idle or not self._line.takes_now(self._host, size):
+        self._wanted = size
+        if not self._peer.outbox.is_idle or not self._turns.takes_now(self._host, size):
             return False
-        self._change(size)
+        self._size = size
         return True
 
     async def wait(self) -> None:
@@ -88,34 +92,49 @@ class LongAnswer:
         """
         await self._peer.outbox.wait_empty()
         with trio.move_on_after(WAIT_S) as patience:
-            await self._line.wait(self._host, self)
+            await self._turns.wait(self._host, self._wanted)
+            self._size = self._wanted
         if patience.cancelled_caught:
-            raise NoRoom(f"no room for an answer of about {self.wanted} bytes within {WAIT_S:g} s")
+            raise NoRoom(f"no room for an answer of about {self._wanted} bytes within {WAIT_S:g} s")
         if self._peer.outbox.has_hung_up:
             raise trio.ClosedResourceError
 
+    def begins_at_once(self, size: int) -> bool:
+        """Whether there is room for an answer of about `size` bytes, which does not wait: for one
+        that comes later than its request, behind others or before them."""
+        if not self._turns.has_room(self._host, size):
+            return False
+        self._change(size)
+        return True
+
+    def leave(self) -> None:
+        """It is sent, or will not be."""
+        self._change(0)
+
     async def sent(self) -> None:
-        """Until the client has taken it; nothing of one that took no room.
+        """Until all that its connection is owed is taken; nothing of one that took no room.
+
+        Raises NoRoom: see `taken`.
+        """
+        outbox = self._peer.outbox
+        # What an outbox owes is counted in requests, and a reply by its bytes.
+        await self.taken(len(outbox) * BYTES_PER_SLOT, outbox.wait_empty)
+
+    async def taken(self, size: int, left: Callable[[], Awaitable[None]]) -> None:
+        """Until `left()` is over: the client has taken its `size` bytes, or is gone.
 
         Raises NoRoom: it did not within TAKEN_S, and others wait.
         """
         if not self._size:
             return
-        outbox = self._peer.outbox
-        # What an outbox owes is counted in requests, and a reply by its bytes.
-        self._change(len(outbox) * BYTES_PER_SLOT)
+        self._change(size)
         until = trio.current_time() + TAKEN_S
-        while self._size and (len(outbox) or outbox.unsent) and not outbox.broken:
+        while self._size and not self._peer.outbox.broken:
             with trio.move_on_at(max(until, trio.current_time() + _LOOK_S)):
-                await outbox.wait_empty()
+                await left()
                 return
-            if self._line.is_waited_for(self._host):
+            if self._turns.is_waited_for(self._host):
                 raise NoRoom(f"an answer was not taken within {TAKEN_S:g} s, and others wait")
-
-    def begins(self) -> None:
-        """It has its turn."""
-        self._change(self.wanted)
-        self.reached.set()
 
     @property
     def _host(self) -> str:
@@ -124,78 +143,31 @@ class LongAnswer:
     def _change(self, size: int) -> None:
         delta, self._size = size - self._size, size
         if delta:
-            self._line.change(self._host, delta)
+            self._turns.change(self._host, delta)
 
 
 class LongAnswers:
     """What is held by answers, and who waits."""
 
-    __slots__ = ("_by_host", "_held", "_line")
+    __slots__ = ("_turns",)
 
     def __init__(self) -> None:
-        self._held = 0
-        # An address that holds nothing is not remembered.
-        self._by_host: dict[str, int] = {}
-        self._line: AddressLine[LongAnswer] = AddressLine()
+        self._turns = AddressTurns(BYTES_MAX, HOST_BYTES_MAX)
 
     def __len__(self) -> int:
         """How many wait."""
-        return len(self._line)
+        return len(self._turns)
 
     @property
     def held_bytes(self) -> int:
         """What all long answers are reckoned at."""
-        return self._held
+        return self._turns.in_work
+
+    @property
+    def bytes_max(self) -> int:
+        """Most of it, but for one that is alone."""
+        return self._turns.most
 
     def answer(self, peer: Peer) -> LongAnswer:
         """One that is about to be made."""
-        return LongAnswer(self, peer)
-
-    def takes_now(self, host: str, size: int) -> bool:
-        """Whether there is room, and nobody waits for it."""
-        return not self._line and self._has_room(size) and self._has_share(host, size)
-
-    def is_waited_for(self, host: str) -> bool:
-        """Whether somebody waits for what an address holds: of that address, or of any, where all
-        of them together hold too much."""
-        return self._line.next_host(lambda waiting, _: waiting == host) is not None or (
-            self._line.next_host(self._may_go_on) is not None
-        )
-
-    async def wait(self, host: str, answer: LongAnswer) -> None:
-        """Until it is its turn: `LongAnswer.begins` is called."""
-        self._line.put(host, answer)
-        self._serve()
-        try:
-            await answer.reached.wait()
-        finally:
-            if not answer.reached.is_set():
-                self._line.leave(host, answer)
-                self._serve()
-
-    def change(self, host: str, delta: int) -> None:
-        """An answer to this address takes so much more."""
-        self._held += delta
-        if held := self._by_host.get(host, 0) + delta:
-            self._by_host[host] = held
-        else:
-            del self._by_host[host]
-        if delta < 0:
-            self._serve()
-
-    def _has_room(self, size: int) -> bool:
-        return not self._held or self._held + size <= BYTES_MAX
-
-    def _has_share(self, host: str, size: int) -> bool:
-        held = self._by_host.get(host, 0)
-        return not held or held + size <= HOST_BYTES_MAX
-
-    def _may_go_on(self, host: str, answer: LongAnswer) -> bool:
-        return self._has_share(host, answer.wanted)
-
-    def _serve(self) -> None:
-        """Whose turn it is waits for room; who has used up its address's share is passed over."""
-        while (host := self._line.next_host(self._may_go_on)) is not None:
-            if not self._has_room(self._line.first_of(host).wanted):
-                return
-            self._line.take(host).begins()
+        return LongAnswer(self._turns, peer)

@@ -2,8 +2,8 @@
 
     1  <log>_segment_<m>.cleaned   written, synced, its name synced          nobody knows of it
     2  SEGMENT row, synced         m stands for k ... m from here on         THE DECISION
-    3  .cleaned -> segment_<m>.log renamed, directory synced                 readers see it
-    4  .index, columns, caches     a reader that planned before plans again  (mending.py)
+    3  .cleaned -> segment_<m>.log renamed; columns, caches                  readers see it
+    4  directory synced, .index                                              it is durable
     5  k ... m-1 unlinked          when there is time, as what was deleted
 
 It has the number of the last of those it stands for, so that the next number is still the next.
@@ -14,13 +14,17 @@ say what an opening makes of a crash after each step.
 |---|---|
 | 1 | nothing was changed; .cleaned goes |
 | 2 | the row may be durable or not: the manifest is written anew without it before anything else |
-| 3 | the log is failed, and opened again through recovery, which makes up for the rename |
-| 4, the index | it is made again from the log by the first reader |
+| 3, the sync of the name | the log is failed, and opened again: recovery makes up for it |
+| the index | it is made again from the log by the first reader |
 | by a mistake of ours, from 3 on | as 3 |
 
-Invariants: the offsets are the same before and after; nothing is unlinked before the rename is
-durable; under seal_lock from the decision to the columns: not while segments are sealed, deleted or
-repaired.
+Between a rename whose sync failed and the recovery readers go by what stands under the name, and
+the row of the decision stays the last that the manifest says of it: recovery gives the name anew
+because of it.  So nobody writes the manifest anew, or repairs anything, in a log that has failed.
+
+Invariants: the offsets are the same before and after; what the columns say stands under the names;
+nothing is unlinked before the rename is durable; under seal_lock from the decision to the sync: not
+while segments are sealed, deleted or repaired.
 """
 
 import errno
@@ -188,21 +192,21 @@ def swap_in(log: PartitionLog, new: NewSegment) -> bool:
 
 
 def _put(log: PartitionLog, new: NewSegment, row: Row, index: BlockIndex) -> None:
-    """What is decided: the name, the index, what readers look at.  Raises OSError."""
+    """What is decided: the name, what readers look at, the index.  Raises OSError."""
     storage, paths = log.storage, log.paths
     storage.rename(paths.cleaned(row.number), paths.log(row.number))
+    with log.state_lock:  # before the sync, which may fail: this is what readers find from now on
+        gone = log.sealed.splice(row)
+        closing = log.files.take_out(range(new.rows[0].number, row.number + 1))
+        log.files.indexes.put((paths.folder, row.number), index)
+    for file in closing:  # not under the lock: their space is given back
+        file.close()
     storage.fsync_dir(paths.folder)
+    log.doomed += gone
     try:
         put_file(storage, paths.index(row.number), index.encode())
     except OSError as exc:
         logger.warning("index_not_written", path=paths.index(row.number), error=str(exc))
-    with log.state_lock:
-        gone = log.sealed.splice(row)
-        closing = log.files.take_out(range(new.rows[0].number, row.number + 1))
-        log.files.indexes.put((paths.folder, row.number), index)
-    log.doomed += gone
-    for file in closing:  # not under the lock: their space is given back
-        file.close()
 
 
 def remove_strays(log: PartitionLog) -> None:

@@ -132,7 +132,8 @@ class Upkeep:
             self._looks_at_ages = self._ages_are_due(at_ms)
         for handler in self._visits[-VISITS_MAX:]:
             if self._is_open(handler):
-                handler.keep_house(now_ms, age_ms if self._looks_at_ages else None)
+                by_ms = age_ms if self._looks_at_ages else None
+                handler.keep_house(now_ms, by_ms, is_believed=age_ms is not None)
         del self._visits[-VISITS_MAX:]
         if not 0 <= now_ms - self._tick_ms < SYNC_TICK_MS:
             self._tick_ms = now_ms

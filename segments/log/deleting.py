@@ -117,12 +117,14 @@ def unlink_doomed(log: PartitionLog, limit: int | None = None) -> int:
 
 def compact_manifest(log: PartitionLog, now_ms: int) -> None:
     """Replace a manifest that is mostly history; its cost is spread over the rows that made it so.
+    Not in a log that has failed: recovery goes by what its manifest says of the last swap.
 
     Raises OSError, which harms nothing.
     """
     with log.seal_lock:
         rows_count = len(log.sealed) + len(log.epochs) + 1
-        if not log.is_superseded and not log.is_closed and log.manifest.is_long(rows_count):
+        is_over = log.is_superseded or log.is_closed or log.failed is not None
+        if not is_over and log.manifest.is_long(rows_count):
             log.manifest.replace(now_ms, log.manifest_rows())
             log.checkpointed = -1
 

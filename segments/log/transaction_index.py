@@ -30,6 +30,7 @@ from array import array
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Container, Iterable
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from segbroker.protocol.markers import Outcome, marker_outcome
@@ -71,14 +72,11 @@ class AbortedRanges(NamedTuple):
 
     def between(self, begin: int, end: int) -> list[Aborted]:
         """Those that touch [begin, end), in order of their first offsets."""
-        found: list[Aborted] = []
-        for place in range(bisect_left(self.lasts, begin, 0, self.rows_count), self.rows_count):
-            row = self.rows[place]
-            if row.last_offset >= end + self.span_max:
-                break  # no range is as long as to reach back from there
-            if row.first_offset < end:
-                found.append(row)
-        found.sort(key=lambda row: row.first_offset)
+        first = bisect_left(self.lasts, begin, 0, self.rows_count)
+        # No range is as long as to reach back from there.
+        until = bisect_left(self.lasts, end + self.span_max, first, self.rows_count)
+        found = [row for row in self.rows[first:until] if row.first_offset < end]
+        found.sort(key=_first_offset)
         return found
 
     def lasts_from(self, begin: int, most: int) -> "array[int]":
@@ -219,3 +217,6 @@ class TransactionIndex:
 
 def _span(row: Aborted) -> int:
     return row.last_offset - row.first_offset
+
+
+_first_offset: Final = attrgetter("first_offset")

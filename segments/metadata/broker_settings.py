@@ -23,14 +23,15 @@ Content: TypeAlias = Mapping[str, Any]
 Fields: TypeAlias = Mapping[str, Any]
 
 
-def settings_of(content: Content | None) -> dict[str, dict[str, str]]:
-    """What is set, by resource."""
-    return {resource: dict(values) for resource, values in (content or {}).get("rows", {}).items()}
+def settings_of(content: Content | None) -> Mapping[str, Mapping[str, str]]:
+    """What is set, by resource: as it is kept, for it may be of ten thousand groups."""
+    rows: Mapping[str, Mapping[str, str]] = (content or {}).get("rows", {})
+    return rows
 
 
 def changed(content: Content | None, fields: Fields) -> Content:
-    """After broker_settings_set."""
-    rows = settings_of(content)
+    """After broker_settings_set: a copy of which resources there are, not of what each has."""
+    rows = dict(settings_of(content))
     if fields["values"]:
         rows[fields["resource"]] = dict(fields["values"])
     else:

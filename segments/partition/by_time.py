@@ -3,7 +3,7 @@
 | what | when |
 |---|---|
 | a segment is rolled | it is old (segment.ms), or nothing in it is to be kept any more |
-| producers are forgotten | they did nothing for producer.id.expiration.ms |
+| producers are forgotten | they did nothing for producer.id.expiration.ms, by a clock believed |
 | aborted transactions are forgotten | the log begins behind them |
 | what is reserved beyond the end is given back | nothing was appended for IDLE_MS |
 

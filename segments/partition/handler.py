@@ -201,6 +201,7 @@ class DiskHandler(MendingPartition):
         if not header.is_control:
             opened.check_size(header.size)
         tracked = header.producer_id >= 0
+        stamped = opened.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         number = opened.active.number
         with opened.append_lock:
             if opened is not self._log or opened.is_closed:
@@ -211,7 +212,7 @@ class DiskHandler(MendingPartition):
                     return AppendResult(
                         known.base_offset,
                         known.last_offset,
-                        -1,
+                        known.timestamp if stamped else -1,
                         opened.log_start_offset,
                         True,
                     )
@@ -224,10 +225,11 @@ class DiskHandler(MendingPartition):
             except OSError as exc:
                 raise self._poison(exc) from exc
             if tracked:
+                if stamped:  # as it stands in the log
+                    header = header._replace(max_timestamp=now_ms)
                 opened.producers.apply(header, base_offset, batch)
             segment = opened.active
         self._appended(opened, number, segment, batch, base_offset, now_ms)
-        stamped = opened.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         return AppendResult(
             base_offset,
             base_offset + header.last_offset_delta,
@@ -547,10 +549,14 @@ class DiskHandler(MendingPartition):
             self._flushers.request(self)
         return False
 
-    def keep_house(self, now_ms: int, age_ms: int | None = None) -> None:
+    def keep_house(
+        self, now_ms: int, age_ms: int | None = None, *, is_believed: bool = True
+    ) -> None:
         """What is due by time alone: age rolls, retention, forgotten producers.
 
         age_ms: the time to measure ages by (age_clock.py); None: nothing goes by age.
+        is_believed: whether `now_ms` is; else no producer is forgotten, who may send again what it
+        has no answer to.
         """
         self._notice_failure()
         if self.read_only is not None:
@@ -569,7 +575,8 @@ class DiskHandler(MendingPartition):
             return
         self._evicting.retain(age_ms)
         settle_ceiling(self.ceiling, self._log, now_ms, self.last_append_ms)
-        forget_producers(self._log, now_ms, self.last_append_ms, self.producer_expiration_ms)
+        if is_believed:
+            forget_producers(self._log, now_ms, self.last_append_ms, self.producer_expiration_ms)
 
     def close(self, *, checkpoint: bool = True) -> None:
         """Sync, save and close; without a checkpoint when the files are going away.  Behind damage

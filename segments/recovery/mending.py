@@ -96,6 +96,8 @@ def mend(
         row = log.sealed.row(number)
         if row is None or log.is_closed or log.is_superseded:
             return None
+        if log.failed is not None:  # since the caller has looked: recovery comes first
+            raise OSError(log.failed.errno, log.failed.strerror, paths.folder)
         inspected = inspect(storage, paths, row, log.epochs)
         recalled = None if inspected.is_whole else recall(row, inspected)
         if recalled is not None:

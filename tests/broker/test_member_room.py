@@ -7,8 +7,9 @@ import pytest
 
 from segbroker.broker.groups import member_room
 from segbroker.broker.groups.classic_members import METADATA_MAX
-from segbroker.broker.groups.member_room import SMALL_MAX
+from segbroker.broker.groups.member_room import SMALL_MAX, MemberRoom
 from segbroker.broker.loop.loop_clock import monotonic_ms
+from segbroker.broker.refused import Refused
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import (
@@ -24,20 +25,22 @@ from ..support.wire_client import WireClient, connect
 from ..support.wire_streams import beat as streams_beat
 from ..support.wire_streams import joining as streams_joining
 from ..support.wire_streams import subtopology
-from .conftest import serving
+from .conftest import Events, serving
 from .test_consumer_groups import beat as consumer_beat
 from .test_consumer_groups import joining as consumer_joining
 from .test_share_group_apis import beat as share_beat
 from .test_share_group_apis import sharing
 
 FULL = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+NO_SYNC = ErrorCode.COORDINATOR_NOT_AVAILABLE
+"""The Java client knows no FULL as an answer to a SyncGroup, and gives up."""
 BUDGET = 4 * METADATA_MAX
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is gone is looked for whenever there is no room."""
-    monkeypatch.setattr(member_room, "_LOOK_MS", 0)
+    monkeypatch.setattr(member_room, "LOOK_MS", 0)
     monkeypatch.setattr(member_room, "ALL_MAX", BUDGET)
 
 
@@ -113,10 +116,14 @@ async def test_assignments_of_a_group_count() -> None:
         connect(broker.address) as client,
     ):
         one, two = [await join(client, name, 10) for name in ("one", "two")]
-        assert await sync(client, "one", one, BUDGET + 1) == FULL
+        assert await sync(client, "one", one, BUDGET + 1) == NO_SYNC
         assert await sync(client, "one", one, BUDGET - 2 * SMALL_MAX, 10) == 0
-        assert await sync(client, "two", two, 4 * SMALL_MAX) == FULL
+        assert await sync(client, "two", two, 4 * SMALL_MAX) == NO_SYNC
         assert await sync(client, "two", two, SMALL_MAX) == 0
+        again = await join(client, "one", 10, member_id=one.member_id)
+        assert await sync(client, "one", again, 100) == 0, "it has much less now"
+        again = await join(client, "two", 10, member_id=two.member_id)
+        assert await sync(client, "two", again, 4 * SMALL_MAX) == 0
 
 
 async def subscribe(client: WireClient, member: str, *names: str) -> tuple[int, int]:
@@ -159,3 +166,41 @@ async def test_topologies_of_groups_count(monkeypatch: pytest.MonkeyPatch) -> No
         said = streams_joining("n", subtopology("0", *names), group_id="a")
         assert (await streams_beat(client, said)).error_code == 0, "its group has it"
         assert broker.core.groups.get_streams("c") is None
+
+
+async def test_a_full_room_is_looked_over_a_little_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, events: Events
+) -> None:
+    """A hundred thousand groups at once would hold the loop, each time that somebody is refused."""
+    monkeypatch.setattr(member_room, "ALL_MAX", 300 * 100 * 2 * SMALL_MAX)
+    asked: list[str] = []
+    there = {f"g{group}": {f"m{member}" for member in range(100)} for group in range(300)}
+
+    def keys(group_id: str) -> set[str | int]:
+        asked.append(group_id)
+        return set(there[group_id])
+
+    room = MemberRoom(keys)
+    for group_id, members in there.items():
+        for member in members:
+            room.put(group_id, member, 2 * SMALL_MAX)
+
+    def is_refused() -> bool:
+        asked.clear()
+        try:
+            room.check("new", "m", 2 * SMALL_MAX)
+        except Refused:
+            assert len(asked) < 10
+            return True
+        return False
+
+    for _ in range(70):
+        assert is_refused()
+    assert len(events.named("group_members_too_large")) == 1, "once a second, of all that there is"
+    there["g150"].clear()
+    refused = 0
+    while is_refused():
+        refused += 1
+        assert refused < 70
+    room.put("new", "m", 2 * SMALL_MAX)
+    assert room.size <= 300 * 100 * 2 * SMALL_MAX

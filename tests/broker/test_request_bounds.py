@@ -193,6 +193,36 @@ async def test_requests_of_our_own_and_of_many_batches_wait_in_the_same_line(
             assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * rows
 
 
+async def test_large_requests_of_one_address_leave_room_for_those_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Work on a large request takes as long as the disk does."""
+    monkeypatch.setattr(large_requests, "BYTES_MAX", 16 << 20)
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk) as broker,
+        AsyncExitStack() as stack,
+        connect(broker.address, source="127.0.0.2") as other,
+    ):
+        await other.create("t", partitions=ROWS)
+        disk.syncs.clear()
+        clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(8)]
+        for client in clients:
+            await client.send(commit_of(*range(ROWS)), 8)
+        await becomes(lambda: len(broker.core.large_requests) > 0)
+        names = [MetadataRequestTopic(name=f"none-{n}") for n in range(ROWS)]
+        request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
+        try:
+            with trio.fail_after(20):
+                reply = await other.ask(request, MetadataResponse, 9)
+        finally:
+            disk.syncs.set()
+        assert len(reply.topics) == ROWS
+        for client in clients:
+            with trio.fail_after(60):
+                await client.receive(OffsetCommitResponse, 8)
+
+
 async def test_who_gives_up_in_the_line_keeps_nobody_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -7,6 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from segbroker.broker.server import Broker
+from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import CreateTopicsRequest, CreateTopicsRequestTopic
 from segbroker.protocol.messages_consumer_groups import ConsumerGroupHeartbeatRequest
 from segbroker.protocol.messages_groups import (
@@ -24,9 +25,12 @@ from segbroker.protocol.schema import Message
 
 from ..support.wire_client import WireClient, connect
 from ..support.wire_groups import WireMember
-from ..support.wire_streams import StreamsMember, beating, settled
+from ..support.wire_streams import StreamsMember, beating, rows_of
+from ..support.wire_streams import beat as streams_beat
+from ..support.wire_streams import settled as settled_streams
 from .conftest import serving
-from .obedient_members import Member
+from .obedient_members import Member, joined, settled
+from .test_consumer_groups import beat
 from .test_group_restarts import broker_on
 
 Sign = Callable[[WireMember], tuple[Message, int]]
@@ -143,5 +147,51 @@ async def test_who_has_hung_up_since_does_its_tasks() -> None:
         await hung_up(broker, clients[2])
         await two.beat()
         assert two.active == {}, "the other one does all of them"
+        await settled_streams(one, two)
+        assert sorted([*one.active["0"], *two.active["0"]]) == [0, 1, 2, 3]
+
+
+async def test_who_has_said_a_later_epoch_is_at_no_earlier_one() -> None:
+    """What it said before came late, by a connection of which nobody knows yet that it was ended:
+    it has heard of what it was given since."""
+    async with broker_on(None, 3) as (_, clients):
+        await clients[0].create("t", partitions=4)
+        one, two = Member(clients[0], "one"), Member(clients[1], "two")
+        await joined(one, two)
+        before = one.epoch
+        assert await two.leave() == 0
+        await settled(one)
+        assert list(one.reads.values()) == [[0, 1, 2, 3]]
+        assert one.epoch > before
+        await two.join()
+        late = ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id="one", member_epoch=before, topic_partitions=None
+        )
+        assert (await beat(clients[2], late)).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+        await two.beat()
+        assert two.reads == {}, "the other one reads all of it"
         await settled(one, two)
+        assert sorted(map(len, (*one.reads.values(), *two.reads.values()))) == [2, 2]
+
+
+async def test_who_has_said_a_later_epoch_has_no_fewer_tasks() -> None:
+    async with broker_on(None, 3, group_streams_initial_rebalance_delay_ms=0) as (_, clients):
+        await clients[0].create("t", partitions=4)
+        one, two = StreamsMember(clients[0], "one"), StreamsMember(clients[1], "two")
+        await one.join()
+        await two.join()
+        await settled_streams(one, two)
+        late = beating(
+            "one", one.epoch, active_tasks=rows_of(one.active), standby_tasks=[], warmup_tasks=[]
+        )
+        await two.leave()
+        await settled_streams(one)
+        await one.beat()
+        assert one.active == {"0": [0, 1, 2, 3]}
+        await two.join()
+        refused = await streams_beat(clients[2], late)
+        assert refused.error_code == ErrorCode.FENCED_MEMBER_EPOCH
+        await two.beat()
+        assert two.active == {}, "the other one does all of them"
+        await settled_streams(one, two)
         assert sorted([*one.active["0"], *two.active["0"]]) == [0, 1, 2, 3]

@@ -95,10 +95,13 @@ def test_a_group_is_listed_described_moved_and_deleted(
         ("+50", 20),
         ("-3", 17),
         ("@4000000000000", 20),
+        ("99", 20),
     ):
         done = run("group", "seek", topic, topic, position)
         assert done.returncode == 0, done.stderr
         assert offsets(run, topic) == [expected]
+        about = f"{position} is outside of the log of partition 0: the nearest offset"
+        assert (about in done.stderr.decode()) == (position in ("+50", "99")), done.stderr
     run("group", "seek", topic, topic, "start", "--dry-run")
     text = run("group", "describe", topic).stdout.decode()
     assert text.startswith(f"group {topic}: Empty, 0 members, 0 records behind\n")

@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from segbroker.cli.main import segbroker
 
@@ -116,3 +117,13 @@ def test_the_pages_name_every_option() -> None:
                     re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", page) for name in names
                 )
                 assert found, f"{' '.join(words)} {'/'.join(option.opts)}"
+
+
+def test_lists_of_commands_cut_no_sentence_off() -> None:
+    groups = {words[:-1] for words, _ in commands()}
+    assert len(groups) > 5
+    for words in groups:
+        said = CliRunner().invoke(segbroker, [*words, "--help"], terminal_width=80).output
+        listed = said.partition("Commands:")[2].partition("\n\n")[0]
+        assert listed.strip(), words
+        assert "..." not in listed, said

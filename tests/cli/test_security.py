@@ -120,7 +120,7 @@ def test_a_password_is_read_from_a_file_without_its_newline(
     [
         ("security.protocl=SSL", "unknown property 'security.protocl'"),
         ("security.protocol=TLS", "'TLS' is not one of PLAINTEXT"),
-        ("nonsense", "8 characters are not KEY=VALUE"),
+        ("nonsense", "not KEY=VALUE (it has 8 characters; not shown"),
     ],
 )
 def test_a_property_that_does_not_exist_is_said_before_anything_is_done(
@@ -132,7 +132,7 @@ def test_a_property_that_does_not_exist_is_said_before_anything_is_done(
 def test_a_secret_that_is_not_where_it_is_said_to_be_is_named(shell: Shell) -> None:
     words = ["-X", "security.protocol=SASL_SSL", "-X", "sasl.username=a"]
     said = shell("topic", "list", *words, "-X", "sasl.password=env:NOPE", code=2)
-    assert "there is no variable NOPE" in said
+    assert "the environment variable NOPE is not set" in said
     said = shell("topic", "list", *words, "-X", "sasl.password=file:/nonexistent/x", code=2)
     assert "/nonexistent/x" in said
 
@@ -147,7 +147,7 @@ def test_tls_that_a_port_does_not_speak_is_not_a_broker_that_is_not_there(
     daemon: Daemon, shell: Shell
 ) -> None:
     said = shell("topic", "list", "-b", daemon.address, "-X", "security.protocol=SSL", code=4)
-    assert "Hint: something listens there, without TLS" in said
+    assert "Hint: the port seems to be without TLS" in said
 
 
 def test_who_removes_a_user_that_is_not_there_is_told_where_they_are_listed(
@@ -345,3 +345,20 @@ def test_who_does_not_log_in_is_told_of_it(shell: Shell, guarded: tuple[Daemon, 
 
 def test_an_empty_password_is_none(shell: Shell, tmp_path: Path) -> None:
     shell("user", "add", "a", "--password-stdin", "--data-dir", str(tmp_path / "d"), code=2)
+
+
+def test_the_files_of_a_context_are_found_from_any_directory(
+    guarded: tuple[Daemon, list[str]], shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon, words = guarded
+    (authority,) = (word.partition("=")[2] for word in words if word.startswith("ssl.ca."))
+    (tmp_path / "password").write_text(f"{shell.environment['PW']}\n")
+    monkeypatch.chdir(tmp_path)
+    beside = os.path.relpath(authority, tmp_path)
+    shell(
+        "context", "add", "prod", "--bootstrap", daemon.address, *words,
+        "-X", f"ssl.ca.location={beside}", "-X", "sasl.password=file:password",
+    )  # fmt: skip
+    shell("topic", "list")
+    monkeypatch.chdir("/")
+    shell("topic", "list")

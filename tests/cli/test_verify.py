@@ -318,7 +318,7 @@ LEFTOVERS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a file of somebody": (
         lambda root: (root / "notes.txt").write_bytes(b"x"),
-        "nothing of a data directory",
+        "not a file of the broker",
     ),
 }
 
@@ -345,10 +345,10 @@ def test_what_repairs_have_kept_aside_is_told_as_that(data: Path) -> None:
     (found,) = result["findings"]
     assert (code, found["text"]) == (
         0,
-        "files are kept here as they were before a repair: 1; of a write that did not end"
-        " (a kill, a full disk), or of damage",
+        "files as they were before a repair, kept here: 1; after a write that did not end"
+        " (a kill, a full disk), or damage",
     )
-    assert found["action"] == "nothing: nobody reads them, and they may be deleted"
+    assert found["action"] == "they are left; nothing reads them, and they may be deleted"
 
 
 @pytest.mark.parametrize("kind", LEFTOVERS)

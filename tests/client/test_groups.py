@@ -1,5 +1,6 @@
 """Members of a group against a real daemon: sharing, handing over, dying, committing, ending."""
 
+import inspect
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import anyio
@@ -27,7 +29,7 @@ from segbroker.client import (
     TopicPartition,
     UnknownTopicOrPartition,
 )
-from segbroker.client.group_events import Events
+from segbroker.client.group_events import Events, News
 
 from ..support.daemon import Daemon, running, start
 from ..support.waiting import DEADLINE_S, until
@@ -310,6 +312,47 @@ def test_who_ctrl_c_kept_from_hearing_of_it_is_not_waited_for_either(
             one.poll(10, 100)
         until(lambda: len(two.owned) == PARTITIONS // 2, two)
         assert told == []
+        one.poll(10, 100)
+        assert told == [("lost", PARTITIONS // 2)]
+        two.stop()
+
+
+def test_who_is_about_to_hear_of_it_as_its_time_ends_hears_of_nothing_or_of_all(
+    daemon: Daemon, filled: str
+) -> None:
+    """The caller has seen that it was not told yet, and is late by one step of the interpreter."""
+    told: list[tuple[str, int]] = []
+    quick = {**QUICK, "rebalance_timeout_ms": 2_000}
+    source, first = inspect.getsourcelines(Consumer._tell_events)
+    (line,) = (number for number, text in enumerate(source, first) if "is_told = True" in text)
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401
+        if frame.f_code is not Consumer._tell_events.__code__:
+            return None
+        if event == "line" and frame.f_lineno == line:
+            about = frame.f_locals["event"]
+            until(lambda: about.news is not News.REVOKED or not about.partitions)
+        return trace
+
+    with Consumer(
+        daemon.address,
+        filled,
+        group=filled,
+        start="start",
+        on_revoked=lambda revoked: told.append(("revoked", len(revoked))),
+        on_lost=lambda lost: told.append(("lost", len(lost))),
+        **quick,
+    ) as one:
+        until(lambda: bool(one.poll(10, 100)) and len(one.assignment) == PARTITIONS)
+        two = Member(daemon.address, filled, start="start", **quick)
+        until(lambda: one._reading.group.events.is_waiting, two)
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            one.poll(10, 100)
+        finally:
+            sys.settrace(before)
+        until(lambda: len(two.owned) == PARTITIONS // 2, two)
         one.poll(10, 100)
         assert told == [("lost", PARTITIONS // 2)]
         two.stop()

@@ -2,6 +2,7 @@
 
 from types import TracebackType
 
+from segbroker.segments.directory.age_clock import HOLD_MS
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.log.producers import AFTER_START_MS
 from segbroker.segments.partition.handler import PRODUCER_EXPIRATION_MS, DiskHandler
@@ -121,3 +122,15 @@ def test_appends_do_not_wait_for_who_looks_at_producers_nor_the_other_way_round(
     opened.append_lock = BusyLock()  # type: ignore[assignment]  # asked for nothing else
     manager.keep_house_now(NOW + DAY + 1_000)
     assert known(handler) == [7], "of it something came meanwhile"
+
+
+def test_a_clock_that_jumps_ahead_makes_nobody_forgotten_at_once() -> None:
+    manager, handler = partition_on(MemoryStorage(), retention_ms=-1)
+    manager.housekeeping(NOW, 0)
+    send(handler, NOW, 0, at=NOW)
+    for seconds in range(1, 5):  # the machine was suspended, or its clock is set wrong
+        manager.housekeeping(NOW + 3 * DAY + 1_000 * seconds, 1_000 * seconds)
+    assert send(handler, NOW + 3 * DAY + 5_000, 0, at=NOW), "its answer was lost: a repetition"
+    for _ in range(2):
+        manager.housekeeping(NOW + 3 * DAY + HOLD_MS + 1_000, HOLD_MS + 1_000)
+    assert known(handler) == [], "believed by now"

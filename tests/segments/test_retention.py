@@ -223,7 +223,11 @@ def test_a_full_disk_keeps_nothing_that_may_go() -> None:
 
 def test_ten_thousand_partitions_are_visited_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     visits: list[int] = []
-    monkeypatch.setattr(DiskHandler, "keep_house", lambda self, *_: visits.append(self.partition))
+
+    def visit(self: DiskHandler, *_: object, **__: object) -> None:
+        visits.append(self.partition)
+
+    monkeypatch.setattr(DiskHandler, "keep_house", visit)
     manager = manager_on(MemoryStorage())
     manager.create_topic("t", 1_200, SMALL)
     for partition in range(1_200):

@@ -6,10 +6,10 @@ from typing import Any
 from unittest.mock import patch
 
 import segbroker.broker.fetching.fetch
-import segbroker.broker.fetching.fetch_plan
 import segbroker.broker.fetching.fetch_reply
 import segbroker.broker.fetching.fetch_target
 import segbroker.broker.fetching.offsets
+import segbroker.broker.partitions.isolation
 import segbroker.client.membership
 import segbroker.segments.directory.opened_partitions
 import segbroker.segments.log.retention
@@ -113,9 +113,9 @@ _visible = [
     (module, "visible_end")
     for module in (
         segbroker.broker.fetching.fetch,
-        segbroker.broker.fetching.fetch_plan,
         segbroker.broker.fetching.fetch_target,
         segbroker.broker.fetching.offsets,
+        segbroker.broker.partitions.isolation,
     )
 ]
 

@@ -79,8 +79,8 @@ EQUIVALENT: Final[dict[Key, str]] = {
     (
         "deleting",
         "compact_manifest",
-        "not log.is_superseded and not log.is_closed and log.manifest.is_long(rows_count)",
-        "(not log.is_superseded and (not log.is_closed))",
+        "not is_over and log.manifest.is_long(rows_count)",
+        "(not is_over)",
         0,
     ): ("cost: a manifest that is short is written anew"),
     (

@@ -163,6 +163,34 @@ def test_folders_are_named_by_the_date_in_utc_whatever_the_session_and_the_field
     assert [path.name for path in (tmp_path / "json").glob("*=*")] == ["record_date=2023-11-15"]
 
 
+def test_all_files_of_an_export_are_in_folders_of_one_name(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic, again = name(), name()
+    for each in (topic, again):
+        topics.create(each)
+    times = {0: 1_700_049_600_000}
+    lost, gained = tmp_path / "lost", tmp_path / "gained"
+    # A field `date` that later values do not have: Spark reads no path with folders of two names.
+    topics.produce(topic, [b'{"n": 1}'], timestamps_ms=times)
+    command("export", topic, "--to", str(lost), "--values", "date STRING, n INT")
+    command("export", topic, "--to", str(gained), "--values", "json")
+    topics.produce(topic, [b'{"n": 2, "date": "a field"}'], timestamps_ms=times)
+    command("export", topic, "--to", str(lost), "--values", "n INT")
+    assert "exported 1 records" in command.said
+    assert [path.name for path in lost.glob("*=*")] == ["record_date=2023-11-15"]
+    command("import", str(lost), "--topic", again)
+    assert "imported 2 rows" in command.said
+    # One that only later values have: both cannot be there.
+    said = command.refused("export", topic, "--to", str(gained), "--values", "json", code=2)
+    assert f"the files in {gained} are in folders date=..., and the values have a field" in said
+    assert "--values" in said
+    assert [path.name for path in gained.glob("*=*")] == ["date=2023-11-15"]
+    command("export", topic, "--to", str(gained), "--values", "n INT")
+    assert "exported 1 records" in command.said
+    assert [path.name for path in gained.glob("*=*")] == ["date=2023-11-15"]
+
+
 def test_a_field_with_the_name_of_the_folders_is_kept(
     command: Command, topics: Topics, name: Name, tmp_path: Path
 ) -> None:
@@ -501,7 +529,9 @@ def test_a_broker_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
     assert time.monotonic() - began < 30
 
 
-def test_what_goes_wrong_is_one_sentence(command: Command, topics: Topics, name: Name) -> None:
+def test_what_goes_wrong_is_one_sentence(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
     topic = name()
     assert f"topic '{topic}' does not exist" in command.refused(
         "sql", f"SELECT * FROM topic('{topic}')", code=5
@@ -509,4 +539,6 @@ def test_what_goes_wrong_is_one_sentence(command: Command, topics: Topics, name:
     said = command.refused("replay", topic, topic)
     assert "would be replayed into itself" in said
     assert len(said.strip().splitlines()) <= 2
-    assert "PARSE_SYNTAX_ERROR" in command.refused("sql", "SELEC 1")
+    assert "PARSE_SYNTAX_ERROR" in command.refused("sql", "SELEC 1", code=2)
+    nowhere = command.refused("import", str(tmp_path / "none"), "--topic", topic, code=2)
+    assert "PATH_NOT_FOUND" in nowhere

@@ -98,8 +98,8 @@ PRODUCER_BUGS: Final = (
     Bug(
         "a_reply_goes_on_behind_the_gap_of_a_lost_marker",
         "broker.partitions.isolation",
-        "    return records[:size], [\n",
-        "    return records, [\n",
+        "    return records[:size], rows\n",
+        "    return records, rows\n",
         LOST_MARKERS,
     ),
     Bug(

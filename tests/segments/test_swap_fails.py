@@ -1,0 +1,157 @@
+"""A cleaned segment has its name, and the sync of that fails: until the log is opened again nothing
+goes by what it was before."""
+
+import errno
+from collections.abc import Callable
+from threading import Event, Lock, Thread
+from types import TracebackType
+
+import pytest
+
+from segbroker.segments.background import Housekeeper
+from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.errors import CorruptSegment
+from segbroker.segments.log.reading import ReadPlan
+
+from .compacted import Compacted
+from .tools import as_after_a_checkpoint
+
+
+def nothing() -> None:
+    pass
+
+
+class FailingSwap(MemoryStorage):
+    """The sync of the directory fails behind the n-th cleaned segment that gets its name."""
+
+    def __init__(self, nth: int) -> None:
+        super().__init__()
+        self.until = nth
+        self.meanwhile: Callable[[], None] = nothing
+        """Done while that sync is under way."""
+        self._has_renamed = False
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        if source.endswith(".cleaned"):
+            self.until -= 1
+            self._has_renamed = not self.until
+
+    def fsync_dir(self, path: str) -> None:
+        if self._has_renamed:
+            self._has_renamed = False
+            self.meanwhile()
+            raise OSError(errno.EIO, "no sync", path)
+        super().fsync_dir(path)
+
+
+class Busy(Housekeeper):
+    """It has others to look after first."""
+
+    def __init__(self) -> None:
+        super().__init__(threaded=False)
+        self.asked: list[Callable[[], None]] = []
+
+    def submit(self, task: Callable[[], None]) -> None:
+        self.asked.append(task)
+
+    def work(self) -> None:
+        while self.asked:
+            self.asked.pop(0)()
+
+
+class Told:
+    """A lock that tells when somebody is about to wait for it."""
+
+    def __init__(self) -> None:
+        self.is_wanted = Event()
+        self._lock = Lock()
+
+    def __enter__(self) -> None:
+        if self._lock.locked():
+            self.is_wanted.set()
+        self._lock.acquire()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._lock.release()
+
+
+def fill(log: Compacted, count: int) -> None:
+    """Two times some segments that become one, and between them one that stays."""
+    for _ in range(count):
+        log.send((b"a", b"x" * 380))
+    log.send((b"b", b"y" * 400))
+    log.send((b"a", b"x" * 380))
+    log.send((b"a", b"x" * 380))
+    log.send((b"c", b"z"), (b"a", b"the last of it"))
+    log.seal()
+    log.touched_offset = log.handler.log_end_offset
+
+
+def check_recovered(log: Compacted) -> None:
+    log.handler.try_recover(log.now_ms)
+    assert log.handler.read_only is None
+    log.check()
+    log.disk = log.disk.after_kill()
+    log.open()
+    log.check()
+
+
+def test_a_decision_behind_which_a_sync_failed_is_not_left_out_of_a_shorter_manifest() -> None:
+    disk = FailingSwap(nth=2)
+    log = Compacted(disk)
+    fill(log, count=80)
+    housekeeper = log.handler._evicting._housekeeper = Busy()
+    log.clean_sealed()
+    assert log.handler.is_poisoned, "the second swap has failed"
+    housekeeper.work()
+    check_recovered(log)
+
+
+@pytest.mark.parametrize("is_planned", [False, True], ids=["planned-now", "planned-before"])
+def test_a_read_beside_a_swap_that_fails_takes_the_new_segment_for_no_damage(
+    is_planned: bool,
+) -> None:
+    disk = FailingSwap(nth=1)
+    log = Compacted(disk)
+    fill(log, count=3)
+    as_after_a_checkpoint(log.manager)
+    handler, opened, lock = log.handler, log.handler._log, Told()
+    opened.seal_lock = lock  # type: ignore[assignment]
+    before = handler.plan_read(3, 1 << 20)
+    readers: list[Thread] = []
+
+    def read() -> None:
+        opened.files.files.take_out(opened.paths.folder, None)  # others needed the descriptors
+        readers.append(Thread(target=read_planned, args=(before if is_planned else None,)))
+        readers[0].start()
+        for _ in range(600):
+            if lock.is_wanted.wait(0.1) or not readers[0].is_alive():
+                break
+
+    def read_planned(plan: ReadPlan | None) -> None:
+        plan = handler.plan_read(3, 1 << 20) if plan is None else plan
+        assert plan is not None, "there is something"
+        try:
+            found.append(plan.read(memoryview(bytearray(plan.size_max))))
+        except CorruptSegment:
+            refused.append(True)
+
+    found: list[int] = []
+    refused: list[bool] = []
+    disk.meanwhile = read
+    log.clean_sealed()
+    readers[0].join()
+    assert handler.is_poisoned, "the swap has failed"
+    if is_planned:
+        assert lock.is_wanted.is_set(), "it met another file, and asked for a repair"
+        assert refused
+    else:
+        assert found, "reads go on"
+    log.check()
+    check_recovered(log)
