@@ -20,6 +20,7 @@ from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.errors import CorruptSegment, PartitionDamaged, StorageError
 from segbroker.segments.files.manifest_file import ManifestFile
+from segbroker.segments.log.deleting import compact_manifest
 from segbroker.segments.log.partition_log import PartitionLog
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
@@ -523,4 +524,78 @@ def test_the_first_sync_of_a_log_syncs_the_names_though_another_has_made_its_man
         handler.delete_records_before(1)
     assert durable == [True], "the write-ahead log lets go of what is in it"
     assert opened.paths.log(1) not in unsynced
+    manager.close()
+
+
+def a_manifest_is_shortened(handler: DiskHandler) -> str:
+    opened = handler._log
+    with patch.object(ManifestFile, "is_long", return_value=True):
+        compact_manifest(opened, 1_000)
+    return opened.paths.manifest
+
+
+def the_producers_are_saved(handler: DiskHandler) -> str:
+    handler.save_state()
+    return handler._log.paths.producers
+
+
+def a_log_start_is_copied(handler: DiskHandler) -> str:
+    handler.delete_records_before(handler.log_start_offset + 1)
+    return handler._log.paths.start
+
+
+def a_segment_is_repaired(handler: DiskHandler) -> str:
+    opened = handler._log
+    path = opened.paths.log(0)
+    if handler.repairs_count == 0:
+        flip(opened.storage, path, 100)
+    if not handler.mend(CorruptSegment(path, 0, "a read met it")):
+        raise OSError(errno.EIO, "it was not")
+    return path
+
+
+def a_segment_in_doubt_is_copied(handler: DiskHandler) -> str:
+    opened = handler._log
+    opened.failed = opened.failed or OSError(errno.EIO, "a sync failed")
+    opened.sync_failed = True
+    handler._notice_failure()
+    if not handler.try_recover(3_600_000 * (1 + handler.recoveries_failed)):
+        raise OSError(errno.EIO, "it was not")
+    return opened.active.path
+
+
+@pytest.mark.parametrize(
+    ("happens", "behind"),
+    [
+        (a_manifest_is_shortened, ".manifest"),
+        (the_producers_are_saved, ".producers"),
+        (a_log_start_is_copied, ".start"),
+        (a_segment_is_repaired, ".log"),
+        (a_segment_in_doubt_is_copied, ".log"),
+    ],
+)
+def test_a_file_is_not_replaced_if_another_sync_of_names_failed_behind_its_name(
+    happens: Callable[[DiskHandler], str], behind: str
+) -> None:
+    disk = _InDoubt()
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig(SMALL.overrides))
+    handler = manager.get_handler("t", 0)
+    for sequence in range(4):
+        append(handler, batch_of(b"v" * 200, producer=(7, 0, sequence)))
+    handler.sync()
+    handler._rolling._seal()
+    as_after_a_checkpoint(manager)
+    opened = handler._log
+    assert len(opened.sealed)
+    assert opened.active.size
+    assert opened.manifest.is_durable
+    disk.fails = partial(opened.storage.fsync_dir, opened.paths.folder)
+    disk.behind = behind
+    with pytest.raises((OSError, StorageError)):
+        happens(handler)
+    assert not disk.behind, "it had its name"
+    path = happens(handler)
+    assert path not in disk.in_doubt
     manager.close()
