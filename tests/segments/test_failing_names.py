@@ -599,3 +599,59 @@ def test_a_file_is_not_replaced_if_another_sync_of_names_failed_behind_its_name(
     path = happens(handler)
     assert path not in disk.in_doubt
     manager.close()
+
+
+class _BesideMaker(_InDoubt):
+    """Who makes segments ahead syncs their names for long, and fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maker: Thread | None = None
+        self.begun, self.given, self.failed = Event(), Event(), Event()
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        file = super().open(path, create=create, read_only=read_only)
+        if self.begun.is_set() and create and path.endswith(".log"):
+            self.given.set()
+            assert self.failed.wait(60)
+        return file
+
+    def fsync_dir(self, path: str) -> None:
+        if current_thread() is not self.maker:
+            super().fsync_dir(path)
+            return
+        self.begun.set()
+        self.given.wait(0.5)  # nobody gives a name meanwhile
+        self.in_doubt |= self._waiting
+        self.failed.set()
+        raise OSError(errno.EIO, "the names are not synced", path)
+
+
+def test_a_log_is_opened_again_when_nobody_makes_segments_of_it_any_more() -> None:
+    disk = _BesideMaker()
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig(SMALL.overrides))
+    handler = manager.get_handler("t", 0)
+    append(handler, batch_of(b"v" * 200))
+    handler._rolling._making = True
+    opened = handler._log
+    with opened.append_lock:
+        opened.roll(1_000)
+    handler._rolling._seal()
+    handler.sync()
+    assert not opened.active.size
+    disk.maker = Thread(target=handler._rolling._make_ready)
+    disk.maker.start()
+    assert disk.begun.wait(60)
+    opened.failed, opened.sync_failed = OSError(errno.EIO, "a sync failed"), True
+    handler._notice_failure()
+    for number in range(1, 10):
+        if handler.try_recover(3_600_000 * number):
+            break
+    disk.maker.join()
+    assert handler.read_only is None
+    append(handler, batch_of(b"v" * 200))
+    handler.sync()
+    assert handler._log.active.path not in disk.in_doubt
+    manager.close()
