@@ -263,9 +263,7 @@ async def test_a_commit_on_its_way_to_the_disk_is_not_forgotten_for_the_one_befo
         assert not groups.committing("g")
 
 
-async def test_the_first_commit_to_a_topic_is_not_forgotten_on_its_way_with_a_group_that_is_old() -> (
-    None
-):
+async def test_the_first_commit_to_a_topic_is_not_forgotten_with_all_of_an_old_group() -> None:
     now, disk = NOW, GatedStorage()
     async with alone(disk, lambda: now) as broker, connect(broker.address) as client:
         groups = broker.core.groups
