@@ -25,7 +25,7 @@ What is where, from the inside out; a module imports only what stands above it:
     fetching progress
     sticky assignors                                     ... as a member of a group
     membership group_topics group_events poll_interval
-    group_commits
+    group_commits group_starts committing_member
     group_reading
     reading                                              ... both
     share_settings acknowledging acquired_records        ... as a member of a share group

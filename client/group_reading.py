@@ -1,6 +1,6 @@
 """Reading as a member of a group: from assigned partitions, until they are revoked or lost.
 
-    given      its committed offset is looked up; reading begins there, or at `start` without one
+    given      its committed offset is looked up (group_starts); reading begins there
     to give up no more of its records are handed out; when the caller has gone past the record in
                hand, on_revoked is called, its position is committed, and the member joins again
                without it
@@ -17,34 +17,30 @@ comes back for so long costs the member its place, until it comes back.  With ea
 where every member first gives up everything, the member joins at that moment all the same, and
 partitions that it is not given again are lost.
 
-Commits: the positions that the caller has gone past, at intervals, when a partition is given up,
-and at the end.  They name the member's generation, so they never overwrite those of a successor.
+Commits (group_commits): the positions that the caller has gone past, at intervals, when a partition
+is given up, and at the end.  They name the member's generation, so they never overwrite those of a
+successor; which member the caller's own commits are of is in committing_member.
+
+What the caller is told, and when, is in group_events, whether it is here in poll_interval, and how
+a member joins, lives and leaves in membership: this is the holder of one.
 
 Threads: everything here runs under the shell's lock.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from random import Random
-from uuid import UUID
 
-from segbroker.protocol.fields import ZERO_UUID
-
-from .completion import Completion
+from .committing_member import CommittingMember
 from .engine import Call, Engine, Until
 from .errors import SegbrokerError
 from .fetching import Fetching
 from .group_commits import COMMIT_TIMEOUT_MS, Commits, Offsets
 from .group_events import Event, Events, Listener, News
-from .group_offsets import (
-    CommittedOffset,
-    GroupMetadata,
-    commit_offsets,
-    fetch_offsets,
-)
+from .group_offsets import commit_offsets
+from .group_starts import GroupStarts
 from .group_topics import GroupTopics
-from .log_changes import bug
 from .membership import Membership, Phase
 from .poll_interval import PollInterval
 from .progress import Progress
@@ -76,7 +72,6 @@ class GroupReading:
         self._engine = engine
         self._fetching = fetching
         self._progress = progress
-        self._start = start
         self._wake_by = wake_by
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
@@ -92,6 +87,18 @@ class GroupReading:
             owned=lambda: self._owned,
             wake_by=wake_by,
         )
+        self.committing = CommittingMember(self.membership, progress, self._commits)
+        self._starts = GroupStarts(
+            engine,
+            settings,
+            self.membership.coordinator,
+            fetching,
+            self._commits,
+            start=start,
+            owned=lambda: self._owned,
+            found=self._reads,
+            failed=self.failed,
+        )
         # Given to us in the last generation, and not taken away since.
         self._given: set[TopicPartition] = set()
         # ... what of it, and of what was given before, is still ours to claim.
@@ -100,8 +107,6 @@ class GroupReading:
         self._leaving: set[TopicPartition] = set()
         # ... what of it the caller never heard to be its own.
         self._going_unsaid: set[TopicPartition] = set()
-        # The question where the group stands that counts, of each that is not read yet: the last.
-        self._loading: dict[TopicPartition, object] = {}
         # Eager: the member joined before the caller had gone past these.
         self._overdue: set[TopicPartition] = set()
         self._prepare_until_ms: int | None = None
@@ -109,12 +114,6 @@ class GroupReading:
         # Closed while the caller's loop goes on, in another thread or task: it does not join again.
         self._is_closing = False
         self._poll_interval = PollInterval(settings.max_poll_interval_ms)
-        # Who the member was when it was last given something, and when it lost what the caller has
-        # in hand.
-        self._given_as = self.membership.metadata
-        self._lost_as: GroupMetadata | None = None
-        # The same of what it was handed and does not have any more, and has not heard so.
-        self._unheard_as: GroupMetadata | None = None
         self._now_ms = 0
         engine.components.append(self)
         engine.cluster.on_update.append(self._cluster_updated)
@@ -135,26 +134,6 @@ class GroupReading:
         self._wake_by(0)
 
     @property
-    def member(self) -> GroupMetadata:
-        """Who commits what the caller has in hand.
-
-        Of what was lost meanwhile: the member that had it, which the broker refuses.  It may have
-        come back by now, and another member may have worked at it in between.
-        """
-        return self._lost_as or self.membership.metadata
-
-    @property
-    def member_of_all(self) -> GroupMetadata:
-        """Who commits what the caller was handed until now, as in a transaction over several turns
-        of a loop: also of what went before that was heard the member that had it.
-
-        Outside of the group, the member that it was: whose word names no member is not refused.
-        """
-        is_in = self.membership.generation >= 0
-        present = self.membership.metadata if is_in else self._given_as
-        return self._lost_as or self._unheard_as or present
-
-    @property
     def is_settled(self) -> bool:
         """Nothing is under way: what is read is what was given."""
         return (
@@ -167,7 +146,7 @@ class GroupReading:
         """The caller asks for more."""
         self._progress.came_back()
         self.is_here(now_ms)
-        self._lost_as = self._unheard_as = None
+        self.committing.came_back()
         if self.error is not None:
             raise self.error
         self._enter_again()
@@ -238,11 +217,11 @@ class GroupReading:
             self._lose(gone)
         self._keep(self._leaving & given)
         self._give_up(self._owned - given)
-        self._given_as = self.membership.metadata
+        self.committing.is_given()
         added = given - self._owned
         self._owned |= added
         self._engine.cluster.want({tp.topic for tp in added})
-        self._load(given, now_ms)
+        self._starts.look_up(given, now_ms)
         self._fetching.notify()
 
     def lost(self, now_ms: int) -> None:
@@ -261,60 +240,8 @@ class GroupReading:
 
     # What is given.
 
-    def _load(self, added: set[TopicPartition], now_ms: int) -> None:
-        """Ask where the group stands in these that are not read yet, and begin to read there."""
-        wanted = sorted(added - self._fetching.states.keys() - self._loading.keys())
-        if not wanted:
-            return
-        topic_ids: dict[str, UUID] = {}
-        question = fetch_offsets(
-            self.membership.coordinator,
-            self.settings.group_id,
-            wanted,
-            require_stable=True,
-            topic_ids=topic_ids,
-        )
-        call = self._engine.call(question, now_ms)
-        self._loading.update(dict.fromkeys(wanted, call))
-        call.on_done(lambda: self._loaded(wanted, call, topic_ids))
-
-    def _loaded(
-        self,
-        wanted: list[TopicPartition],
-        call: Completion[dict[TopicPartition, CommittedOffset]],
-        topic_ids: Mapping[str, UUID],
-    ) -> None:
-        # What was taken away meanwhile, or came another way, is none of it; nor is what came back
-        # since: another member may have worked there in between.
-        wanted = [
-            tp
-            for tp in wanted
-            if self._loading.get(tp) is call
-            and tp in self._owned
-            and tp not in self._fetching.states
-        ]
-        for tp in wanted:
-            del self._loading[tp]
-        if call.error is not None:
-            error = call.error if isinstance(call.error, SegbrokerError) else bug(call.error)
-            if not error.retryable:
-                self.failed(error)  # who may not know where the group stands cannot read with it
-            elif not self._fetching.is_closed:
-                self._fetching.fail(error)
-                self._load(set(wanted), self._now_ms)
-            return
-        if not wanted:
-            return
-        found = call.result()
-        for tp in wanted:
-            stands = found.get(tp)
-            self._commits.stands_at(tp, None if stands is None else stands.offset)
-            if stands is None:
-                self._fetching.add(tp, self._start)
-            else:
-                self._fetching.add_read(
-                    tp, stands.offset, stands.leader_epoch, topic_ids.get(tp.topic, ZERO_UUID)
-                )
+    def _reads(self, wanted: list[TopicPartition]) -> None:
+        """It is known where the group stands in these."""
         self._hold(self._leaving.intersection(wanted), True)
         if self._on_assigned is not None:
             self._hold(wanted, True)
@@ -330,13 +257,7 @@ class GroupReading:
         self._fetching.notify()
 
     def _cluster_updated(self, asked: Collection[str]) -> None:
-        """A topic that was made again without a partition that is ours may have it once more."""
-        unread = self._owned - self._leaving - self._fetching.states.keys()
-        self._load({tp for tp in unread if self._is_there(tp)}, self._now_ms)
-
-    def _is_there(self, tp: TopicPartition) -> bool:
-        view = self._engine.cluster.topics.get(tp.topic)
-        return view is not None and tp.partition < view.partition_count
+        self._starts.look_up_returned(self._owned - self._leaving - self._fetching.states.keys())
 
     # What goes.
 
@@ -362,7 +283,7 @@ class GroupReading:
     def _give_up_unheard(self, now_ms: int) -> None:
         """The others wait for what the caller has nothing of in hand, and it does not come."""
         if late := self.events.too_late(now_ms):
-            self._goes_unheard(late)
+            self.committing.goes_unheard(late)
             # Not told where they are ours again before they are gone, see `_keep`.
             unsaid = late & self._unsaid()
             if told := late - unsaid:
@@ -371,15 +292,11 @@ class GroupReading:
             self._going_unsaid |= unsaid
             self._given_up(late)
 
-    def _goes_unheard(self, partitions: set[TopicPartition]) -> None:
-        if self._unheard_as is None and self._commits.uncommitted(partitions):
-            self._unheard_as = self._given_as
-
     def _unsaid(self) -> set[TopicPartition]:
         """What is the member's own, and the caller has not heard so: nor does it hear the end."""
         if self._on_assigned is None:
             return set()
-        return self.events.to_be_told(News.ASSIGNED) | self._loading.keys()
+        return self.events.to_be_told(News.ASSIGNED) | self._starts.asked
 
     def _given_up(self, partitions: Iterable[TopicPartition]) -> None:
         """The caller is done with them: say where it was, and let them go."""
@@ -398,7 +315,7 @@ class GroupReading:
         if again:
             # Given once more while it was being given up.
             self._owned |= again
-            self._load(again, self._now_ms)
+            self._starts.look_up(again, self._now_ms)
         if going and self.membership.is_cooperative:
             self.membership.rejoin("gave up partitions")
         self._fetching.notify()
@@ -420,7 +337,7 @@ class GroupReading:
         # Nor is it of what the caller is told to be going at this moment, and hangs in that.
         told = partitions - self._unsaid() - self.events.to_be_told(News.LOST)
         told -= self.events.being_told_gone()
-        self._goes_unheard(partitions)
+        self.committing.goes_unheard(partitions)
         self.events.withdraw(partitions)
         self._drop(partitions)
         if told:
@@ -431,12 +348,11 @@ class GroupReading:
         self._going_unsaid -= partitions
         self._owned -= partitions
         self._overdue -= partitions
-        if self._lost_as is None and any(map(self._progress.is_busy_with, partitions)):
-            self._lost_as = self._given_as
+        self.committing.drops(partitions)
         for tp in partitions:
             self._progress.sought(tp)
             self._commits.forget(tp)
-            self._loading.pop(tp, None)
+            self._starts.forget(tp)
         self._fetching.drop(partitions & self._fetching.states.keys())
 
     def _hold(self, partitions: Iterable[TopicPartition], is_held: bool) -> None:
@@ -508,6 +424,7 @@ class GroupReading:
 
     def step(self, now_ms: int) -> None:
         self._now_ms = now_ms
+        self._starts.step(now_ms)
         self._topics.step(now_ms)
         self.events.settle()
         self._give_up_unheard(now_ms)
@@ -527,6 +444,7 @@ class GroupReading:
         wakes = [
             self._commits.next_wake_ms(self._now_ms),
             self._topics.next_wake_ms(),
+            self._starts.next_wake_ms,
             self._prepare_until_ms,
             self.events.next_wake_ms(),
             self._late_ms,

@@ -303,7 +303,7 @@ class Reading:
 
     @property
     def group_metadata(self) -> GroupMetadata:
-        return self.group.member_of_all
+        return self.group.committing.of_all
 
     def lag(self) -> dict[TopicPartition, int]:
         lags = {}

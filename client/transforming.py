@@ -94,7 +94,7 @@ def transform(
                         producer.send(out.topic, out.value, **out.options())
                 with consumer._lock:
                     positions = _positions(consumer._reading, records)
-                producer.send_offsets(positions, consumer._reading.group.member)
+                producer.send_offsets(positions, consumer._reading.group.committing.of_in_hand)
                 # From here on it may be committed, whether anybody hears it or not.
                 consumer._reading.in_doubt.update(positions)
         except BaseException as exc:
@@ -139,7 +139,9 @@ async def async_transform(
                     for out in _outgoing(made):
                         await producer.send(out.topic, out.value, **out.options())
                 positions = _positions(consumer._reading, records)
-                await producer.send_offsets(positions, consumer._reading.group.member)
+                await producer.send_offsets(
+                    positions, consumer._reading.group.committing.of_in_hand
+                )
                 consumer._reading.in_doubt.update(positions)
         except BaseException as exc:
             with consumer._driver.undisturbed:

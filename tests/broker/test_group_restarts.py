@@ -239,7 +239,7 @@ async def test_a_leader_that_came_back_in_a_rebalance_leads_behind_a_power_cut()
         again = WireMember(clients[2], leader.instance)
 
         async def is_written() -> bool:
-            return written_of(broker)["g"]["leader"] != leader.member_id
+            return bool(written_of(broker)["g"]["leader"] != leader.member_id)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(WireMember(clients[3]).join)

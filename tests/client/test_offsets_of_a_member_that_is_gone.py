@@ -16,10 +16,12 @@ from segbroker.client import (
     AsyncConsumer,
     AsyncProducer,
     Consumer,
+    GroupMetadata,
     Producer,
     UnknownMemberId,
 )
 from segbroker.client.engine import Ask, Call
+from segbroker.client.group_reading import GroupReading
 from segbroker.client.membership import Membership
 from segbroker.protocol.messages_groups import LeaveGroupRequest, LeaveGroupRequestMember
 
@@ -107,6 +109,27 @@ def test_a_member_that_lost_all_and_has_it_again_does_not_commit_what_it_was_han
             until(lambda: len(consumer.poll(timeout_ms=100)) == 1)
             producer.send_offsets({(filled, 0): 1}, consumer.group_metadata)
         assert stands(daemon.address, filled) == {(filled, 0): 1}
+
+
+def test_who_asks_in_the_middle_of_the_loss_is_nobody_else(
+    daemon: Daemon, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client's own thread has left the group, and not dropped what it had there."""
+    named: list[GroupMetadata] = []
+    lost = GroupReading.lost
+
+    def lose(reading: GroupReading, now_ms: int) -> None:
+        named.append(reading.committing.of_in_hand)
+        named.append(reading.committing.of_all)
+        lost(reading, now_ms)
+
+    monkeypatch.setattr(GroupReading, "lost", lose)
+    with Consumer(daemon.address, filled, group=filled, **MEMBER) as consumer:
+        until(lambda: len(consumer.poll(timeout_ms=100)) == 1)
+        had = consumer.group_metadata
+        throw_out(daemon.address, filled, had.member_id)
+        until(lambda: len(named) == 2)
+    assert named == [had, had]
 
 
 def test_an_async_member_that_was_away_for_too_long_is_nobody_whose_word_is_taken(

@@ -413,7 +413,7 @@ def test_what_went_without_a_word_is_committed_by_no_transaction_that_began_befo
     )
     assert refused == ErrorCode.ILLEGAL_GENERATION
     # `transform` has nothing in its transaction but what is in hand.
-    assert first.reading.group.member == first.reading.group.membership.metadata
+    assert first.reading.group.committing.of_in_hand == first.reading.group.membership.metadata
     first.busy_until_ms = world.now_ms
     world.run(lambda: ("lost", [1]) in first.told)
     assert first.reading.group_metadata == first.reading.group.membership.metadata
