@@ -3,7 +3,7 @@
 A broker in this process, and a thread that sends it one request after the other.  Printed for each:
 its bytes and those of the answer, the longest step of any task of the loop meanwhile, and all of
 them together, in processor time of the loop's thread; how often a lane was visited for a batch.
-The last are about a topic of 100,000 partitions.
+The last are about a topic of 100,000 partitions, and the settings of 10,000 groups.
 """
 
 import logging
@@ -19,6 +19,7 @@ import structlog
 import trio
 
 from segbroker.broker.address import join_address
+from segbroker.broker.apis.config_admin import GROUP
 from segbroker.broker.configuration.config import merge
 from segbroker.broker.loop.lanes import Lanes
 from segbroker.broker.loop.long_lived import spare
@@ -26,8 +27,16 @@ from segbroker.broker.server import Broker
 from segbroker.client import Admin
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.headers import decode_response, encode_request
-from segbroker.protocol.messages_admin import DeleteTopicsRequest
-from segbroker.protocol.messages_consumer_groups import ConsumerGroupHeartbeatRequest
+from segbroker.protocol.messages_admin import (
+    DeleteTopicsRequest,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestConfig,
+    IncrementalAlterConfigsRequestResource,
+)
+from segbroker.protocol.messages_consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+)
 from segbroker.protocol.messages_core import (
     FetchRequest,
     FetchRequestPartition,
@@ -45,6 +54,7 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
 )
+from segbroker.protocol.messages_share_groups import ShareGroupHeartbeatRequest
 from segbroker.protocol.messages_transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnRequestTopic,
@@ -65,6 +75,7 @@ NAMES: Final = 3_800
 BATCHES: Final = 262_000
 COMPRESSED: Final = 1_000
 PARTITIONS: Final = 100_000
+GROUPS: Final = 10_000
 READ: Final = 15_000
 """In each partition that is fetched, of one record each: 1 MiB."""
 READ_PARTITIONS: Final = 16
@@ -145,7 +156,35 @@ def _wide() -> list[tuple[str, Message, int]]:
         ("OffsetCommit", commit, 8),
         ("OffsetFetch", OffsetFetchRequest(groups=[group]), 8),
         ("ConsumerGroupHeartbeat of the only member", member, 1),
+        (
+            "ConsumerGroupDescribe of it",
+            ConsumerGroupDescribeRequest(group_ids=["h"], include_authorized_operations=False),
+            1,
+        ),
+        (
+            "ShareGroupHeartbeat of the only member",
+            ShareGroupHeartbeatRequest(
+                group_id="s", member_id="m", member_epoch=0, subscribed_topic_names=["wide"]
+            ),
+            1,
+        ),
+        ("settings of 10,000 groups", _settings(), 1),
     ]
+
+
+def _settings() -> Message:
+    setting = IncrementalAlterConfigsRequestConfig(
+        name="consumer.session.timeout.ms", config_operation=0, value="50000"
+    )
+    return IncrementalAlterConfigsRequest(
+        resources=[
+            IncrementalAlterConfigsRequestResource(
+                resource_type=GROUP, resource_name=f"g-{n}", configs=[setting]
+            )
+            for n in range(GROUPS)
+        ],
+        validate_only=False,
+    )
 
 
 def _ask(address: tuple[str, int], request: Message, version: int) -> tuple[int, bytes]:

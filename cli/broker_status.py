@@ -31,7 +31,7 @@ def status_lines(info: Info) -> Iterator[str]:
         f" up {age(info['uptime_ms'])}"
     )
     found = list(concerns(info))
-    yield "needs a look:" if found else "nothing needs a look"
+    yield "problems:" if found else "no problems"
     yield from (f"  {line}" for line in found)
     first, *others = _numbers(info)
     yield from table_lines(first, others)

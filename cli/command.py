@@ -8,6 +8,7 @@ A broken pipe ends with 0, not with SIGPIPE's 141: `segbroker consume t | head -
 asked, also under `set -o pipefail`.
 """
 
+import errno
 import math
 import os
 import signal
@@ -89,6 +90,8 @@ class Command(click.Command):
         except BrokenPipeError as exc:
             ctx.exit(_end_unwritten(exc, ctx))
         except Exception as exc:
+            if isinstance(exc, OSError) and _is_of_stdout(exc, ctx) and not wants_debug(ctx):
+                ctx.exit(_end_unwritten(exc, ctx))
             failure = explain(exc, ctx.params)
             if failure is None or wants_debug(ctx):
                 raise
@@ -249,10 +252,18 @@ def _end_unwritten(error: OSError, ctx: click.Context) -> int:
     abandon_stdout()
     if isinstance(error, BrokenPipeError):
         return ExitCode.OK
+    error.filename = error.filename or "standard output"  # not the broker's disk
     failure = explain(error, ctx.params)
     assert failure is not None, "of the system"
     failure.show()
     return failure.code
+
+
+def _is_of_stdout(error: OSError, ctx: click.Context) -> bool:
+    """Whether our output had no room: what talks to a broker writes nothing else without a name."""
+    is_of_directory = ctx.params.get("data_dir") is not None
+    is_unnamed = error.filename is None and "bootstrap" in ctx.params and not is_of_directory
+    return is_unnamed and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def abandon_stdout() -> None:

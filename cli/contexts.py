@@ -132,11 +132,14 @@ def _save(contexts: Contexts, where: Path) -> None:
     }
     new = where.with_name(f".{where.name}.{os.getpid()}")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(stored, file, indent=2)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(stored, file, indent=2)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as exc:
+        raise OSError(exc.errno, exc.strerror, str(new)) from exc
     new.replace(where)
 
 

@@ -231,9 +231,7 @@ class CorruptMetadata(CorruptSegment):
     deleted topics back, and without one every topic would count as an orphan."""
 
     def __init__(self, path: str, reason: str) -> None:
-        super().__init__(
-            path, 0, f"{reason}; nothing is opened, and no file that was there was changed"
-        )
+        super().__init__(path, 0, f"{reason}; nothing was opened, and no existing file was changed")
 
 
 class DataDirectoryLocked(StorageError):

@@ -306,6 +306,7 @@ async def _described(
             sorted_names[names] = sorted(names)
         member.subscribed_topic_names = sorted_names[names]
         member.assignment.topic_partitions = _rows(core, has)
+        await pace.step()
         member.target_assignment.topic_partitions = _rows(core, is_to_have)
         row.members.append(member)
         await pace.step()

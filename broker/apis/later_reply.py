@@ -112,6 +112,9 @@ class LaterReply:
                 )
             except LocalProtocolError as exc:
                 self._failure, parts = exc, []
+            except BaseException:  # a bug, or the broker ends: it would wait for ever
+                self._peer.outbox.break_off()
+                raise
             if self.done:  # its connection is gone
                 return
             self._parts = parts

@@ -4,7 +4,7 @@
 |---------------------------------------------------------------|--------------------|
 | user, client-id or both; ip alone; each once, names or null    | fine               |
 | any other kind, none, an empty or too long name                | 42 INVALID_REQUEST |
-| a key that its kind has not                                    | 42 INVALID_REQUEST |
+| a key that its kind has not; to remove it is fine              | 42 INVALID_REQUEST |
 | an ip that is no address (a name is none)                      | 42 INVALID_REQUEST |
 | a value of 0 or less, or no number                             | 42 INVALID_REQUEST |
 | a fraction of a byte or of a connection, or too many of them   | 42 INVALID_REQUEST |
@@ -241,13 +241,13 @@ def _change(
     if len({op.key for op in asked.ops}) < len(asked.ops):
         raise _invalid("a quota is changed once in a request")
     for op in asked.ops:
+        if op.remove:
+            values.pop(op.key, None)
+            continue
         if op.key not in known:
             whose, there_are = " and ".join(sorted(parts)), ", ".join(sorted(known))
             raise _invalid(f"{op.key!r} is no quota of {whose}; there are: {there_are}")
-        if op.remove:
-            values.pop(op.key, None)
-        else:
-            values[op.key] = _checked(op.key, op.value)
+        values[op.key] = _checked(op.key, op.value)
     if values and entity not in rows and len(rows) >= ENTITIES_MAX:
         raise Refused(ErrorCode.POLICY_VIOLATION, f"at most {ENTITIES_MAX} entities have quotas")
     return entity, values

@@ -158,14 +158,18 @@ def _count_asked(core: Core, asked: CreateTopicsRequestTopic) -> int:
 
 
 def new_topic(core: Core, asked: CreateTopicsRequestTopic) -> NewTopic:
-    """Raises Refused, and what creating it would raise: as Kafka, first what is about the name."""
+    """Raises Refused, and what creating it would raise.
+
+    Of several errors Kafka's first one is told: of the name, the settings, the partitions.
+    """
     if asked.name == _OF_KRAFT:
         told = f"Creation of internal topic {_OF_KRAFT} is prohibited."
         raise Refused(ErrorCode.INVALID_REQUEST, told)
     core.topics.check_new(asked.name, 1)
+    config = _config(core, asked)
     partitions = _partitions(core, asked)
     core.topics.check_new(asked.name, partitions)
-    return NewTopic(asked.name, partitions, _config(core, asked))
+    return NewTopic(asked.name, partitions, config)
 
 
 def _partitions(core: Core, asked: CreateTopicsRequestTopic) -> int:
@@ -180,14 +184,16 @@ def _partitions(core: Core, asked: CreateTopicsRequestTopic) -> int:
         for one in asked.assignments:
             _check_assignment(core, one.broker_ids)
         return _bounded(core, len(indexes))
-    if asked.replication_factor not in (1, _DEFAULT):
+    count, replicas = asked.num_partitions, asked.replication_factor
+    can_be = replicas > 0 or replicas == _DEFAULT
+    if can_be:
+        count = core.config.partitions_by_default if count == _DEFAULT else _bounded(core, count)
+    if replicas not in (1, _DEFAULT):
         raise Refused(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {asked.replication_factor}, there is one broker",
+            f"replication factor {replicas}, there is one broker",
         )
-    if asked.num_partitions == _DEFAULT:
-        return core.config.partitions_by_default
-    return _bounded(core, asked.num_partitions)
+    return count
 
 
 def _check_assignment(core: Core, broker_ids: list[int]) -> None:

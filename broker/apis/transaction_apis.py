@@ -37,6 +37,7 @@ from ..call import Call
 from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
 from ..loop.pace import Pace
+from ..transactions import transactions
 from .offset_store import Late, Looked, commit_row, without_growth
 from .sign_of_life import said_ms
 
@@ -148,6 +149,7 @@ async def txn_offset_commit(
     request = call.request
     looked: list[Looked] = []
     response = TxnOffsetCommitResponse(topics=[])
+    rows_count = 0
     pace = Pace()
     for topic in request.topics:
         await pace.step()
@@ -161,6 +163,7 @@ async def txn_offset_commit(
             )
             answered.partitions.append(answer)
             looked.append(Looked(answer, meta, row))
+            rows_count += row is not None
             await pace.step()
 
     def accepted() -> list[CommitRow]:
@@ -170,14 +173,16 @@ async def txn_offset_commit(
             rows = without_growth(core, request.group_id, looked, rows)
         return rows
 
-    staged = await core.transactions.stage(
-        request.transactional_id,
-        request.producer_id,
-        request.producer_epoch,
-        request.group_id,
-        accepted,
-        implicit=call.version >= _IMPLICIT_SINCE,
-    )
+    staged = ErrorCode.INVALID_REQUEST  # before whatever is done with all of them in one go
+    if rows_count <= transactions.PARTITIONS_MAX:
+        staged = await core.transactions.stage(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            request.group_id,
+            accepted,
+            implicit=call.version >= _IMPLICIT_SINCE,
+        )
     if staged is ErrorCode.PRODUCER_FENCED:
         staged = ErrorCode.INVALID_PRODUCER_EPOCH  # what a group coordinator says
     elif staged is ErrorCode.INVALID_TXN_STATE and call.version >= _ABORTABLE_SINCE:
@@ -185,6 +190,7 @@ async def txn_offset_commit(
     for answered in response.topics:
         for answer in answered.partitions:
             answer.error_code = answer.error_code or staged
+            await pace.step()
     return response
 
 

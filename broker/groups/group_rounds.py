@@ -152,7 +152,7 @@ class Rounds:
             self._tell(group_news.BEGAN, why, who, said)
             was_empty = self.state is State.EMPTY
             for member in self.members.values():
-                member.assignment = b"" if self.state is State.COMPLETING else member.assignment
+                member.assignment = b""  # `held` is what it has
                 if member.on_synced is not None:
                     on_synced, member.on_synced = member.on_synced, None
                     on_synced(Synced(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -254,8 +254,6 @@ class Rounds:
 
     def _become_stable(self, now_ms: int) -> None:
         self.state = State.STABLE
-        if not self._unsynced:
-            self._rebalance_ends_ms = NEVER_MS
         self._tell(group_news.STABLE)
         for member in self.members.values():
             member.held = member.assignment
@@ -371,13 +369,11 @@ class Rounds:
         elif self.state is State.STABLE and self._rebalance_ends_ms <= now_ms:
             self._rebalance_ends_ms = NEVER_MS
             for member in [m for m in self.members.values() if m.member_id in self._unsynced]:
-                if member.member_id in self.members:
-                    self._drop(now_ms, member, group_news.NOT_SYNCED)
+                self._drop(now_ms, member, group_news.NOT_SYNCED)
         elif self.state is State.COMPLETING and self._rebalance_ends_ms <= now_ms:
             late = [m for m in self.members.values() if m.on_synced is None]
             for member in late:
-                if member.member_id in self.members and self.state is State.COMPLETING:
-                    self._remove(member, group_news.NOT_SYNCED)
+                self._remove(member, group_news.NOT_SYNCED)
             if self.members:
                 why = group_news.NOT_SYNCED if late else group_news.NOT_RECORDED
                 self._prepare(now_ms, why)

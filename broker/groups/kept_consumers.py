@@ -94,7 +94,11 @@ class KeptConsumers(KeptMembers[ConsumerGroup]):
         if writing.is_over or writing.is_whole:
             writing.is_over = False
             fields["whole"] = True
-            rows = {member_id: _rows(group, member_id, says=True) for member_id in group.members}
+            made = {name: row for name, row in rows.items() if row.says is not None}
+            rows = {
+                member_id: made.get(member_id) or _rows(group, member_id, says=True)
+                for member_id in group.members
+            }
             said = frozenset(rows)
         self._put(group, writing)
         fields["says"] = {name: row.says for name, row in rows.items() if name in said}

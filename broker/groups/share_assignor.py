@@ -91,18 +91,21 @@ def _dealt(
     # Who has most has the larger rooms: it gives away less.
     order = sorted(members, key=lambda one: (-len(had[one]), one))
     room = {one: least + (place < extra) for place, one in enumerate(order)}
-    has: dict[str, set[Partition]] = {one: set() for one in members}
+    # Dictionaries, not sets: what is dealt in order is nearly sorted then.
+    has: dict[str, dict[Partition, None]] = {one: {} for one in members}
     for one in order:
         for partition in had[one]:
             if free[partition] and len(has[one]) < room[one]:
-                has[one].add(partition)
+                has[one][partition] = None
                 free[partition] -= 1
     _fill(has, room, free)
     return {one: tuple(sorted(mine)) for one, mine in has.items()}
 
 
 def _fill(
-    has: dict[str, set[Partition]], room: Mapping[str, int], free: Mapping[Partition, int]
+    has: Mapping[str, dict[Partition, None]],
+    room: Mapping[str, int],
+    free: Mapping[Partition, int],
 ) -> None:
     """Give what is free to those who have room, who has nothing first."""
     waiting = deque(
@@ -115,7 +118,7 @@ def _fill(
             if partition in has[member]:
                 passed.append(member)
                 continue
-            has[member].add(partition)
+            has[member][partition] = None
             places -= 1
             if len(has[member]) < room[member]:
                 waiting.append(member)

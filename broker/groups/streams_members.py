@@ -202,7 +202,7 @@ class StreamsMember(MemberEpochs):
     def has_done(self, task: Task, epoch: int) -> bool:
         """Whether it did this at an epoch that was its own, and has not let go of it since."""
         since = self.since.get(task)
-        return since is not None and epoch > 0 and since <= epoch <= self.epoch
+        return since is not None and since <= epoch <= self.epoch
 
     def reconcile(
         self, target: Tasks, target_epoch: int, owned: Tasks | None, holders: Holders

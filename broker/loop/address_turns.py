@@ -34,12 +34,12 @@ class _Turn:
 class AddressTurns:
     """What is in work, and who waits."""
 
-    __slots__ = ("_by_host", "_in_work", "_line", "_most", "_share")
+    __slots__ = ("_by_host", "_in_work", "_line", "_share", "most")
 
     def __init__(self, most: int, share: int | None = None) -> None:
         """most: what may be in work at once, in the unit of the weights.  share: the same of one
         address; None: all of it."""
-        self._most = most
+        self.most = most
         self._share = most if share is None else share
         self._in_work = 0
         # An address that has nothing in work is not remembered.
@@ -108,7 +108,7 @@ class AddressTurns:
         )
 
     def _is_room(self, weight: int) -> bool:
-        return not self._in_work or self._in_work + weight <= self._most
+        return not self._in_work or self._in_work + weight <= self.most
 
     def _has_share(self, host: str, weight: int) -> bool:
         held = self._by_host.get(host, 0)

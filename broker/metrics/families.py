@@ -74,6 +74,14 @@ FAMILIES: Final[dict[str, Family]] = {
     ),
     "segbroker_fetch_buffer_bytes": Family("gauge", "Bytes of answers to fetches in memory."),
     "segbroker_fetch_buffer_bytes_max": Family("gauge", "Limit of these bytes."),
+    "segbroker_room_bytes": Family(
+        "gauge",
+        "Bytes that large requests in work, long answers that were not taken yet, and what members "
+        "of groups say of themselves are reckoned at.",
+        ("of",),
+    ),
+    "segbroker_room_bytes_max": Family("gauge", "Limit of these bytes.", ("of",)),
+    "segbroker_room_waiting": Family("gauge", "Requests that wait for such room.", ("of",)),
     "segbroker_lanes_busy": Family("gauge", "Threads for blocking work that are busy."),
     "segbroker_lanes": Family("gauge", "Threads for blocking work."),
     "segbroker_loop_stood_still_total": Family(

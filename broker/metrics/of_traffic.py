@@ -70,6 +70,16 @@ def add_waiting(numbers: Numbers, core: Core) -> None:
     numbers.add("segbroker_unsynced_bytes_max", core.config.ingest_bytes_max)
     numbers.add("segbroker_fetch_buffer_bytes", core.pool.lent_bytes)
     numbers.add("segbroker_fetch_buffer_bytes_max", core.config.fetch_buffer_bytes_max)
+    requests, answers, members = core.large_requests, core.long_answers, core.groups.room
+    for of, held, most in (
+        ("large_requests", requests.held_bytes, requests.bytes_max),
+        ("long_answers", answers.held_bytes, answers.bytes_max),
+        ("group_members", members.size, members.size_max),
+    ):
+        numbers.add("segbroker_room_bytes", held, of)
+        numbers.add("segbroker_room_bytes_max", most, of)
+    numbers.add("segbroker_room_waiting", len(requests), "large_requests")
+    numbers.add("segbroker_room_waiting", len(answers), "long_answers")
     numbers.add("segbroker_lanes_busy", core.lanes.busy)
     numbers.add("segbroker_lanes", core.config.lanes)
     numbers.add("segbroker_loop_stood_still_total", core.deadlines.stood_still_count)

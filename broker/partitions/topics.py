@@ -341,8 +341,7 @@ class Topics:
             while busy := [one for key, one in self._opening.items() if key[0] in self._deleting]:
                 await busy[0].done.wait()
             for meta in known:
-                self._stop_serving(meta)
-                await pace.step()
+                await self._stop_serving(meta, pace)
             return await self._lanes.run(self._remove, names)
         finally:
             self._deleting.difference_update(meta.name for meta in known)
@@ -483,7 +482,8 @@ class Topics:
         if self.on_opened is not None:
             self.on_opened(partition)
 
-    def _stop_serving(self, meta: TopicMeta) -> None:
+    async def _stop_serving(self, meta: TopicMeta, pace: Pace) -> None:
+        """Close its partitions, one after the other; nobody opens one of them any more."""
         why = f"topic {meta.name} was deleted meanwhile"
         for index in range(meta.partitions):
             self._unopened.pop((meta.name, index), None)
@@ -491,6 +491,9 @@ class Topics:
             if (partition := self._partitions.pop((meta.name, index), None)) is not None:
                 self.closed_count += 1
                 partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
+            if pace.is_over:
+                self._turn.end()
+                await pace.step()
         self._turn.end()
 
 

@@ -163,6 +163,11 @@ class LongAnswers:
         """What all long answers are reckoned at."""
         return self._turns.in_work
 
+    @property
+    def bytes_max(self) -> int:
+        """Most of it, but for one that is alone."""
+        return self._turns.most
+
     def answer(self, peer: Peer) -> LongAnswer:
         """One that is about to be made."""
         return LongAnswer(self._turns, peer)

@@ -447,8 +447,7 @@ def _first(piece: Piece) -> int:
 def _runs(said: Acknowledgement, start: int) -> Iterator[tuple[int, int, int]]:
     """First, last and type of neighbours that have one; what lies below the start is done with."""
     if len(said.types) == 1:
-        if said.last >= start:
-            yield max(said.first, start), said.last, said.types[0]
+        yield max(said.first, start), said.last, said.types[0]
         return
     at = max(said.first, start)
     while at <= said.last:

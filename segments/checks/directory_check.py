@@ -92,7 +92,7 @@ class DirectoryChecker:
         storage, root = self._storage, self._root
         for name in storage.listdir(root):
             if name not in OWN:
-                yield note(f"{root}/{name}", "nothing of a data directory", "nothing")
+                yield note(f"{root}/{name}", "not a file of the broker", "it is left as it is")
         wal = Replay()
         if storage.exists(f"{root}/wal"):
             wal = replay(storage, f"{root}/wal")
@@ -142,7 +142,9 @@ class DirectoryChecker:
         numbers = sorted(int(match[1]) for name in names if (match := _SNAPSHOT.fullmatch(name)))
         for name in names:
             if not _SNAPSHOT.fullmatch(name):
-                yield note(f"{folder}/{name}", "no snapshot of the metadata", "nothing")
+                yield note(
+                    f"{folder}/{name}", "not a snapshot of the metadata", "it is left as it is"
+                )
         for number in numbers[:-1]:
             path = f"{folder}/snapshot-{number}.msgpack"
             yield note(path, "an older snapshot of the metadata", "it is removed")
@@ -196,7 +198,7 @@ class DirectoryChecker:
         try:
             space = self._storage.space(self._root)
         except OSError as exc:
-            yield note(self._root, f"the room of its volume cannot be asked for: {exc}", "nothing")
+            yield note(self._root, f"the free room of its volume is not known: {exc}", "it starts")
             return
         if space is None:
             return

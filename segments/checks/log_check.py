@@ -341,7 +341,7 @@ class LogChecker:
                         path,
                         f"files as they were before a repair, kept here: {len(copies)}; after a"
                         " write that did not end (a kill, a full disk), or damage",
-                        "leaves them; nothing reads them, and they may be deleted",
+                        "they are left; nothing reads them, and they may be deleted",
                     )
                 continue
             if paths.segment_number(name) is not None or name.endswith(".cleaned"):
@@ -349,14 +349,14 @@ class LogChecker:
             index = paths.index_number(name)
             if index is not None:
                 if index not in sealed and index not in logs:
-                    action = "nothing; verify --repair removes it"
+                    action = "it is left as it is; verify --repair removes it"
                     yield note(path, "an index without a log", action)
                 continue
             if name.endswith(".tmp"):
                 text = "left over from a replacement that was interrupted"
-                yield note(path, text, "nothing; verify --repair removes it")
+                yield note(path, text, "it is left as it is; verify --repair removes it")
             else:
-                yield note(path, "no file of a log", "nothing")
+                yield note(path, "not a file of a log", "it is left as it is")
 
 
 _WORDS = {

@@ -194,6 +194,7 @@ def swap_in(log: PartitionLog, new: NewSegment) -> bool:
 def _put(log: PartitionLog, new: NewSegment, row: Row, index: BlockIndex) -> None:
     """What is decided: the name, what readers look at, the index.  Raises OSError."""
     storage, paths = log.storage, log.paths
+    failures = storage.failures
     storage.rename(paths.cleaned(row.number), paths.log(row.number))
     with log.state_lock:  # before the sync, which may fail: this is what readers find from now on
         gone = log.sealed.splice(row)
@@ -201,7 +202,7 @@ def _put(log: PartitionLog, new: NewSegment, row: Row, index: BlockIndex) -> Non
         log.files.indexes.put((paths.folder, row.number), index)
     for file in closing:  # not under the lock: their space is given back
         file.close()
-    storage.fsync_dir(paths.folder)
+    storage.sync_names(failures)
     log.doomed += gone
     try:
         put_file(storage, paths.index(row.number), index.encode())

@@ -37,6 +37,7 @@ class ManifestFile:
         "_storage",
         "is_doubtful",
         "is_durable",
+        "name_is_doubtful",
         "size",
     )
 
@@ -47,6 +48,8 @@ class ManifestFile:
         self.is_doubtful = False
         self.is_durable = is_durable
         """Whether what it said in the beginning is synced, and its name."""
+        self.name_is_doubtful = False
+        """Whether a sync of it failed, for whomever; also where a later one did not."""
         self._folder = paths.folder
         self._storage = storage
         self._path = paths.manifest
@@ -102,7 +105,7 @@ class ManifestFile:
         encoded = encode_manifest(created_ms, rows, self._owner)
         self.is_doubtful = True
         replace_file(self._storage, self._path, encoded)
-        self.is_doubtful = False
+        self.is_doubtful = self.name_is_doubtful = False
         self.is_durable = True
         self.size = len(encoded)
 

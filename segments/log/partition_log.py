@@ -27,6 +27,7 @@ file that it describes was synced; after the first failed write or sync nothing 
 synced here.
 """
 
+import errno
 import threading
 from collections.abc import Callable, Sequence
 from itertools import accumulate, chain
@@ -380,6 +381,7 @@ class PartitionLog:
         old = self.active
         number = old.number + 1
         self.open_logs.check_full(old.path)
+        failures = self.storage.failures
         taken = self.ready.take(number, now_ms)
         active = ActiveSegment(
             number,
@@ -397,6 +399,11 @@ class PartitionLog:
             self.rotating = [*self.rotating, old]
             self.active = active
             self._count_full(1)
+        if not taken.name_is_durable and self.storage.failures != failures:
+            # Who was told of that may have looked before this segment was one of those in use.
+            text = "a sync of the names has failed beside a roll"
+            self.failed = self.failed or OSError(errno.EIO, text, self.paths.folder)
+            self.sync_failed = True
 
     def maybe_roll_by_age(self, now_ms: int) -> bool:
         """Roll an idle segment whose first batch is older than segment.ms (of a compacted topic,
@@ -455,18 +462,20 @@ class PartitionLog:
             self.manifest.settle()
         elif not all(segment.name_is_durable for segment in segments):
             self.storage.fsync_dir(self.paths.folder)
+        if self.sync_failed:  # another failed since this sync began, in front of that of the names
+            assert self.failed is not None, "it says what failed"
+            raise OSError(self.failed.errno, self.failed.strerror, self.paths.folder)
         for segment in segments:
             segment.name_is_durable = True
 
-    def _doubt_names(self, began: int, cause: OSError) -> None:
-        """A sync of the directory failed that was asked for in the turn `began`, by whomever.  If
-        the name of a segment in use, or of the manifest, was waiting for it, too, or was synced
-        only since, the log has failed.  Called under any lock but state_lock."""
+    def _doubt_names(self, cause: OSError) -> None:
+        """A sync of the directory failed, whoever asked for it.  If the name of a segment in use,
+        or of the manifest, was waiting for it, too, the log has failed.  Called under any lock but
+        state_lock."""
         with self.state_lock:
             segments = (*self.rotating, self.active)
-        are_durable = self.manifest.is_durable and all(one.name_is_durable for one in segments)
-        # Looked at last: who says that a name is durable has counted the sync before.
-        if not are_durable or self.storage.synced > began:
+        self.manifest.name_is_doubtful |= not self.manifest.is_durable
+        if self.manifest.name_is_doubtful or not all(one.name_is_durable for one in segments):
             self.failed = self.failed or cause
             self.sync_failed = True
         self._mark_unsynced()  # in any case: of segments made ahead the next process may use some

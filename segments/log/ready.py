@@ -21,8 +21,9 @@ waits until no segment is being made: its directory may be that of another topic
 import threading
 from typing import Final, NamedTuple
 
-from ..disk.storage import Storage, StorageFile
+from ..disk.storage import StorageFile
 from ..names import LogPaths
+from .log_storage import LogStorage
 
 AHEAD_MAX: Final = 16
 HURRY_MS: Final = 50
@@ -55,7 +56,7 @@ class ReadySegments:
     )
 
     def __init__(
-        self, storage: Storage, paths: LogPaths, made: int, *, ahead_max: int = AHEAD_MAX
+        self, storage: LogStorage, paths: LogPaths, made: int, *, ahead_max: int = AHEAD_MAX
     ) -> None:
         self.made = made
         self.missed = 0
@@ -120,13 +121,14 @@ class ReadySegments:
                 return
             self._is_making = True
         made: list[tuple[int, StorageFile]] = []
+        failures = self._storage.failures
         try:
             for number in range(first, end):
                 # A roll may make the same file meanwhile: neither empties it.
                 file = self._storage.open(self._paths.log(number), create=True)
                 made.append((number, file))
             if end - 1 > self.made:
-                self._storage.fsync_dir(self._paths.folder)
+                self._storage.sync_names(failures)
         except BaseException:
             _close_all(made)
             with self._lock:

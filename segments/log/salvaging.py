@@ -41,8 +41,9 @@ def salvage(log: PartitionLog, promised: int) -> None:
     append_lock, and opens the log anew.  Raises CorruptSegment when something that was promised
     cannot be read any more, OSError.
     """
-    if log.manifest.is_doubtful or not log.manifest.is_durable:
-        log.manifest.replace(log.active.created_ms, log.manifest_rows())
+    manifest = log.manifest
+    if manifest.is_doubtful or manifest.name_is_doubtful or not manifest.is_durable:
+        manifest.replace(log.active.created_ms, log.manifest_rows())
     empty_from = log.active.number + (log.active.size > 0)
     for name in log.storage.listdir(log.paths.folder):
         number = log.paths.segment_number(name)

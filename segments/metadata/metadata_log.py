@@ -71,9 +71,10 @@ def check_newest(storage: Storage, folder: str, newest: int) -> None:
         found = f"snapshot-{newest}.msgpack" if newest else "none"
         raise CorruptMetadata(
             folder,
-            f"the newest snapshot is {found}, and there was snapshot-{number}.msgpack: put that one"
-            " back, or the whole data directory from one backup; topics, groups and ids would be"
-            f" those of before. Who wants just that removes {witness}/{SNAPSHOT}-{number}",
+            f"the newest snapshot is {found}, but snapshot-{number}.msgpack was written after it:"
+            " topics, groups and ids would be those of an earlier time. Put that file back, or the"
+            " whole data directory from one backup; or, to go on with the earlier state, remove"
+            f" {witness}/{SNAPSHOT}-{number}",
         )
 
 

@@ -201,6 +201,7 @@ class DiskHandler(MendingPartition):
         if not header.is_control:
             opened.check_size(header.size)
         tracked = header.producer_id >= 0
+        stamped = opened.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         number = opened.active.number
         with opened.append_lock:
             if opened is not self._log or opened.is_closed:
@@ -211,7 +212,7 @@ class DiskHandler(MendingPartition):
                     return AppendResult(
                         known.base_offset,
                         known.last_offset,
-                        -1,
+                        known.timestamp if stamped else -1,
                         opened.log_start_offset,
                         True,
                     )
@@ -224,10 +225,11 @@ class DiskHandler(MendingPartition):
             except OSError as exc:
                 raise self._poison(exc) from exc
             if tracked:
+                if stamped:  # as it stands in the log
+                    header = header._replace(max_timestamp=now_ms)
                 opened.producers.apply(header, base_offset, batch)
             segment = opened.active
         self._appended(opened, number, segment, batch, base_offset, now_ms)
-        stamped = opened.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         return AppendResult(
             base_offset,
             base_offset + header.last_offset_delta,

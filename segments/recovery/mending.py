@@ -20,6 +20,7 @@ Under the log's seal_lock: one at a time, not while segments are sealed or delet
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
 import structlog
@@ -31,6 +32,7 @@ from ..disk.storage import Storage, put_file, read_file, replace_file
 from ..errors import CorruptSegment
 from ..files.index import BlockIndex, WrongIndex, decode_index
 from ..files.manifest import Row
+from ..log.log_storage import NamesNotSynced
 from ..log.partition_log import PartitionLog
 from ..log.sealed import index_of
 from ..log.sealing import seal
@@ -124,7 +126,7 @@ def mend(
             data = memoryview(b"".join(rebuilt.parts))
             found = scan(data, row.base_offset, epochs=log.epochs)
             assert found.next_offset == row.end_offset, "a repair keeps every offset accounted for"
-            replace_file(storage, path, data)
+            _replace(log, number, inspected, data)
             report.add("repaired", path, size=len(data), reason=reason)
             for gap in gaps:
                 report.add("gap", path, gap.begin, gap.end, reason=gap.reason.name.lower())
@@ -174,10 +176,29 @@ def _put_back(
     path = log.paths.log(row.number)
     if len(inspected.data):
         quarantine(log.storage, log.paths, row.number, inspected.data, report, inspected.reason)
-    replace_file(log.storage, path, recalled.content)
+    _replace(log, row.number, inspected, recalled.content)
     reason = f"a sealed segment: {inspected.reason}"
     logger.error("sealed_segment_damaged", path=path, reason=reason, advice="check the disk")
     report.add("replayed", path, recalled.begin, recalled.end, size=recalled.size, reason=reason)
+
+
+def _replace(log: PartitionLog, number: int, inspected: Inspection, content: memoryview) -> None:
+    """Put a repaired segment in the place of the damaged one, durably.
+
+    Raises OSError.  Where its name could not be synced the damage stands there again: whoever reads
+    it next comes back with a new file, and is not told by what may be gone behind a power cut.
+    """
+    path = log.paths.log(number)
+    try:
+        replace_file(log.storage, path, content)
+    except NamesNotSynced:
+        with suppress(OSError):
+            if len(inspected.data):
+                put_file(log.storage, path, inspected.data)
+            else:
+                log.storage.unlink(path)
+        log.files.drop(range(number, number + 1))  # somebody may have opened it in between
+        raise
 
 
 def _has_index(storage: Storage, paths: LogPaths, row: Row, index: BlockIndex) -> bool:

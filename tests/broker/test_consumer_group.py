@@ -670,6 +670,69 @@ def test_members_that_share_an_expression_match_what_each_of_them_may_see() -> N
     assert (one.reads, two.reads) == (part("a", 0, 1, 2, 3), part("b", 0, 1))
 
 
+def test_who_says_everything_is_told_everything_and_who_says_less_is_not() -> None:
+    """Otherwise as before, by the same connection."""
+    shared = group()
+    one = Client(shared, "one", regex="a")
+    one.join()
+    one.heartbeat()
+    full = one.question(full=True)
+    has = tuple(sorted(one.reads))
+    by_names, by_regex = full._replace(regex=None), full._replace(names=None)
+    for asked in (full, by_names, by_regex, full._replace(rebalance_timeout_ms=0)):
+        assert answered(shared, 0, asked, TOPICS).assignment == has
+    less = (
+        full._replace(rebalance_timeout_ms=-1),
+        full._replace(owned=None),
+        full._replace(names=None, regex=None),
+    )
+    for asked in less:
+        assert answered(shared, 0, asked, TOPICS).assignment is None
+
+
+def test_a_member_is_in_its_rack_until_it_names_another() -> None:
+    shared = group()
+    one = Client(shared, "one")
+    one.beat = one.beat._replace(rack_id="r")
+    one.join()
+    one.heartbeat()
+    assert shared.members["one"].rack_id == "r"
+    answered(shared, 0, one.question()._replace(rack_id="s"), TOPICS)
+    assert shared.members["one"].rack_id == "s"
+
+
+@pytest.mark.parametrize("timeout_ms", [0, 1_000])
+def test_a_member_has_the_time_that_it_said_last_to_let_go(timeout_ms: int) -> None:
+    shared = group()
+    one, two = Client(shared, "one"), Client(shared, "two")
+    one.join()
+    answered(shared, 0, one.question(full=True)._replace(rebalance_timeout_ms=timeout_ms), TOPICS)
+    two.join()
+    holding = Beat("one", one.epoch, owned=one.reads)
+    answered(shared, 0, holding, TOPICS)
+    assert shared.due_ms == timeout_ms
+    shared.tick(timeout_ms - 1)
+    assert "one" in shared.members
+    shared.tick(timeout_ms)
+    assert "one" not in shared.members
+
+
+def test_static_members_are_dealt_out_by_their_instances_whatever_their_ids() -> None:
+    shared = group()
+    one = Client(shared, "m", instance="1", assignor="range")
+    two = Client(shared, "n", instance="2", assignor="range")
+    one.join()
+    two.join()
+    settle(one, two)
+    assert (one.reads, two.reads) == (part("a", 0, 1), part("a", 2, 3))
+    one.leave(epoch=LEAVE_FOR_A_WHILE)
+    back = Client(shared, "z", instance="1", assignor="range")
+    back.join()
+    back.topics = two.topics = topics_of(a=6, b=2)
+    settle(back, two)
+    assert (back.reads, two.reads) == (part("a", 0, 1, 2), part("a", 3, 4, 5))
+
+
 def test_most_members_choose_the_assignor() -> None:
     shared = group()
     one = Client(shared, "one", assignor="range")
@@ -679,6 +742,9 @@ def test_most_members_choose_the_assignor() -> None:
     assert shared.target.assignor == "range"
     settle(one, two)
     assert {one.reads, two.reads} == {part("a", 0, 1), part("a", 2, 3)}
+    two.heartbeat()
+    assert shared.target.assignor == "range", "heartbeats do not say it again"
+    assert shared.epoch == two.epoch
     unknown = Client(shared, "x", assignor="unknown")
     with pytest.raises(Refused) as refused:
         unknown.join()

@@ -229,6 +229,32 @@ async def test_a_place_that_changed_hands_in_a_rebalance_belongs_to_who_was_told
         assert (await new.deal()).assignment == new.member_id.encode()
 
 
+async def test_a_leader_that_came_back_in_a_rebalance_leads_behind_a_power_cut() -> None:
+    """Else nobody would: the generation of before goes on, and its leader looks after topics."""
+    disk = MemoryStorage()
+    async with broker_on(disk, 4) as (broker, clients):
+        one, two = WireMember(clients[0], "i1"), WireMember(clients[1], "i2")
+        await both_in(one, two)
+        leader = one if one.leader == one.member_id else two
+        again = WireMember(clients[2], leader.instance)
+
+        async def is_written() -> bool:
+            return bool(written_of(broker)["g"]["leader"] != leader.member_id)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(WireMember(clients[3]).join)
+            await until(one.is_to_join)
+            nursery.start_soon(again.join)
+            await until(is_written)
+            image = disk.after_power_cut()
+            nursery.cancel_scope.cancel()
+    async with broker_on(image) as (_, (client,)):
+        again.client = client
+        reply = await again.join()
+        assert reply.generation_id == leader.generation
+        assert reply.leader == reply.member_id
+
+
 async def test_an_offset_in_a_transaction_is_taken_of_the_present_generation_alone() -> None:
     disk = MemoryStorage()
     async with broker_on(disk, 2) as (_, clients):

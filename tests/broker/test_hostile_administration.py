@@ -11,6 +11,8 @@ from segbroker.protocol.messages_admin import (
     AlterConfigsRequestResource,
     DeleteRecordsRequest,
     DeleteRecordsRequestTopic,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
     DescribeConfigsRequest,
     DescribeConfigsRequestResource,
     DescribeLogDirsRequest,
@@ -58,6 +60,8 @@ from .test_hostile import ITEMS, turns_of_others
 
 NAMES: Final = [f"none-{n}" for n in range(ITEMS)]
 NO_METRICS: Final = 16
+OPEN: Final = 500
+"""Partitions: to open one takes a millisecond."""
 
 REQUESTS: Final[list[tuple[Message, int]]] = [
     (
@@ -251,6 +255,25 @@ async def test_a_request_of_thousands_of_names_gives_way_also_while_it_is_taken_
                 assert await client.receive_frame()
 
         assert await calls_of_a_step(ask) < ITEMS / 2
+
+
+async def test_a_topic_of_very_many_open_partitions_is_deleted_with_others_in_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pace, "STEP_S", -1.0)
+    request = DeleteTopicsRequest(topic_names=["wide"], timeout_ms=60_000)
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("wide", partitions=OPEN)
+        await broker.core.topics.open_all(("wide", index) for index in range(OPEN))
+        assert len(broker.core.topics.served) == OPEN
+
+        async def ask() -> None:
+            with trio.fail_after(60):
+                reply = await client.ask(request, DeleteTopicsResponse, 5)
+            assert not reply.responses[0].error_code
+
+        assert await calls_of_a_step(ask) < OPEN
+        assert not broker.core.topics.served
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from segbroker.broker.apis.group_apis import PROTOCOLS_MAX
 from segbroker.broker.apis.offset_store import ROWS_AT_ONCE
 from segbroker.broker.groups.classic_members import METADATA_MAX
 from segbroker.broker.loop import pace
+from segbroker.broker.transactions import transactions
 from segbroker.protocol import limits
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import (
@@ -64,13 +65,15 @@ from segbroker.protocol.messages_transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
 )
 from segbroker.protocol.schema import Message
 
 from ..support.gated_storage import GatedStorage
+from ..support.steps import calls_of_a_step
 from ..support.wire_client import Closed, WireClient, connect
 from ..support.wire_groups import GROUP, WireMember, described
-from ..support.wire_transactions import until
+from ..support.wire_transactions import V2, Tx, until
 from .conftest import serving
 from .test_consumer_groups import beat as consumer_beat
 from .test_consumer_groups import described as described_consumers
@@ -187,6 +190,41 @@ async def test_a_request_that_names_thousands_gives_way_after_each(
     request_: Message, version: int
 ) -> None:
     assert await turns_of_others(request_, version, topic="t") >= ITEMS
+
+
+@pytest.mark.usefixtures("no_patience")
+async def test_more_offsets_than_a_transaction_may_have_are_refused_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=ITEMS)
+        tx = Tx(client, "x", V2)
+        assert await tx.init() == 0
+        monkeypatch.setattr(transactions, "PARTITIONS_MAX", ITEMS - 1)
+        rows = [
+            TxnOffsetCommitRequestPartition(
+                partition_index=n, committed_offset=1, committed_metadata=""
+            )
+            for n in range(ITEMS)
+        ]
+        request = TxnOffsetCommitRequest(
+            transactional_id="x",
+            group_id=GROUP,
+            producer_id=tx.producer_id,
+            producer_epoch=tx.epoch,
+            generation_id=-1,
+            member_id="",
+            topics=[TxnOffsetCommitRequestTopic(name="t", partitions=rows)],
+        )
+        replies: list[TxnOffsetCommitResponse] = []
+
+        async def ask() -> None:
+            replies.append(await client.ask(request, TxnOffsetCommitResponse, 5))
+
+        calls = await calls_of_a_step(ask)
+        (topic,) = replies[0].topics
+        assert [row.error_code for row in topic.partitions] == [ErrorCode.INVALID_REQUEST] * ITEMS
+        assert calls < ITEMS / 2
 
 
 async def test_members_that_leave_by_the_thousand_leave_some_at_a_time() -> None:

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from segbroker.broker.address import join_address
-from segbroker.broker.loop import pace
+from segbroker.broker.loop import large_requests, pace
 from segbroker.broker.metrics import ages, of_topics
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
@@ -30,9 +30,11 @@ from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.gated_storage import GatedStorage
 from ..support.scrape import Scraped, get, scrape
+from ..support.waiting import becomes
 from ..support.wire_client import WireClient, batch, connect, produce_request
 from .conftest import serving
 from .test_broker_settings import alter
+from .test_hostile_groups import commit_of
 
 PAGE: Final = "127.0.0.1:0"
 STATES: Final = "segbroker_group_state"
@@ -639,3 +641,35 @@ async def test_what_was_deleted_in_front_of_a_group_has_no_age() -> None:
             page = await scraped(broker)
             told = page.of("segbroker_group_lag_seconds", "group")
             assert told["g"] == pytest.approx(time.time() - stamp / 1000, abs=120)
+
+
+async def test_what_takes_room_and_what_waits_for_it_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(large_requests, "BYTES_MAX", 1 << 20)
+    partitions = 2_000
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, metrics_listen=PAGE) as broker,
+        connect(broker.address) as first,
+        connect(broker.address) as second,
+    ):
+        await first.create("t", partitions=partitions)
+        disk.syncs.clear()
+        try:
+            for client in (first, second):
+                await client.send(commit_of(*range(partitions)), 8)
+            await becomes(lambda: len(broker.core.large_requests) == 1)
+            numbers = await scraped(broker)
+        finally:
+            disk.syncs.set()
+        assert numbers.value("segbroker_room_bytes", of="large_requests") > 1 << 20
+        assert numbers.value("segbroker_room_bytes_max", of="large_requests") == 1 << 20
+        assert numbers.value("segbroker_room_waiting", of="large_requests") == 1
+        assert numbers.value("segbroker_room_waiting", of="long_answers") == 0
+        for client in (first, second):
+            with trio.fail_after(60):
+                await client.receive(OffsetCommitResponse, 8)
+        numbers = await scraped(broker)
+        assert numbers.value("segbroker_room_bytes", of="large_requests") == 0
+        assert numbers.value("segbroker_room_waiting", of="large_requests") == 0

@@ -103,6 +103,26 @@ async def test_a_topic_of_log_append_time_gets_the_brokers_time() -> None:
         assert (header.is_log_append_time, header.max_timestamp) == (True, 1_234_567)
 
 
+async def test_a_batch_sent_again_has_the_time_of_when_it_was_appended() -> None:
+    now_ms = [1_234_567]
+    async with serving(now_ms=lambda: now_ms[0]) as broker, connect(broker.address) as client:
+        await client.create("t", message_timestamp_type="LogAppendTime")
+        records = encode_batch(
+            [b"v"], timestamps_ms=1000, producer_id=7, producer_epoch=0, base_sequence=0
+        )
+        for _ in range(2):
+            reply = await client.ask(produce_request("t", records), ProduceResponse, 9)
+            (row,) = reply.responses[0].partition_responses
+            assert (row.base_offset, row.log_append_time_ms) == (0, 1_234_567)
+            now_ms[0] += 1
+        topics = [DescribeProducersRequestTopic(name="t", partition_indexes=[0])]
+        described = await client.ask(
+            DescribeProducersRequest(topics=topics), DescribeProducersResponse, 0
+        )
+        (producer,) = described.topics[0].partitions[0].active_producers
+        assert producer.last_timestamp == 1_234_567
+
+
 async def test_log_append_time_is_refused_from_a_producer_of_a_create_time_topic() -> None:
     records = bytearray(batch(b"v"))
     set_log_append_time(records, 1000)

@@ -369,6 +369,17 @@ async def test_what_is_no_quota_is_refused(parts: Parts, values: dict[str, float
         assert broker.core.all_quotas.rows == {}
 
 
+async def test_what_nobody_has_can_be_removed() -> None:
+    """As in Kafka, also what cannot be set."""
+    async with serving() as broker, connect(broker.address) as client:
+        assert await alter(client, USER_A, producer_byte_rate=7.0) == 0
+        assert await alter(client, USER_A, no_such_rate=None, connection_creation_rate=None) == 0
+        assert await alter(client, {"ip": "10.0.0.7"}, producer_byte_rate=None) == 0
+        assert await describe(client) == {(("user", "a"),): {"producer_byte_rate": 7.0}}
+        assert await alter(client, USER_A, producer_byte_rate=None, no_such_rate=1.0) == 42
+        assert await describe(client) == {(("user", "a"),): {"producer_byte_rate": 7.0}}
+
+
 async def test_what_is_no_number_of_bytes_may_be_a_fraction() -> None:
     async with serving() as broker, connect(broker.address) as client:
         assert await alter(client, USER_A, **{TIME: 0.5, REQUESTS: 0.1, PRODUCE: 1.0000005}) == 0

@@ -318,6 +318,102 @@ def test_what_was_released_while_others_were_read_is_not_taken_for_a_hole() -> N
     assert part.pieces() == [(0, 4, AVAILABLE, 1, ""), (5, 9, ACQUIRED, 1, "b")]
 
 
+def accepted(part: SharePartition, first: int, last: int) -> Change:
+    """A member has done these, which is not durable yet."""
+    return part.acknowledge("a", [Acknowledgement(first, last, [ACCEPT])], LIMITS, 0)
+
+
+def test_what_others_have_on_their_way_is_not_done_with_until_it_is_durable() -> None:
+    """Each is an event of its own, of which the first may fail and the second not."""
+    part = SharePartition(ShareState(0))
+    usual(part, "a", [Batch(0, 9, True)], offset=0, most=10)
+    first, second = accepted(part, 0, 4), accepted(part, 5, 9)
+    assert (first.start, second.start) == (5, 0)
+    part.failed(first)
+    part.done(second)
+    assert part.start == 0
+    assert part.pieces() == [(0, 4, ACQUIRED, 1, "a"), (5, 9, ACKNOWLEDGED, 1, "")]
+    again = accepted(part, 0, 4)
+    assert again.start == 10
+    part.done(again)
+    assert (part.start, part.pieces()) == (10, [])
+
+
+def test_of_each_record_holds_its_own_type() -> None:
+    part = SharePartition(ShareState(0))
+    usual(part, "a", [Batch(0, 5, True)], offset=0, most=6)
+    types = [REJECT, ACCEPT, ACCEPT, RELEASE, RENEW, RENEW]
+    change = part.acknowledge("a", [Acknowledgement(0, 5, types)], LIMITS, 7)
+    assert change.spans == [Span(0, 0, 4, 1), Span(1, 2, 2, 1), Span(3, 3, 0, 1)]
+    part.done(change)
+    assert part.pieces() == [(3, 3, AVAILABLE, 1, ""), (4, 5, ACQUIRED, 1, "a")]
+    assert part.due_ms == 7 + LIMITS.lock_ms
+
+
+def test_what_is_on_its_way_is_not_said_twice() -> None:
+    part = SharePartition(ShareState(0))
+    usual(part, "a", [Batch(0, 2, True)], offset=0, most=3)
+    change = accepted(part, 1, 1)
+    with pytest.raises(Refused) as refused:
+        accepted(part, 0, 1)
+    assert refused.value.code == ErrorCode.INVALID_RECORD_STATE
+    assert "already" in refused.value.message
+    part.failed(change)
+    assert accepted(part, 0, 2).spans == [Span(0, 0, 2, 1), Span(1, 1, 2, 1), Span(2, 2, 2, 1)]
+
+
+def test_of_what_is_anothers_or_nobodys_nothing_is_said() -> None:
+    part = SharePartition(ShareState(0, (Span(1, 1, 2, 1),)))
+    usual(part, "b", [Batch(0, 0, True)], offset=0, most=1)
+    for offset, why in ((0, "another member's"), (1, "not acquired")):
+        with pytest.raises(Refused) as refused:
+            accepted(part, offset, offset)
+        assert refused.value.code == ErrorCode.INVALID_RECORD_STATE
+        assert why in refused.value.message
+
+
+def test_what_stands_is_as_it_is_without_those_who_have_it() -> None:
+    part = SharePartition(ShareState(0, (Span(0, 1, 0, 1), Span(2, 3, 4, 4), Span(4, 5, 0, 1))))
+    usual(part, "a", [Batch(0, 7, True)], offset=0, most=2)
+    assert part.pieces()[0] == (0, 1, ACQUIRED, 2, "a")
+    assert part.standing([Span(0, 9, 0, 0)]) == [
+        Span(0, 1, 0, 1),
+        Span(2, 3, 4, 4),
+        Span(4, 5, 0, 1),
+    ]
+    accepted(part, 0, 1)
+    assert part.standing([Span(1, 4, 0, 0)]) == [Span(2, 3, 4, 4), Span(4, 4, 0, 1)]
+
+
+def test_what_was_delivered_for_the_last_time_is_done_with_when_its_lock_ends() -> None:
+    part = SharePartition(ShareState(0))
+    usual(part, "a", [Batch(0, 4, True)], offset=0, most=5)
+    once = LIMITS._replace(deliveries=1)
+    assert part.expire(LIMITS.lock_ms, once) == [Span(0, 4, 4, 1)]
+    assert (part.start, part.pieces()) == (5, [])
+
+
+def test_few_records_come_apart_by_one_at_least() -> None:
+    part = SharePartition(ShareState(0))
+    limits = LIMITS._replace(deliveries=10)
+
+    def count() -> int:
+        (one,) = part.acquire(
+            "a",
+            [Batch(0, 2, True)],
+            limits,
+            0,
+            offset=0,
+            records_max=3,
+            batch_size=3,
+            is_strict=False,
+        )
+        part.release("a", limits)
+        return one.last - one.first + 1
+
+    assert [count() for _ in range(9)] == [3, 3, 3, 3, 3, 1, 1, 1, 1]
+
+
 @pytest.mark.parametrize("is_strict", [False, True])
 def test_records_come_apart_by_a_half_a_quarter_and_one_of_what_they_first_came_with(
     is_strict: bool,
@@ -376,6 +472,44 @@ def test_of_a_gap_one_offset_is_handed_out_that_nobody_has_or_is_done_with(
     found = [offset for one in given for offset in range(one.first, one.last + 1)]
     assert found == ([] if stands_for_it is None else [stands_for_it])
     assert part.next_offset == last + 1, "the rest of it is archived"
+
+
+def test_of_a_gap_no_offset_is_handed_out_for_one_behind_it_that_is_free() -> None:
+    part = SharePartition(ShareState(0))
+    usual(part, "a", [Batch(0, 9, True)], offset=0, most=10)
+    said = [Acknowledgement(offset, offset, [RELEASE]) for offset in (3, 9)]
+    part.done(part.acknowledge("a", said, LIMITS, 0))
+    gap = Batch(2, 5, has_records=False, is_gap=True)
+    assert usual(part, "b", [gap], offset=3, most=10) == [Acquired(3, 3, 2)]
+    assert part.next_offset == 9
+
+
+def test_where_there_is_no_room_for_more_what_was_released_is_handed_out() -> None:
+    part = SharePartition(ShareState(0))
+    usual(part, "a", [Batch(0, 29, True)], offset=0, most=30)
+    assert part.end - part.start == LIMITS.locks
+    assert not part.has_room(LIMITS)
+    assert not part.is_idle
+    part.done(part.acknowledge("a", [Acknowledgement(7, 8, [RELEASE])], LIMITS, 0))
+    assert part.has_room(LIMITS)
+    assert not part.is_idle
+    part.release("a", LIMITS)
+    assert part.is_idle
+
+
+def test_who_takes_no_more_than_it_asks_for_is_given_no_more_apart_either() -> None:
+    part = SharePartition(ShareState(0, (Span(0, 7, 0, 2),)))
+    given = part.acquire(
+        "a",
+        [Batch(0, 7, True)],
+        LIMITS,
+        0,
+        offset=0,
+        records_max=1,
+        batch_size=1,
+        is_strict=True,
+    )
+    assert given == [Acquired(0, 0, 3)]
 
 
 def test_who_was_delivered_often_does_not_come_behind_others() -> None:

@@ -99,6 +99,25 @@ async def test_topics_are_created_or_refused_one_by_one() -> None:
         assert broker.core.topics.all["default"].partitions == 4
 
 
+async def test_of_several_mistakes_in_a_topic_kafkas_first_one_is_told() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        rows = await create(
+            client,
+            creation("a/b", partitions=0, no_such_key="1"),
+            creation("odd", partitions=0, replicas=3, no_such_key="1"),
+            creation("none", partitions=0, replicas=3),
+            creation("zero", partitions=0, replicas=0),
+            creation("negative", partitions=-2, replicas=-2),
+        )
+        assert rows == [
+            ("a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+            ("odd", ErrorCode.INVALID_CONFIG),
+            ("none", ErrorCode.INVALID_PARTITIONS),
+            ("zero", ErrorCode.INVALID_REPLICATION_FACTOR),
+            ("negative", ErrorCode.INVALID_REPLICATION_FACTOR),
+        ]
+
+
 async def test_what_is_refused_is_said_in_kafkas_words() -> None:
     # Tools and frameworks look for these sentences; so do Kafka's own tests.
     async with serving() as broker, connect(broker.address) as client:

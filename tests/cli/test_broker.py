@@ -126,7 +126,7 @@ def test_the_state_of_a_broker_begins_with_what_needs_a_look(tmp_path: Path) -> 
     with running(data) as daemon:
         said = in_process("broker", "status", "-b", daemon.address).stdout.decode().splitlines()
         assert f"at {daemon.address}, cluster" in said[0]
-        assert said[1] == "nothing needs a look"
+        assert said[1] == "no problems"
         checked = in_process("broker", "status", "--check", "-b", daemon.address)
         assert checked.returncode == ExitCode.OK
         assert said[-1] == "recovery: nothing to repair since the start"
@@ -140,7 +140,7 @@ def test_the_state_of_a_broker_begins_with_what_needs_a_look(tmp_path: Path) -> 
         words = ["consume", "t", "-o", "start", "-e", "--on-gap", "skip", "-b", daemon.address]
         assert segbroker(*words).stdout.count(b"v" * 40) == 2
         said = in_process("broker", "status", "-b", daemon.address).stdout.decode().splitlines()
-        assert said[1:3] == ["needs a look:", "  1 offset lost since the start: see recovery below"]
+        assert said[1:3] == ["problems:", "  1 offset lost since the start: see recovery below"]
         assert ["gap", "t-0", "1..1", "corruption"] in [line.split() for line in said]
         told = json.loads(in_process("broker", "status", "--json", "-b", daemon.address).stdout)
         assert told["recovery"]["counts"]["offsets_lost"] == 1
@@ -168,7 +168,7 @@ def test_a_log_that_the_start_found_missing_needs_a_look_though_no_offset_is_kno
         checked = in_process("broker", "status", "--check", "-b", daemon.address)
     said = checked.stdout.decode().splitlines()
     assert checked.returncode == ExitCode.ATTENTION
-    assert said[1] == "needs a look:"
+    assert said[1] == "problems:"
     assert said[2].startswith("  the write-ahead log was damaged or missing: what was acknowledged")
 
 
@@ -189,7 +189,7 @@ def test_a_topic_that_an_older_copy_of_the_metadata_does_not_know_needs_a_look(
         checked = in_process("broker", "status", "--check", "-b", daemon.address)
     said = checked.stdout.decode().splitlines()
     assert checked.returncode == ExitCode.ATTENTION
-    assert said[1] == "needs a look:"
+    assert said[1] == "problems:"
     assert said[2].startswith("  records of a topic that the metadata does not know are in quarant")
     (kept,) = (data / "quarantine").iterdir()
     assert ["unknown_topic", str(kept)] in [line.split() for line in said]
@@ -234,7 +234,7 @@ def test_a_partition_that_cannot_be_opened_needs_a_look(tmp_path: Path) -> None:
         )
         assert sent.returncode == ExitCode.UNDELIVERED
         lines = segbroker("broker", "status", *words).stdout.decode().splitlines()
-        assert lines[1] == "needs a look:"
+        assert lines[1] == "problems:"
         assert lines[2].startswith("  partition 1 of topic 'flights' is not served: ")
         assert lines[2].endswith("the partition's directory is missing")
         segbroker("topic", "create", "trains", "--partitions", "3", *words)
@@ -281,7 +281,7 @@ def test_a_partition_that_cannot_be_opened_needs_a_look(tmp_path: Path) -> None:
         sent = segbroker("produce", "flights", "-p", "1", *words, stdin=b"value\n")
         assert sent.returncode == ExitCode.OK
         lines = segbroker("broker", "status", *words).stdout.decode().splitlines()
-        assert lines[1] == "nothing needs a look"
+        assert lines[1] == "no problems"
 
 
 def test_a_partition_that_the_start_could_not_open_needs_a_look(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_a_partition_that_the_start_could_not_open_needs_a_look(tmp_path: Path) 
         daemon.stop(signal.SIGKILL)
     with running(tmp_path / "data") as daemon:
         said = in_process("broker", "status", "-b", daemon.address).stdout.decode().splitlines()
-        assert said[1] == "needs a look:"
+        assert said[1] == "problems:"
         assert said[2].startswith("  partition 0 of topic 't' is not served: ")
 
 
@@ -316,7 +316,7 @@ def test_a_partition_that_takes_no_writes_needs_a_look(tmp_path: Path) -> None:
         refused = segbroker("produce", "t", "-b", daemon.address, stdin=b"more\n")
         assert refused.returncode == ExitCode.UNDELIVERED, refused.stderr
         said = in_process("broker", "status", "-b", daemon.address).stdout.decode().splitlines()
-        assert said[1] == "needs a look:"
+        assert said[1] == "problems:"
         assert said[2].startswith("  partition 0 of topic 't' is read-only: ")
 
 
@@ -331,7 +331,7 @@ def test_a_listener_that_is_full_needs_a_look(tmp_path: Path) -> None:
             inside.sendall(bytes.fromhex("0000000a 0012 0000 00000007 0000"))  # ApiVersions
             assert inside.recv(4), "it is one of the listener's"
             said = in_process("broker", "status", "-b", daemon.address).stdout.decode().splitlines()
-        assert said[1:3] == ["needs a look:", "  listener INSIDE is full, with 1 connection"]
+        assert said[1:3] == ["problems:", "  listener INSIDE is full, with 1 connection"]
 
 
 def _damage(data: Path, segment: int) -> None:

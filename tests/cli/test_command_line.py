@@ -12,7 +12,8 @@ import pytest
 from segbroker.cli.exit_codes import ExitCode
 from segbroker.cli.main import Segbroker
 
-from .conftest import COMMAND, TIMEOUT_S, environment, segbroker
+from ..support.daemon import Daemon
+from .conftest import COMMAND, TIMEOUT_S, Run, environment, segbroker
 
 COMMANDS = (
     "serve",
@@ -88,7 +89,21 @@ def test_a_help_that_cannot_be_written_is_an_error_in_a_sentence(words: str) -> 
             command, env=environment(), stdout=full, stderr=subprocess.PIPE, check=False
         )
     assert run.returncode == ExitCode.SYSTEM
-    assert run.stderr == b"Error: No space left on device\n"
+    assert run.stderr == b"Error: standard output: No space left on device\n"
+
+
+def test_records_that_cannot_be_written_are_not_a_full_disk_of_the_broker(
+    daemon: Daemon, run: Run, topic: str
+) -> None:
+    run("produce", topic, stdin=b"a line\n")
+    for words in (["consume", topic, "-e"], ["topic", "list"], ["topic", "describe", topic]):
+        command = [sys.executable, "-m", "segbroker.cli", *words, "-b", daemon.address]
+        with open("/dev/full", "wb") as full:
+            ended = subprocess.run(
+                command, env=environment(), stdout=full, stderr=subprocess.PIPE, check=False
+            )
+        assert ended.returncode == ExitCode.SYSTEM
+        assert ended.stderr == b"Error: standard output: No space left on device\n"
 
 
 def test_the_version_is_one_line_for_scripts() -> None:

@@ -318,7 +318,7 @@ LEFTOVERS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a file of somebody": (
         lambda root: (root / "notes.txt").write_bytes(b"x"),
-        "nothing of a data directory",
+        "not a file of the broker",
     ),
 }
 
@@ -348,7 +348,7 @@ def test_what_repairs_have_kept_aside_is_told_as_that(data: Path) -> None:
         "files as they were before a repair, kept here: 1; after a write that did not end"
         " (a kill, a full disk), or damage",
     )
-    assert found["action"] == "leaves them; nothing reads them, and they may be deleted"
+    assert found["action"] == "they are left; nothing reads them, and they may be deleted"
 
 
 @pytest.mark.parametrize("kind", LEFTOVERS)

@@ -72,7 +72,17 @@ async def topics_that_cannot_be_created(stage: Stage) -> None:
         "bad policy": {"configs": config(cleanup_policy="burn")},
         "setting without value": {"configs": config(retention_ms=None)},
         "negative setting": {"configs": config(segment_bytes="-4")},
+        "no partitions and three replicas": {"num_partitions": 0, "replication_factor": 3},
+        "no partitions and no replicas": {"num_partitions": 0, "replication_factor": 0},
+        "no partitions and a bad setting": {
+            "num_partitions": 0,
+            "configs": config(retention_ms="soon"),
+        },
         "placed and counted": {"assignments": placed((0, [1]))},
+        "placed and counted, and a bad setting": {
+            "assignments": placed((0, [1])),
+            "configs": config(retention_ms="soon"),
+        },
         "placed on nobody": {
             "num_partitions": -1,
             "replication_factor": -1,

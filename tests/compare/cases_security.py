@@ -91,6 +91,8 @@ async def quotas_are_changed(stage: Stage) -> None:
     await ask("an address", quota("connection_creation_rate", 5.0, ip="127.0.0.9"))
     await ask("two", quota(rate, 2e6, user=name), quota(rate, -1.0, user=name, client="x"))
     await ask("an unknown key", quota("no_such_rate", 1.0, user=name))
+    await ask("an unknown key that goes", quota("no_such_rate", 0, user=name))
+    await ask("a key of users goes of an address", quota(rate, 0, ip="127.0.0.9"))
     await ask("an unknown kind", quota(rate, 1.0, planet=name))
     await ask("no kind", quota(rate, 1.0))
     await ask("an empty name", quota(rate, 1.0, user=""))

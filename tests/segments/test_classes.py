@@ -371,7 +371,7 @@ def test_a_damaged_snapshot_opens_nothing_and_changes_nothing() -> None:
     topic_with(disk, "fsync").close()
     (name,) = disk.listdir("/data/meta")
     flip(disk, f"/data/meta/{name}", 40)
-    with pytest.raises(CorruptMetadata, match="no file that was there was changed"):
+    with pytest.raises(CorruptMetadata, match="no existing file was changed"):
         manager_on(disk)
     assert disk.listdir("/data/topics") == ["t"]
 

@@ -262,17 +262,12 @@ def test_a_disk_that_fails_behind_the_decision_makes_the_partition_read_only_unt
 
 
 class Interrupting(MemoryStorage):
-    """Calls `meanwhile`, once, while a segment is read, and `at_end` when one has its name."""
+    """Calls `meanwhile`, once, while a segment is read, `at_end` when a cleaned one is synced."""
 
     def __init__(self) -> None:
         super().__init__()
         self.meanwhile: list[Callable[[], object]] = []
         self.at_end: list[Callable[[], object]] = []
-
-    def fsync_dir(self, path: str) -> None:
-        super().fsync_dir(path)
-        while self.at_end:
-            self.at_end.pop()()
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
         plain = super().open(path, create=create, read_only=read_only)
@@ -289,6 +284,11 @@ class InterruptingFile(MemoryFile):
         while self.disk.meanwhile:
             self.disk.meanwhile.pop()()
         return count
+
+    def fdatasync(self) -> None:
+        super().fdatasync()
+        while self.path.endswith(".cleaned") and self.disk.at_end:
+            self.disk.at_end.pop()()
 
 
 def test_damage_that_a_reader_repairs_under_a_cleaning_is_no_failure_of_the_cleaning() -> None:

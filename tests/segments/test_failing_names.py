@@ -9,17 +9,23 @@ What was given a name before stays in doubt for ever, whatever a later sync says
 import errno
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import count
+from threading import Thread
+from unittest.mock import patch
 
 import pytest
 
 from segbroker.segments.directory.manager import DiskManager
-from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.errors import CorruptSegment, PartitionDamaged, StorageError
+from segbroker.segments.files.manifest_file import ManifestFile
+from segbroker.segments.log.partition_log import PartitionLog
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 
 from ..support.extent import share
+from .compacted import Compacted
 from .crash.driver import Driver
 from .crash.explorer import Explorer, Plan, silence
 from .crash.recording import Fault
@@ -122,6 +128,134 @@ def test_a_sync_of_names_that_fails_costs_nothing_that_was_acknowledged(
     assert failed >= 3, "a life with hardly a sync proves nothing"
 
 
+class _InDoubt(MemoryStorage):
+    """Knows which names are in doubt: of what was given before a sync failed, whatever came then.
+
+    After the next file is made, or gets its name, that ends with `behind`, a sync fails that
+    somebody else asks for.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_doubt: set[str] = set()
+        self._waiting: set[str] = set()
+        self.behind = ""
+        self.fails: Callable[[], object] = lambda: None
+        self._is_failing = False
+
+    def _given(self, path: str) -> None:
+        self.in_doubt.discard(path)
+        self._waiting.add(path)
+        if self.behind and path.endswith(self.behind):
+            self.behind, self._is_failing = "", True
+            with suppress(OSError):
+                self.fails()
+            assert not self._is_failing, "it was asked for, and has failed"
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        is_new = create and not self.exists(path)
+        file = super().open(path, create=create, read_only=read_only)
+        if is_new:
+            self._given(path)
+        return file
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        self._given(target)
+
+    def unlink(self, path: str) -> None:
+        super().unlink(path)
+        self.in_doubt.discard(path)
+        self._waiting.discard(path)
+
+    def fsync_dir(self, path: str) -> None:
+        if self._is_failing:
+            self._is_failing = False
+            self.in_doubt |= self._waiting
+            raise OSError(errno.EIO, "the names are not synced", path)
+        super().fsync_dir(path)
+        self._waiting.clear()
+
+    @property
+    def doubted(self) -> list[str]:
+        """Files of logs that a power cut may take."""
+        ends = (".log", ".manifest")
+        return [name for name in sorted(self.in_doubt) if name.endswith(ends)]
+
+
+def recovered(manager: DiskManager) -> None:
+    for second in range(1, 10):
+        manager.keep_house_now(second * 1_000)
+    assert manager.get_handler("t", 0).read_only is None
+
+
+def test_a_sync_under_way_takes_nothing_for_durable_whose_name_another_could_not_sync() -> None:
+    disk = _InDoubt()
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig(SMALL.overrides))
+    handler = manager.get_handler("t", 0)
+    opened = handler._log
+    handler._rolling._making = handler._rolling._sealing = True  # others are in front
+    for _ in range(4):
+        append(handler, batch_of(b"v" * 300))
+    # The sync has begun, and is about to sync the names: those who make segments are faster.
+    disk.behind, disk.fails = "_4.log", partial(opened.storage.fsync_dir, opened.paths.folder)
+    settle = opened.manifest.settle
+
+    def settled() -> None:
+        disk.open(opened.paths.log(4), create=True).close()
+        settle()
+
+    with patch.object(ManifestFile, "settle", lambda _: settled()):
+        assert not handler.wal_checkpoint(), "the write-ahead log is all that has them for certain"
+    assert disk.doubted
+    recovered(manager)
+    assert not disk.doubted
+    assert handler.wal_checkpoint()
+
+
+@pytest.mark.parametrize("size", [150, 300], ids=["made-ahead", "made-by-the-roll"])
+def test_a_segment_made_beside_a_sync_of_names_that_fails_is_named_anew(size: int) -> None:
+    disk = _InDoubt()
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig(SMALL.overrides))
+    handler = manager.get_handler("t", 0)
+    append(handler, batch_of(b"v" * 100))
+    handler.sync()
+    opened = handler._log
+    disk.behind, disk.fails = ".log", partial(opened.storage.fsync_dir, opened.paths.folder)
+    for _ in range(4):
+        with suppress(StorageError):
+            append(handler, batch_of(b"v" * size))
+    assert not disk.behind
+    assert disk.doubted
+    recovered(manager)
+    handler.sync()
+    assert not disk.doubted
+
+
+def test_what_a_cleaned_segment_stands_for_stays_if_another_sync_failed_behind_its_name() -> None:
+    disk = _InDoubt()
+    log = Compacted(disk)
+    for _ in range(3):
+        log.send((b"a", b"v" * 380))
+    log.send((b"a", b"last"), (b"b", b"v"))
+    log.seal()
+    log.touched_offset = log.handler.log_end_offset
+    opened = log.handler._log
+    disk.behind, disk.fails = "_3.log", partial(opened.storage.fsync_dir, opened.paths.folder)
+    log.clean_sealed()
+    assert not disk.behind
+    gone = [number for number in range(3) if not disk.exists(opened.paths.log(number))]
+    assert not gone or not disk.doubted
+    recovered(log.manager)
+    assert not disk.exists(opened.paths.log(0))
+    assert opened.paths.log(3) not in disk.doubted
+    log.check()
+
+
 class _InTurn(MemoryStorage):
     """The next sync of a directory fails; before who asked hears of it, `meanwhile` happens."""
 
@@ -150,11 +284,13 @@ def test_a_sync_between_a_failure_and_its_news_proves_nothing_of_the_names_that_
         append(handler, batch_of(b"v" * 300))
     opened = handler._log
     assert not opened.active.name_is_durable
-    disk.meanwhile = opened.sync
+    beside = Thread(target=sync_in_vain, args=(opened,))
+    disk.meanwhile = beside.start
     with pytest.raises(StorageError, match="the names are not synced"):
         handler.delete_records_before(4)
+    beside.join()
     assert disk.meanwhile is None
-    assert opened.active.name_is_durable, "as the sync in between had it"
+    assert not opened.active.name_is_durable
     assert opened.sync_failed
     for second in range(1, 10):
         manager.keep_house_now(second * 1_000)
@@ -163,18 +299,21 @@ def test_a_sync_between_a_failure_and_its_news_proves_nothing_of_the_names_that_
     manager.close()
 
 
+def sync_in_vain(opened: PartitionLog) -> None:
+    with pytest.raises(OSError, match="the names are not synced"):
+        opened.sync()
+
+
 def test_names_in_doubt_are_given_anew_also_where_an_operator_is_to_look_at_damage() -> None:
-    """All is synced, so nobody asks for another sync, which would be told of the failure."""
     disk = _InTurn()
     manager, handler = with_a_name_that_waits(disk, "readonly")
     handler.read_only = PartitionDamaged("t", 0, "damage")
     disk.open(handler._log.paths.damaged, create=True).close()
     opened = handler._log
-    disk.meanwhile = opened.sync
+    disk.fail_next(errno.EIO)
     with suppress(OSError):
         opened.storage.fsync_dir(opened.paths.folder)
     assert opened.sync_failed
-    assert not handler.has_unsynced
     for second in range(1, 10):
         manager.keep_house_now(second * 1_000)
     assert handler._log is not opened, "written anew"
@@ -243,3 +382,50 @@ def test_a_name_that_waited_is_in_doubt_whoever_asked_for_the_sync_that_failed(
     handler = happens(disk)
     assert disk.meanwhile is None, "it has failed"
     assert handler._log.sync_failed
+
+
+class _FailsBehind(MemoryStorage):
+    """The sync of the directory fails behind the next file that gets this name."""
+
+    path = ""
+    _is_failing = False
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        if target == self.path:
+            self.path, self._is_failing = "", True
+
+    def fsync_dir(self, path: str) -> None:
+        if self._is_failing:
+            self._is_failing = False
+            raise OSError(errno.EIO, "the names are not synced", path)
+        super().fsync_dir(path)
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["damaged", "missing"])
+@pytest.mark.parametrize("is_recalled", [True, False], ids=["from-the-log-ahead", "with-a-gap"])
+def test_a_repaired_segment_whose_name_could_not_be_synced_is_repaired_again(
+    is_lost: bool, is_recalled: bool
+) -> None:
+    disk = _FailsBehind()
+    log = Compacted(disk, cleanup_policy="delete")
+    for key in (b"a", b"b", b"c"):
+        log.send((key, b"v" * 300))
+    log.seal()
+    handler = log.handler
+    path = handler._log.paths.log(0)
+    if not is_recalled:
+        as_after_a_checkpoint(log.manager)
+    handler._log.files.drop()
+    if is_lost:
+        disk.unlink(path)
+    else:
+        flip(disk, path, 100)
+    disk.path = path
+    assert not handler.mend(CorruptSegment(path, 0, "a read met it"))
+    assert not disk.path, "it had its name"
+    assert handler.repairs_count == 0
+    assert handler.read_only is None
+    found = [record.offset for record in log.records()]
+    assert handler.repairs_count == 1, "the read has met the damage again"
+    assert found == ([0, 1, 2] if is_recalled else [1, 2])

@@ -1,6 +1,8 @@
 """The disk as an open log has it: which syncs of names count, and which failures are told."""
 
 import errno
+from threading import Event, Thread
+from unittest.mock import patch
 
 import pytest
 
@@ -29,24 +31,55 @@ class _Log:
 
     def __init__(self) -> None:
         self.disk = _Disk()
-        self.told: list[tuple[int, OSError]] = []
-        self.storage = LogStorage(self.disk, FOLDER, lambda *failure: self.told.append(failure))
+        self.told: list[OSError] = []
+        self.storage = LogStorage(self.disk, FOLDER, self.told.append)
 
 
-def test_a_sync_of_the_logs_directory_is_counted() -> None:
+def test_a_sync_of_names_is_worth_something_to_who_gave_them_since_the_last_failure() -> None:
     log = _Log()
-    log.storage.fsync_dir(FOLDER)
-    first = log.storage.synced
-    log.storage.fsync_dir(FOLDER)
-    assert log.disk.synced == [FOLDER, FOLDER]
-    assert 0 < first < log.storage.synced
+    log.storage.sync_names(0)
+    log.disk.errno = errno.EIO
+    with pytest.raises(NamesNotSynced):
+        log.storage.fsync_dir(FOLDER)
+    log.disk.errno = 0
+    with pytest.raises(NamesNotSynced, match="in between"):
+        log.storage.sync_names(0)
+    log.storage.sync_names(1)
+    assert log.disk.synced == 3 * [FOLDER]
+    assert len(log.told) == 1
 
 
-def test_a_sync_of_another_directory_is_done_and_counts_for_nothing() -> None:
+def test_a_sync_of_another_directory_is_done_and_told_to_nobody() -> None:
     log = _Log()
     log.storage.fsync_dir(f"{FOLDER}/quarantine")
     assert log.disk.synced == [f"{FOLDER}/quarantine"]
-    assert log.storage.synced == 0
+
+
+def test_a_sync_of_names_waits_for_the_news_of_the_one_before() -> None:
+    log = _Log()
+    order: list[str] = []
+    begun = Event()
+
+    def second() -> None:
+        begun.set()
+        log.storage.fsync_dir(FOLDER)
+        order.append("synced")
+
+    beside = Thread(target=second)
+
+    def fail(path: str) -> None:
+        beside.start()
+        assert begun.wait(60)
+        beside.join(0.1)  # it would be over by now
+        order.append("failed")
+        raise OSError(errno.EIO, "not synced", path)
+
+    with patch.object(log.disk, "fsync_dir") as asked:
+        asked.side_effect = lambda path: fail(path) if asked.call_count == 1 else None
+        with pytest.raises(NamesNotSynced):
+            log.storage.fsync_dir(FOLDER)
+        beside.join(60)
+    assert order == ["failed", "synced"]
 
 
 def test_a_failure_is_told_before_who_asked_hears_of_it() -> None:
@@ -55,10 +88,9 @@ def test_a_failure_is_told_before_who_asked_hears_of_it() -> None:
     log.disk.errno = errno.EIO
     with pytest.raises(NamesNotSynced) as raised:
         log.storage.fsync_dir(FOLDER)
-    ((began, failure),) = log.told
+    (failure,) = log.told
     assert failure is raised.value
     assert (failure.errno, failure.filename) == (errno.EIO, FOLDER)
-    assert began > log.storage.synced
 
 
 def test_a_failure_in_another_directory_is_told_to_nobody() -> None:

@@ -59,7 +59,7 @@ EQUIVALENT: Final[dict[Key, str]] = {
         "(not len(log.producers))",
         0,
     ): ("cost: a snapshot that says nothing new"),
-    ("swapping", "_put", "storage.fsync_dir(paths.folder)", "pass", 0): (
+    ("swapping", "_put", "storage.sync_names(failures)", "pass", 0): (
         "model: what is unlinked later is in the same directory"
     ),
     (
