@@ -7,7 +7,8 @@ request is reckoned at the most that its bytes can become, and the sum of those 
 Other requests wait as frames, whose bytes are limited elsewhere (half_requests.py).
 
 Work may take minutes, where a request names very many partitions that have to be opened.  So one
-address has two thirds of the room: who is slow, or sends what takes long, keeps its own address waiting.
+address has two thirds of the room: who is slow, or sends what takes long, keeps its own address
+waiting.
 
 At the limit a request waits for its turn, however long that takes; when it is alone it is handled,
 whatever its size, and so is the only one of its address, if there is room.  Its connection is not
