@@ -351,8 +351,10 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "names_whose_sync_failed_are_not_told_as_a_failure",
         "rolling",
+        "                    opened.failed = opened.failed or exc\n"
+        "                    opened.sync_failed = True\n"
         "                self._owner.names_failed(exc)\n",
-        "                pass\n",
+        "                    pass\n",
         "a_sync_of_names_made_ahead_fails_behind_synced_ones",
     ),
     Bug(
