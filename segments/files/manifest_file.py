@@ -82,9 +82,12 @@ class ManifestFile:
         """
         file = self._storage.open(self._path)
         try:
-            self._sync(file)
+            file.fdatasync()
         finally:
             file.close()
+        # Whatever another has synced meanwhile: a name may have been given since that began.
+        self._storage.fsync_dir(self._folder)
+        self.is_durable = True
 
     def _sync(self, file: StorageFile) -> None:
         file.fdatasync()

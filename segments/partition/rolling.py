@@ -101,6 +101,7 @@ class Rolling:
         except NamesNotSynced as exc:
             if opened is self._log():  # else it was opened again meanwhile, with names of its own
                 with opened.sync_lock:
+                    opened.failed = opened.failed or exc
                     opened.sync_failed = True
                 self._owner.names_failed(exc)
         except OSError as exc:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from threading import Thread
+from threading import Event, Thread, current_thread
 from unittest.mock import patch
 
 import pytest
@@ -429,3 +429,98 @@ def test_a_repaired_segment_whose_name_could_not_be_synced_is_repaired_again(
     found = [record.offset for record in log.records()]
     assert handler.repairs_count == 1, "the read has met the damage again"
     assert found == ([0, 1, 2] if is_recalled else [1, 2])
+
+
+def test_a_sync_before_the_log_is_told_that_names_made_ahead_have_failed_fails_as_well() -> None:
+    disk = _InTurn()
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig({**SMALL.overrides, "durability": "disk"}))
+    handler = manager.get_handler("t", 0)
+    append(handler, batch_of(b"v" * 100))
+    handler.sync()
+    opened = handler._log
+    disk.fail_next(errno.EIO)
+    names_failed = DiskHandler.names_failed
+
+    def told(one: DiskHandler, cause: OSError) -> None:
+        sync_in_vain(opened)
+        names_failed(one, cause)
+
+    with patch.object(DiskHandler, "names_failed", told):
+        append(handler, batch_of(b"v" * 200))  # half full: others are made ahead
+    assert disk.meanwhile is None
+    assert handler.read_only is not None
+    recovered(manager)
+
+
+class _Waiting(MemoryStorage):
+    """Which names no sync has covered; what happens behind the next one that succeeds, and when a
+    file of some name is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.behind: Callable[[], object] | None = None
+        self.opens: tuple[str, Callable[[], object]] | None = None
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if self.opens is not None and path.endswith(self.opens[0]):
+            (_, happens), self.opens = self.opens, None
+            happens()
+        if create and not self.exists(path):
+            self.names.add(path)
+        return super().open(path, create=create, read_only=read_only)
+
+    def fsync_dir(self, path: str) -> None:
+        super().fsync_dir(path)
+        self.names.clear()
+        behind, self.behind = self.behind, None
+        if behind is not None:
+            behind()
+
+
+def test_the_first_sync_of_a_log_syncs_the_names_though_another_has_made_its_manifest_durable() -> (
+    None
+):
+    """The other began before the roll, so it has not synced the name that the roll gave."""
+    disk = _Waiting()
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig(SMALL.overrides))
+    handler = manager.get_handler("t", 0)
+    opened = handler._log
+    handler._rolling._making = handler._rolling._sealing = True  # others are in front
+    append(handler, batch_of(b"v" * 300))
+    durable: list[bool] = []
+    unsynced: set[str] = set()
+
+    def first_sync() -> None:
+        durable.append(handler.wal_checkpoint())
+        unsynced.update(disk.names)
+
+    beside = Thread(target=first_sync)
+    is_begun, may_go_on = Event(), Event()
+    fdatasync = MemoryFile.fdatasync
+
+    def synced(file: MemoryFile) -> None:
+        fdatasync(file)
+        if current_thread() is beside and file.path == opened.paths.manifest:
+            is_begun.set()
+            assert may_go_on.wait(60)
+
+    def rolled() -> None:
+        append(handler, batch_of(b"v" * 300))
+        beside.start()
+        assert is_begun.wait(60)
+
+    def went_on() -> None:
+        may_go_on.set()
+        beside.join(60)
+
+    disk.behind, disk.opens = rolled, (".start.tmp", went_on)
+    with patch.object(MemoryFile, "fdatasync", synced):
+        handler.delete_records_before(1)
+    assert durable == [True], "the write-ahead log lets go of what is in it"
+    assert opened.paths.log(1) not in unsynced
+    manager.close()

@@ -16,8 +16,10 @@ from segbroker.broker.loop.turn import Turn
 from segbroker.broker.partitions.partition import Partition
 from segbroker.broker.peers.replies import Outbox, Slot
 from segbroker.client.fetch_lanes import FetchLanes
+from segbroker.segments.disk.forwarding import ForwardingStorage
 from segbroker.segments.files.manifest_file import ManifestFile
 from segbroker.segments.log import partition_log
+from segbroker.segments.log.log_storage import LogStorage
 from segbroker.segments.log.partition_log import PartitionLog
 from segbroker.segments.log.producers import Producer, ProducerTable
 from segbroker.segments.partition.handler import DiskHandler
@@ -36,6 +38,18 @@ YOUNG = {
     "latency_s": 0.001,
 }
 CALM = {"faults": (), "last_crash": "none"}
+NAMES = {
+    "name_errors": 0.03,
+    "faults": ((0.8, "power_cut"), (2.0, "power_cut")),
+    "last_crash": "power_cut",
+    "wal": (1 << 14, 1 << 15),
+    "sync_s": (0.0002, 0.003),
+    "latency_s": 0.001,
+    "preempts": 0.5,
+}
+"""Syncs of directories fail, beside others, and the power goes."""
+MANY_SEGMENTS = tuple(Topic(f"y{n}", 2, "fsync", 1024, use="group") for n in range(3))
+FILLING = {"records": 200, "value_bytes": 300, "many": False, "delivery_timeout_ms": 20_000}
 
 
 @dataclass(frozen=True)
@@ -64,6 +78,7 @@ class Bug:
             groups=(),
             share_groups=(),
             transactors=(),
+            name_errors=0.0,
         ).with_durability(self.durability)
         plan = replace(drawn, topics=drawn.topics + self.topics, **self.focus)
         writing = tuple(
@@ -193,6 +208,30 @@ async def _drains_once(self: Outbox) -> None:
         self.break_off()
 
 
+def _believes_its_names(_: object) -> Callable[..., None]:
+    """As PartitionLog._sync_names, whatever failed meanwhile."""
+
+    def sync_names(self: PartitionLog, segments: Any) -> None:  # noqa: ANN401
+        if segments and not self.manifest.is_durable:
+            self.manifest.settle()
+        elif not all(segment.name_is_durable for segment in segments):
+            self.storage.fsync_dir(self.paths.folder)
+        for segment in segments:
+            segment.name_is_durable = True
+
+    return sync_names
+
+
+def _rolls_beside_a_failure(roll: Callable[..., Any]) -> Callable[..., Any]:
+    def rolled(self: PartitionLog, now_ms: int) -> None:
+        failed, sync_failed = self.failed, self.sync_failed
+        roll(self, now_ms)
+        if self.failed is not failed and "beside a roll" in str(self.failed):
+            self.failed, self.sync_failed = failed, sync_failed
+
+    return rolled
+
+
 DELETES = Admin(tuple((0.2 * n, "delete_records") for n in range(1, 5)))
 
 
@@ -234,6 +273,40 @@ BUGS = (
         ),
         POWER | {"admin": DELETES},
         seeds_max=20,
+    ),
+    Bug(
+        "a sync goes on beside one of the names that failed",
+        replaced(PartitionLog, "_sync_names", _believes_its_names),
+        NAMES,
+        topics=MANY_SEGMENTS,
+        writing=FILLING,
+        seeds_max=200,
+    ),
+    Bug(
+        "a segment made ahead beside a sync of the names that failed is used",
+        replaced(
+            LogStorage, "sync_names", lambda _: lambda self, failures: self.fsync_dir(self._folder)
+        ),
+        NAMES,
+        topics=MANY_SEGMENTS,
+        writing=FILLING,
+        seeds_max=200,
+    ),
+    Bug(
+        "a segment made by a roll beside a sync of the names that failed is used",
+        replaced(PartitionLog, "roll", _rolls_beside_a_failure),
+        NAMES,
+        topics=MANY_SEGMENTS,
+        writing=FILLING,
+        seeds_max=200,
+    ),
+    Bug(
+        "a failed sync of the names is told to nobody but who asked",
+        lambda: patch.object(LogStorage, "fsync_dir", ForwardingStorage.fsync_dir),
+        NAMES,
+        topics=MANY_SEGMENTS,
+        writing=FILLING,
+        seeds_max=200,
     ),
     Bug(
         "a repeated batch is appended again",

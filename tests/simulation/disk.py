@@ -9,11 +9,13 @@ writes any prefix, any but one, the last one torn, or zeros; of each directory's
 prefix.  `kill` keeps everything: the page cache belongs to the machine.
 
 A failed sync leaves its writes *doomed*: readable until the power goes, and never durable by any
-later sync, as on Linux.  A descriptor that is synced again after a failure is a violation (I12).
+later sync, as on Linux; that of a directory does so with the changes of its names.  A descriptor
+that is synced again after a failure is a violation (I12).
 
 Faults are switched on by the nemesis: `room` (bytes left; a full disk shows as a short write
-first), `sync_errors`, `write_errors` and `wal_errors` (how many of the next ones fail), `sync_s`
-(how long a sync takes), `cold` (how often a read is not in memory).
+first), `sync_errors`, `write_errors` and `wal_errors` (how many of the next ones fail),
+`name_errors` (which share of the syncs of directories does), `sync_s` (how long a sync takes),
+`cold` (how often a read is not in memory).
 """
 
 import errno
@@ -31,6 +33,8 @@ from .world import World
 Node: TypeAlias = "Inode | Directory"
 Names: TypeAlias = dict[str, "Inode | Directory"]
 TORN_AT = (1, 4, 8, 61, 512, 4096)
+STREAKS = (1, 1, 1, 2, 4, 16)
+"""How many syncs of directories fail in a row."""
 
 
 class State(Enum):
@@ -131,25 +135,67 @@ class Inode:
         return content
 
 
-class Directory:
-    """Names: what processes see, what is durable, and the changes between the two."""
+class Change:
+    """A change of the names in a directory."""
 
-    __slots__ = ("durable", "names", "pending")
+    __slots__ = ("apply", "state")
+
+    def __init__(self, apply: Callable[[Names], None]) -> None:
+        self.apply = apply
+        self.state = State.PENDING
+
+
+class Directory:
+    """Names: what processes see, what is durable, and the changes between the two, in order.
+
+    A change that is durable stays in the journal behind one that is not, as the writes of a file.
+    """
+
+    __slots__ = ("durable", "journal", "names")
 
     def __init__(self) -> None:
         self.names: Names = {}
         self.durable: Names = {}
-        self.pending: list[Callable[[Names], None]] = []
+        self.journal: list[Change] = []
 
     def change(self, apply: Callable[[Names], None]) -> None:
         apply(self.names)
-        self.pending.append(apply)
+        self.journal.append(Change(apply))
 
-    def synced(self, changes: list[Callable[[Names], None]]) -> None:
-        for apply in changes:
-            if self.pending and self.pending[0] is apply:  # else another sync was faster
-                apply(self.durable)
-                del self.pending[0]
+    def synced(self, changes: list[Change], state: State = State.DURABLE) -> None:
+        """These are durable, or doomed; but for those that another sync has settled."""
+        for change in changes:
+            if change.state is State.PENDING:
+                change.state = state
+        done = 0
+        for change in self.journal:
+            if change.state is not State.DURABLE:
+                break
+            change.apply(self.durable)
+            done += 1
+        del self.journal[:done]
+
+    def after_power_cut(self, random: Random, doomed: Random) -> Names:
+        """The names that may be left.  `doomed`: chance for what a failed sync has left."""
+        names = dict(self.durable)
+        pending = sum(change.state is State.PENDING for change in self.journal)
+        kept = random.randint(0, pending)
+        if pending and random.random() < 0.5:
+            kept = random.choice((0, pending))
+        all_are_lost: bool | None = None
+        for change in self.journal:
+            match change.state:
+                case State.DOOMED:
+                    if all_are_lost is None:
+                        all_are_lost = doomed.random() < 0.5
+                    if all_are_lost or doomed.random() < 0.5:
+                        continue
+                case State.PENDING:
+                    kept -= 1
+                    if kept < 0:
+                        continue
+            change.apply(names)
+        return names
 
 
 class Disk:
@@ -163,6 +209,10 @@ class Disk:
         self.sync_errors = 0
         self.write_errors = 0
         self.wal_errors = 0
+        self.name_errors = 0.0
+        self.names_random = world.stream("names")
+        self._names_fail = 0
+        """How many of the next syncs of directories fail, in a streak."""
         self.sync_s: tuple[float, float] = (0.0002, 0.003)
         self.cold = 0.1
         self.locks: set[str] = set()
@@ -192,14 +242,8 @@ class Disk:
         return other
 
     def _after_power_cut(self, directory: Directory, random: Random) -> Directory:
-        names = dict(directory.durable)
-        kept = random.randint(0, len(directory.pending))
-        if directory.pending and random.random() < 0.5:
-            kept = random.choice((0, len(directory.pending)))
-        for apply in directory.pending[:kept]:
-            apply(names)
         image = Directory()
-        for name, node in names.items():
+        for name, node in directory.after_power_cut(random, self.names_random).items():
             if isinstance(node, Directory):
                 image.names[name] = self._after_power_cut(node, random)
             else:
@@ -207,6 +251,18 @@ class Disk:
                 image.names[name] = Inode(left)
         image.durable = dict(image.names)
         return image
+
+    def names_fail(self) -> bool:
+        """Whether this sync of a directory fails."""
+        random = self.names_random
+        if not self.name_errors:
+            self._names_fail = 0
+        elif not self._names_fail and random.random() < self.name_errors:
+            self._names_fail = random.choice(STREAKS)
+        fails = self._names_fail > 0
+        self._names_fail -= fails
+        self.faults += fails
+        return fails
 
     def take_room(self, size: int) -> int:
         """How many of `size` further bytes there is room for."""
@@ -484,8 +540,12 @@ class Mount:
 
     def fsync_dir(self, path: str) -> None:
         directory = self._directory(path)
-        changes = list(directory.pending)
+        changes = list(directory.journal)
         self.sync_time("fsync_dir", path)
+        if self.disk.names_fail():
+            directory.synced(changes, State.DOOMED)
+            self.world.trace("EIO", "fsync_dir", path)
+            raise OSError(errno.EIO, "the names are not synced", path)
         directory.synced(changes)
 
     def lock(self, path: str, *, only_looks: bool = False) -> MountLock:

@@ -13,6 +13,8 @@
 | sync_error, write_error | the next one fails with EIO |
 | wal_error | the next write of the WAL does |
 | clock_jump | the wall clock jumps, forwards or back |
+
+In some seeds syncs of directories fail with EIO by chance, any of them, alone and in streaks.
 """
 
 from collections.abc import Callable
@@ -79,6 +81,7 @@ class Nemesis:
 
     async def run(self) -> None:
         """Everything that the plan says."""
+        self.disk.name_errors = self.plan.name_errors
         for time, kind in self.plan.faults:
             await trio.sleep_until(time)
             self.world.trace("fault", kind)
@@ -163,3 +166,4 @@ class Nemesis:
         for what, value in self.calm.items():
             setattr(self.network if what == "latency_s" else self.disk, what, value)
         self.disk.sync_errors = self.disk.write_errors = self.disk.wal_errors = 0
+        self.disk.name_errors = 0.0

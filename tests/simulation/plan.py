@@ -30,6 +30,7 @@ COMMITTED_SHARE: Final = 0.4
 EXPRESS_SHARE: Final = 0.5
 YOUNG_SHARE: Final = 0.1
 CLASS_CHANGES_SHARE: Final = 0.25
+NAMES_SHARE: Final = 0.25
 STAYING: Final = ("fsync", "fsync", "disk", "memory")
 """Classes between which a topic is moved: each keeps its records over the end of a process."""
 
@@ -200,6 +201,9 @@ class Plan:
     class_changes: tuple[tuple[float, str, str], ...] = ()
     """When (s) which topic becomes of which class."""
 
+    name_errors: float = 0.0
+    """Which share of the syncs of directories fails, or begins a streak of such."""
+
     def topic(self, name: str) -> Topic:
         (found,) = (topic for topic in self.topics if topic.name == name)
         return found
@@ -310,8 +314,11 @@ def draw(seed: int) -> Plan:
     own = Random(f"{seed}/young cuts")
     if own.random() < YOUNG_SHARE:
         faults = tuple(sorted([*faults, (own.uniform(0.0, duration_s / 2), "young_cut")]))
+    own = Random(f"{seed}/names")
+    name_errors = own.choice((0.003, 0.01, 0.03)) if own.random() < NAMES_SHARE else 0.0
     own = Random(f"{seed}/class changes")
     return Plan(
+        name_errors=name_errors,
         class_changes=_class_changes(own, topics, duration_s, faults),
         topics=tuple(topics),
         producers=tuple(producers),
