@@ -12,6 +12,7 @@ Invariant: after any exception the link is closed and of no further use.
 """
 
 import os
+import select
 import socket
 import ssl
 import time
@@ -125,8 +126,20 @@ class Link:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is on the way, so that another may use the link."""
-        return self.is_open and not self._core.in_flight and not self._replies
+        """Whether nothing is on the way and the broker has not hung up: others may use the link."""
+        return (
+            self.is_open
+            and not self._core.in_flight
+            and not self._replies
+            and not self._is_hung_up()
+        )
+
+    def _is_hung_up(self) -> bool:
+        """Whether an end of the connection is there to be read; nothing else comes unasked."""
+        assert self._socket is not None, "the link is closed"
+        readable = select.poll()
+        readable.register(self._socket, select.POLLIN)
+        return bool(readable.poll(0))
 
     def send(self, message: Request, timeout_ms: int) -> None:
         """Send a request; its reply is had by `receive`, after those of earlier requests.

@@ -91,3 +91,21 @@ def _values(
         yield from (table["value"].to_pylist() for table in planner.read(task))
     else:
         yield from ([row.value for row in rows] for rows in reader.batches(task))
+
+
+def test_a_connection_that_the_broker_closed_between_two_batches_is_not_a_try(
+    broker: Daemon,
+) -> None:
+    """As after `idle_timeout_ms` without a trigger: the next one has no retries to spend on it."""
+    topics = Topics(broker.address)
+    topics.create("quiet")
+    given = {"kafka.bootstrap.servers": broker.address, "subscribe": "quiet"}
+    given["fetchOffset.numRetries"] = "0"
+    reader = SegbrokerDataSource(given).streamReader(StructType())
+    start_at = reader.initialOffset()
+    topics.produce("quiet", [b"one"])
+    restart(broker)
+    end = reader.latestOffset(start_at, reader.getDefaultReadLimit())
+    assert end["quiet"] == {"0": 1}
+    reader.stop()
+    topics.close()
