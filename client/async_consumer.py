@@ -157,12 +157,18 @@ class AsyncConsumer(Generic[Notice]):
             if not hurried:
                 for event in events:
                     await _call(event)
+                await anyio.lowlevel.checkpoint_if_cancelled()
+        except BaseException as cut:
+            hurried = hurried or is_hurried(cut)
+            raise
         finally:
             if hurried:
                 await self._driver.call_last(group.goodbye(patient=False), HURRIED_MS)
             else:
                 with suppress(SegbrokerError):
-                    await self._driver.call(group.goodbye(patient=True), timeout_ms=GOODBYE_MS)
+                    await self._driver.call_to_end(
+                        group.goodbye(patient=True), timeout_ms=GOODBYE_MS, last_ms=HURRIED_MS
+                    )
 
     # Which partitions.
 

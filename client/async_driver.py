@@ -29,7 +29,7 @@ from anyio.abc import TaskGroup
 from .async_tokens import get_token
 from .beside import beside
 from .clock import now_ms
-from .completion import Waitable
+from .completion import Completion, Waitable
 from .connection import Connection, State
 from .core_lock import Undisturbed
 from .driver import Driver
@@ -202,20 +202,36 @@ class AsyncDriver(Driver):
         on_timeout: OnTimeout | None = None,
     ) -> T:
         """Run a call to its end.  Raises what it raises."""
+        completion = self._begin(generator, timeout_ms, on_timeout)
+        await wait_done(completion)
+        return completion.result()
+
+    def _begin(
+        self, generator: Call[T], timeout_ms: int | None, on_timeout: OnTimeout | None = None
+    ) -> Completion[T]:
         with self.undisturbed:
             completion = self.engine.call(
                 generator, now_ms(), timeout_ms=timeout_ms, on_timeout=on_timeout
             )
             self.pump()
-        await wait_done(completion)
-        return completion.result()
+        return completion
+
+    async def call_to_end(self, generator: Call[T], *, timeout_ms: int, last_ms: int) -> None:
+        """As `call`; where its task is cancelled it has `last_ms` more, as by `call_last`."""
+        completion = self._begin(generator, timeout_ms)
+        try:
+            await wait_done(completion)
+        except BaseException:
+            await self._go_on(completion, last_ms)
+            raise
+        completion.result()
 
     async def call_last(self, generator: Call[T], timeout_ms: int) -> None:
-        """Run a call in a task that is being cancelled, as far as it gets within `timeout_ms`.
+        """Run a call in a task that is being cancelled, as far as it gets within `timeout_ms`."""
+        await self._go_on(self.engine.call(generator, now_ms(), timeout_ms=timeout_ms), timeout_ms)
 
-        The driver's own tasks are being cancelled too, so this one moves the bytes.
-        """
-        completion = self.engine.call(generator, now_ms(), timeout_ms=timeout_ms)
+    async def _go_on(self, completion: Completion[T], timeout_ms: int) -> None:
+        """The driver's own tasks are being cancelled too, so this one moves the bytes."""
         ends_ms = now_ms() + timeout_ms
         with anyio.CancelScope(shield=True):
             self.pump()

@@ -896,6 +896,39 @@ def test_cancelling_ends_an_async_member_at_once_and_it_leaves(
     assert any(said_goodbye(f"{filled}-{number}") for number in range(TRIES))
 
 
+@pytest.mark.parametrize("where", ["before", "in a callback", "while it leaves"])
+def test_an_async_member_whose_end_is_cancelled_leaves(
+    daemon: Daemon, filled: str, run: Callable[..., Any], where: str
+) -> None:
+    """As in `finally: await consumer.aclose()`: in a cancelled scope each wait is cancelled."""
+
+    async def hang(_: list[TopicPartition]) -> None:
+        if where == "in a callback":
+            await anyio.sleep_forever()
+
+    async def main(group: str) -> None:
+        with anyio.CancelScope() as scope:
+            consumer = AsyncConsumer(daemon.address, filled, group=group, on_revoked=hang)
+            await consumer.__aenter__()
+            seen = 0
+            while seen < COUNT:
+                seen += len(await consumer.poll(timeout_ms=60_000))
+            assert await consumer.poll(timeout_ms=0) == []
+            if where == "before":
+                scope.cancel()
+            else:
+                # Seen by the loop at its next turn, when what is sent at first is sent.
+                scope.deadline = anyio.current_time()
+            await consumer.aclose()
+        assert scope.cancelled_caught
+
+    def said_goodbye(group: str) -> bool:
+        run(main, group)
+        return has_said_goodbye(daemon.address, filled, group)
+
+    assert any(said_goodbye(f"{filled}-{number}") for number in range(TRIES))
+
+
 def test_an_async_member_pauses_resumes_and_tells_how_far_behind_it_is(
     daemon: Daemon, filled: str, run: Callable[..., Any]
 ) -> None:
