@@ -443,7 +443,8 @@ async def test_who_does_not_ask_for_operations_is_told_none() -> None:
                     1,
                 ),
             ):
-                (row,) = (await alice.ask(request, response, version)).groups
+                reply: Any = await alice.ask(request, response, version)
+                (row,) = reply.groups
                 assert row.authorized_operations == NOT_ASKED, row
 
 
