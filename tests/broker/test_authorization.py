@@ -443,8 +443,8 @@ async def test_who_does_not_ask_for_operations_is_told_none() -> None:
                     1,
                 ),
             ):
-                answer: Any = await alice.ask(request, response, version)
-                (row,) = answer.groups
+                reply: Any = await alice.ask(request, response, version)
+                (row,) = reply.groups
                 assert row.authorized_operations == NOT_ASKED, row
 
 

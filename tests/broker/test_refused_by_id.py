@@ -19,9 +19,11 @@ from segbroker.protocol.messages_groups import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestGroupTopic,
+    OffsetFetchResponse,
 )
 from segbroker.protocol.messages_share_groups import (
     ShareAcknowledgeRequest,
@@ -35,11 +37,13 @@ from segbroker.protocol.messages_share_groups import (
 from segbroker.protocol.schema import Message
 
 from ..support.wire_client import WireClient, batch
-from .authorization_case import GROUP, READ, codes
+from .authorization_case import GROUP, READ, TOPIC, codes
 from .test_authorization import ALICE, BOB, allow, connect_from, guarded, rule
 from .test_topic_ids import fetch_of, id_of, produce_of
 
 NAME = "merger-of-acme"
+GROUP_REFUSED = ErrorCode.GROUP_AUTHORIZATION_FAILED
+TOPIC_REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 MEMBER = str(UUID(int=5))
 
 
@@ -134,3 +138,57 @@ async def test_who_names_a_topic_by_its_id_alone_is_not_told_its_name_in_a_refus
             said, found = await answers(bob, BY_ID[name](id_of(broker, NAME)))
     assert ErrorCode.TOPIC_AUTHORIZATION_FAILED in found
     assert NAME.encode() not in said
+
+
+@pytest.mark.parametrize("name", ["offset commit", "offset fetch"])
+async def test_an_id_that_no_topic_has_is_told_to_be_one(name: str) -> None:
+    async with guarded() as broker:
+        await allow(broker, rule(READ, GROUP, "g", host=BOB))
+        async with connect_from(BOB, broker) as bob:
+            _, found = await answers(bob, BY_ID[name](UUID(int=7)))
+    assert found - {0} == {ErrorCode.UNKNOWN_TOPIC_ID}
+
+
+def committing(*topic_ids: UUID) -> OffsetCommitRequest:
+    topics = [topic for one in topic_ids for topic in _commit(one).topics]
+    return OffsetCommitRequest(group_id="g", member_id="", topics=topics)
+
+
+async def test_of_a_commit_what_is_allowed_is_done_alone() -> None:
+    version = SERVED[ApiKey.OFFSET_COMMIT].max
+    async with guarded() as broker:
+        topics = broker.core.topics
+        for name in ("t", "u"):
+            await topics.create(name, 1, topics.topic_config({}))
+        both = [id_of(broker, name) for name in ("t", "u")]
+        for host in (ALICE, BOB):
+            await allow(broker, rule(READ, TOPIC, "t", host=host))
+        await allow(broker, rule(READ, GROUP, "g", host=ALICE))
+        async with connect_from(BOB, broker) as bob, connect_from(ALICE, broker) as alice:
+            refused = await bob.ask(committing(*both), OffsetCommitResponse, version)
+            assert codes_by_id(refused) == dict.fromkeys(both, GROUP_REFUSED)
+            assert not broker.core.topics.manager.committed.get("g")
+            older = OffsetFetchRequest(group_id="g", topics=None)
+            told = await bob.ask(older, OffsetFetchResponse, 7)
+            assert (told.error_code, told.topics) == (GROUP_REFUSED, [])
+            reply = await alice.ask(committing(*both), OffsetCommitResponse, version)
+            assert codes_by_id(reply) == {both[0]: 0, both[1]: TOPIC_REFUSED}
+            for what in (rule(READ, TOPIC, "u", host=BOB), rule(READ, GROUP, "g", host=BOB)):
+                await allow(broker, what)
+            reply = await bob.ask(committing(*both), OffsetCommitResponse, version)
+            assert codes_by_id(reply) == dict.fromkeys(both, 0)
+            everything = OffsetFetchRequest(
+                groups=[OffsetFetchRequestGroup(group_id="g", topics=None)]
+            )
+            newest = SERVED[ApiKey.OFFSET_FETCH].max
+            (group,) = (await alice.ask(everything, OffsetFetchResponse, newest)).groups
+            assert [topic.topic_id for topic in group.topics] == both[:1], "all that it may see"
+            told = await alice.ask(older, OffsetFetchResponse, 7)
+            assert [topic.name for topic in told.topics] == ["t"]
+
+
+def codes_by_id(reply: OffsetCommitResponse) -> dict[UUID, int]:
+    """Each topic once."""
+    found = {topic.topic_id: topic.partitions[0].error_code for topic in reply.topics}
+    assert len(found) == len(reply.topics)
+    return found
