@@ -222,16 +222,6 @@ def _believes_its_names(_: object) -> Callable[..., None]:
     return sync_names
 
 
-def _rolls_beside_a_failure(roll: Callable[..., Any]) -> Callable[..., Any]:
-    def rolled(self: PartitionLog, now_ms: int) -> None:
-        failed, sync_failed = self.failed, self.sync_failed
-        roll(self, now_ms)
-        if self.failed is not failed and "beside a roll" in str(self.failed):
-            self.failed, self.sync_failed = failed, sync_failed
-
-    return rolled
-
-
 DELETES = Admin(tuple((0.2 * n, "delete_records") for n in range(1, 5)))
 
 
@@ -280,25 +270,7 @@ BUGS = (
         NAMES,
         topics=MANY_SEGMENTS,
         writing=FILLING,
-        seeds_max=200,
-    ),
-    Bug(
-        "a segment made ahead beside a sync of the names that failed is used",
-        replaced(
-            LogStorage, "sync_names", lambda _: lambda self, failures: self.fsync_dir(self._folder)
-        ),
-        NAMES,
-        topics=MANY_SEGMENTS,
-        writing=FILLING,
-        seeds_max=200,
-    ),
-    Bug(
-        "a segment made by a roll beside a sync of the names that failed is used",
-        replaced(PartitionLog, "roll", _rolls_beside_a_failure),
-        NAMES,
-        topics=MANY_SEGMENTS,
-        writing=FILLING,
-        seeds_max=200,
+        seeds_max=25,
     ),
     Bug(
         "a failed sync of the names is told to nobody but who asked",
@@ -306,7 +278,7 @@ BUGS = (
         NAMES,
         topics=MANY_SEGMENTS,
         writing=FILLING,
-        seeds_max=200,
+        seeds_max=25,
     ),
     Bug(
         "a repeated batch is appended again",
