@@ -208,20 +208,6 @@ async def _drains_once(self: Outbox) -> None:
         self.break_off()
 
 
-def _believes_its_names(_: object) -> Callable[..., None]:
-    """As PartitionLog._sync_names, whatever failed meanwhile."""
-
-    def sync_names(self: PartitionLog, segments: Any) -> None:  # noqa: ANN401
-        if segments and not self.manifest.is_durable:
-            self.manifest.settle()
-        elif not all(segment.name_is_durable for segment in segments):
-            self.storage.fsync_dir(self.paths.folder)
-        for segment in segments:
-            segment.name_is_durable = True
-
-    return sync_names
-
-
 DELETES = Admin(tuple((0.2 * n, "delete_records") for n in range(1, 5)))
 
 
@@ -263,14 +249,6 @@ BUGS = (
         ),
         POWER | {"admin": DELETES},
         seeds_max=20,
-    ),
-    Bug(
-        "a sync goes on beside one of the names that failed",
-        replaced(PartitionLog, "_sync_names", _believes_its_names),
-        NAMES,
-        topics=MANY_SEGMENTS,
-        writing=FILLING,
-        seeds_max=25,
     ),
     Bug(
         "a failed sync of the names is told to nobody but who asked",
