@@ -24,7 +24,11 @@ from .topic import (
 if TYPE_CHECKING:
     from segbroker.client import Admin
 
-_FROM: Final = {"broker": "set here", "every broker": "set for all", "start": "the start"}
+_FROM: Final = {
+    "broker": "set here",
+    "every broker": "set for all",
+    "start": "flag, variable or file",
+}
 
 
 @click.group(cls=Group)
@@ -100,7 +104,7 @@ def describe(every: bool, everything: bool, verbose: bool, as_json: bool, bootst
             key,
             "(secret)" if setting.value is None else setting.value,
             _FROM.get(setting.source, setting.source),
-            "at the start" if setting.is_read_only else "while running",
+            "by a restart" if setting.is_read_only else "while running",
             setting.documentation or "",
         )
         for key, setting in told.items()

@@ -4,7 +4,7 @@ Rows are hints written after the fact: a lost or torn one only means that its se
 at the next start.  A row whose checksum is wrong is damage.
 """
 
-from segbroker.segments.files.manifest import ROW_SIZE, Row, RowKind, Tier, decode_manifest
+from segbroker.segments.files.manifest import ROW_SIZE, Row, RowKind, decode_manifest
 
 from . import dump_report
 from .dump_report import Report
@@ -45,7 +45,5 @@ def dump_manifest(content: bytes) -> Report:
 def _row(row: Row) -> dump_report.Row:
     known = row.kind in FIELDS
     kind = RowKind(row.kind).name.lower() if known else f"kind {row.kind}"
-    fields = {name: getattr(row, name) for name in FIELDS.get(row.kind, Row._fields[1:])}
-    if "tier" in fields:
-        fields["tier"] = "cold" if row.tier == Tier.COLD else "hot"
-    return {"kind": kind, **fields}
+    fields = FIELDS.get(row.kind, Row._fields[1:])
+    return {"kind": kind, **{name: getattr(row, name) for name in fields}}

@@ -11,7 +11,7 @@ What is where, from the inside out; a module imports only what stands above it:
     other_names http_in_time token_sources security settings
     tokens
     spoken login connection absence network              every client's core: no sockets, no clock
-    cluster engine
+    cluster engine asking
     producer_batch pending columns inbox batches         the producer's: records on their way
     accumulator
     batch_order identity                                 ... and the answers
@@ -32,7 +32,7 @@ What is where, from the inside out; a module imports only what stands above it:
     share_session share_lane share_lanes share_membership
     share_reading
     handout                                              records, without a coroutine for each
-    asking lists                                         the admin's
+    lists                                                the admin's
     administration group_descriptions group_administration share_offsets many_groups
     partition_statistics cleaning
     acl_administration quota_administration user_administration broker_administration

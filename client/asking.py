@@ -1,4 +1,6 @@
-"""Asking for an admin client until there is an answer that lasts: one rule for all of its calls.
+"""Asking until there is an answer that lasts: one rule for all calls of an admin client.
+
+So are the topics of a pattern asked for.
 
     look     a question changes nothing: asked again after a lost connection and after an answer
              that is for now only ("still loading", "no leader yet"), until the deadline of the call

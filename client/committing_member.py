@@ -10,6 +10,9 @@ not always the one:
     the consumer is in no group      the member that it was.  Offsets of whoever names no member are
                                      taken at their word (0330)
 
+A member that it was is named by its id alone.  Under its instance id a static one that is back is
+another member, by which it would count as fenced: not void once, but for good.
+
 Threads: everything under the shell's lock, but for reading who it is, which may be in the middle of
 a loss.
 """
@@ -58,7 +61,7 @@ class CommittingMember:
 
     def is_given(self) -> None:
         """The member is given partitions; what it has lost by that was the one's before."""
-        self._given_as = self._membership.metadata
+        self._given_as = self._membership.metadata._replace(instance_id=None)
 
     def goes_unheard(self, partitions: Collection[TopicPartition]) -> None:
         """These are to go, and the caller has not heard so.  Said while they are still read."""

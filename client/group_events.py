@@ -108,10 +108,13 @@ class Events:
             free = {tp for tp in event.partitions if not self._progress.is_busy_with(tp)}
             if interrupted is None:
                 free -= self.being_told()
-            event.partitions = [tp for tp in event.partitions if tp not in free]
-            if not event.partitions and event is interrupted:
+            rest = [tp for tp in event.partitions if tp not in free]
+            if event.is_told:
+                continue  # its callback has begun meanwhile, in the caller's thread
+            event.partitions = rest  # that thread comes in at a call: there is none between these
+            if not rest and event is interrupted:
                 self._call_off(event)
-            elif not event.partitions:
+            elif not rest:
                 self._waiting.remove(event)
             late |= free
         return late

@@ -33,6 +33,7 @@ from contextlib import suppress
 from random import Random
 
 from .committing_member import CommittingMember
+from .completion import Completion
 from .engine import Call, Engine, Until
 from .errors import SegbrokerError
 from .fetching import Fetching
@@ -107,6 +108,10 @@ class GroupReading:
         self._leaving: set[TopicPartition] = set()
         # ... what of it the caller never heard to be its own.
         self._going_unsaid: set[TopicPartition] = set()
+        # ... the last commit of what of it the caller is done with.
+        self._last_commits: dict[TopicPartition, Completion[None]] = {}
+        # ... and of that, what the caller has heard to go.
+        self._going_heard: set[TopicPartition] = set()
         # Eager: the member joined before the caller had gone past these.
         self._overdue: set[TopicPartition] = set()
         self._prepare_until_ms: int | None = None
@@ -274,11 +279,20 @@ class GroupReading:
             News.REVOKED,
             self._on_revoked,
             going,
-            lambda: self._given_up(event.partitions),
+            lambda: self._revoked(event),
             going,
             until_ms,
         )
         self.events.tell(event)
+
+    def _revoked(self, event: Event) -> None:
+        self._given_up(event.partitions)
+        self._heard(event)
+
+    def _heard(self, event: Event) -> None:
+        """The caller has heard that these go: that is not taken back, nor told again."""
+        if event.listener is not None:
+            self._going_heard |= self._last_commits.keys() & set(event.partitions)
 
     def _give_up_unheard(self, now_ms: int) -> None:
         """The others wait for what the caller has nothing of in hand, and it does not come."""
@@ -287,7 +301,10 @@ class GroupReading:
             # Not told where they are ours again before they are gone, see `_keep`.
             unsaid = late & self._unsaid()
             if told := late - unsaid:
-                self.events.tell(Event(News.LOST, self._on_lost, told, waits_for=told))
+                event = Event(
+                    News.LOST, self._on_lost, told, lambda: self._heard(event), waits_for=told
+                )
+                self.events.tell(event)
             self.events.withdraw(late)
             self._going_unsaid |= unsaid
             self._given_up(late)
@@ -305,11 +322,13 @@ class GroupReading:
             return
         commit = self._commits.once(self._commits.gone_past(going))
         call = self._engine.call(commit, self._now_ms, timeout_ms=COMMIT_TIMEOUT_MS)
+        self._last_commits.update(dict.fromkeys(going, call))
         # However it went: a heartbeat hears it too when all is lost.
-        call.on_done(lambda: self._let_go(going))
+        call.on_done(lambda: self._let_go(call))
 
-    def _let_go(self, going: set[TopicPartition]) -> None:
-        going &= self._leaving
+    def _let_go(self, commit: Completion[None]) -> None:
+        # What was lost or kept meanwhile has nothing to do with it, also where it goes once more.
+        going = {tp for tp, last in self._last_commits.items() if last is commit}
         self._drop(going)
         again = going & self._given if self.membership.phase is Phase.STABLE else set()
         if again:
@@ -326,26 +345,33 @@ class GroupReading:
         kept = partitions & self._leaving
         if not kept:
             return
-        # Of what the caller is being told, or will not be told: that goes, and comes again.
-        kept -= self.events.being_told() | self._going_unsaid
+        # Of what the caller is being told, or was, or will not be: that goes, and comes again.
+        kept -= self.events.being_told() | self._going_unsaid | self._going_heard
         self._leaving -= kept
+        for tp in kept:
+            self._last_commits.pop(tp, None)
         self._hold(kept, False)
         self.events.withdraw_given_up(kept)
 
     def _lose(self, partitions: set[TopicPartition]) -> None:
         # Of what waits to be told as lost that says it all: what came behind it is not heard of.
-        # Nor is it of what the caller is told to be going at this moment, and hangs in that.
-        told = partitions - self._unsaid() - self.events.to_be_told(News.LOST)
-        told -= self.events.being_told_gone()
+        # Nor is it of what the caller is told to be going, or was.
+        told = partitions - self._unsaid() - self.events.to_be_told(News.LOST) - self._told_gone
         self.committing.goes_unheard(partitions)
         self.events.withdraw(partitions)
         self._drop(partitions)
         if told:
             self.events.tell(Event(News.LOST, self._on_lost, told))
 
+    @property
+    def _told_gone(self) -> set[TopicPartition]:
+        """What the caller has heard to go, or is told so at this moment, and may hang in that."""
+        return self.events.being_told_gone() | self._going_heard
+
     def _drop(self, partitions: set[TopicPartition]) -> None:
         self._leaving -= partitions
         self._going_unsaid -= partitions
+        self._going_heard -= partitions
         self._owned -= partitions
         self._overdue -= partitions
         self.committing.drops(partitions)
@@ -353,6 +379,7 @@ class GroupReading:
             self._progress.sought(tp)
             self._commits.forget(tp)
             self._starts.forget(tp)
+            self._last_commits.pop(tp, None)
         self._fetching.drop(partitions & self._fetching.states.keys())
 
     def _hold(self, partitions: Iterable[TopicPartition], is_held: bool) -> None:
@@ -386,7 +413,7 @@ class GroupReading:
         self.is_here(now_ms)
         self.events.take_back()
         lost = self.events.to_be_told(News.LOST)
-        revoked = self._owned - self._unsaid() - lost - self.events.being_told_gone()
+        revoked = self._owned - self._unsaid() - lost - self._told_gone
         told = [
             event
             for event in (

@@ -1,7 +1,9 @@
 """What a member subscribes to: topics by name, or all whose whole name a pattern matches.
 
 names      one that is not there is an error, said once
-pattern    looked for every metadata_max_age_ms; one that comes or goes is another subscription
+pattern    looked for every metadata_max_age_ms; one that comes or goes is another subscription.
+           That nobody says which there are, for api_timeout_ms, is an error: a member that knows
+           of none does not join, and nothing else would tell
 """
 
 import re
@@ -10,11 +12,13 @@ from collections.abc import Callable, Collection, Sequence
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import MetadataRequest, MetadataResponse
 
+from .asking import look
 from .completion import Completion
-from .engine import Ask, Call, Engine
+from .engine import Call, Engine
 from .errors import SegbrokerError
+from .log_changes import bug
 
-# After a question that got no answer.
+# After a question that got no answer, and whose error the caller hears.
 AGAIN_MS = 1_000
 
 
@@ -28,7 +32,8 @@ class GroupTopics:
         changed: Callable[[], object],
         missing: Callable[[SegbrokerError], object],
     ) -> None:
-        """`changed` when the subscription is another one, `missing` with what a topic lacks."""
+        """`changed` when the subscription is another one, `missing` with what a topic lacks, or why
+        nobody says which there are."""
         self.names: list[str] = []
         self._engine = engine
         self._changed = changed
@@ -63,7 +68,7 @@ class GroupTopics:
         if self._pattern is None or self._is_looking or now_ms < self._due_ms:
             return
         self._is_looking = True
-        call = self._engine.call(_all_topics(), now_ms)
+        call = self._engine.call(_all_topics(self._engine), now_ms)
         call.on_done(lambda: self._found(call))
 
     def next_wake_ms(self) -> int | None:
@@ -73,6 +78,9 @@ class GroupTopics:
         self._is_looking = False
         if call.error is not None:
             self._due_ms = self._now_ms + AGAIN_MS
+            if self._pattern is not None:
+                error = call.error
+                self._missing(error if isinstance(error, SegbrokerError) else bug(error))
             return
         self._due_ms = self._now_ms + self._engine.settings.metadata_max_age_ms
         if self._pattern is None:
@@ -100,10 +108,9 @@ class GroupTopics:
                 self._missing(view.error)
 
 
-def _all_topics() -> Call[list[str]]:
+def _all_topics(engine: Engine) -> Call[list[str]]:
     """The names of the topics that are not the broker's own."""
-    reply = yield Ask(MetadataRequest(topics=None))
-    assert isinstance(reply, MetadataResponse)
+    reply = yield from look(engine, MetadataRequest(topics=None), MetadataResponse)
     return [
         topic.name
         for topic in reply.topics

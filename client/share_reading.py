@@ -78,9 +78,8 @@ class ShareReading:
         on_failed: FailureListener | None,
         wake_by: Callable[[int], object],
         options: ShareOptions,
-        random: Random | None = None,
     ) -> None:
-        random = Random() if random is None else random
+        random = Random()
         client, self.settings = share_settings(bootstrap, group, on_gap, options, explicit=explicit)
         if on_failed is not None and not callable(on_failed):
             raise TypeError(f"{on_failed!r} cannot be called with a list of what failed")

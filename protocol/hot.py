@@ -139,14 +139,13 @@ def encode_single_produce_response(
     topic: str,
     partition: int,
     *,
-    error_code: int = 0,
     base_offset: int,
     log_append_time_ms: int = -1,
     log_start_offset: int = -1,
     throttle_time_ms: int = 0,
     topic_id: UUID = ZERO_UUID,
 ) -> bytes:
-    """The whole frame of a ProduceResponse for one partition; version 3 or later.
+    """The whole frame of a ProduceResponse for one partition, without an error; version 3 or later.
 
     Versions from 13 on name the topic by `topic_id`, earlier ones by `topic`.
     """
@@ -158,7 +157,7 @@ def encode_single_produce_response(
         tail = _PRODUCED_COMPACT.pack(
             2,
             partition,
-            error_code,
+            0,
             base_offset,
             log_append_time_ms,
             log_start_offset,
@@ -168,7 +167,7 @@ def encode_single_produce_response(
         )
         size = _PRODUCED_HEAD_COMPACT.size - 4 + len(body) + len(tail)
         return _PRODUCED_HEAD_COMPACT.pack(size, correlation_id, 2) + body + tail
-    start = (1, partition, error_code, base_offset, log_append_time_ms)
+    start = (1, partition, 0, base_offset, log_append_time_ms)
     if api_version >= 8:
         tail = _PRODUCED_8.pack(*start, log_start_offset, 0, -1, throttle_time_ms)
     elif api_version >= 5:
@@ -289,7 +288,6 @@ def encode_single_fetch_response(
     topic: str,
     partition: int,
     *,
-    error_code: int = 0,
     high_watermark: int,
     last_stable_offset: int,
     log_start_offset: int,
@@ -298,7 +296,7 @@ def encode_single_fetch_response(
     topic_id: UUID = ZERO_UUID,
     session_id: int = 0,
 ) -> list[Part]:
-    """The parts of a whole FetchResponse frame for one partition.
+    """The parts of a whole FetchResponse frame for one partition, without an error.
 
     Versions from 13 on name the topic by `topic_id`, earlier ones by `topic`.
 
@@ -314,15 +312,15 @@ def encode_single_fetch_response(
         else:
             name = topic.encode()
             name = uvarint(len(name) + 1) + name
-        tail = _FETCHED_COMPACT.pack(
-            2, partition, error_code, *offsets, log_start_offset, 0, -1
-        ) + uvarint(records_size + 1)
+        tail = _FETCHED_COMPACT.pack(2, partition, 0, *offsets, log_start_offset, 0, -1) + uvarint(
+            records_size + 1
+        )
         end = _FETCHED_END_COMPACT
         size = _FETCHED_HEAD_COMPACT.size - 4 + len(name) + len(tail) + records_size + len(end)
         head = _FETCHED_HEAD_COMPACT.pack(size, correlation_id, throttle_time_ms, 0, session_id, 2)
     else:
         name = topic.encode()
-        start = (1, partition, error_code, *offsets)
+        start = (1, partition, 0, *offsets)
         if api_version >= 11:
             tail = _FETCHED_11.pack(*start, log_start_offset, -1, -1, records_size)
         elif api_version >= 5:

@@ -49,11 +49,9 @@ def encode_marker(
     producer_id: int,
     producer_epoch: int,
     now_ms: int,
-    *,
-    coordinator_epoch: int = 0,
 ) -> bytearray:
     """A marker with base offset 0, for a log to append."""
-    record = _RECORD.pack(_PREFIX, 0, outcome, _VALUE_LENGTH, 0, coordinator_epoch, b"\0")
+    record = _RECORD.pack(_PREFIX, 0, outcome, _VALUE_LENGTH, 0, 0, b"\0")
     batch = bytearray(
         HEADER.pack(
             0,

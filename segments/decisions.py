@@ -45,7 +45,7 @@ from enum import Enum
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
-from segbroker.protocol.batch_layout import HEADER_SIZE, LENGTH_END
+from segbroker.protocol.batch_layout import HEADER_SIZE, LENGTH_END, MAGIC, MAGIC_POSITION
 from segbroker.protocol.record_batch import (
     BatchHeader,
     GapReason,
@@ -57,8 +57,7 @@ from segbroker.protocol.record_batch import (
 
 from .files.index import OFFSET_SPAN_MAX
 
-_MAGIC_POSITION: Final = 16
-_MAGIC: Final = b"\x02"
+_MAGIC: Final = bytes([MAGIC])
 
 
 class Tail(Enum):
@@ -287,7 +286,7 @@ def _batch_at(data: memoryview, position: int) -> BatchHeader | None:
 
 def _checked_at(data: memoryview, position: int) -> BatchHeader | None:
     """The same by its checksum alone, whatever its offset and epoch."""
-    if len(data) - position < HEADER_SIZE or data[position + _MAGIC_POSITION] != 2:
+    if len(data) - position < HEADER_SIZE or data[position + MAGIC_POSITION] != MAGIC:
         return None
     size = LENGTH_END + int.from_bytes(data[position + 8 : position + 12], "big", signed=True)
     if not HEADER_SIZE <= size <= len(data) - position:
@@ -309,10 +308,10 @@ def _find_resume(data: memoryview, damaged: int, offset: int) -> int:
         if size >= HEADER_SIZE and _is_resume(data, damaged, damaged + size, offset):
             return damaged + size
     content = bytes(data)
-    found = content.find(_MAGIC, damaged + 1 + _MAGIC_POSITION)
+    found = content.find(_MAGIC, damaged + 1 + MAGIC_POSITION)
     while found >= 0:
-        if _is_resume(data, damaged, found - _MAGIC_POSITION, offset):
-            return found - _MAGIC_POSITION
+        if _is_resume(data, damaged, found - MAGIC_POSITION, offset):
+            return found - MAGIC_POSITION
         found = content.find(_MAGIC, found + 1)
     return -1
 

@@ -60,6 +60,11 @@ PREFIX = "segbroker-spark"
 # In the task's properties; Spark writes them for its own use.
 BATCH_PROPERTY = "streaming.sql.batchId"
 QUERY_PROPERTY = "sql.streaming.queryId"
+# Said once on the driver: a number that was given to other rows is not told from a repetition.
+REPEATED = (
+    "batch %d of query %s was committed before: it is taken for a repetition, and its rows are not"
+    " written again"
+)
 # How often Spark tries a task, if nobody says otherwise (spark.task.maxFailures).
 ATTEMPTS_COUNT = 4
 # More than a topic has partitions.
@@ -84,12 +89,14 @@ class Written(WriterCommitMessage):
     """What a task tells the driver; `identity` None: nothing is to be committed.
 
     topic_ids: of the topics that it wrote to, where the broker knows ids.
+    is_repeated: the batch was committed before, and the rows were not written.
     """
 
     query: str | None
     identity: Identity | None
     records_count: int
     topic_ids: Mapping[str, UUID] = field(default_factory=dict)
+    is_repeated: bool = False
 
 
 class _Writer:
@@ -103,7 +110,7 @@ class _Writer:
 
     def _write(self, tables: "Iterator[pyarrow.RecordBatch]", place: Place | None) -> Written:
         if place is not None and self._is_done(place):
-            return Written(place.query, None, 0)
+            return Written(place.query, None, 0, is_repeated=True)
         transactional_id = None if place is None else place.transactional_id
         context = TaskContext.get()
         rotation = self._rotation + (context.partitionId() if context else 0)
@@ -146,6 +153,8 @@ class _Writer:
         identities = [each.identity for each in found if each.identity is not None]
         queries = {each.query for each in found if each.identity is not None}
         if not identities:
+            for query in {each.query for each in found if each.is_repeated}:
+                log.warning(REPEATED, batch, query)
             return
         (query,) = queries
         assert query is not None
@@ -160,8 +169,7 @@ class _Writer:
             if not first:
                 last = last_batch(cluster, query, self._options.client.request_timeout_ms)
                 self._refuse_older(query, batch, batch if last is None else last)
-                text = "batch %d of query %s was committed before; nothing is repeated"
-                log.info(text, batch, query)
+                log.warning(REPEATED, batch, query)
         finally:
             cluster.close()
 

@@ -115,29 +115,32 @@ async def describe_acls(core: Core, call: Call[DescribeAclsRequest]) -> Describe
 
 async def create_acls(core: Core, call: Call[CreateAclsRequest]) -> CreateAclsResponse:
     """Add rules; those of a request that are wrong are refused one by one."""
-    rows = [CreateAclsResponseResult(error_message=None) for _ in call.request.creations]
-    if core.authorizer is None:
-        for row in rows:
-            row.error_code, row.error_message = ErrorCode.SECURITY_DISABLED, _OFF
-        return CreateAclsResponse(results=rows)
-    async with core.authorizer.creating:
-        await _create(core, core.authorizer, call, rows)
+    if core.authorizer is not None:
+        async with core.authorizer.creating:
+            return CreateAclsResponse(results=await _create(core, core.authorizer, call))
+    rows = []
+    pace = Pace()
+    for _ in call.request.creations:
+        await pace.step()
+        rows.append(
+            CreateAclsResponseResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=_OFF)
+        )
     return CreateAclsResponse(results=rows)
 
 
 async def _create(
-    core: Core,
-    authorizer: Authorizer,
-    call: Call[CreateAclsRequest],
-    rows: Iterable[CreateAclsResponseResult],
-) -> None:
+    core: Core, authorizer: Authorizer, call: Call[CreateAclsRequest]
+) -> list[CreateAclsResponseResult]:
     """For whoever holds `creating`: room for a rule is room when it is stored."""
+    rows: list[CreateAclsResponseResult] = []
     wanted: dict[Acl, list[CreateAclsResponseResult]] = {}
     new: set[Acl] = set()
     free = ACLS_MAX - len(authorizer.rules.acls)
     pace = Pace()
-    for asked, row in zip(call.request.creations, rows, strict=True):
+    for asked in call.request.creations:
         await pace.step()
+        row = CreateAclsResponseResult(error_message=None)
+        rows.append(row)
         try:
             acl = _rule(asked)
             is_new = acl not in wanted and acl not in authorizer.rules.acls
@@ -155,6 +158,7 @@ async def _create(
         tell = partial(_tell, "access_rule_created", made, call.peer.asker)
         if not await _recorded(core, partial(authorizer.create, some), tell):
             _not_stored(row for acl in some for row in wanted[acl])
+    return rows
 
 
 async def delete_acls(core: Core, call: Call[DeleteAclsRequest]) -> DeleteAclsResponse:

@@ -133,6 +133,7 @@ def _beat(call: Call[ShareGroupHeartbeatRequest]) -> Beat:
         client_id=call.header.client_id or "",
         client_host=call.peer.address[0],
         names=None if names is None else frozenset(names),
+        connection=call.peer.number,
     )
 
 

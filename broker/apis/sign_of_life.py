@@ -8,7 +8,8 @@
 A heartbeat by which a member joins or lives where the broker assigns is not looked at when its
 client has ended the connection (`check_waits`): nobody hears the answer, and who has given up says
 more by its next connection.  It says what is read, and so what others may have; a network that was
-cut brings it when the member has said something else since, and reads more.
+cut brings it when the member has said something else since, and reads more.  Where no end is known
+yet, its epoch or the number of its connection tells that it is late (groups/member_epochs.py).
 
 A client that has had no answer for its session gives up: librdkafka ends its connection and joins
 as a new member.  Its old heartbeat, or its first try to join, is still in the socket.  Were they

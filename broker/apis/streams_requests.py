@@ -155,6 +155,7 @@ def beat_of(call: Call[StreamsGroupHeartbeatRequest]) -> StreamsBeat:
         endpoint,
         tags,
         request.shutdown_application,
+        call.peer.number,
     )
 
 

@@ -39,7 +39,7 @@ class GroupKeys:
     group_initial_rebalance_delay_ms: int = key(
         50,
         "How long the first member of an empty group waits for others to join in the same "
-        "rebalance; each that comes has it wait as long again, up to the rebalance timeout.",
+        "rebalance. Each further member prolongs the wait by as much, up to the rebalance timeout.",
         most=DAY_MS,
         kafka="group.initial.rebalance.delay.ms",
         dynamic=True,
@@ -207,8 +207,8 @@ class GroupKeys:
     group_kept_empty_ms: int = key(
         600_000,
         "A group without members and offsets is forgotten this long after its last member has "
-        "left, or after the start. Until then its generations count on: by that, workers of Kafka "
-        "Connect tell new from old after all of them were restarted.",
+        "left, or after the start. Until then the numbers of its generations go on: by them "
+        "workers of Kafka Connect know new assignments after all of them were restarted.",
         most=DAY_MS,
         dynamic=True,
     )

@@ -19,8 +19,8 @@ class MetricsKeys:
     )
     metrics_rows_max: int = key(
         1_000,
-        "How many topics, partitions, groups and partitions of groups have rows of their own on "
-        "the metrics page; so many of each, the first by name.",
+        "Maximum number of topics that have rows of their own on the metrics page, and as many "
+        "partitions, groups and partitions of groups; the first ones by name.",
         most=100_000,
         dynamic=True,
     )

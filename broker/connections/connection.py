@@ -71,7 +71,8 @@ TURN_S: Final = 0.005
 SHELF_MAX: Final = 64
 # Half a frame up to this size never waits for the budget: it fits the reader's first buffer.
 SMALL_BYTES: Final = 64 << 10
-# The beginning of a frame up to this size is put aside while its rest is waited for.
+# The beginning of a frame up to this size is put aside while its rest is waited for; so is a whole
+# one, while its answer is.
 ASIDE_BYTES_MAX: Final = 4 << 10
 # For SO_LINGER: closing sends a reset instead of an end.
 _AT_ONCE: Final = (1).to_bytes(4, sys.byteorder) + bytes(4)
@@ -320,11 +321,13 @@ class Connection:
         # A stranger gets no room for more than a login.
         return FrameReader(LOGIN_FRAME_BYTES_MAX, size_min=0)
 
-    def _admit(self, reader: FrameReader) -> FrameReader:
+    def _admit(self, reader: FrameReader | None) -> FrameReader | None:
         """It has just logged in: what came behind that is a client's, and may be large."""
         self._is_stranger = False
         if isinstance(self._sock, TlsSocket):
             self._sock.raw_most = RAW_MOST
+        if reader is None:
+            return None
         admitted = self._take_reader()
         admitted.receive_data(reader.take_rest())
         return admitted
@@ -363,15 +366,21 @@ class Connection:
                     core.counters.received_bytes += size
                     self._reads += 1
                     is_full = size == len(space)
-                while (frame := reader.next_frame()) is not None:
+                while reader is not None and (frame := reader.next_frame()) is not None:
                     if self._draining:  # also what came with it: the groups are closed
                         return
                     self.greeted = True
+                    is_aside = len(frame) <= ASIDE_BYTES_MAX and not reader.buffered
+                    if is_aside:
+                        frame = memoryview(bytearray(frame))
                     if is_counted := core.quotas is not None:
                         self._begin_work()
                     try:
                         if (pending := handle(core, peer, frame)) is not None:
                             peer.waiting = reader.waiting_frames
+                            if is_aside:
+                                self._shelf.put_back(reader)
+                                peer.waiting, reader = tuple, None
                             core.turn.end()
                             if is_counted:
                                 self._end_work()
@@ -404,7 +413,7 @@ class Connection:
                 if self._draining:
                     return
                 core.turn.end()
-                await self._wait_room(reader.buffered)
+                await self._wait_room(0 if reader is None else reader.buffered)
                 if self._draining:
                     return
                 budget -= size
@@ -434,14 +443,14 @@ class Connection:
         self._charge_work()
         self.peer.charge = None
 
-    async def _wait_readable(self, reader: FrameReader) -> tuple[FrameReader | None, int]:
+    async def _wait_readable(self, reader: FrameReader | None) -> tuple[FrameReader | None, int]:
         """Wait for more bytes; the reader, or None: nothing is held, it is on the shelf.
 
         And how many bytes it holds that have come meanwhile, on the express way.
         """
-        kept: FrameReader | None = reader
+        kept = reader
         aside = b""
-        if reader.buffered <= ASIDE_BYTES_MAX:
+        if reader is not None and reader.buffered <= ASIDE_BYTES_MAX:
             if reader.buffered:
                 aside = reader.take_rest()
             self._shelf.put_back(reader)

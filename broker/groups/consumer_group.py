@@ -30,6 +30,7 @@ the classic protocol, one is made at once.
 | 113 STALE_MEMBER_EPOCH | fetches offsets at another epoch: after a heartbeat again |
 | | commits at another epoch, and did not read that partition from then until now |
 | 22 ILLEGAL_GENERATION | the same, of a classic member: it joins again |
+| 15 COORDINATOR_NOT_AVAILABLE | uses an older connection than before: it asks again |
 
 Members outlive the broker: `unkept` names the members with changes that are not stored yet
 (kept_consumers.py).  These are answered when the changes are durable; all others at once.
@@ -192,6 +193,8 @@ class ConsumerGroup:
         known, epoch = self.members.get(beat.member_id), self.epoch
         is_back = beat.epoch == JOIN and known is not None and known.epoch >= JOIN
         member = self._join(beat) if beat.epoch == JOIN else self._member(beat)
+        if beat.classic is None:
+            member.check_connection(beat.connection)
         has_missed = beat.epoch != member.epoch  # or joins
         if beat.connection != member.connection:  # the last answer may be lost with the other one
             member.connection, member.knows_assigned = beat.connection, False

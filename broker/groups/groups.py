@@ -46,7 +46,7 @@ from .group_settings import GroupSettings
 from .group_start import Start
 from .group_turning import check_upgrade, downgrade, may_downgrade, upgrade
 from .group_upkeep import GroupUpkeep
-from .member_room import WHOLE, Key, MemberRoom
+from .member_room import WHOLE, Key, MemberRoom, metadata_size, names_size
 from .server_assignors import Partition
 from .share_group import ShareGroup
 from .share_groups import ShareGroups
@@ -100,6 +100,7 @@ class Groups(GroupUpkeep):
         )
         self._groups |= start.groups(self._kept, self._consumers, self._streams)
         for group in tuple(self._groups.values()):
+            self._take_room(group)
             self.changed(group)
 
     def reconfigure(self, config: BrokerConfig) -> None:
@@ -431,6 +432,24 @@ class Groups(GroupUpkeep):
         if share is not None:
             found.update(hash(one.names) for one in share.members.values())
         return found if found != {WHOLE} else set()
+
+    def _take_room(self, group: Group | ConsumerGroup | StreamsGroup) -> None:
+        """What a start finds of a group is there: who says it again says no more than before."""
+        group_id, put = group.group_id, self.room.put
+        if isinstance(group, StreamsGroup):
+            if group.topology is not None:
+                put(group_id, WHOLE, names_size(group.topology.topics))
+            return
+        if isinstance(group, Group):
+            for one in group.members.values():
+                put(group_id, one.member_id, metadata_size(one.protocols))
+            put(group_id, WHOLE, sum(len(one.assignment) for one in group.members.values()))
+            return
+        for names in {one.names for one in group.members.values()}:
+            put(group_id, hash(names), names_size(names))
+        for member in group.members.values():
+            if member.classic is not None:
+                put(group_id, member.member_id, metadata_size(member.classic.protocols))
 
     @property
     def _count(self) -> int:

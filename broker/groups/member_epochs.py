@@ -7,11 +7,19 @@ it was told last, which is what it said last or any epoch since.  What it was gi
 than it says, it has not heard of.  Who has said an epoch is at no earlier one: that was said before
 and came late, by a connection that it has given up.
 
+So may be what comes by an older connection than the newest by which a member was heard of, at
+whatever epoch.  It is answered COORDINATOR_NOT_AVAILABLE once: who has given up does not hear
+that, and who uses both asks again.
+
 Kafka takes the last epoch before the present one, and no other: whose answer is lost twice is
 fenced, and gives up all that it has.
 """
 
 from dataclasses import dataclass
+
+from segbroker.protocol.errors import ErrorCode
+
+from ..refused import Refused
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -24,6 +32,20 @@ class MemberEpochs:
     """What it said last before it was moved to `epoch`; 0 or less: nothing."""
     said_epoch: int = 0
     """What it said last to this broker; 0: nothing.  Not written down."""
+    newest_connection: int = 0
+    """By which it was heard of; a later one has a greater number.  Not written down."""
+    was_asked_again: bool = False
+    """Whether what came by an older one was refused."""
+
+    def check_connection(self, number: int) -> None:
+        """A heartbeat comes by this connection.  Raise Refused if it may have come late."""
+        if number > self.newest_connection:
+            self.newest_connection, self.was_asked_again = number, False
+        elif number < self.newest_connection and not self.was_asked_again:
+            self.was_asked_again = True
+            raise Refused(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, "it has said something by a newer connection"
+            )
 
     def may_be_at(self, epoch: int) -> bool:
         """Whether this is its epoch, or one that it may have been told last."""

@@ -12,8 +12,7 @@ and so are the groups and their members by number; this is the limit of the sum.
 
 Who is refused is told COORDINATOR_LOAD_IN_PROGRESS, or COORDINATOR_NOT_AVAILABLE to a SyncGroup:
 clients wait and ask again.  Who says no more than before is not refused: groups that there are go
-on.  What a start finds is not counted until it is said again; it has limits of its own
-(kept_sizes.py).
+on.  What a start finds counts at once, and has limits of its own (kept_sizes.py).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

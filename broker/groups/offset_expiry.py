@@ -73,7 +73,7 @@ class Expiry(NamedTuple):
             is_replaced = self.is_replaced(topic, partition)
             if not is_replaced and (is_over or not is_there):
                 gone.append((topic, partition))
-            left += is_replaced or not is_over  # of a deleted topic: the group is not as old as it
+            left += not is_over  # of a deleted topic: the group is not as old as it
         return gone[:ROWS_MAX] if left or self.pending or self.committing else None
 
     def abandoned(

@@ -17,6 +17,7 @@ at the target with its next heartbeat.  What they are given of a partition is no
 | 25 UNKNOWN_MEMBER_ID | is no member: it joins again |
 | 110 FENCED_MEMBER_EPOCH | is at another epoch, and its last answer was not lost: it joins again |
 | 81 GROUP_MAX_SIZE_REACHED | one too many |
+| 15 COORDINATOR_NOT_AVAILABLE | uses an older connection than before: it asks again |
 
 Members do not outlive the broker: nobody has anything alone, so nothing is lost when all join
 again.
@@ -108,6 +109,7 @@ class ShareGroup:
             self._drop(now_ms, [self._known(beat.member_id)], group_news.LEFT)
             return Told(beat.member_id, LEAVE)
         member = self._join(beat) if beat.epoch == JOIN else self._at_epoch(beat)
+        member.check_connection(beat.connection)
         has_missed = beat.epoch != member.epoch
         is_new, resubscribed = not member.epoch, self._take_down(member, beat)
         if self._look(topics, resubscribed=resubscribed) or resubscribed:

@@ -28,6 +28,7 @@ done so for its rebalance timeout since is dropped; so is who was not heard of f
 | 42 INVALID_REQUEST | has another topology of the same epoch, or tasks that there are not |
 | 130 STREAMS_INVALID_TOPOLOGY | has one that no topics can serve |
 | 113 STALE_MEMBER_EPOCH | fetches or commits offsets at another epoch: after a heartbeat again |
+| 15 COORDINATOR_NOT_AVAILABLE | uses an older connection than before: it asks again |
 
 Members outlive the broker: `unkept` names those of whom something changed since it was written down
 (kept_streams.py).  Who is in it is answered when that is durable; all others at once.
@@ -197,6 +198,7 @@ class StreamsGroup:
             return self._leave(now_ms, beat)
         known = self.members.get(beat.member_id)
         member = self._joining(known, beat) if beat.epoch == JOIN else self._at_epoch(known, beat)
+        member.check_connection(beat.connection)
         topology = self.work.agreed(beat.topology)
         found = self.work.look(topology, topics)
         check_tasks(found, beat.owned)

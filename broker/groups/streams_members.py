@@ -79,6 +79,8 @@ class StreamsBeat(NamedTuple):
     endpoint: Endpoint | None = None
     tags: tuple[tuple[str, str], ...] | None = None
     shuts_down: bool = False
+    connection: int = 0
+    """The number of that by which it says so."""
 
     @property
     def who(self) -> Who:

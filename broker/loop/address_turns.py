@@ -73,7 +73,12 @@ class AddressTurns:
 
     def has_room(self, host: str, weight: int) -> bool:
         """Whether there is room, whoever waits for it."""
-        return self._has_share(host, weight) and self._is_room(weight)
+        return self.has_share(host, weight) and self._is_room(weight)
+
+    def has_share(self, host: str, weight: int) -> bool:
+        """Whether its address has room, whatever all of them have."""
+        held = self._by_host.get(host, 0)
+        return not held or held + weight <= self._share
 
     async def wait(self, host: str, weight: int) -> None:
         """Begin work when it is its turn.  Whoever comes back from here gives it back: `change`."""
@@ -110,12 +115,8 @@ class AddressTurns:
     def _is_room(self, weight: int) -> bool:
         return not self._in_work or self._in_work + weight <= self.most
 
-    def _has_share(self, host: str, weight: int) -> bool:
-        held = self._by_host.get(host, 0)
-        return not held or held + weight <= self._share
-
     def _may_go_on(self, host: str, turn: _Turn) -> bool:
-        return self._has_share(host, turn.weight)
+        return self.has_share(host, turn.weight)
 
     def _serve(self) -> None:
         while (host := self._line.next_host(self._may_go_on)) is not None:

@@ -15,7 +15,7 @@ answers one request of a connection after the other.
 
 What a group tells its leader, or a member its assignment, is decided when others have come, and
 would have to be held while it waits (apis/later_reply.py).  So it begins at once or not at all: its
-connection is closed then.
+connection is closed then.  It will come again, so for WAIT_S it counts as one that waits.
 
 At the limit an answer waits for its turn, WAIT_S at most; then its connection is closed.  So is one
 that did not take its answer within TAKEN_S while somebody waits.  Whoever is alone is answered,
@@ -50,13 +50,38 @@ class NoRoom(Exception):
     """An answer waited for its turn, or to be taken, for too long; the connection is closed."""
 
 
+class _TurnedAway:
+    """Addresses of which an answer was turned away that does not wait, and will be asked for again.
+
+    Else who takes nothing would keep its room for ever, as nobody is seen to wait for it.  An
+    address counts for WAIT_S, None for all of them: they have too much together.
+    """
+
+    __slots__ = ("_until",)
+
+    def __init__(self) -> None:
+        self._until: dict[str | None, float] = {}  # the latest is last
+
+    def add(self, host: str | None) -> None:
+        now = trio.current_time()
+        self._until.pop(host, None)
+        self._until[host] = now + WAIT_S
+        while self._until[first := next(iter(self._until))] <= now:
+            del self._until[first]
+
+    def counts(self, host: str) -> bool:
+        """Whether it was for want of what this address holds."""
+        return trio.current_time() < max(self._until.get(host, 0), self._until.get(None, 0))
+
+
 class LongAnswer:
     """One answer, and the room that it takes: none at first. To be left as a context."""
 
-    __slots__ = ("_peer", "_size", "_turns", "_wanted")
+    __slots__ = ("_peer", "_size", "_turned_away", "_turns", "_wanted")
 
-    def __init__(self, turns: AddressTurns, peer: Peer) -> None:
+    def __init__(self, turns: AddressTurns, turned_away: "_TurnedAway", peer: Peer) -> None:
         self._turns = turns
+        self._turned_away = turned_away
         self._peer = peer
         self._size = 0  # what it is reckoned at while it has room
         self._wanted = 0  # what it waits for
@@ -102,7 +127,9 @@ class LongAnswer:
     def begins_at_once(self, size: int) -> bool:
         """Whether there is room for an answer of about `size` bytes, which does not wait: for one
         that comes later than its request, behind others or before them."""
-        if not self._turns.has_room(self._host, size):
+        host = self._host
+        if not self._turns.has_room(host, size):
+            self._turned_away.add(None if self._turns.has_share(host, size) else host)
             return False
         self._change(size)
         return True
@@ -133,7 +160,7 @@ class LongAnswer:
             with trio.move_on_at(max(until, trio.current_time() + _LOOK_S)):
                 await left()
                 return
-            if self._turns.is_waited_for(self._host):
+            if self._turns.is_waited_for(self._host) or self._turned_away.counts(self._host):
                 raise NoRoom(f"an answer was not taken within {TAKEN_S:g} s, and others wait")
 
     @property
@@ -149,10 +176,11 @@ class LongAnswer:
 class LongAnswers:
     """What is held by answers, and who waits."""
 
-    __slots__ = ("_turns",)
+    __slots__ = ("_turned_away", "_turns")
 
     def __init__(self) -> None:
         self._turns = AddressTurns(BYTES_MAX, HOST_BYTES_MAX)
+        self._turned_away = _TurnedAway()
 
     def __len__(self) -> int:
         """How many wait."""
@@ -170,4 +198,4 @@ class LongAnswers:
 
     def answer(self, peer: Peer) -> LongAnswer:
         """One that is about to be made."""
-        return LongAnswer(self._turns, peer)
+        return LongAnswer(self._turns, self._turned_away, peer)

@@ -272,7 +272,8 @@ async def _open_and_append(
 ) -> None:
     await _open_all(core, peer, closed)
     if wants_remaking(core, peer, header, request):
-        return await produce_paced(core, peer, header, request)
+        await produce_paced(core, peer, header, request)
+        return
     unadded = ErrorCode.NONE
     if lacks_partitions(core, header, request):
         unadded = await add_partitions(core, peer, request)
@@ -280,7 +281,6 @@ async def _open_and_append(
         topic_ids.name_topics(core.topics, request.topic_data)
     for _ in _append_all(core, peer, header, request, unadded):
         pass
-    return None
 
 
 async def _open_all(core: Core, peer: Peer, keys: Iterable[tuple[str, int]]) -> None:

@@ -119,6 +119,7 @@ class DiskManager:
         reserve_bytes: room that is kept for a start on a full disk (reserve.py).
         open_files_max: sealed segments kept open.  open_logs_max: partitions that keep their active
         segment open; a busy one holds a few descriptors more for segments made ahead.
+        index_bytes_max: of indexes of sealed segments that are kept in memory.
         retention_interval_ms: between two rounds that look at ages, the first after as much; 0:
         every round does.
         """

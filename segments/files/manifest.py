@@ -7,7 +7,7 @@
                    +-------+---------+-------+------------+------------+-------------+
     rows      byte 0      1      2      4                8         16            24           32
                    +------+------+------+----------------+---------+-------------+------------+
-                   | kind | tier | tag  | block_size_max | number  | base_offset | end_offset |
+                   | kind | 0    | tag  | block_size_max | number  | base_offset | end_offset |
                    | u8   | u8   | u16  | u32            | u64     | i64         | i64        |
                    +------+------+------+----------------+---------+-------------+------------+
               byte 32     40        44             48             56           64
@@ -76,13 +76,6 @@ class RowKind(IntEnum):
     CLEANED = 5
 
 
-class Tier(IntEnum):
-    """Where a sealed segment lies."""
-
-    HOT = 0
-    COLD = 1
-
-
 class Row(NamedTuple):
     """One row."""
 
@@ -95,13 +88,12 @@ class Row(NamedTuple):
     max_timestamp: int = -1
     block_size_max: int = 0
     leader_epoch: int = 0
-    tier: int = Tier.HOT
     tag: int = 0
 
     def encode(self) -> bytes:
         summed = ROW_SUMMED.pack(
             self.kind,
-            self.tier,
+            0,
             self.tag,
             self.block_size_max,
             self.number,
@@ -183,9 +175,9 @@ def decode_manifest(data: Buffer) -> Manifest | None:
     position = HEADER_SIZE
     new, add = Row._make, rows.append
     for fields in ROW.iter_unpack(whole[HEADER_SIZE:end]):
-        kind, tier, tag, block, number, base, last, size, records, epoch, stamp, checksum = fields
+        kind, _, tag, block, number, base, last, size, records, epoch, stamp, checksum = fields
         if checksum != xxh3_64(whole[position : position + 56]):
             break
-        add(new((kind, number, base, last, size, records, stamp, block, epoch, tier, tag)))
+        add(new((kind, number, base, last, size, records, stamp, block, epoch, tag)))
         position += ROW_SIZE
     return Manifest(rows, position, owner)

@@ -14,11 +14,11 @@ that has to be, or, `settle`, with the first sync of the log: whatever is durabl
 manifest that is.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from ..disk.storage import Storage, StorageFile, replace_file, write_all
+from ..disk.storage import Buffer, Storage, StorageFile, write_all
 from ..errors import PASSING_ERRNOS
 from ..names import LogPaths
 from .manifest import HEADER_SIZE, ROW_SIZE, Row, encode_manifest
@@ -34,6 +34,7 @@ class ManifestFile:
         "_folder",
         "_owner",
         "_path",
+        "_replace",
         "_storage",
         "is_doubtful",
         "is_durable",
@@ -42,8 +43,15 @@ class ManifestFile:
     )
 
     def __init__(
-        self, storage: Storage, paths: LogPaths, size: int, *, is_durable: bool = True
+        self,
+        storage: Storage,
+        paths: LogPaths,
+        size: int,
+        replace: Callable[[str, Buffer], None],
+        *,
+        is_durable: bool = True,
     ) -> None:
+        """replace: puts a file in the place of another, durably.  Raises OSError."""
         self.size = size
         self.is_doubtful = False
         self.is_durable = is_durable
@@ -53,6 +61,7 @@ class ManifestFile:
         self._folder = paths.folder
         self._storage = storage
         self._path = paths.manifest
+        self._replace = replace
         self._owner = paths.owner
 
     def append(self, rows: Sequence[Row], *, sync: bool = False) -> None:
@@ -82,9 +91,12 @@ class ManifestFile:
         """
         file = self._storage.open(self._path)
         try:
-            self._sync(file)
+            file.fdatasync()
         finally:
             file.close()
+        # Whatever another has synced meanwhile: a name may have been given since that began.
+        self._storage.fsync_dir(self._folder)
+        self.is_durable = True
 
     def _sync(self, file: StorageFile) -> None:
         file.fdatasync()
@@ -104,7 +116,7 @@ class ManifestFile:
         """Put these rows in the place of all; durable when this returns.  Raises OSError."""
         encoded = encode_manifest(created_ms, rows, self._owner)
         self.is_doubtful = True
-        replace_file(self._storage, self._path, encoded)
+        self._replace(self._path, encoded)
         self.is_doubtful = self.name_is_doubtful = False
         self.is_durable = True
         self.size = len(encoded)

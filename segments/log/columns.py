@@ -98,9 +98,7 @@ class SealedSegments:
         """Add many at once: opening a log with a long manifest."""
         if not rows:
             return
-        _, numbers, bases, _, sizes, records, stamps, blocks, epochs, _, tags = zip(
-            *rows, strict=True
-        )
+        _, numbers, bases, _, sizes, records, stamps, blocks, epochs, tags = zip(*rows, strict=True)
         self.numbers.extend(numbers)
         self.base_offsets.extend(bases)
         self.sizes.extend(sizes)

@@ -31,7 +31,6 @@ import structlog
 
 from segbroker.protocol.record_batch import GapReason
 
-from ..disk.storage import replace_file
 from ..errors import LogClosed, OffsetOutOfRange
 from ..files.manifest import Floor, Row, encode_manifest, start_row
 from .partition_log import PartitionLog
@@ -63,13 +62,13 @@ def delete_records_before(log: PartitionLog, offset: int) -> int:
 def _save_start(log: PartitionLog, encoded: bytes) -> None:
     """The copy of the START row; where it finds no space the doomed files go first, by its row."""
     try:
-        replace_file(log.storage, log.paths.start, encoded)
+        log.storage.replace_file(log.paths.start, encoded)
     except OSError as exc:
         if exc.errno not in _NO_SPACE or not log.doomed:
             raise
         numbers, log.doomed = log.doomed, []
         _unlink(log, numbers)
-        replace_file(log.storage, log.paths.start, encoded)
+        log.storage.replace_file(log.paths.start, encoded)
 
 
 def evict(log: PartitionLog, count: int, reason: GapReason) -> int:

@@ -11,7 +11,7 @@ through its `storage`, which is this.
 
 One at a time: one that began beside another that fails would prove nothing either, and nobody could
 tell.  Who has given a name, and waits for its turn, asks by `sync_names`: it is told as well where
-one has failed since.
+one has failed since.  So is who puts a file in the place of another, by `replace_file`.
 
 What is done to the directory before the log is open, or by a log that is opened anew, goes to the
 disk beneath: an opening answers for its names itself.
@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable
 
 from ..disk.forwarding import ForwardingStorage
-from ..disk.storage import NO_DESCRIPTORS, Storage
+from ..disk.storage import NO_DESCRIPTORS, Buffer, Storage, put_file
 
 
 class NamesNotSynced(OSError):
@@ -62,6 +62,15 @@ class LogStorage(ForwardingStorage):
                 self.failures += 1
                 self._on_failure(failure)
                 raise failure from exc
+
+    def replace_file(self, path: str, content: Buffer) -> None:
+        """As the one of storage.py, of a file of the log.
+
+        Raises OSError: it may be there, and may not be after a crash; NamesNotSynced: it is there.
+        """
+        failures = self.failures
+        put_file(self, path, content)
+        self.sync_names(failures)
 
     def sync_names(self, failures: int) -> None:
         """Make the names durable that were given since there were so many `failures`.

@@ -122,7 +122,11 @@ class PartitionLog:
         ahead_max = AHEAD_MAX if open_logs.most is None else 1
         self.ready = ReadySegments(self.storage, paths, made, ahead_max=ahead_max)
         self.manifest = ManifestFile(
-            self.storage, paths, manifest_size, is_durable=manifest_is_durable
+            self.storage,
+            paths,
+            manifest_size,
+            self.storage.replace_file,
+            is_durable=manifest_is_durable,
         )
         self.open_logs = open_logs
         self._full_count = 0

@@ -9,7 +9,6 @@ disk is full: then space comes first.
 
 from typing import NamedTuple
 
-from ..disk.storage import replace_file
 from .partition_log import PartitionLog
 
 
@@ -31,7 +30,7 @@ def save_producers(log: PartitionLog) -> Snapshot:
         taken = Snapshot(log.log_end_offset, log.active.number, log.active.size)
     log.sync()
     encoded = producers.encode(taken.end_offset, log.paths.owner)
-    replace_file(log.storage, log.paths.producers, encoded)
+    log.storage.replace_file(log.paths.producers, encoded)
     log.segments_since_snapshot = 0
     log.producers_saved = taken.end_offset
     return taken

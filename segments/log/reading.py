@@ -19,7 +19,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 
-from segbroker.protocol.batch_layout import LENGTH_END
+from segbroker.protocol.batch_layout import LAST_OFFSET_DELTA_POSITION, LENGTH_END
 from segbroker.protocol.checksums import xxh3_64
 
 from ..errors import CorruptSegment, SegmentReplaced, StorageError
@@ -29,7 +29,6 @@ from .segment import ActiveSegment
 
 _OFFSET_AND_LENGTH: Final = struct.Struct(">qi")
 _LAST_DELTA: Final = struct.Struct(">i")
-_LAST_DELTA_POSITION: Final = 23
 
 
 def cut(buffer: memoryview, size: int, offset: int, max_bytes: int, up_to: int) -> int:
@@ -42,7 +41,7 @@ def cut(buffer: memoryview, size: int, offset: int, max_bytes: int, up_to: int) 
     began = False
     while position < size:
         base_offset, length = _OFFSET_AND_LENGTH.unpack_from(buffer, position)
-        (delta,) = _LAST_DELTA.unpack_from(buffer, position + _LAST_DELTA_POSITION)
+        (delta,) = _LAST_DELTA.unpack_from(buffer, position + LAST_OFFSET_DELTA_POSITION)
         end = position + LENGTH_END + length
         if not began:
             if base_offset + delta < offset:

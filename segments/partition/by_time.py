@@ -4,7 +4,7 @@
 |---|---|
 | a segment is rolled | it is old (segment.ms), or nothing in it is to be kept any more |
 | producers are forgotten | they did nothing for producer.id.expiration.ms, by a clock believed |
-| aborted transactions are forgotten | the log begins behind them |
+| aborted transactions are forgotten | the log begins behind them, whatever the clock says |
 | what is reserved beyond the end is given back | nothing was appended for IDLE_MS |
 
 Looked at by housekeeping; an append waits only while something is done about it.
@@ -34,17 +34,24 @@ def roll_what_is_old(opened: PartitionLog, now_ms: int, age_ms: int | None) -> b
 def forget_producers(
     opened: PartitionLog, now_ms: int, last_append_ms: int, expiration_ms: int
 ) -> None:
-    """Those that did nothing for `expiration_ms`, and transactions that the log begins behind."""
-    producers, aborted = opened.producers, opened.producers.transactions.aborted
-    if not len(producers) and not aborted:
+    """Those that did nothing for `expiration_ms`."""
+    producers = opened.producers
+    if not len(producers):
         return
     is_idle = 0 < last_append_ms <= now_ms - expiration_ms
     old = producers.stale(now_ms, expiration_ms, is_idle=is_idle)
-    start = opened.log_start_offset
-    if old or (aborted and aborted[0].last_offset < start):
+    if old:
         with opened.append_lock:  # not over the look at all of them: appends wait for it
             producers.forget(old)
-            producers.transactions.forget_before(start)
+
+
+def forget_aborted(opened: PartitionLog) -> None:
+    """Transactions that the log begins behind."""
+    transactions, start = opened.producers.transactions, opened.log_start_offset
+    aborted = transactions.aborted
+    if aborted and aborted[0].last_offset < start:
+        with opened.append_lock:
+            transactions.forget_before(start)
 
 
 def settle_ceiling(

@@ -170,6 +170,7 @@ class FailingPartition(PartitionView, ABC):
         passes = False
         try:
             with old.seal_lock:
+                old.ready.close()  # else a sync of its names may fail beside the opening, unheard
                 with old.sync_lock:  # one that goes on may fail yet, behind a full disk as well
                     passes = isinstance(self.read_only, DiskFull) and not old.sync_failed
                 with old.append_lock:

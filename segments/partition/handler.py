@@ -51,7 +51,7 @@ from ..settings.topic_config import Durability, OnCorruption, TimestampType, Top
 from ..wal.frames import Frame
 from ..wal.group import Acknowledge
 from ..wal.journal import Wal
-from .by_time import forget_producers, roll_what_is_old, settle_ceiling
+from .by_time import forget_aborted, forget_producers, roll_what_is_old, settle_ceiling
 from .evicting import EvictedBytes, Evicting
 from .failing import CallSoon
 from .journaling import Journaling
@@ -201,11 +201,11 @@ class DiskHandler(MendingPartition):
         if not header.is_control:
             opened.check_size(header.size)
         tracked = header.producer_id >= 0
-        stamped = opened.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         number = opened.active.number
         with opened.append_lock:
             if opened is not self._log or opened.is_closed:
                 raise self._is_another(opened)
+            stamped = opened.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
             if tracked:
                 known = opened.producers.check(header)
                 if known is not None:
@@ -575,6 +575,7 @@ class DiskHandler(MendingPartition):
             return
         self._evicting.retain(age_ms)
         settle_ceiling(self.ceiling, self._log, now_ms, self.last_append_ms)
+        forget_aborted(self._log)
         if is_believed:
             forget_producers(self._log, now_ms, self.last_append_ms, self.producer_expiration_ms)
 

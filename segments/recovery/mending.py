@@ -28,7 +28,7 @@ import structlog
 from segbroker.protocol.record_batch import GapReason
 
 from ..decisions import Gap, Loss, rebuild, scan
-from ..disk.storage import Storage, put_file, read_file, replace_file
+from ..disk.storage import Storage, put_file, read_file
 from ..errors import CorruptSegment
 from ..files.index import BlockIndex, WrongIndex, decode_index
 from ..files.manifest import Row
@@ -190,7 +190,7 @@ def _replace(log: PartitionLog, number: int, inspected: Inspection, content: mem
     """
     path = log.paths.log(number)
     try:
-        replace_file(log.storage, path, content)
+        log.storage.replace_file(path, content)
     except NamesNotSynced:
         with suppress(OSError):
             if len(inspected.data):

@@ -253,21 +253,22 @@ KEYS: Final[tuple[_Key, ...]] = (
         "compression.type", "compression_type", "string", "producer",
         _codec,
         "How batches are stored. producer: as their producer compressed them. uncompressed, or a "
-        "codec: what comes otherwise is compressed anew before it is appended.",
+        "codec: batches that come in another form are compressed again before they are appended.",
     ),
     _Key(
         "compression.gzip.level", "compression_gzip_level", "int", str(GZIP_LEVEL), _gzip_level,
-        "Level of what is compressed anew by gzip: 1 to 9, or -1 for its usual one.",
+        "Level for batches that the broker compresses by gzip: 1 to 9, or -1 for its usual one.",
     ),
     _Key(
         "compression.lz4.level", "compression_lz4_level", "int", str(LZ4_LEVEL), whole(1, 17),
-        "Level of what is compressed anew by lz4: 1 to 17. 9 stands for the usual, fast one.",
+        "Level for batches that the broker compresses by lz4: 1 to 17. 9 stands for the usual, "
+        "fast one.",
     ),
     _Key(
         "compression.zstd.level", "compression_zstd_level", "int", str(ZSTD_LEVEL),
         whole(-131_072, 22),
-        "Level of what is compressed anew by zstd: -131072 to 22. From about 10 on it takes a "
-        "tenth of a second and more for 1 MiB.",
+        "Level for batches that the broker compresses by zstd: -131072 to 22. From about 10 on it "
+        "takes a tenth of a second and more for 1 MiB.",
     ),
 )  # fmt: skip
 

@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 import trio
 
+from segbroker.broker.apis.metadata import NOT_ASKED
 from segbroker.broker.apis.streams_descriptions import streams_group_describe
 from segbroker.broker.call import Call
 from segbroker.broker.core import Core
@@ -74,6 +75,7 @@ from .authorization_case import (
 from .authorization_cases import ASKS_ABOUT_ITSELF, CASES, LISTS
 from .authorization_cases_groups import OFFSETS
 from .conftest import Events, serving
+from .test_consumer_groups import joining as consumer_joining
 
 ALICE, BOB = "127.0.0.1", "127.0.0.2"
 
@@ -389,6 +391,61 @@ async def test_bits_of_authorized_operations_are_those_that_the_rules_allow() ->
                 0,
             )
             assert cluster.cluster_authorized_operations == 1 << ALTER | 1 << DESCRIBE
+
+
+async def test_who_does_not_ask_for_operations_is_told_none() -> None:
+    async with guarded() as broker:
+        await filled(broker)
+        named = [rule(DESCRIBE, GROUP, name) for name in "cs"]
+        reads = [rule(READ, GROUP, name) for name in "cs"]
+        await allow(broker, rule(READ, TOPIC, "t"), *named, *reads, rule(ALTER, *OF_CLUSTER))
+        async with connect_from(ALICE, broker) as alice:
+            metadata = await alice.ask(
+                core.MetadataRequest(topics=[core.MetadataRequestTopic(name="t")]),
+                core.MetadataResponse,
+                9,
+            )
+            assert metadata.topics[0].topic_authorized_operations == NOT_ASKED
+            assert metadata.cluster_authorized_operations == NOT_ASKED
+            cluster = await alice.ask(
+                admin.DescribeClusterRequest(include_cluster_authorized_operations=False),
+                admin.DescribeClusterResponse,
+                0,
+            )
+            assert cluster.cluster_authorized_operations == NOT_ASKED
+            said = share_groups.ShareGroupHeartbeatRequest(
+                group_id="s", member_id="m", member_epoch=0, subscribed_topic_names=["t"]
+            )
+            shared = await alice.ask(said, share_groups.ShareGroupHeartbeatResponse, 1)
+            assert shared.error_code == 0
+            consumed = await alice.ask(
+                consumer_joining(group_id="c"), consumer_groups.ConsumerGroupHeartbeatResponse, 1
+            )
+            assert consumed.error_code == 0
+            for request, response, version in (
+                (
+                    groups.DescribeGroupsRequest(groups=["c"]),
+                    groups.DescribeGroupsResponse,
+                    4,
+                ),
+                (
+                    consumer_groups.ConsumerGroupDescribeRequest(
+                        group_ids=["c"], include_authorized_operations=False
+                    ),
+                    consumer_groups.ConsumerGroupDescribeResponse,
+                    1,
+                ),
+                (
+                    share_groups.ShareGroupDescribeRequest(
+                        group_ids=["s"], include_authorized_operations=False
+                    ),
+                    share_groups.ShareGroupDescribeResponse,
+                    1,
+                ),
+            ):
+                answer: Any = await alice.ask(request, response, version)
+                (row,) = answer.groups
+                assert row.authorized_operations == NOT_ASKED, row
 
 
 async def test_a_super_user_may_do_everything_and_without_rules_nobody_else() -> None:

@@ -465,17 +465,19 @@ SUBSCRIBED_TO_T = b"\0\1" + b"\0\0\0\1" + b"\0\1t" + b"\xff\xff\xff\xff" + b"\0\
 
 
 @pytest.mark.parametrize(
-    ("says", "is_deal_done", "is_left"),
+    ("says", "kind", "is_deal_done", "is_left"),
     [
-        (SUBSCRIBED_TO_T, True, {("t", 0): 7}),
-        (SUBSCRIBED_TO_T, False, {("t", 0): 7, ("left", 0): 8}),
-        (b"no subscription", True, {("t", 0): 7, ("left", 0): 8}),
+        (SUBSCRIBED_TO_T, "consumer", True, {("t", 0): 7}),
+        (SUBSCRIBED_TO_T, "consumer", False, {("t", 0): 7, ("left", 0): 8}),
+        (b"no subscription", "consumer", True, {("t", 0): 7, ("left", 0): 8}),
+        (SUBSCRIBED_TO_T, "connect", True, {("t", 0): 7, ("left", 0): 8}),
     ],
-    ids=["stable", "in a rebalance", "of another kind"],
+    ids=["stable", "in a rebalance", "in other words", "of another kind"],
 )
 async def test_a_group_with_members_keeps_no_offsets_of_topics_that_it_left_long_ago(
     monkeypatch: pytest.MonkeyPatch,
     says: bytes,
+    kind: str,
     is_deal_done: bool,
     is_left: dict[tuple[str, int], int],
 ) -> None:
@@ -487,7 +489,7 @@ async def test_a_group_with_members_keeps_no_offsets_of_topics_that_it_left_long
     ):
         for topic in ("t", "left"):
             await client.create(topic)
-        member = WireMember(client, metadata=says)
+        member = WireMember(client, metadata=says, kind=kind)
         await member.join()
         await member.deal()
         assert await member.commit("t", 7) == 0

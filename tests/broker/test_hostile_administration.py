@@ -40,6 +40,7 @@ from segbroker.protocol.messages_quotas import (
     AlterClientQuotasRequestEntity,
     AlterClientQuotasRequestEntry,
 )
+from segbroker.protocol.messages_security import CreateAclsRequest, CreateAclsRequestCreation
 from segbroker.protocol.messages_transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnRequestTopic,
@@ -240,8 +241,25 @@ REQUESTS: Final[list[tuple[Message, int]]] = [
             ),
             4,
         ),
+        (
+            CreateAclsRequest(
+                creations=[
+                    CreateAclsRequestCreation(
+                        resource_type=2,
+                        resource_name=name,
+                        resource_pattern_type=3,
+                        principal="User:a",
+                        host="*",
+                        operation=3,
+                        permission_type=3,
+                    )
+                    for name in NAMES
+                ]
+            ),
+            3,
+        ),
     ],
-    ids=["DeleteGroups", "Metadata", "DescribeConfigs"],
+    ids=["DeleteGroups", "Metadata", "DescribeConfigs", "CreateAcls"],
 )
 async def test_a_request_of_thousands_of_names_gives_way_also_while_it_is_taken_apart(
     request_: Message, version: int, monkeypatch: pytest.MonkeyPatch

@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
 import trio
@@ -21,7 +21,7 @@ from segbroker.protocol.messages_groups import (
 )
 
 from ..support.waiting import becomes
-from ..support.wire_client import WireClient, connect
+from ..support.wire_client import Closed, WireClient, connect
 from .conftest import Events, serving
 
 FOLLOWERS = 8
@@ -151,6 +151,56 @@ async def test_who_takes_nothing_of_what_its_group_told_it_is_closed_when_others
         (line,) = events.named("unserved_request")
         assert "was not taken" in line["error"]
         await becomes(lambda: not broker.core.long_answers.held_bytes)
+
+
+async def test_a_leader_that_is_turned_away_counts_as_one_that_waits(
+    events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes again and again: who takes nothing would keep it from ever hearing who is there."""
+    monkeypatch.setattr(long_answers, "HOST_BYTES_MAX", 1)
+    monkeypatch.setattr(long_answers, "TAKEN_S", 0.1)
+    async with (
+        serving(group_initial_rebalance_delay_ms=0, send_timeout_ms=600_000) as broker,
+        led(broker) as (again, reply),
+        taking_nothing(broker) as stuck,
+    ):
+        await stuck.send(again, 3)
+        await becomes(lambda: unsent(broker) > 0)
+        told = None
+        with trio.move_on_after(30):
+            while told is None:
+                async with connect(broker.address) as leader:
+                    with suppress(Closed):
+                        told = await leader.ask(again, JoinGroupResponse, 3)
+                await trio.sleep(0.05)
+        assert told == reply
+        errors = [line["error"] for line in events.named("unserved_request")]
+        assert len([error for error in errors if "was not taken" in error]) == 1
+        await becomes(lambda: not broker.core.long_answers.held_bytes)
+
+
+async def test_a_leader_that_is_turned_away_closes_nobody_of_another_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(long_answers, "HOST_BYTES_MAX", 1)
+    monkeypatch.setattr(long_answers, "TAKEN_S", 0.1)
+    async with (
+        serving(group_initial_rebalance_delay_ms=0, send_timeout_ms=600_000) as broker,
+        led(broker) as (again, _),
+        taking_nothing(broker, OTHER_ADDRESS) as slow,
+        taking_nothing(broker) as stuck,
+    ):
+        await slow.send(again, 3)
+        await becomes(lambda: unsent(broker) > 0)
+        one = unsent(broker)
+        await stuck.send(again, 3)
+        await becomes(lambda: unsent(broker) > one)
+        async with connect(broker.address) as leader:
+            with pytest.raises(Closed):
+                await leader.ask(again, JoinGroupResponse, 3)
+        await becomes(lambda: unsent(broker) <= one)
+        await trio.sleep(2 * long_answers._LOOK_S)
+        assert unsent(broker) == one, "it is not its room that is wanted"
 
 
 async def test_a_member_that_is_gone_before_its_answer_is_encoded_leaves_its_room() -> None:

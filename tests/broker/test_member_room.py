@@ -20,6 +20,7 @@ from segbroker.protocol.messages_groups import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.wire_client import WireClient, connect
 from ..support.wire_streams import beat as streams_beat
@@ -28,6 +29,7 @@ from ..support.wire_streams import subtopology
 from .conftest import Events, serving
 from .test_consumer_groups import beat as consumer_beat
 from .test_consumer_groups import joining as consumer_joining
+from .test_group_restarts import broker_on
 from .test_share_group_apis import beat as share_beat
 from .test_share_group_apis import sharing
 
@@ -166,6 +168,32 @@ async def test_topologies_of_groups_count(monkeypatch: pytest.MonkeyPatch) -> No
         said = streams_joining("n", subtopology("0", *names), group_id="a")
         assert (await streams_beat(client, said)).error_code == 0, "its group has it"
         assert broker.core.groups.get_streams("c") is None
+
+
+async def test_what_a_start_finds_counts() -> None:
+    """Others could fill the room before it is said again, and groups that there are ended then."""
+    names = [f"{n:01000}" for n in range(100)]
+    disk = MemoryStorage()
+    async with broker_on(disk) as (broker, (client,)):
+        classic = await join(client, "classic", METADATA_MAX // 2)
+        assert await sync(client, "classic", classic, 2 * SMALL_MAX) == 0
+        said = consumer_joining("m", subscribed_topic_names=names)
+        told = await consumer_beat(client, said)
+        assert told.error_code == 0
+        tasks = subtopology("0", *(f"{n:0200}" for n in range(20)))
+        application = streams_joining("m", tasks, group_id="streams")
+        assert (await streams_beat(client, application)).error_code == 0
+        counted = room_of(broker)
+    async with broker_on(disk) as (broker, (client,)):
+        found = room_of(broker)
+        codes = [(await join(client, f"g{n}", METADATA_MAX)).error_code for n in range(5)]
+        assert codes[-1] == FULL
+        again = await join(client, "classic", METADATA_MAX // 2, member_id=classic.member_id)
+        assert again.error_code == 0
+        assert await sync(client, "classic", again, 2 * SMALL_MAX) == 0
+        said.member_epoch = told.member_epoch
+        assert (await consumer_beat(client, said)).error_code == 0
+        assert found == counted
 
 
 async def test_a_full_room_is_looked_over_a_little_at_a_time(

@@ -263,6 +263,64 @@ async def test_a_commit_on_its_way_to_the_disk_is_not_forgotten_for_the_one_befo
         assert not groups.committing("g")
 
 
+async def test_the_first_commit_to_a_topic_is_not_forgotten_with_all_of_an_old_group() -> None:
+    now, disk = NOW, GatedStorage()
+    async with alone(disk, lambda: now) as broker, connect(broker.address) as client:
+        groups = broker.core.groups
+        for topic in ("t", "left"):
+            await client.create(topic)
+        assert await keeping(client, "left", 1) == 0
+        await expects_nobody(groups)
+        now += WEEK_MS + 1
+        disk.syncs.clear()
+        answered: list[int] = []
+
+        async def commit() -> None:
+            answered.append(await keeping(client, "t", 2))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(commit)
+            with trio.fail_after(DEADLINE_S):
+                while "t" not in groups.committing("g"):
+                    await trio.lowlevel.checkpoint()
+            groups.keep_house(now)
+            disk.syncs.set()
+        assert answered == [0]
+        assert await looked(groups, client, now) == {"t": 2}
+
+
+async def test_a_commit_of_a_member_on_its_way_is_not_forgotten_for_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To a topic that nobody is subscribed to: who reads it assigns it by itself."""
+    monkeypatch.setattr("segbroker.broker.groups.group_upkeep.LOOK_INTO_MS", 0)
+    now, disk = NOW, GatedStorage()
+    async with alone(disk, lambda: now) as broker, connect(broker.address) as client:
+        groups = broker.core.groups
+        for topic in ("t", "left"):
+            await client.create(topic)
+        member = WireMember(client, metadata=SUBSCRIBED_TO_T)
+        await member.join()
+        await member.deal()
+        assert await member.commit("left", 1) == 0
+        now += WEEK_MS + 1
+        disk.syncs.clear()
+        answered: list[int] = []
+
+        async def commit() -> None:
+            answered.append(await member.commit("left", 2))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(commit)
+            with trio.fail_after(DEADLINE_S):
+                while "left" not in groups.committing("g"):
+                    await trio.lowlevel.checkpoint()
+            groups.keep_house(now)
+            disk.syncs.set()
+        assert answered == [0]
+        assert await looked(groups, client, now) == {"left": 2}
+
+
 async def test_what_a_transaction_has_committed_is_not_forgotten_on_its_way_to_the_disk() -> None:
     disk = GatedStorage()
     async with alone(disk, lambda: NOW) as broker, connect(broker.address) as client:

@@ -30,8 +30,10 @@ from ..support.wire_streams import beat as streams_beat
 from ..support.wire_streams import settled as settled_streams
 from .conftest import serving
 from .obedient_members import Member, joined, settled
-from .test_consumer_groups import beat
+from .test_consumer_groups import beat, joining
 from .test_group_restarts import broker_on
+from .test_share_group_apis import beat as share_beat
+from .test_share_group_apis import sharing
 
 Sign = Callable[[WireMember], tuple[Message, int]]
 SESSION_MS = 10_000
@@ -195,3 +197,95 @@ async def test_who_has_said_a_later_epoch_has_no_fewer_tasks() -> None:
         assert two.active == {}, "the other one does all of them"
         await settled_streams(one, two)
         assert sorted([*one.active["0"], *two.active["0"]]) == [0, 1, 2, 3]
+
+
+ASK_AGAIN = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_what_an_older_connection_says_late_lets_go_of_nothing() -> None:
+    """At the epoch that the member is at: nothing else tells it from what it says now."""
+    async with broker_on(None, 3) as (_, clients):
+        old, *clients = clients
+        await clients[0].create("t", partitions=4)
+        one, two = Member(old, "one"), Member(clients[1], "two")
+        await one.join()
+        late = ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id="one", member_epoch=one.epoch, topic_partitions=[]
+        )
+        one.client = clients[0]
+        await one.beat()
+        assert list(one.reads.values()) == [[0, 1, 2, 3]]
+        await two.join()
+        assert (await beat(old, late)).error_code == ASK_AGAIN
+        await two.beat()
+        assert two.reads == {}, "the other one reads all of it"
+        await settled(one, two)
+        assert sorted(map(len, (*one.reads.values(), *two.reads.values()))) == [2, 2]
+
+
+@pytest.mark.parametrize("joins", [False, True])
+async def test_what_an_older_connection_says_late_subscribes_to_nothing(joins: bool) -> None:
+    async with broker_on(None, 2) as (broker, clients):
+        old, new = clients
+        for name in "tu":
+            await new.create(name)
+        await (first := Member(old, "one")).join()
+        late = joining("one", subscribed_topic_names=["t"])
+        one = Member(new, "one", subscribed_topic_names=["t", "u"])
+        one.epoch, one.reads = first.epoch, first.reads
+        await one.beat(full=True)
+        assert len(one.reads) == 2
+        late.member_epoch = 0 if joins else first.epoch
+        assert (await beat(old, late)).error_code == ASK_AGAIN
+        await one.beat()
+        assert len(one.reads) == 2
+        group = broker.core.groups.get_consumer("g")
+        assert group is not None
+        assert group.members["one"].names == {"t", "u"}
+
+
+async def test_what_an_older_connection_says_late_gives_up_no_task() -> None:
+    async with broker_on(None, 3, group_streams_initial_rebalance_delay_ms=0) as (_, clients):
+        old, *clients = clients
+        await clients[0].create("t", partitions=4)
+        one, two = StreamsMember(old, "one"), StreamsMember(clients[1], "two")
+        await one.join()
+        late = beating("one", one.epoch, active_tasks=[], standby_tasks=[], warmup_tasks=[])
+        one.client = clients[0]
+        await one.beat()
+        assert one.active == {"0": [0, 1, 2, 3]}
+        await two.join()
+        assert (await streams_beat(old, late)).error_code == ASK_AGAIN
+        await two.beat()
+        assert two.active == {}, "the other one does all of them"
+        await settled_streams(one, two)
+        assert sorted([*one.active["0"], *two.active["0"]]) == [0, 1, 2, 3]
+
+
+async def test_what_an_older_connection_says_late_shares_nothing() -> None:
+    async with broker_on(None, 2) as (broker, clients):
+        old, new = clients
+        for name in "tu":
+            await new.create(name)
+        late = sharing("one", subscribed_topic_names=["t"])
+        assert (await share_beat(old, late)).error_code == 0
+        said = sharing("one", subscribed_topic_names=["t", "u"])
+        assert (await share_beat(new, said)).error_code == 0
+        assert (await share_beat(old, late)).error_code == ASK_AGAIN
+        group = broker.core.groups.share_groups.get(late.group_id)
+        assert group is not None
+        assert group.members["one"].names == {"t", "u"}
+
+
+async def test_who_uses_an_older_connection_again_is_asked_once() -> None:
+    async with broker_on(None, 3) as (_, clients):
+        await clients[0].create("t")
+        one = Member(clients[0], "one")
+        await one.join()
+        for newest in (1, 2):
+            codes = []
+            there = clients[: newest + 1]
+            for client in (clients[newest], *there, *there, *there):
+                one.client = client
+                codes.append((await one.beat()).error_code)
+            assert codes == [0, ASK_AGAIN] + [0] * (len(codes) - 2)

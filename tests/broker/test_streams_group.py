@@ -161,6 +161,23 @@ def test_who_does_not_let_go_in_time_is_dropped() -> None:
     assert told.tasks == tasks(0, 1, 2, 3)
 
 
+def test_who_does_not_let_go_in_time_is_dropped_though_it_is_heard_of() -> None:
+    some = group()
+    one, two = Member(some, "one"), Member(some, "two")
+    one.join()
+    two.join()
+    did = one.owned
+    one.beat()
+    for now_ms in range(0, REBALANCE_MS, 1_000):
+        assert some.heartbeat(now_ms, StreamsBeat("one", one.epoch), TOPICS).tasks is None
+        one.beat(now_ms, owned=did)
+        two.beat(now_ms)
+        some.tick(now_ms)
+        assert set(some.members) == {"one", "two"}
+    some.tick(REBALANCE_MS)
+    assert set(some.members) == {"two"}
+
+
 def test_who_could_not_be_told_to_let_go_is_not_dropped_for_it() -> None:
     some = group()
     one, two = Member(some, "one"), Member(some, "two")

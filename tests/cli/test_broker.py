@@ -38,7 +38,7 @@ def test_settings_are_changed_described_and_taken_back(address: str) -> None:
     rows = {line.split()[0]: line.split()[1:] for line in out.splitlines()}
     assert rows["connections_max"] == ["77", "set", "here", "while", "running"]
     assert rows["slots_max"] == ["50", "set", "for", "all", "while", "running"]
-    assert rows["listen"] == [address, "the", "start", "at", "the", "start"]
+    assert rows["listen"] == [address, *["flag,", "variable", "or", "file", "by", "a", "restart"]]
     assert "lanes" not in rows
     found = json.loads(run("describe", "--all", "--json")[1])
     assert (found["lanes"]["source"], found["lanes"]["is_read_only"]) == ("default", True)

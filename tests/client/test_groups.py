@@ -26,6 +26,7 @@ from segbroker.client import (
     Producer,
     Record,
     ShareConsumer,
+    TimedOut,
     TopicPartition,
     UnknownTopicOrPartition,
 )
@@ -643,6 +644,26 @@ def test_a_pattern_takes_in_topics_that_come_later(daemon: Daemon, topic: str) -
         while len(seen) < 80:
             seen += consumer.poll(timeout_ms=60_000)
         assert {record.topic for record in seen} == {f"{topic}.a", f"{topic}.b"}
+
+
+def test_who_waits_for_topics_of_a_pattern_hears_that_no_broker_answers(tmp_path: Path) -> None:
+    """It knows of none, so it is no member yet, and reads nothing: nothing else would tell."""
+    with (
+        running(tmp_path / "data") as daemon,
+        Consumer(
+            daemon.address,
+            pattern="not-there.*",
+            group="g",
+            api_timeout_ms=1_000,
+            metadata_max_age_ms=100,
+            **QUICK,
+        ) as consumer,
+    ):
+        assert consumer.poll(timeout_ms=2_500) == []
+        daemon.process.kill()
+        for _ in range(2):  # as long as it lasts
+            with pytest.raises(TimedOut, match="refused"):
+                until(lambda: bool(consumer.poll(timeout_ms=100)))
 
 
 def test_partitions_that_are_added_are_dealt_out(daemon: Daemon, filled: str) -> None:

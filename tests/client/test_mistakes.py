@@ -1,6 +1,7 @@
 """What a program does wrong is said in a sentence, at once, and leaves the client as it was."""
 
 import re
+import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -359,10 +360,15 @@ def test_a_large_record_whose_failure_was_seen_stands_in_nobodys_way(
 
 def test_a_flush_says_how_long_it_waited(daemon: Daemon, topic: str) -> None:
     with Producer(daemon.address) as producer:
-        delivery = producer.send(topic, b"value")
-        assert repr(delivery) == "<Delivery, under way>"
-        with pytest.raises(TimedOut, match=r"within 0\.0 s"):
-            producer.flush(0.0)
+        producer.send(topic, b"first").result(60)
+        daemon.process.send_signal(signal.SIGSTOP)
+        try:
+            delivery = producer.send(topic, b"value")
+            assert repr(delivery) == "<Delivery, under way>"
+            with pytest.raises(TimedOut, match=r"within 0\.0 s"):
+                producer.flush(0.0)
+        finally:
+            daemon.process.send_signal(signal.SIGCONT)
         delivery.result(60)
         assert repr(delivery) == "<Delivery, decided>"
 

@@ -8,12 +8,13 @@ import pytest
 from segbroker.client import reading
 from segbroker.client.completion import Completion
 from segbroker.client.errors import IllegalGeneration
+from segbroker.client.group_commits import COMMIT_TIMEOUT_MS
 from segbroker.client.membership import Phase
 from segbroker.client.records import TopicPartition
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import HeartbeatRequest, OffsetCommitRequest
 
-from .simulated_groups import TOPIC, GroupWorld
+from .simulated_groups import TOPIC, GroupWorld, SimulatedMember
 
 PARTITIONS = 5
 RECORDS = 40
@@ -554,3 +555,70 @@ def test_the_time_of_a_callback_of_the_end_begins_with_the_end(
     slow.reading.group.closing(world.now_ms)
     other = world.start()
     world.run(lambda: other.owned == {0}, within_ms=200_000)
+
+
+def revoked_and_not_committed_yet(world: GroupWorld) -> tuple[SimulatedMember, SimulatedMember]:
+    """One that has heard that a partition goes, and whose commit of it is not answered; and for
+    whom it goes."""
+    member = world.start(
+        commit_interval_ms=10**9, heartbeat_interval_ms=100, rebalance_timeout_ms=60_000
+    )
+    membership = member.reading.group.membership
+    world.run(world.is_settled)
+    # Nothing is to be committed of the one that stays, or joining would wait for the other's.
+    done = member.reading.engine.call(member.reading.commit(None), world.now_ms)
+    world.run(lambda: done.done)
+    for first in range(20, 400, 10):
+        world.store(1, 10, first)
+    world.run(lambda: member.in_hand is not None)
+    other = world.start()
+    world.run(lambda: membership.phase is Phase.JOINING)
+    world.to_cut[OffsetCommitRequest.message_key] = 1_000
+    world.run(lambda: ("revoked", [1]) in member.told)
+    assert member.owned == {0, 1}, "it is being committed"
+    return member, other
+
+
+def test_what_comes_back_when_it_was_heard_to_go_is_said_to_be_assigned() -> None:
+    world = GroupWorld(1, partitions=2, records=20)
+    first, second = revoked_and_not_committed_yet(world)
+    membership = first.reading.group.membership
+    world.kill(second)
+    world.group.leave(world.now_ms, second.reading.group.membership.member_id, None)
+    world.run(lambda: membership.generation == 3 and membership.phase is Phase.STABLE)
+    assert first.owned == {0, 1}, "it is still being committed"
+    world.to_cut.clear()
+    world.run(lambda: (1, 399) in world.processed)
+    assert first.told == [("assigned", [0, 1]), ("revoked", [1]), ("assigned", [1])]
+
+
+@pytest.mark.parametrize("how", ["lost", "closed"])
+def test_what_was_heard_to_go_is_not_heard_to_be_gone_once_more(how: str) -> None:
+    world = GroupWorld(1, partitions=2, records=20)
+    first, _ = revoked_and_not_committed_yet(world)
+    if how == "lost":
+        world.forget()
+        world.run(lambda: len(first.told) > 2)
+    else:
+        world.to_cut.clear()
+        first.leave()
+    said = "lost" if how == "lost" else "revoked"
+    assert first.told[:3] == [("assigned", [0, 1]), ("revoked", [1]), (said, [0])]
+
+
+def test_a_late_commit_of_what_was_given_up_does_not_let_go_what_is_worked_at_again() -> None:
+    """Lost meanwhile, given again, and to be given up once more."""
+    world = GroupWorld(1, partitions=2, records=20)
+    first, second = revoked_and_not_committed_yet(world)
+    began_ms = world.now_ms
+    world.kill(second)
+    world.forget()
+    world.run(lambda: ("lost", [0]) in first.told or ("lost", [0, 1]) in first.told)
+    world.run(lambda: first.in_hand is not None and first.in_hand.partition == 1)
+    first.busy_until_ms = world.now_ms + 20_000
+    world.start()
+    group = first.reading.group
+    world.run(lambda: group.events.is_waiting)
+    assert world.now_ms < began_ms + COMMIT_TIMEOUT_MS, "the first commit is under way"
+    world.run(lambda: world.now_ms > began_ms + COMMIT_TIMEOUT_MS + 1_000)
+    assert first.owned == {0, 1}

@@ -338,8 +338,9 @@ def test_where_a_topic_that_is_gone_was_transformed_says_nothing_of_its_successo
     assert read(daemon, out) == [b"%d" % n for n in range(10)]
 
 
+@pytest.mark.parametrize("instance_id", [None, "one"], ids=["dynamic", "static"])
 def test_what_another_member_worked_at_meanwhile_is_not_transformed_again(
-    daemon: Daemon, topic: str
+    daemon: Daemon, topic: str, instance_id: str | None
 ) -> None:
     """The member loses its partition in the middle, and has it back before the end."""
     out = f"{topic}-out"
@@ -366,7 +367,7 @@ def test_what_another_member_worked_at_meanwhile_is_not_transformed_again(
     def lose_and_regain() -> None:
         membership = consumer._reading.group.membership
         had = membership.member_id
-        member = LeaveGroupRequestMember(member_id=had)
+        member = LeaveGroupRequestMember(member_id=had, group_instance_id=instance_id)
 
         def throw_out() -> Call[None]:
             reply = yield Ask(LeaveGroupRequest(group_id=topic, members=[member]))
@@ -383,6 +384,7 @@ def test_what_another_member_worked_at_meanwhile_is_not_transformed_again(
             daemon.address,
             topic,
             group=topic,
+            instance_id=instance_id,
             auto_commit=False,
             stop_at_end=True,
             heartbeat_interval_ms=50,

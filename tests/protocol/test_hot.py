@@ -139,22 +139,18 @@ def test_a_damaged_produce_request_is_decoded_the_same_or_left(
 
 
 @settings(max_examples=100, deadline=None, database=None)
-@given(
-    st.sampled_from(PRODUCE), int32s, st.text(max_size=200), int32s, int16s, int64s, int64s, int64s
-)
+@given(st.sampled_from(PRODUCE), int32s, st.text(max_size=200), int32s, int64s, int64s, int64s)
 def test_a_produce_response_has_the_same_bytes(
     version: int,
     correlation_id: int,
     topic: str,
     index: int,
-    error_code: int,
     base_offset: int,
     log_append_time_ms: int,
     log_start_offset: int,
 ) -> None:
     partition = ProduceResponsePartition(
         index=index,
-        error_code=error_code,
         base_offset=base_offset,
         log_append_time_ms=log_append_time_ms,
         log_start_offset=log_start_offset,
@@ -168,7 +164,6 @@ def test_a_produce_response_has_the_same_bytes(
         correlation_id,
         topic,
         index,
-        error_code=error_code,
         base_offset=base_offset,
         log_append_time_ms=log_append_time_ms,
         log_start_offset=log_start_offset,
@@ -184,7 +179,6 @@ def test_a_produce_response_has_the_same_bytes(
     int32s,
     st.text(max_size=200),
     int32s,
-    int16s,
     st.tuples(int64s, int64s, int64s),
     st.lists(st.binary(max_size=200), max_size=3),
 )
@@ -193,13 +187,11 @@ def test_a_fetch_response_has_the_same_bytes(
     correlation_id: int,
     topic: str,
     index: int,
-    error_code: int,
     offsets: tuple[int, int, int],
     records: list[bytes],
 ) -> None:
     partition = FetchResponsePartition(
         partition_index=index,
-        error_code=error_code,
         high_watermark=offsets[0],
         last_stable_offset=offsets[1],
         log_start_offset=offsets[2],
@@ -207,7 +199,7 @@ def test_a_fetch_response_has_the_same_bytes(
         records=records,
     )
     response = FetchResponse(
-        responses=[FetchResponseTopic(topic=topic, partitions=[partition])],
+        responses=[FetchResponseTopic(topic=topic, topic_id=ID, partitions=[partition])],
         throttle_time_ms=9,
         session_id=index if version >= 7 else 0,
     )
@@ -216,12 +208,12 @@ def test_a_fetch_response_has_the_same_bytes(
         correlation_id,
         topic,
         index,
-        error_code=error_code,
         high_watermark=offsets[0],
         last_stable_offset=offsets[1],
         log_start_offset=offsets[2],
         records=records,
         throttle_time_ms=9,
+        topic_id=ID,
         session_id=index,
     )
     assert b"".join(parts) == b"".join(encode_response(response, 1, version, correlation_id))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from threading import Thread
+from threading import Event, Thread, current_thread
 from unittest.mock import patch
 
 import pytest
@@ -20,6 +20,7 @@ from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.errors import CorruptSegment, PartitionDamaged, StorageError
 from segbroker.segments.files.manifest_file import ManifestFile
+from segbroker.segments.log.deleting import compact_manifest
 from segbroker.segments.log.log_storage import NamesNotSynced
 from segbroker.segments.log.partition_log import PartitionLog
 from segbroker.segments.log.ready import ReadySegments
@@ -461,7 +462,7 @@ class _FailsBehind(MemoryStorage):
     """The sync of the directory fails behind the next file that gets this name."""
 
     path = ""
-    _is_failing = False
+    is_failing = False
 
     def rename(self, source: str, target: str) -> None:
         super().rename(source, target)
@@ -502,3 +503,228 @@ def test_a_repaired_segment_whose_name_could_not_be_synced_is_repaired_again(
     found = [record.offset for record in log.records()]
     assert handler.repairs_count == 1, "the read has met the damage again"
     assert found == ([0, 1, 2] if is_recalled else [1, 2])
+
+
+def test_a_sync_before_the_log_is_told_that_names_made_ahead_have_failed_fails_as_well() -> None:
+    disk = _InTurn()
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig({**SMALL.overrides, "durability": "disk"}))
+    handler = manager.get_handler("t", 0)
+    append(handler, batch_of(b"v" * 100))
+    handler.sync()
+    opened = handler._log
+    disk.fail_next(errno.EIO)
+    names_failed = DiskHandler.names_failed
+
+    def told(one: DiskHandler, cause: OSError) -> None:
+        sync_in_vain(opened)
+        names_failed(one, cause)
+
+    with patch.object(DiskHandler, "names_failed", told):
+        append(handler, batch_of(b"v" * 200))  # half full: others are made ahead
+    assert disk.meanwhile is None
+    assert handler.read_only is not None
+    recovered(manager)
+
+
+class _Waiting(MemoryStorage):
+    """Which names no sync has covered; what happens behind the next one that succeeds, and when a
+    file of some name is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.behind: Callable[[], object] | None = None
+        self.opens: tuple[str, Callable[[], object]] | None = None
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if self.opens is not None and path.endswith(self.opens[0]):
+            (_, happens), self.opens = self.opens, None
+            happens()
+        if create and not self.exists(path):
+            self.names.add(path)
+        return super().open(path, create=create, read_only=read_only)
+
+    def fsync_dir(self, path: str) -> None:
+        super().fsync_dir(path)
+        self.names.clear()
+        behind, self.behind = self.behind, None
+        if behind is not None:
+            behind()
+
+
+def test_the_first_sync_of_a_log_syncs_the_names_though_another_has_made_its_manifest_durable() -> (
+    None
+):
+    """The other began before the roll, so it has not synced the name that the roll gave."""
+    disk = _Waiting()
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig(SMALL.overrides))
+    handler = manager.get_handler("t", 0)
+    opened = handler._log
+    handler._rolling._making = handler._rolling._sealing = True  # others are in front
+    append(handler, batch_of(b"v" * 300))
+    durable: list[bool] = []
+    unsynced: set[str] = set()
+
+    def first_sync() -> None:
+        durable.append(handler.wal_checkpoint())
+        unsynced.update(disk.names)
+
+    beside = Thread(target=first_sync)
+    is_begun, may_go_on = Event(), Event()
+    fdatasync = MemoryFile.fdatasync
+
+    def synced(file: MemoryFile) -> None:
+        fdatasync(file)
+        if current_thread() is beside and file.path == opened.paths.manifest:
+            is_begun.set()
+            assert may_go_on.wait(60)
+
+    def rolled() -> None:
+        append(handler, batch_of(b"v" * 300))
+        beside.start()
+        assert is_begun.wait(60)
+
+    def went_on() -> None:
+        may_go_on.set()
+        beside.join(60)
+
+    disk.behind, disk.opens = rolled, (".start.tmp", went_on)
+    with patch.object(MemoryFile, "fdatasync", synced):
+        handler.delete_records_before(1)
+    assert durable == [True], "the write-ahead log lets go of what is in it"
+    assert opened.paths.log(1) not in unsynced
+    manager.close()
+
+
+def a_manifest_is_shortened(handler: DiskHandler) -> str:
+    opened = handler._log
+    with patch.object(ManifestFile, "is_long", return_value=True):
+        compact_manifest(opened, 1_000)
+    return opened.paths.manifest
+
+
+def the_producers_are_saved(handler: DiskHandler) -> str:
+    handler.save_state()
+    return handler._log.paths.producers
+
+
+def a_log_start_is_copied(handler: DiskHandler) -> str:
+    handler.delete_records_before(handler.log_start_offset + 1)
+    return handler._log.paths.start
+
+
+def a_segment_is_repaired(handler: DiskHandler) -> str:
+    opened = handler._log
+    path = opened.paths.log(0)
+    if handler.repairs_count == 0:
+        flip(opened.storage, path, 100)
+    if not handler.mend(CorruptSegment(path, 0, "a read met it")):
+        raise OSError(errno.EIO, "it was not")
+    return path
+
+
+def a_segment_in_doubt_is_copied(handler: DiskHandler) -> str:
+    opened = handler._log
+    opened.failed = opened.failed or OSError(errno.EIO, "a sync failed")
+    opened.sync_failed = True
+    handler._notice_failure()
+    if not handler.try_recover(3_600_000 * (1 + handler.recoveries_failed)):
+        raise OSError(errno.EIO, "it was not")
+    return opened.active.path
+
+
+@pytest.mark.parametrize(
+    ("happens", "behind"),
+    [
+        (a_manifest_is_shortened, ".manifest"),
+        (the_producers_are_saved, ".producers"),
+        (a_log_start_is_copied, ".start"),
+        (a_segment_is_repaired, ".log"),
+        (a_segment_in_doubt_is_copied, ".log"),
+    ],
+)
+def test_a_file_is_not_replaced_if_another_sync_of_names_failed_behind_its_name(
+    happens: Callable[[DiskHandler], str], behind: str
+) -> None:
+    disk = _InDoubt()
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig(SMALL.overrides))
+    handler = manager.get_handler("t", 0)
+    for sequence in range(4):
+        append(handler, batch_of(b"v" * 200, producer=(7, 0, sequence)))
+    handler.sync()
+    handler._rolling._seal()
+    as_after_a_checkpoint(manager)
+    opened = handler._log
+    assert len(opened.sealed)
+    assert opened.active.size
+    assert opened.manifest.is_durable
+    disk.fails = partial(opened.storage.fsync_dir, opened.paths.folder)
+    disk.behind = behind
+    with pytest.raises((OSError, StorageError)):
+        happens(handler)
+    assert not disk.behind, "it had its name"
+    path = happens(handler)
+    assert path not in disk.in_doubt
+    manager.close()
+
+
+class _BesideMaker(_InDoubt):
+    """Who makes segments ahead syncs their names for long, and fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maker: Thread | None = None
+        self.begun, self.given, self.failed = Event(), Event(), Event()
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        file = super().open(path, create=create, read_only=read_only)
+        if self.begun.is_set() and create and path.endswith(".log"):
+            self.given.set()
+            assert self.failed.wait(60)
+        return file
+
+    def fsync_dir(self, path: str) -> None:
+        if current_thread() is not self.maker:
+            super().fsync_dir(path)
+            return
+        self.begun.set()
+        self.given.wait(0.5)  # nobody gives a name meanwhile
+        self.in_doubt |= self._waiting
+        self.failed.set()
+        raise OSError(errno.EIO, "the names are not synced", path)
+
+
+def test_a_log_is_opened_again_when_nobody_makes_segments_of_it_any_more() -> None:
+    disk = _BesideMaker()
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig(SMALL.overrides))
+    handler = manager.get_handler("t", 0)
+    append(handler, batch_of(b"v" * 200))
+    handler._rolling._making = True
+    opened = handler._log
+    with opened.append_lock:
+        opened.roll(1_000)
+    handler._rolling._seal()
+    handler.sync()
+    assert not opened.active.size
+    disk.maker = Thread(target=handler._rolling._make_ready)
+    disk.maker.start()
+    assert disk.begun.wait(60)
+    opened.failed, opened.sync_failed = OSError(errno.EIO, "a sync failed"), True
+    handler._notice_failure()
+    for number in range(1, 10):
+        if handler.try_recover(3_600_000 * number):
+            break
+    disk.maker.join()
+    assert handler.read_only is None
+    append(handler, batch_of(b"v" * 200))
+    handler.sync()
+    assert handler._log.active.path not in disk.in_doubt
+    manager.close()

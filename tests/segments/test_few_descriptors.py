@@ -252,7 +252,8 @@ def test_a_sync_without_a_descriptor_does_not_wait_for_itself_while_the_broker_s
     assert disk.began.wait(60)
     stopping = threading.Thread(target=manager.close, daemon=True)
     stopping.start()
-    writer.join()  # then nobody keeps house any more
+    writer.join(60)
+    assert not writer.is_alive(), "nobody keeps house any more"
     disk.is_held = False  # the others find one
     disk.go.set()
     stopping.join(60)

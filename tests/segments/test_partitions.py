@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from segbroker.protocol.record_batch import read_header
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.disk.storage import read_file, replace_file
@@ -267,6 +268,34 @@ def test_log_append_time_is_written_and_answered() -> None:
     result = append(handler, batch_of(b"a", now_ms=5), 7_000)
     assert result.log_append_time_ms == 7_000
     assert handler.offset_for_timestamp(6) == (0, 7_000)
+
+
+@pytest.mark.parametrize("stamps", ["LogAppendTime", "CreateTime"])
+def test_what_is_told_of_the_time_of_a_batch_is_what_stands_in_the_log(stamps: str) -> None:
+    """Also where the topic is changed right before the batch is appended."""
+    other = {"LogAppendTime": "CreateTime", "CreateTime": "LogAppendTime"}[stamps]
+    handler = partition_on(MemoryStorage(), TopicConfig({"message.timestamp.type": other}))
+    opened = handler._log
+    free = opened.append_lock
+
+    class ChangedMeanwhile:
+        """Somebody changes the topic right before it is had."""
+
+        def __enter__(self) -> None:
+            opened.append_lock = free
+            handler.reconfigure(TopicConfig({"message.timestamp.type": stamps}), handler.ceiling)
+            free.acquire()
+
+        def __exit__(self, *raised: object) -> None:
+            free.release()
+
+    opened.append_lock = ChangedMeanwhile()  # type: ignore[assignment]  # asked for nothing else
+    result = append(handler, batch_of(b"a", now_ms=5, producer=(7, 0, 0)), 7_000)
+    header = read_header(read_from(handler, 0))
+    assert header.is_log_append_time == (stamps == "LogAppendTime")
+    assert result.log_append_time_ms == (header.max_timestamp if header.is_log_append_time else -1)
+    ((_, producer),) = handler.producers()
+    assert producer.last_ms == header.max_timestamp
 
 
 def test_reads_never_pass_the_high_watermark() -> None:

@@ -2,6 +2,8 @@
 
 from types import TracebackType
 
+from segbroker.protocol.markers import Outcome, encode_marker
+from segbroker.protocol.record_batch import check_batch, encode_batch
 from segbroker.segments.directory.age_clock import HOLD_MS
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.log.producers import AFTER_START_MS
@@ -134,3 +136,25 @@ def test_a_clock_that_jumps_ahead_makes_nobody_forgotten_at_once() -> None:
     for _ in range(2):
         manager.housekeeping(NOW + 3 * DAY + HOLD_MS + 1_000, HOLD_MS + 1_000)
     assert known(handler) == [], "believed by now"
+
+
+def test_aborted_transactions_that_are_gone_are_forgotten_whatever_the_clock_says() -> None:
+    """With a clock that jumps again and again they would fill the memory."""
+    manager, handler = partition_on(MemoryStorage(), retention_ms=-1)
+    manager.housekeeping(NOW, 0)
+    begun = encode_batch(
+        [b"v"],
+        timestamps_ms=NOW,
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    append(handler, memoryview(bytearray(begun)), NOW)
+    marker = memoryview(encode_marker(Outcome.ABORT, 7, 0, NOW))
+    handler.append(marker, check_batch(marker, stored=True), NOW)
+    assert len(handler.transactions.aborted) == 1
+    handler.delete_records_before(2)
+    manager.housekeeping(NOW + 3 * DAY, 1_000)
+    assert handler.transactions.aborted == []
+    assert known(handler) == [7], "the clock is not believed"

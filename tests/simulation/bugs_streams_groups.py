@@ -46,11 +46,10 @@ def _lets_go_at_once(reconcile: Callable[..., Any]) -> Callable[..., Any]:
         self: StreamsMember,
         target: Any,  # noqa: ANN401
         epoch: int,
-        said: int,
         owned: Any,  # noqa: ANN401
         holders: Holders,
     ) -> bool:
-        return bool(reconcile(self, target, epoch, said, NO_TASKS, holders))
+        return bool(reconcile(self, target, epoch, NO_TASKS, holders))
 
     return reconciled
 

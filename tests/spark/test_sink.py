@@ -251,13 +251,25 @@ def test_a_batch_before_the_last_one_is_refused_and_not_taken_for_done(
 
 
 @pytest.mark.usefixtures("segbroker_only")
-def test_a_numbered_batch_write_is_done_once(topics: Topics, name: Name) -> None:
+def test_a_numbered_batch_write_is_done_once_and_what_is_not_written_is_said(
+    topics: Topics, name: Name, caplog: pytest.LogCaptureFixture
+) -> None:
     topic = name()
     topics.create(topic)
+    said = []
     for number in ("7", "7", "3", "8"):
         options = {"transactionalId": f"{topic}-nightly", "batchId": number}
+        caplog.clear()
         write(topics, table(value=[f"write {number}"]), topic=topic, **options)
+        said.append([each.getMessage() for each in caplog.records if each.levelname == "WARNING"])
     assert values(topics.read(topic, 2)) == [b"write 7", b"write 8"]
+    again = "was committed before: it is taken for a repetition, and its rows are not written again"
+    assert said == [
+        [],
+        [f"batch 7 of query {topic}-nightly {again}"],
+        [f"batch 3 of query {topic}-nightly {again}"],
+        [],
+    ]
 
 
 @pytest.mark.usefixtures("segbroker_only")

@@ -140,6 +140,24 @@ def test_a_batch_query_has_kafkas_columns_and_every_row(
     assert "headers" not in load(spark, topics.bootstrap, subscribe=topic).columns
 
 
+def test_a_query_may_want_one_field_of_the_headers(
+    spark: "SparkSession", topics: Topics, name: Name, wanted: str
+) -> None:
+    topic = name()
+    topics.create(topic)
+    topics.produce(topic, [b"with"], headers=[("h", b"1"), ("none", None)])
+    topics.produce(topic, [b"without"])
+    frame = load(spark, topics.bootstrap, subscribe=topic, includeHeaders="true", reader=wanted)
+    for chosen, expected in (
+        ("headers.key", [["h", "none"], None]),
+        ("headers.value", [[b"1", None], None]),
+        ("headers[0].value", [b"1", None]),
+        ("transform(headers, each -> each.key)", [["h", "none"], None]),
+    ):
+        rows = frame.orderBy("offset").selectExpr(f"{chosen} AS found").collect()
+        assert [row.found for row in rows] == expected, chosen
+
+
 def test_a_batch_query_can_take_one_partition_and_a_limit(
     spark: "SparkSession", topics: Topics, name: Name
 ) -> None:

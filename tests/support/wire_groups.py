@@ -51,6 +51,7 @@ class WireMember:
     generation: int = -1
     leader: str = ""
     rebalance_timeout_ms: int = _LONG_MS
+    kind: str = "consumer"
 
     def to_join(self) -> JoinGroupRequest:
         """What it joins with."""
@@ -60,7 +61,7 @@ class WireMember:
             rebalance_timeout_ms=self.rebalance_timeout_ms,
             member_id=self.member_id,
             group_instance_id=self.instance,
-            protocol_type="consumer",
+            protocol_type=self.kind,
             protocols=[JoinGroupRequestProtocol(name="range", metadata=self.metadata)],
         )
 

@@ -290,20 +290,29 @@ final class Columns {
         }
     }
 
-    /** The headers of all records one behind the other. */
+    /** The headers of all records one behind the other, with those of their fields that are asked for. */
     private static final class Pairs extends OfRecords {
-        private final HeaderKeys keys;
-        private final HeaderValues values;
+        private final ColumnVector[] fields;
 
         Pairs(StructType type, Records records) {
             super(type, records);
-            keys = new HeaderKeys(type.fields()[0].dataType(), records);
-            values = new HeaderValues(type.fields()[1].dataType(), records);
+            fields =
+                    Arrays.stream(type.fields())
+                            .map(field -> of(field, records))
+                            .toArray(ColumnVector[]::new);
+        }
+
+        private static ColumnVector of(StructField field, Records records) {
+            return switch (field.name()) {
+                case "key" -> new HeaderKeys(field.dataType(), records);
+                case "value" -> new HeaderValues(field.dataType(), records);
+                default -> throw new IllegalArgumentException("no field of headers: " + field.name());
+            };
         }
 
         @Override
         public ColumnVector getChild(int ordinal) {
-            return ordinal == 0 ? keys : values;
+            return fields[ordinal];
         }
     }
 
