@@ -406,8 +406,7 @@ class PartitionLog:
         if not taken.name_is_durable and self.storage.failures != failures:
             # Who was told of that may have looked before this segment was one of those in use.
             text = "a sync of the names has failed beside a roll"
-            self.failed = self.failed or OSError(errno.EIO, text, self.paths.folder)
-            self.sync_failed = True
+            self._fail_sync(OSError(errno.EIO, text, self.paths.folder))
 
     def maybe_roll_by_age(self, now_ms: int) -> bool:
         """Roll an idle segment whose first batch is older than segment.ms (of a compacted topic,
@@ -454,8 +453,7 @@ class PartitionLog:
             except NoDescriptor:
                 raise  # before anything was synced: the next one will tell
             except OSError as exc:
-                self.failed = exc
-                self.sync_failed = True
+                self._fail_sync(exc)
                 self._mark_unsynced()
                 raise
             return self.recovery_point
@@ -474,15 +472,20 @@ class PartitionLog:
 
     def _doubt_names(self, cause: OSError) -> None:
         """A sync of the directory failed, whoever asked for it.  If the name of a segment in use,
-        or of the manifest, was waiting for it, too, the log has failed.  Called under any lock but
-        state_lock."""
+        or of one made ahead, or of the manifest, was waiting for it, too, the log has failed.
+        Called under any lock but state_lock."""
         with self.state_lock:
             segments = (*self.rotating, self.active)
         self.manifest.name_is_doubtful |= not self.manifest.is_durable
-        if self.manifest.name_is_doubtful or not all(one.name_is_durable for one in segments):
-            self.failed = self.failed or cause
-            self.sync_failed = True
+        is_doubtful = self.manifest.name_is_doubtful or self.ready.has_unsynced
+        if is_doubtful or not all(one.name_is_durable for one in segments):
+            self._fail_sync(cause)
         self._mark_unsynced()  # in any case: of segments made ahead the next process may use some
+
+    def _fail_sync(self, cause: OSError) -> None:
+        """Nothing is synced any more; the first cause is the one that is told."""
+        self.failed = self.failed or cause  # first: who sees sync_failed asks for it
+        self.sync_failed = True
 
     def _mark_unsynced(self) -> None:
         """Tell the next process, should it come before this one has written all of it anew."""

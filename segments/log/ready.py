@@ -50,6 +50,7 @@ class ReadySegments:
         "_paths",
         "_storage",
         "_was_made",
+        "has_unsynced",
         "made",
         "missed",
         "target",
@@ -60,6 +61,9 @@ class ReadySegments:
     ) -> None:
         self.made = made
         self.missed = 0
+        self.has_unsynced = False
+        """Whether files may be there whose names nobody has synced, as they are being made, or that
+        has failed.  A roll may find one."""
         self.target = 1
         self._ahead_max = ahead_max
         self._storage = storage
@@ -111,8 +115,8 @@ class ReadySegments:
     def make(self, active_number: int) -> None:
         """Fill up to the target behind the active segment, their names durable.
 
-        One thread at a time.  Raises OSError, and then has made nothing; NamesNotSynced: the names
-        of segments in use are in doubt as well.
+        One thread at a time.  Raises OSError, and then has made nothing; NamesNotSynced: files are
+        there whose names are in doubt, so the log has failed.
         """
         with self._lock:
             first = max([active_number, *(number for number, _ in self._files)]) + 1
@@ -120,6 +124,8 @@ class ReadySegments:
             if self._closed or first >= end:
                 return
             self._is_making = True
+        is_new = end - 1 > self.made
+        self.has_unsynced |= is_new
         made: list[tuple[int, StorageFile]] = []
         failures = self._storage.failures
         try:
@@ -127,8 +133,9 @@ class ReadySegments:
                 # A roll may make the same file meanwhile: neither empties it.
                 file = self._storage.open(self._paths.log(number), create=True)
                 made.append((number, file))
-            if end - 1 > self.made:
+            if is_new:
                 self._storage.sync_names(failures)
+                self.has_unsynced = False
         except BaseException:
             _close_all(made)
             with self._lock:

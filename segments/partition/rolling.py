@@ -100,9 +100,6 @@ class Rolling:
             pass  # told once a minute for all of them
         except NamesNotSynced as exc:
             if opened is self._log():  # else it was opened again meanwhile, with names of its own
-                with opened.sync_lock:
-                    opened.failed = opened.failed or exc
-                    opened.sync_failed = True
                 self._owner.names_failed(exc)
         except OSError as exc:
             log.warning("segment_not_prepared", path=opened.paths.folder, error=str(exc))

@@ -21,7 +21,9 @@ from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.errors import CorruptSegment, PartitionDamaged, StorageError
 from segbroker.segments.files.manifest_file import ManifestFile
 from segbroker.segments.log.deleting import compact_manifest
+from segbroker.segments.log.log_storage import NamesNotSynced
 from segbroker.segments.log.partition_log import PartitionLog
+from segbroker.segments.log.ready import ReadySegments
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 
@@ -142,16 +144,16 @@ class _InDoubt(MemoryStorage):
         self._waiting: set[str] = set()
         self.behind = ""
         self.fails: Callable[[], object] = lambda: None
-        self._is_failing = False
+        self.is_failing = False
 
     def _given(self, path: str) -> None:
         self.in_doubt.discard(path)
         self._waiting.add(path)
         if self.behind and path.endswith(self.behind):
-            self.behind, self._is_failing = "", True
+            self.behind, self.is_failing = "", True
             with suppress(OSError):
                 self.fails()
-            assert not self._is_failing, "it was asked for, and has failed"
+            assert not self.is_failing, "it was asked for, and has failed"
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
         is_new = create and not self.exists(path)
@@ -170,8 +172,8 @@ class _InDoubt(MemoryStorage):
         self._waiting.discard(path)
 
     def fsync_dir(self, path: str) -> None:
-        if self._is_failing:
-            self._is_failing = False
+        if self.is_failing:
+            self.is_failing = False
             self.in_doubt |= self._waiting
             raise OSError(errno.EIO, "the names are not synced", path)
         super().fsync_dir(path)
@@ -232,6 +234,77 @@ def test_a_segment_made_beside_a_sync_of_names_that_fails_is_named_anew(size: in
             append(handler, batch_of(b"v" * size))
     assert not disk.behind
     assert disk.doubted
+    recovered(manager)
+    handler.sync()
+    assert not disk.doubted
+
+
+def test_nothing_is_believed_of_segments_whose_maker_has_not_told_yet_that_it_failed() -> None:
+    """Others roll into what it has made, and sync that, before it can say anything."""
+    disk = _InDoubt()
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig(SMALL.overrides))
+    handler = manager.get_handler("t", 0)
+    handler._rolling._sealing = True  # others are in front
+    append(handler, batch_of(b"v" * 100))
+    handler.sync()
+    assert not disk.doubted
+    make = ReadySegments.make
+    freed: list[bool] = []
+
+    def made(self: ReadySegments, active_number: int) -> None:
+        if freed:
+            return
+        handler.sync()  # nothing in use waits for its name
+        disk.is_failing = True
+        with pytest.raises(NamesNotSynced) as failure:
+            make(self, active_number)
+        freed.append(False)
+        with suppress(StorageError):
+            for _ in range(3):
+                append(handler, batch_of(b"v" * 300))
+            handler.sync()
+        freed.append(handler.wal_checkpoint())
+        raise failure.value
+
+    with patch.object(ReadySegments, "make", made):
+        append(handler, batch_of(b"v" * 300))
+    assert freed == [False, False], "the write-ahead log is all that has them for certain"
+    recovered(manager)
+    handler.sync()
+    assert not disk.doubted
+
+
+def test_nothing_is_believed_of_segments_that_a_maker_has_left_without_a_sync() -> None:
+    """It had no room for the next one; then a sync failed that somebody else asked for."""
+    disk = _InDoubt()
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig(SMALL.overrides))
+    handler = manager.get_handler("t", 0)
+    handler._rolling._making = handler._rolling._sealing = True  # others are in front
+    append(handler, batch_of(b"v" * 100))
+    handler.sync()
+    opened = handler._log
+    opened.ready.target = 2
+
+    def opening(path: str, **_: bool) -> MemoryFile:
+        if path.endswith("_2.log"):
+            raise OSError(errno.ENOSPC, "no room", path)
+        return MemoryStorage.open(disk, path, create=True)
+
+    with patch.object(disk, "open", opening), pytest.raises(OSError, match="no room"):
+        opened.ready.make(opened.active.number)
+    disk._given(opened.paths.log(1))
+    disk.is_failing = True
+    with suppress(OSError):
+        opened.storage.fsync_dir(opened.paths.folder)
+    with suppress(StorageError):
+        for _ in range(3):
+            append(handler, batch_of(b"v" * 300))
+        handler.sync()
+    assert not (disk.doubted and handler.wal_checkpoint())
     recovered(manager)
     handler.sync()
     assert not disk.doubted
@@ -389,16 +462,16 @@ class _FailsBehind(MemoryStorage):
     """The sync of the directory fails behind the next file that gets this name."""
 
     path = ""
-    _is_failing = False
+    is_failing = False
 
     def rename(self, source: str, target: str) -> None:
         super().rename(source, target)
         if target == self.path:
-            self.path, self._is_failing = "", True
+            self.path, self.is_failing = "", True
 
     def fsync_dir(self, path: str) -> None:
-        if self._is_failing:
-            self._is_failing = False
+        if self.is_failing:
+            self.is_failing = False
             raise OSError(errno.EIO, "the names are not synced", path)
         super().fsync_dir(path)
 

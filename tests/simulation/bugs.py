@@ -208,30 +208,6 @@ async def _drains_once(self: Outbox) -> None:
         self.break_off()
 
 
-def _believes_its_names(_: object) -> Callable[..., None]:
-    """As PartitionLog._sync_names, whatever failed meanwhile."""
-
-    def sync_names(self: PartitionLog, segments: Any) -> None:  # noqa: ANN401
-        if segments and not self.manifest.is_durable:
-            self.manifest.settle()
-        elif not all(segment.name_is_durable for segment in segments):
-            self.storage.fsync_dir(self.paths.folder)
-        for segment in segments:
-            segment.name_is_durable = True
-
-    return sync_names
-
-
-def _rolls_beside_a_failure(roll: Callable[..., Any]) -> Callable[..., Any]:
-    def rolled(self: PartitionLog, now_ms: int) -> None:
-        failed, sync_failed = self.failed, self.sync_failed
-        roll(self, now_ms)
-        if self.failed is not failed and "beside a roll" in str(self.failed):
-            self.failed, self.sync_failed = failed, sync_failed
-
-    return rolled
-
-
 DELETES = Admin(tuple((0.2 * n, "delete_records") for n in range(1, 5)))
 
 
@@ -275,38 +251,12 @@ BUGS = (
         seeds_max=20,
     ),
     Bug(
-        "a sync goes on beside one of the names that failed",
-        replaced(PartitionLog, "_sync_names", _believes_its_names),
-        NAMES,
-        topics=MANY_SEGMENTS,
-        writing=FILLING,
-        seeds_max=200,
-    ),
-    Bug(
-        "a segment made ahead beside a sync of the names that failed is used",
-        replaced(
-            LogStorage, "sync_names", lambda _: lambda self, failures: self.fsync_dir(self._folder)
-        ),
-        NAMES,
-        topics=MANY_SEGMENTS,
-        writing=FILLING,
-        seeds_max=200,
-    ),
-    Bug(
-        "a segment made by a roll beside a sync of the names that failed is used",
-        replaced(PartitionLog, "roll", _rolls_beside_a_failure),
-        NAMES,
-        topics=MANY_SEGMENTS,
-        writing=FILLING,
-        seeds_max=200,
-    ),
-    Bug(
         "a failed sync of the names is told to nobody but who asked",
         lambda: patch.object(LogStorage, "fsync_dir", ForwardingStorage.fsync_dir),
         NAMES,
         topics=MANY_SEGMENTS,
         writing=FILLING,
-        seeds_max=200,
+        seeds_max=25,
     ),
     Bug(
         "a repeated batch is appended again",

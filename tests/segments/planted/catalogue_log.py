@@ -349,15 +349,6 @@ LOG_BUGS: tuple[Bug, ...] = (
         "the_first_records_of_class_disk",
     ),
     Bug(
-        "names_whose_sync_failed_are_not_told_as_a_failure",
-        "rolling",
-        "                    opened.failed = opened.failed or exc\n"
-        "                    opened.sync_failed = True\n"
-        "                self._owner.names_failed(exc)\n",
-        "                    pass\n",
-        "a_sync_of_names_made_ahead_fails_behind_synced_ones",
-    ),
-    Bug(
         "segments_made_ahead_keep_their_names_in_doubt",
         "salvaging",
         '            log.storage.unlink(f"{log.paths.folder}/{name}")\n',
@@ -385,5 +376,13 @@ LOG_BUGS: tuple[Bug, ...] = (
         "        if False:  # another failed since this sync began,",
         "tests.segments.test_failing_names:"
         "test_a_sync_under_way_takes_nothing_for_durable_whose_name_another_could_not_sync",
+    ),
+    Bug(
+        "segments_made_ahead_do_not_wait_for_their_names",
+        "partition_log",
+        "self.manifest.name_is_doubtful or self.ready.has_unsynced\n",
+        "self.manifest.name_is_doubtful\n",
+        "tests.segments.test_failing_names:"
+        "test_nothing_is_believed_of_segments_whose_maker_has_not_told_yet_that_it_failed",
     ),
 )
