@@ -438,6 +438,8 @@ async def _in_and_out(disk: MemoryStorage) -> WireMember:
 async def test_a_group_without_members_and_offsets_is_not_written_down_for_ever() -> None:
     disk = MemoryStorage()
     await _in_and_out(disk)
+    async with broker_on(disk) as (broker, _):
+        assert written_of(broker).keys() == {"g"}
     async with broker_on(disk, housekeeping_interval_ms=10) as (broker, _):
 
         async def is_forgotten() -> bool:
