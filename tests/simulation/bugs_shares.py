@@ -111,6 +111,7 @@ BUGS = (
         POWER | CUTS_OF_POWER | _group() | {"sync_s": (0.02, 0.2)},
         topics=HAVE,
         writing=BUSY,
+        seeds_max=60,
     ),
     Bug(
         "where a share group begins is not written down before its first record",
