@@ -154,6 +154,16 @@ def killed_and_started_again_of_class_disk(driver: Driver) -> None:
 @scenario(durability="disk")
 def killed_and_only_ticked(driver: Driver) -> None:
     driver.append("t", count=3)
+    driver.kill()
+    driver.open()
+    driver.handler("t")
+    driver.tick()
+    driver.tick()
+
+
+@scenario(durability="disk")
+def killed_behind_two_batches_and_only_ticked(driver: Driver) -> None:
+    driver.append("t", count=3)
     driver.append("t", count=2)
     driver.kill()
     driver.open()

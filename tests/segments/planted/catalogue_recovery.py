@@ -41,7 +41,7 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
         "opening",
         "                sync_or_mark(self._storage, self._paths, file, end_offset)\n",
         "                pass\n",
-        "killed_and_only_ticked",
+        "killed_behind_two_batches_and_only_ticked",
     ),
     Bug(
         "what_recovery_keeps_is_not_written_again",
