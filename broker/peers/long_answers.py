@@ -47,7 +47,8 @@ _LOOK_S: Final = 1.0
 
 
 class NoRoom(Exception):
-    """An answer waited for its turn, or to be taken, for too long; the connection is closed."""
+    """An answer waited too long, for its turn or to be taken, or may not wait; its connection is
+    closed."""
 
 
 class _TurnedAway:

@@ -1,5 +1,8 @@
 """When committed offsets go: each by its own time where nobody was in the group, or said so."""
 
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 import pytest
@@ -52,6 +55,27 @@ async def looked(groups: Groups, client: WireClient, now_ms: int) -> dict[str, i
     groups.keep_house(now_ms)
     await client.create(f"behind-{now_ms}")
     return {topic: offset for (topic, _), offset in (await stands(client, None)).items()}
+
+
+@asynccontextmanager
+async def on_its_way(
+    groups: Groups, disk: GatedStorage, topic: str, commit: Callable[[], Awaitable[int]]
+) -> AsyncIterator[None]:
+    """While a commit to this topic waits for the disk; behind it, it is done."""
+    disk.syncs.clear()
+    answered: list[int] = []
+
+    async def committed() -> None:
+        answered.append(await commit())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(committed)
+        with trio.fail_after(DEADLINE_S):
+            while topic not in groups.committing("g"):
+                await trio.lowlevel.checkpoint()
+        yield
+        disk.syncs.set()
+    assert answered == [0]
 
 
 async def test_offsets_of_a_group_that_nobody_was_ever_in_go_each_by_its_own_commit() -> None:
@@ -245,20 +269,8 @@ async def test_a_commit_on_its_way_to_the_disk_is_not_forgotten_for_the_one_befo
             assert await keeping(client, topic, 1) == 0
         await expects_nobody(groups)
         now += WEEK_MS + 1
-        disk.syncs.clear()
-        answered: list[int] = []
-
-        async def commit() -> None:
-            answered.append(await keeping(client, "t", 2))
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(commit)
-            with trio.fail_after(DEADLINE_S):
-                while "t" not in groups.committing("g"):
-                    await trio.lowlevel.checkpoint()
+        async with on_its_way(groups, disk, "t", partial(keeping, client, "t", 2)):
             groups.keep_house(now)
-            disk.syncs.set()
-        assert answered == [0]
         assert await looked(groups, client, now) == {"t": 2}, "the other one has had its time"
         assert not groups.committing("g")
 
@@ -272,20 +284,8 @@ async def test_the_first_commit_to_a_topic_is_not_forgotten_with_all_of_an_old_g
         assert await keeping(client, "left", 1) == 0
         await expects_nobody(groups)
         now += WEEK_MS + 1
-        disk.syncs.clear()
-        answered: list[int] = []
-
-        async def commit() -> None:
-            answered.append(await keeping(client, "t", 2))
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(commit)
-            with trio.fail_after(DEADLINE_S):
-                while "t" not in groups.committing("g"):
-                    await trio.lowlevel.checkpoint()
+        async with on_its_way(groups, disk, "t", partial(keeping, client, "t", 2)):
             groups.keep_house(now)
-            disk.syncs.set()
-        assert answered == [0]
         assert await looked(groups, client, now) == {"t": 2}
 
 
@@ -304,20 +304,8 @@ async def test_a_commit_of_a_member_on_its_way_is_not_forgotten_for_the_one_befo
         await member.deal()
         assert await member.commit("left", 1) == 0
         now += WEEK_MS + 1
-        disk.syncs.clear()
-        answered: list[int] = []
-
-        async def commit() -> None:
-            answered.append(await member.commit("left", 2))
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(commit)
-            with trio.fail_after(DEADLINE_S):
-                while "left" not in groups.committing("g"):
-                    await trio.lowlevel.checkpoint()
+        async with on_its_way(groups, disk, "left", partial(member.commit, "left", 2)):
             groups.keep_house(now)
-            disk.syncs.set()
-        assert answered == [0]
         assert await looked(groups, client, now) == {"left": 2}
 
 
