@@ -41,9 +41,9 @@ continues it or the file ends with it.  Not if it lies within the damaged batch,
 one: then it is the value of a record (docs/decisions/0356).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 from segbroker.protocol.batch_layout import (
@@ -344,7 +344,7 @@ class _Own:
         return self._sum != self._checksum
 
 
-def _find_resume(data: memoryview, damaged: int, offset: int, own: _Own) -> int:
+def _find_resume(data: memoryview, damaged: int, offset: int | None, own: _Own) -> int:
     """Where valid batches go on behind the damage that begins at `damaged`; -1: nowhere.
 
     First where the damaged batch says that it ends, then wherever a magic byte could be one that is
@@ -368,13 +368,13 @@ def _find_resume(data: memoryview, damaged: int, offset: int, own: _Own) -> int:
     return -1
 
 
-def _is_in_reach(data: memoryview, position: int, offset: int) -> bool:
-    """Whether what lies there could be the base offset of a batch behind `offset`."""
+def _is_in_reach(data: memoryview, position: int, offset: int | None) -> bool:
+    """Whether what lies there could be the base offset of a batch behind `offset`; None: any is."""
     base_offset = int.from_bytes(data[position : position + 8], "big", signed=True)
-    return offset < base_offset <= offset + OFFSET_SPAN_MAX
+    return base_offset >= 0 if offset is None else 0 < base_offset - offset <= OFFSET_SPAN_MAX
 
 
-def _is_resume(data: memoryview, damaged: int, position: int, offset: int) -> bool:
+def _is_resume(data: memoryview, damaged: int, position: int, offset: int | None) -> bool:
     if len(data) - position < HEADER_SIZE or not _is_in_reach(data, position, offset):
         return False
     header = _batch_at(data, position)
@@ -402,16 +402,56 @@ def base_header(data: memoryview) -> BatchHeader | None:
     return _batch_at(data, 0)
 
 
-def first_offset_of(data: memoryview, offset: int | None, *, is_confirmed: bool) -> int | None:
+def first_offset_of(data: memoryview, offset: int, *, is_confirmed: bool) -> int:
     """The offset that a segment file begins at: `offset`, where the one before it ends, or more.
 
     A higher one is believed when the first batch is valid and the next one continues it, or when
-    it is `is_confirmed` that the segment before is damaged.  None when nothing says.
+    it is `is_confirmed` that the segment before is damaged, or missing.
     """
     header = _batch_at(data, 0)
     if header is None:
         return offset
-    if offset is None:
-        return header.base_offset
     assumed_room = -HEADER_SIZE if is_confirmed else 0
     return header.base_offset if _is_resume(data, assumed_room, 0, offset) else offset
+
+
+def begin_of(files: Sequence[memoryview]) -> int:
+    """Where a log begins of which only its batches say so.  files: those with anything in them.
+
+    By the first one, whose offset lies outside of its checksum: so not where that does not fit the
+    two behind it, which fit each other.
+    """
+    heads = list(islice(_heads(files), 3))
+    if not heads:
+        found = next((base for data in files if (base := any_offset_of(data)) is not None), 0)
+        return found - 1 if found > OFFSET_SPAN_MAX else 0  # what is in front of it is a gap
+    first = heads[0][1]
+    if len(heads) == 3:
+        (position, second), (_, third) = heads[1:]
+        distance = second.base_offset - first.next_offset
+        is_wrong = distance if position else distance < 0  # a file may be missing in between
+        if is_wrong and third.base_offset == second.next_offset:
+            return max(0, second.base_offset - first.last_offset_delta - 1)
+    return first.base_offset
+
+
+def any_offset_of(data: memoryview) -> int | None:
+    """The base offset of the first valid batch of a file, wherever it lies; None without one."""
+    header = _batch_at(data, 0)
+    if header is None:
+        resume = _find_resume(data, 0, None, _Own(data, 0, None))
+        header = None if resume < 0 else read_header(data, resume)
+    return None if header is None else header.base_offset
+
+
+def _heads(files: Iterable[memoryview]) -> Iterator[tuple[int, BatchHeader]]:
+    """The valid batches that lie directly behind each other, from the first on, each with its
+    position in its file."""
+    for data in files:
+        position = 0
+        while position < len(data):
+            header = _batch_at(data, position)
+            if header is None:
+                return
+            yield position, header
+            position += header.size
