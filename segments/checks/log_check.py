@@ -20,7 +20,7 @@ from segbroker.protocol.record_batch import GapReason
 from ..decisions import Decision, Gap, Tail
 from ..disk.storage import Storage, read_file
 from ..files.index import HEADER_SIZE, BlockIndex, WrongIndex, decode_index
-from ..files.manifest import ROW_SIZE, Row, decode_manifest
+from ..files.manifest import Row, decode_manifest, is_torn_row
 from ..files.unsynced import read_unsynced
 from ..log.producers import decode_producers
 from ..names import LogPaths
@@ -114,6 +114,13 @@ class LogChecker:
                 action += f"; what was below offset {start} counts as lost by damage"
             text = "the manifest is missing, unreadable or of another log"
             yield damage(paths.manifest, text, action)
+        if not found.manifest_lost and found.log_start_offset > found.known.start_offset:
+            yield damage(
+                paths.manifest,
+                f"no segment in front of offset {found.log_start_offset} is there, and the row that"
+                " may have said so is damaged",
+                "the log begins there; what was below counts as lost by damage",
+            )
         for number, begin, end in front:
             yield note(
                 paths.log(number),
@@ -158,7 +165,7 @@ class LogChecker:
         if not rest:
             return
         action = "the segments behind it are read, and the file is written anew"
-        if len(rest) < ROW_SIZE or not any(rest):
+        if is_torn_row(rest):
             yield note(path, f"{len(rest)} bytes of a row that was not written whole", action)
         else:
             yield damage(path, f"the row at byte {manifest.size} is damaged", action)
