@@ -72,11 +72,6 @@ class Known(NamedTuple):
     """Whose it is (names.owner_of); 0: it is of an earlier version."""
 
     @property
-    def start_offset(self) -> int:
-        """Where the log begins by its last START row; where it does without one."""
-        return self.log_start_offset if self.start is None else self.start.base_offset
-
-    @property
     def knows_base(self) -> bool:
         """Whether the base offset of the first segment is known, sealed or not."""
         return len(self.sealed) > 0 or (self.start is not None and self.start.max_timestamp >= 0)

@@ -74,6 +74,14 @@ def test_a_row_that_was_not_written_whole_hides_no_segment_that_is_gone(
     assert rows(manager, "gap") == holes
 
 
+def test_a_log_that_nobody_has_written_to_has_lost_nothing_with_its_manifest() -> None:
+    disk = MemoryStorage()
+    manager_on(disk).create_topic("t", 1, SMALL)
+    disk = disk.after_power_cut()
+    assert lost(disk) == []
+    assert not [one for one in DirectoryChecker(disk, "/data", 0).check() if one.is_damage]
+
+
 def test_a_segment_that_is_gone_is_put_back_though_the_last_row_is_torn() -> None:
     disk = MemoryStorage()
     filled(disk)
