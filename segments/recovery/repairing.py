@@ -20,7 +20,7 @@ from typing import Final
 
 from ..decisions import Decision, Tail, scan
 from ..disk.storage import Advice, Storage, make_dirs, read_file, replace_file
-from ..files.unsynced import sync_or_mark
+from ..files.unsynced import replace_or_mark, sync_names_or_mark, sync_or_mark
 from ..names import LogPaths
 from ..report import LogReport
 from .survey import Step, Survey
@@ -44,7 +44,7 @@ def carry_out(storage: Storage, paths: LogPaths, found: Survey, report: LogRepor
         # The sync of its last row may have failed before the start: then nothing but a new file
         # proves that it will be there when what it replaced is gone.
         rows = read_file(storage, paths.manifest)[: found.known.size]
-        replace_file(storage, paths.manifest, rows)
+        replace_or_mark(storage, paths, paths.manifest, rows)
         if is_segment(storage, paths.log(swapped.number), swapped):
             # Nor of its name anything but giving it once more.
             storage.rename(paths.log(swapped.number), paths.cleaned(swapped.number))
@@ -72,7 +72,7 @@ def carry_out(storage: Storage, paths: LogPaths, found: Survey, report: LogRepor
 def _finish(storage: Storage, paths: LogPaths, number: int) -> None:
     """A segment written anew gets its name, durably: before what it stands for goes."""
     storage.rename(paths.cleaned(number), paths.log(number))
-    storage.fsync_dir(paths.folder)
+    sync_names_or_mark(storage, paths)
 
 
 def _do(storage: Storage, paths: LogPaths, step: Step, report: LogReport) -> Step:
@@ -111,7 +111,7 @@ def _repair(storage: Storage, paths: LogPaths, step: Step, report: LogReport) ->
         reason = f"{step.scan.tail.value} at byte {step.scan.valid_size}"
         quarantine(storage, paths, step.number, step.data, report, reason)
     content = b"".join(rebuilt.parts)
-    replace_file(storage, path, content)
+    replace_or_mark(storage, paths, path, content)
     report.add("repaired", path, size=len(content))
     for gap in rebuilt.gaps:
         report.add("gap", path, gap.begin, gap.end, reason=gap.reason.name.lower())

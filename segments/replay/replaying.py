@@ -44,11 +44,15 @@ from ..disk.storage import (
     Storage,
     make_dirs,
     read_file,
-    replace_file,
     write_all,
 )
 from ..errors import PartitionForeign
-from ..files.unsynced import mark_unsynced, read_unsynced
+from ..files.unsynced import (
+    mark_unsynced,
+    read_unsynced,
+    replace_or_mark,
+    sync_names_or_mark,
+)
 from ..names import LogPaths
 from ..recovery.known import disagrees, is_of_a_deleted_topic, read_known
 from ..recovery.renewing import renew
@@ -124,7 +128,7 @@ def put_back(
         if number >= first and batches:
             _put_back(storage, paths, number, found, batches, report)
             synced.add(number)
-    storage.fsync_dir(paths.folder)
+    sync_names_or_mark(storage, paths)
     return PutBack(durable_end, frozenset(synced))
 
 
@@ -168,7 +172,7 @@ def _put_front_back(
     path = paths.log(number)
     if not begin or storage.exists(path) or not present or number > min(present):
         return
-    replace_file(storage, path, b"".join(frame.payload for frame in frames))
+    replace_or_mark(storage, paths, path, b"".join(frame.payload for frame in frames))
     last = [read_header(batch) for batch in iter_batches(frames[-1].payload)][-1]
     report.add("replayed", path, frames[0].base_offset, last.next_offset, size=end - begin)
 
