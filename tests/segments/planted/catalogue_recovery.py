@@ -225,8 +225,8 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_segment_in_use_that_was_put_back_is_not_synced",
         "mending",
-        "    _replace(log, row.number, inspected, recalled.content)\n",
-        "    log.storage.open(path, create=True).pwrite(recalled.content, 0)\n",
+        "    _replace(log, row.number, inspected, content, comes_again=False)\n",
+        "    log.storage.open(path, create=True).pwrite(content, 0)\n",
         "damage_of_a_sealed_segment_found_in_use",
     ),
     Bug(
