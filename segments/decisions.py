@@ -344,7 +344,7 @@ class _Own:
         return self._sum != self._checksum
 
 
-def _find_resume(data: memoryview, damaged: int, offset: int | None, own: _Own) -> int:
+def _find_resume(data: memoryview, damaged: int, offset: int, own: _Own) -> int:
     """Where valid batches go on behind the damage that begins at `damaged`; -1: nowhere.
 
     First where the damaged batch says that it ends, then wherever a magic byte could be one that is
@@ -368,13 +368,13 @@ def _find_resume(data: memoryview, damaged: int, offset: int | None, own: _Own) 
     return -1
 
 
-def _is_in_reach(data: memoryview, position: int, offset: int | None) -> bool:
-    """Whether what lies there could be the base offset of a batch behind `offset`; None: any is."""
+def _is_in_reach(data: memoryview, position: int, offset: int) -> bool:
+    """Whether what lies there could be the base offset of a batch behind `offset`."""
     base_offset = int.from_bytes(data[position : position + 8], "big", signed=True)
-    return base_offset >= 0 if offset is None else 0 < base_offset - offset <= OFFSET_SPAN_MAX
+    return offset < base_offset <= offset + OFFSET_SPAN_MAX
 
 
-def _is_resume(data: memoryview, damaged: int, position: int, offset: int | None) -> bool:
+def _is_resume(data: memoryview, damaged: int, position: int, offset: int) -> bool:
     if len(data) - position < HEADER_SIZE or not _is_in_reach(data, position, offset):
         return False
     header = _batch_at(data, position)
@@ -436,12 +436,37 @@ def begin_of(files: Sequence[memoryview]) -> int:
 
 
 def any_offset_of(data: memoryview) -> int | None:
-    """The base offset of the first valid batch of a file, wherever it lies; None without one."""
+    """The base offset of the first valid batch of a file, wherever it lies; None without one.
+
+    Behind damage one counts that the next one continues, or that ends with the file.
+    """
     header = _batch_at(data, 0)
-    if header is None:
-        resume = _find_resume(data, 0, None, _Own(data, 0, None))
-        header = None if resume < 0 else read_header(data, resume)
-    return None if header is None else header.base_offset
+    if header is not None:
+        return header.base_offset
+    own = _Own(data, 0, None)
+    content = bytes(data)
+    found = content.find(_MAGIC, 1 + MAGIC_POSITION)
+    while found >= 0:
+        position = found - MAGIC_POSITION
+        if _is_continued(data, position) and not own.reaches(position):
+            header = _batch_at(data, position)
+            if header is not None:
+                return header.base_offset
+        found = content.find(_MAGIC, found + 1)
+    return None
+
+
+def _is_continued(data: memoryview, position: int) -> bool:
+    """Whether what lies there, if it is a batch, ends with the file, or has the offset of the next
+    one behind it.  Asked first: a checksum of whatever may look like one would take too long."""
+    if len(data) - position < HEADER_SIZE:
+        return False
+    header = read_header(data, position)
+    end = position + header.size
+    if header.size < HEADER_SIZE or end > len(data):
+        return False
+    following = int.from_bytes(data[end : end + 8], "big", signed=True)
+    return end == len(data) or following == header.next_offset
 
 
 def _heads(files: Iterable[memoryview]) -> Iterator[tuple[int, BatchHeader]]:
