@@ -14,7 +14,7 @@ repairs has looked.
 """
 
 import re
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Iterator, Sequence
 from typing import Final
 
 import structlog
@@ -276,11 +276,8 @@ class DirectoryChecker:
                     )
                     continue
                 if not self._storage.exists(paths.folder):
-                    yield damage(
-                        paths.folder,
-                        "the directory of the partition is missing",
-                        "the partition is not opened; put it back from a backup, or delete the "
-                        "topic",
+                    yield _missing(
+                        paths, wal.partitions.get((meta.topic_id.bytes, partition), ())
                     )._replace(topic=name, partition=partition)
                     continue
                 if self._is_of_a_deleted_topic(paths, meta.epoch):
@@ -348,6 +345,23 @@ class DirectoryChecker:
             frames=by_segment,
             progress=self._progress,
         )
+
+
+def _missing(paths: LogPaths, frames: Sequence[Frame]) -> Finding:
+    """What a start does about a partition without a directory.  frames: of the write-ahead log."""
+    what = "the directory of the partition is missing"
+    begin = min(
+        (frame.base_offset for frame in frames if frame.type is FrameType.BATCHES), default=-1
+    )
+    if begin < 0:
+        action = "the partition is not opened; put it back from a backup, or delete the topic"
+        return damage(paths.folder, what, action)
+    found = damage(
+        paths.folder,
+        f"{what}, and the write-ahead log has records of it from offset {begin} on",
+        "it is made again with these, behind a gap: put it back from a backup before that",
+    )
+    return found._replace(from_offset=0, to_offset=begin) if begin else found
 
 
 def _orphaned(found: Orphan) -> Finding:

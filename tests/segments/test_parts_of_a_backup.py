@@ -17,7 +17,12 @@ from segbroker.segments.checks.findings import Finding
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.disk.storage import Storage, make_dirs, read_file, remove_tree, replace_file
-from segbroker.segments.errors import CorruptMetadata, PartitionReadOnly, PartitionRefused
+from segbroker.segments.errors import (
+    CorruptMetadata,
+    PartitionMissing,
+    PartitionReadOnly,
+    PartitionRefused,
+)
 from segbroker.segments.metadata.metadata import SETTLED, Ceiling
 from segbroker.segments.names import partition_paths
 from segbroker.segments.settings.topic_config import TopicConfig
@@ -362,3 +367,29 @@ def test_no_number_of_a_file_is_used_in_two_lives() -> None:
         assert least(disk, "/data/witness", WAL_FROM) > max(seen)
         said = [name.rpartition("-")[0] for name in disk.listdir("/data/witness")]
         assert sorted(said) == ["snapshot", WAL_FROM], "the highest number of each"
+
+
+@pytest.mark.parametrize("ends", [stopped, killed])
+@pytest.mark.parametrize("count", [3, 300])
+def test_verify_says_whether_a_start_makes_a_missing_partition_again(
+    ends: Callable[[DiskManager, MemoryStorage], MemoryStorage], count: int
+) -> None:
+    disk = MemoryStorage()
+    manager = started(disk)
+    manager.create_topic("t", 1, TopicConfig({}))
+    write(manager, "t", range(count))
+    disk = ends(manager, disk)
+    remove_tree(disk, PARTITION)
+    (told,) = damage(disk)
+    assert told.path == PARTITION
+    manager = started(disk)
+    if ends is stopped:
+        assert told.action.startswith("the partition is not opened")
+        with pytest.raises(PartitionMissing):
+            manager.get_handler("t", 0)
+        return
+    assert told.action.startswith("it is made again with these")
+    assert see_handler(manager.get_handler("t", 0)).end == count
+    lost = [(row.from_offset, row.to_offset) for row in manager.report.rows if row.what == "gap"]
+    assert lost == ([(told.from_offset, told.to_offset)] if told.from_offset >= 0 else [])
+    assert bool(lost) is (count == 300), "the log ahead has only the end of it"
