@@ -229,12 +229,18 @@ class SealedPiece:
     def _read_blocks(self, index: BlockIndex, buffer: memoryview) -> int:
         """The bytes of the chosen blocks up to the first wrong one; 0 when that is the first."""
         begin = index.blocks[self._first].position
-        size = index.ends[self._last - 1] - begin
         file = self._files.pin(self._number)
         try:
-            count = file.pread(buffer[:size], begin)
-        except OSError as exc:
-            raise StorageError(f"cannot read {file.path}: {exc}") from exc
+            while True:
+                size = index.ends[self._last - 1] - begin
+                try:
+                    count = file.pread(buffer[:size], begin)
+                    break
+                except OSError as exc:
+                    if self._last - self._first == 1:
+                        raise StorageError(f"cannot read {file.path}: {exc}") from exc
+                    # What lies in front of a bad sector is as good as before.
+                    self._last = (self._first + self._last) // 2
         finally:
             self._files.unpin(self._number, file)
         wrong = index.first_wrong(self._first, self._last, buffer) if count == size else self._first

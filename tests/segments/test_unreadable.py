@@ -12,9 +12,10 @@ from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.disk.storage import replace_file
 from segbroker.segments.errors import StorageError
 from segbroker.segments.names import partition_paths
+from segbroker.segments.settings.topic_config import TopicConfig
 
 from .test_restoring import manager_on, rows, seen
-from .tools import SMALL, append, batch_of, flip, lose_wal
+from .tools import SMALL, append, batch_of, flip, lose_wal, offsets_in, read_once
 
 PATHS = partition_paths("/data", "t", 0)
 OTHER = partition_paths("/data", "u", 0)
@@ -191,3 +192,51 @@ def test_what_is_not_ours_is_named_wherever_it_lies() -> None:
     assert {one.action for one in found} == {"it is left as it is"}
     manager_on(disk).close()
     assert all(disk.exists(path) for path in paths)
+
+
+class _BadSector(MemoryStorage):
+    """One byte of a file cannot be read, nor anything together with it."""
+
+    path = ""
+    position = 0
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        plain = super().open(path, create=create, read_only=read_only)
+        file = _Sectors(path, plain._inode, self)
+        file.disk = self
+        return file
+
+
+class _Sectors(MemoryFile):
+    disk: _BadSector
+
+    def pread(self, buffer: memoryview, position: int) -> int:
+        if self.path == self.disk.path and 0 <= self.disk.position - position < len(buffer):
+            raise OSError(errno.EIO, "the disk does not give it", self.path)
+        return super().pread(buffer, position)
+
+    def pread_nowait(self, buffer: memoryview, position: int) -> int | None:
+        return None  # nothing is in memory
+
+
+@pytest.mark.parametrize("block", range(9))
+def test_what_lies_in_front_of_a_bad_sector_is_read(block: int) -> None:
+    disk = _BadSector()
+    manager = manager_on(disk)
+    config = {"segment.bytes": "40000", "index.interval.bytes": "4096"}
+    manager.create_topic("t", 1, TopicConfig(config))
+    handler = manager.get_handler("t", 0)
+    for _ in range(12):
+        append(handler, batch_of(b"x" * 4_200))  # each is a block of its own
+    size = len(batch_of(b"x" * 4_200))
+    disk.path, disk.position = PATHS.log(0), block * size + 100
+    offset = 0
+    while offset < block:
+        found = offsets_in(read_once(handler, offset))
+        assert found == list(range(offset, found[-1] + 1))
+        offset = found[-1] + 1
+    assert offset == block
+    with pytest.raises(StorageError, match="the disk does not give it"):
+        read_once(handler, block)
+    if block < 8:
+        assert offsets_in(read_once(handler, block + 1))[0] == block + 1
