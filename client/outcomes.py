@@ -110,6 +110,7 @@ class Outcomes:
             queue.in_flight.remove(batch)
             row_or_none = rows.get((queue.topic, queue.partition))
             if row_or_none is not None and row_or_none.error_code == ErrorCode.NONE:
+                queue.known_as = queue.producer_id, batch.topic_id
                 if not queue.restart:
                     queue.failures = 0
                     queue.backoff_until_ms = 0

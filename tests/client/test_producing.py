@@ -261,6 +261,41 @@ def test_after_a_batch_that_was_too_large_the_next_ones_are_smaller() -> None:
     assert sender.accumulator.reserved_bytes == 0
 
 
+@pytest.mark.parametrize("is_made_again", [False, True], ids=["first topic", "made again"])
+@pytest.mark.parametrize(
+    "code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD]
+)
+def test_nothing_overtakes_the_first_batch_that_is_refused(
+    code: ErrorCode, is_made_again: bool
+) -> None:
+    """A partition that does not know the producer takes any sequence, as Kafka's."""
+    world = World()
+    world.cluster.create("a")
+    sender = Sender(world, batch_bytes=150)
+    if is_made_again:
+        sender.send("a", b"known")
+        sender.flush()
+        world.cluster.create("a")
+        seen = world.engine.cluster.refreshed()
+        world.run(lambda: seen.done)
+    world.broker.produce_errors = [code]
+    sender.send_many(Many("a", numbers(60), None, None, None, None))
+    sender.flush()
+    lost = [record.value for record in sender.accumulator.take_undelivered()]
+    assert bool(lost) is (code == ErrorCode.INVALID_RECORD)
+    assert [*lost, *world.stored("a")] == numbers(60)
+
+
+def test_what_is_small_does_not_overtake_a_first_batch_that_is_too_large() -> None:
+    world = World()
+    world.cluster.create("a")
+    world.broker.too_large_bytes = 400
+    sender = Sender(world, batch_bytes=1_000)
+    sender.send_many(Many("a", numbers(100), None, None, None, None))
+    sender.flush()
+    assert world.stored("a") == numbers(100)
+
+
 def test_a_single_record_that_is_too_large_fails() -> None:
     world = World()
     world.broker.too_large_bytes = 400
