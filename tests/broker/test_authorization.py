@@ -51,7 +51,7 @@ from ..support.wire_client import (
     values,
 )
 from ..support.wire_streams import StreamsMember, internal, statuses, subtopology
-from ..support.wire_transactions import until
+from ..support.wire_transactions import some, until
 from .authorization_case import (
     ALL,
     ALTER,
@@ -571,6 +571,20 @@ async def test_names_of_a_batch_are_asked_about_with_their_prefix() -> None:
         reply = cast(Any, await bob.ask_vendor(VendorKey.COMMIT_BATCH, body))
         assert reply["error"]["code"] == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         assert "'not-mine'" in reply["error"]["detail"]
+
+
+async def test_others_that_end_with_a_batch_are_asked_about_too() -> None:
+    async with guarded() as broker, connect_from(BOB, broker) as bob:
+        await filled(broker)
+        await allow(broker, rule(WRITE, TOPIC, "t"), rule(WRITE, TXN, "q/0/0"))
+        await allow(broker, rule(WRITE, TXN, "q", host=BOB))
+        async with connect_from(ALICE, broker) as alice:
+            (one,) = await some(alice, 1, "q/0/0")
+            body = {"query": "q", "batch": 1, "transactions": [], "ends_others": True}
+            reply = cast(Any, await bob.ask_vendor(VendorKey.COMMIT_BATCH, body))
+            assert reply["error"]["code"] == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            assert "'q/0/0'" in reply["error"]["detail"]
+            assert await one.end(commit=True) == 0
 
 
 async def test_a_large_request_is_checked_as_a_small_one() -> None:

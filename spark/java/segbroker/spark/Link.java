@@ -215,6 +215,19 @@ final class Link implements AutoCloseable {
         return socket != null && inFlight.isEmpty() && !isStale();
     }
 
+    /** Whether the broker has hung up: an end of the connection is there to be read; nothing else comes unasked. */
+    boolean isHungUp() {
+        try {
+            socket.setSoTimeout(1);
+            in.read();
+            return true;
+        } catch (SocketTimeoutException exc) {
+            return false;
+        } catch (IOException exc) {
+            return true;
+        }
+    }
+
     RequestWriter request(int apiKey, int version) {
         return new RequestWriter(apiKey, version, ++correlationId, clientId);
     }
