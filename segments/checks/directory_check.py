@@ -267,7 +267,7 @@ class DirectoryChecker:
         return LogChecker(
             self._storage,
             partition_paths(self._root, name, partition, owner_of(meta.topic_id, partition)),
-            Circumstances(self._now_ms, meta.epoch, durable_end, above),
+            Circumstances(self._now_ms, metadata.leader_epoch(meta, partition), durable_end, above),
             name=(name, partition),
             covered=covered,
             frames=by_segment,
