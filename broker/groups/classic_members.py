@@ -33,10 +33,11 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.metadata.consumer_groups import Classic
 
 from ..refused import Refused
-from .consumer_group import JOIN, ConsumerGroup
+from .consumer_group import ConsumerGroup
 from .consumer_members import Beat, ConsumerMember, Reconciled
 from .consumer_target import Topic
 from .group_members import Joined, Joining, Synced
+from .member_epochs import JOIN
 from .server_assignors import Partition
 
 PROTOCOL_TYPE: Final = "consumer"
