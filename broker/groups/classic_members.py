@@ -67,8 +67,7 @@ def join(
         if joining.wants_id_first and joining.instance_id is None:
             if max(len(group.given), len(group.members)) >= group.size_max:
                 raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "too many members")
-            group.given[member_id] = now_ms + joining.session_timeout_ms
-            group.due_at(group.given[member_id])
+            group.give(member_id, now_ms + joining.session_timeout_ms)
             return Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id)
     beat = _beat(joining, topics)._replace(member_id=member_id)
     told = group.heartbeat(now_ms, beat, topics)

@@ -530,6 +530,11 @@ class ConsumerGroup:
             min(self.given.values(), default=NEVER_MS),
         )
 
+    def give(self, member_id: str, until_ms: int) -> None:
+        """A classic member may join with this id until then."""
+        self.given[member_id] = until_ms
+        self.due_at(until_ms)
+
     def due_at(self, at_ms: int) -> None:
         """Something has to be done then."""
         self.due_ms = min(self.due_ms, at_ms)
