@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from segbroker.broker.groups import topic_expressions
-from segbroker.broker.groups.consumer_group import LEAVE, LEAVE_FOR_A_WHILE, ConsumerGroup
+from segbroker.broker.groups.consumer_group import ConsumerGroup
 from segbroker.broker.groups.consumer_members import Beat, Told, every_topic
 from segbroker.broker.groups.kept_consumers import KeptConsumers
 from segbroker.broker.groups.kept_sizes import KeptSizes
+from segbroker.broker.groups.member_epochs import LEAVE, LEAVE_FOR_A_WHILE
 from segbroker.broker.groups.offset_expiry import Expiry
 from segbroker.broker.groups.server_assignors import Partition
 from segbroker.broker.refused import Refused

@@ -18,7 +18,7 @@ from .conftest import Events
 from .obedient_members import Member
 from .test_consumer_groups import beat, commit, described, joining
 from .test_consumer_restarts import written_of
-from .test_group_migration import ALL, alone, kind, of_two_epochs, read_of
+from .test_group_migration import ALL, alone, kind, large, of_two_epochs, read_of
 from .test_group_restarts import broker_on, cut_off, killed
 from .test_group_restarts import written_of as generations_of
 
@@ -128,6 +128,28 @@ async def test_a_group_that_turned_back_before_the_broker_died_turns_again_with_
         for each in (one, three):
             assert await each.commit() == 0
             assert await each.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+async def test_a_group_that_is_too_large_for_one_event_turns_without_being_written_down(
+    events: Events,
+) -> None:
+    """What all of its members say counts, also of whom the turn changes nothing."""
+    async with broker_on(MemoryStorage(), 2) as (broker, (client, other)):
+        await client.create("t")
+        said = large(600_000)  # an event has 1 MiB here
+        one, two = (ClassicMember(each, metadata=said) for each in (client, other))
+        await one.join()
+        assert await one.sync({one.member_id: [("t", 0)]}) == 0
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(two.join)
+            while await one.beat() == 0:
+                pass
+            await one.join()
+        assert await one.sync({one.member_id: [("t", 0)], two.member_id: []}) == 0
+        assert (await beat(client, joining())).error_code == 0
+        (warning,) = events.named("consumer_group_without_members")
+        assert warning["members"] == 3
+        assert not written_of(broker)["g"]["says"]
 
 
 async def test_a_group_turns_back_at_the_start_where_its_broker_did_not_come_to_it() -> None:
