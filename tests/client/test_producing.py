@@ -742,6 +742,31 @@ def test_undelivered_records_are_raised_before_they_fill_the_buffer() -> None:
     assert len(caught.value.undelivered) > 10
 
 
+def test_who_puts_records_the_short_way_hears_of_failures_in_front_of_one() -> None:
+    """That way takes a record before anybody looks: it is closed until they were told."""
+    world = World()
+    sender = Sender(world, buffer_bytes=10_000, batch_bytes=1_000)
+    sender.send("a", b"first")
+    sender.flush()
+    inboxes = sender.accumulator.inboxes
+    world.broker.produce_errors = [ErrorCode.INVALID_RECORD] * 100
+    taken = 0
+    while "a" in inboxes:
+        if type(inboxes["a"].pending.put(b"x" * 100, None)) is tuple:
+            sender.accumulator.turn_in(inboxes["a"])
+        taken += 1
+        assert taken < 1_000
+        sender.flush()
+    with pytest.raises(DeliveryFailed) as caught:
+        sender.send("a", b"not sent")
+    assert len(caught.value.undelivered) == taken
+    world.broker.produce_errors.clear()
+    sender.send("a", b"sent")
+    sender.flush()
+    assert "a" in inboxes
+    assert world.stored("a") == [b"first", b"sent"]
+
+
 def test_the_broker_says_why_a_topic_name_is_not_valid() -> None:
     world = World()
     sender = Sender(world)
