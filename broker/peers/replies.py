@@ -12,8 +12,8 @@ log (`restores`) need not be held at all while its peer does not read (`forget`)
 
 Invariants: the FIFO holds at most `slots_max` slots (the connection stops reading then); one drain
 task at most, and only while something is unsent or owed; a write is never cut in half, except by
-closing; a slot that restores ends its write, so what is owed is of one slot.  What is idle holds
-no queue.
+closing; a slot that restores has a write of its own: whatever is unsent of that can be made again,
+so its peer keeps nobody waiting for the memory.  What is idle holds no queue.
 """
 
 import errno
@@ -124,7 +124,7 @@ class Outbox:
         self._unsent = _NO_BYTES
         self._further = 0  # requests that slots of several answer, beyond one each
         self._owed = 0
-        self._restorable = 0  # bytes of the last reply of the head, if it can be rendered again
+        self._restorable = False  # the reply of the head can be rendered again
         self._restored: trio.Event | None = None
         self._room: trio.Event | None = None
         self._draining = False
@@ -169,7 +169,7 @@ class Outbox:
 
     def send(self, reply: Buffer) -> None:
         """Send a reply that needs no place in the order: the outbox is idle. Never raises."""
-        self._restorable = 0
+        self._restorable = False
         self._send([reply], len(reply))
 
     def holds_only(self, slot: Slot) -> bool:
@@ -197,7 +197,7 @@ class Outbox:
         if pieces is None:  # it failed; or is made no more, and nothing would ever go on with it
             self.break_off()
             return
-        self._restorable = 0
+        self._restorable = False
         self._took(pieces, size, count)
         if self._room is not None and not self._unsent:
             self._room.set()
@@ -215,8 +215,10 @@ class Outbox:
         # What is owed, too: the buffer of the reply that was just sent may have been taken back.
         while not self.unsent and slots and slots[0].done:
             pieces: list[Buffer] = []
-            size = self._restorable = 0
+            size, self._restorable = 0, False
             while slots and slots[0].done and size < _GATHER_BYTES and len(pieces) < _PIECES_MAX:
+                if pieces and slots[0].restores:
+                    break
                 rendered = self._made(slots[0])
                 if self.broken:
                     return
@@ -225,10 +227,9 @@ class Outbox:
                 slot = slots.popleft()
                 self._head.append(slot)
                 pieces += rendered
-                rendered_size = sum(map(len, rendered))
-                size += rendered_size
+                size += sum(map(len, rendered))
                 if slot.restores:
-                    self._restorable = rendered_size
+                    self._restorable = True
                     break
             if not pieces:
                 break
@@ -358,8 +359,8 @@ class Outbox:
             self._is_stuck()
 
     def _is_stuck(self) -> None:
-        """Tell a head that can be rendered again, once all that is unsent is of it."""
-        if self._restorable and sum(map(len, self._unsent)) <= self._restorable:
+        """Tell a head that can be rendered again."""
+        if self._restorable:
             self._head[-1].stuck()
 
     def _drop(self, count: int) -> None:
