@@ -83,7 +83,7 @@ def further_of(size: int) -> int:
     return size // BYTES_PER_SLOT
 
 
-def _nobody() -> None:
+def _nobody(_: Exception | None) -> None:
     """Is told."""
 
 
@@ -113,9 +113,10 @@ class Outbox:
         sock: Sink,
         *,
         spawn: Callable[[Callable[[], Awaitable[None]]], None],
-        on_broken: Callable[[], None],
+        on_broken: Callable[[Exception | None], None],
     ) -> None:
-        """`spawn` starts the drain task; `on_broken` is called once, when the peer is gone."""
+        """`spawn` starts the drain task; `on_broken` is called once: when the peer is gone, with
+        None, or when it is not answered any more, with the reason, which is to be told."""
         self._sock = sock
         self._spawn = spawn
         self._slots = _NO_SLOTS
@@ -272,9 +273,9 @@ class Outbox:
         finally:
             self._draining = False
 
-    def break_off(self) -> None:
-        """Give every slot up: the connection is gone. May be called again: gives up what has been
-        pushed since by a task that did not know yet."""
+    def break_off(self, why: Exception | None = None) -> None:
+        """Give every slot up: the connection is gone, or ends for this reason. May be called again:
+        gives up what has been pushed since by a task that did not know yet."""
         was_broken, self.broken = self.broken, True
         self._unsent = _NO_BYTES
         self._owed = 0
@@ -294,7 +295,7 @@ class Outbox:
             self._room = None
         if not was_broken:
             on_broken, self.on_broken = self.on_broken, _nobody  # who knows this: a cycle
-            on_broken()
+            on_broken(why)
 
     def forget(self) -> None:
         """Give up what is unsent of the head's reply; it is rendered again when the peer reads."""
