@@ -10,9 +10,7 @@ from segbroker.protocol.errors import LocalProtocolError
 from segbroker.protocol.headers import encode_response, frame_size
 from segbroker.protocol.schema import Message
 
-from ..address import join_address
 from ..call import Call
-from ..configuration.logs import told
 from ..core import Core
 from ..peers.long_answers import LONG_BYTES, LongAnswer, NoRoom
 from ..peers.peer import Peer
@@ -123,8 +121,7 @@ class LaterReply:
             try:
                 await place.taken(frame_size(parts), left.wait)
             except NoRoom as exc:
-                self._tell(exc)
-                self._peer.outbox.break_off()
+                self._peer.outbox.break_off(exc)
 
     def _made(self) -> None:
         self.done = True
@@ -134,23 +131,11 @@ class LaterReply:
 
     def render(self) -> list[Buffer] | None:
         if isinstance(self._failure, NoRoom):
-            self._tell(self._failure)
-            self._peer.outbox.break_off()
+            self._peer.outbox.break_off(self._failure)
             return None
         if self._failure is not None:
             raise self._failure
         return self._parts
-
-    def _tell(self, failure: NoRoom) -> None:
-        core, peer = self._core, self._peer
-        core.counters.connections_refused += 1
-        core.closing_lines.tell(
-            "unserved_request",
-            peer=join_address(*peer.address),
-            listener=peer.listener.spec.name,
-            client_id=None if peer.client_id is None else told(peer.client_id),
-            error=str(failure),
-        )
 
     def sent(self) -> None:
         if further := further_of(frame_size(self._parts)):

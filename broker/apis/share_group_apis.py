@@ -38,6 +38,7 @@ from ..groups.consumer_members import Beat, Told
 from ..groups.group_keys import SHARE_HEARTBEAT
 from ..groups.group_rounds import State
 from ..groups.member_epochs import JOIN, LEAVE
+from ..groups.member_room import share_size
 from ..groups.server_assignors import Partition
 from ..groups.share_assignor import SIMPLE
 from ..groups.share_group import FIRST_EPOCH, ShareGroup, ShareMember
@@ -75,7 +76,8 @@ def _heard(core: Core, call: Call[ShareGroupHeartbeatRequest]) -> ShareGroupHear
         told = group.heartbeat(monotonic_ms(), beat, core.topics.all)
     except Refused as exc:
         return _refusal(exc.code, exc.message)
-    takes_room(core, request.group_id, beat)
+    if (member := group.members.get(told.member_id)) is not None:
+        takes_room(core, request.group_id, beat, share_size(member))
     core.groups.share_groups.changed(group)
     return _told(core, request, told)
 

@@ -174,7 +174,7 @@ class Connection:
         self._parked = False
         self._work_began = 0.0  # when the loop began with its request, or charged it last
         self._seat: Seat | None = None
-        self.outbox = Outbox(self._sock, spawn=core.spawn, on_broken=self._end)
+        self.outbox = Outbox(self._sock, spawn=core.spawn, on_broken=self._broken)
         self.peer = Peer(self.outbox, address, (plain_host(host), port), listener)
         if express is not None and listener.protocol is SecurityProtocol.PLAINTEXT:
             self._seat = Seat(sock, self.peer)
@@ -255,6 +255,12 @@ class Connection:
     def close_because(self, event: str, **facts: object) -> None:
         """Close at once, with one line that says why."""
         self.refused(event, **facts)
+        self._end()
+
+    def _broken(self, why: Exception | None) -> None:
+        """Nothing can be answered any more; why: what is to be told of that."""
+        if why is not None:
+            self.refused("unserved_request", error=str(why))
         self._end()
 
     def _end(self) -> None:
