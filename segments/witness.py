@@ -38,6 +38,11 @@ def names_in(storage: Storage, folder: str) -> list[str]:
     return sorted(storage.listdir(folder)) if storage.exists(folder) else []
 
 
+def is_least(name: str) -> bool:
+    """Whether a file of this name says the least of something."""
+    return _LEAST.fullmatch(name) is not None
+
+
 def make_fact(storage: Storage, path: str) -> None:
     """Let this empty file exist, durably.  Raises OSError."""
     if storage.exists(path):

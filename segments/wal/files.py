@@ -75,6 +75,11 @@ def list_files(storage: Storage, folder: str) -> dict[str, list[int]]:
     return found
 
 
+def is_shard_file(name: str) -> bool:
+    """Whether the directory of a shard has files of this name."""
+    return bool(_NAME.fullmatch(name) or _INTERRUPTED.fullmatch(name))
+
+
 class ShardFiles:
     """The directory of one shard.  Blocking; raises OSError."""
 

@@ -44,6 +44,11 @@ def marked(storage: Storage, root: str) -> frozenset[Marked]:
     )
 
 
+def is_marker(name: str) -> bool:
+    """Whether a file of this name is one, whatever it says."""
+    return _MARKER.fullmatch(name) is not None
+
+
 def make_marker(storage: Storage, folder: str, kind: str, number: int) -> None:
     """This file of the shard in `folder` must exist, durably.  Raises OSError."""
     for path in _paths(folder, kind, number):

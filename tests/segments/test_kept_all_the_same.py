@@ -49,6 +49,64 @@ def lost(disk: MemoryStorage) -> list[tuple[int, int]]:
     return [(one.from_offset, one.to_offset) for one in told if one.from_offset >= 0]
 
 
+def behind_rows(disk: MemoryStorage, content: bytes) -> None:
+    """Write behind the rows of the manifest."""
+    rows = bytes(read_file(disk, PATHS.manifest))
+    replace_file(disk, PATHS.manifest, rows + content)
+
+
+@pytest.mark.parametrize("rest", [b"\1" * 10, b"\2", bytes(64), bytes(640)])
+@pytest.mark.parametrize("gone", [[0], [0, 1], [0, 2]])
+def test_a_row_that_was_not_written_whole_hides_no_segment_that_is_gone(
+    rest: bytes, gone: list[int]
+) -> None:
+    disk = MemoryStorage()
+    filled(disk).close()
+    behind_rows(disk, rest)
+    for number in gone:
+        disk.unlink(PATHS.log(number))
+    holes = [(3 * number, 3 * number + 3) for number in gone]
+    assert lost(disk) == holes
+    manager = manager_on(disk)
+    handler = manager.get_handler("t", 0)
+    assert handler.log_start_offset == 0
+    assert records_of(handler) == [n for n in range(COUNT) if n // 3 not in gone]
+    assert rows(manager, "gap") == holes
+
+
+def test_a_log_that_nobody_has_written_to_has_lost_nothing_with_its_manifest() -> None:
+    disk = MemoryStorage()
+    manager_on(disk).create_topic("t", 1, SMALL)
+    disk = disk.after_power_cut()
+    assert lost(disk) == []
+    assert not [one for one in DirectoryChecker(disk, "/data", 0).check() if one.is_damage]
+
+
+def test_a_segment_that_is_gone_is_put_back_though_the_last_row_is_torn() -> None:
+    disk = MemoryStorage()
+    filled(disk)
+    disk = disk.after_kill()
+    behind_rows(disk, b"\1" * 10)
+    disk.unlink(PATHS.log(0))
+    assert lost(disk) == []
+    manager = manager_on(disk)
+    assert seen(manager.get_handler("t", 0)) == (list(range(COUNT)), [])
+
+
+def test_where_a_row_is_damaged_that_may_have_said_so_it_is_told_where_the_log_begins_now() -> None:
+    disk = MemoryStorage()
+    filled(disk).close()
+    behind_rows(disk, b"\1" * 64)
+    disk.unlink(PATHS.log(0))
+    (_, told) = [one for one in DirectoryChecker(disk, "/data", 0).check() if one.is_damage]
+    assert told.text.startswith("no segment in front of offset 3 is there")
+    manager = manager_on(disk)
+    handler = manager.get_handler("t", 0)
+    assert (handler.log_start_offset, handler._log.floor.reason) == (3, GapReason.CORRUPTION)
+    manager.close()
+    assert not [one for one in DirectoryChecker(disk, "/data", 0).check() if one.is_damage]
+
+
 FAR = 3 * OFFSET_SPAN_MAX
 
 
