@@ -15,6 +15,8 @@ from segbroker.protocol.messages_admin import (
     CreatePartitionsRequest,
     CreatePartitionsRequestTopic,
     CreatePartitionsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
 )
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupDescribeResponseMember,
@@ -631,6 +633,48 @@ async def test_a_group_that_turns_back_and_again_keeps_each_member_at_its_epoch(
         for each in (one, three):
             assert await each.commit() == 0
             assert await each.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+async def test_what_a_member_was_to_let_go_of_is_nobodys_when_its_group_turns_back_and_again() -> (
+    None
+):
+    async with broker_on(None) as (_, (client,)):
+        await client.create("t", partitions=2)
+        one = await alone(client, protocol="cooperative-sticky")
+        last, generation = Member(client, "m"), one.generation
+        await last.join()
+        one.generation = -1  # a request that came late: it says nothing of what it has
+        assert (await one.join()).generation_id == generation
+        assert await one.sync() == 0
+        assert len(one.has) == 1
+        assert await last.leave() == 0
+        assert (await kind(client))[0] == "classic"
+        again = Member(client, "again")
+        await again.join()
+        assert not again.reads, "it may be reading both"
+        assert await one.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+        await one.join(*one.has)
+        assert await one.sync() == 0
+        await again.beat()
+        assert sorted(one.has + [("t", n) for n in next(iter(again.reads.values()))]) == ALL
+
+
+async def test_a_group_turns_back_whose_topic_is_gone() -> None:
+    async with broker_on(None) as (_, (client,)):
+        for topic in ("t", "gone"):
+            await client.create(topic)
+        last = Member(client, "m")
+        await last.join()
+        one = ClassicMember(client, topics=("t", "gone"))
+        await one.join()
+        assert await one.sync() == 0
+        assert one.has == [("gone", 0)]
+        request = DeleteTopicsRequest(topic_names=["gone"], timeout_ms=1_000)
+        await client.ask(request, DeleteTopicsResponse, 1)
+        assert await last.leave() == 0
+        assert await kind(client) == ("classic", "PreparingRebalance")
+        assert (await one.join()).error_code == 0
+        assert (await one.sync({one.member_id: [("t", 0)]}), one.has) == (0, [("t", 0)])
 
 
 async def test_offsets_are_fetched_at_the_epoch_of_a_classic_member_too() -> None:

@@ -29,7 +29,7 @@ OUT = (
     # That the member before had left was lost: until its session ends.
     ErrorCode.UNRELEASED_INSTANCE_ID,
 )
-NOW = Expiry(now_ms=1, retention_ms=0)
+NOW = Expiry(1, 0, pending=(), committing=(), is_there=lambda *_: True)
 FULL = OSError(errno.ENOSPC, "the disk is full")
 
 

@@ -323,6 +323,36 @@ async def test_a_group_that_turned_back_on_a_disk_that_fails_counts_on() -> None
         assert one.generation > before
 
 
+async def test_a_classic_group_that_has_not_shared_out_yet_counts_on_from_the_epochs_before() -> (
+    None
+):
+    """That nobody is in the other one any more could not be written."""
+    disk = GatedStorage()
+    often = {"housekeeping_interval_ms": 20, "group_kept_empty_ms": 600_000}
+    async with broker_on(disk, **often) as (broker, (client,)):
+        await client.create("t")
+        two, one = Member(client, "m"), ClassicMember(client)
+        for _ in range(2):
+            await two.join()
+            assert await two.leave() == 0
+        await two.join()
+        disk.sync_error = OSError(errno.EIO, "no sync")
+        assert await two.leave() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await one.join()
+        assert one.generation > two.epoch
+        disk.sync_error = None
+
+        async def is_mended() -> bool:
+            return "g" not in written_of(broker)
+
+        await until(is_mended)
+        image = disk.after_kill()
+    async with broker_on(image, **often) as (_, (client,)):
+        back = ClassicMember(client)
+        await back.join()
+        assert back.generation >= one.generation > two.epoch
+
+
 async def test_who_waits_while_its_group_turns_back_is_told_when_that_is_durable() -> None:
     disk = GatedStorage()
     async with broker_on(disk, 3) as (_, (client, other, third)):
