@@ -257,7 +257,6 @@ class PartitionQueue:
         "open",
         "partition",
         "producer_id",
-        "restart",
         "sealed",
         "topic",
         "wake_by",
@@ -279,8 +278,6 @@ class PartitionQueue:
         self.is_refused = False
         # Failures since the last success: while there are any, one batch at a time.
         self.failures = 0
-        # A batch was given up: begin the next epoch when all answers are in.
-        self.restart = False
         self.backoff_until_ms = 0
 
     @property

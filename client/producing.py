@@ -15,7 +15,6 @@ was made again takes nothing before the view has seen it.  What was refused then
 
 from collections.abc import Collection
 from random import Random
-from uuid import UUID
 
 from segbroker.protocol.errors import LocalProtocolError
 from segbroker.protocol.fields import ZERO_UUID
@@ -184,10 +183,6 @@ class Producing:
                 continue
             if cluster.is_gone(queue.topic):
                 cluster.make(queue.topic)
-            if (queue.failures or queue.restart) and queue.in_flight:
-                continue
-            if _awaits_another_topic(queue, cluster.topic_id(queue.topic)):
-                continue
             if self.settings.idempotent and not self._identity.adopt(queue):
                 continue
             if self.transactions is not None and not self.transactions.may_send(queue):
@@ -220,8 +215,7 @@ class Producing:
             size = 0
             left: list[PartitionQueue] = []
             for queue in queues:
-                is_full = len(queue.in_flight) >= self._in_flight_max(queue)
-                if is_full or (queue.failures and queue.in_flight):
+                if len(queue.in_flight) >= self._in_flight_max(queue):
                     continue
                 batch = queue.sealed[0]
                 if taken and size + batch.size > self.settings.request_bytes:
@@ -240,7 +234,11 @@ class Producing:
 
     def _in_flight_max(self, queue: PartitionQueue) -> int:
         settings = self.settings
+        if queue.failures:
+            return 1
         if settings.idempotent:
+            # Of a topic that was made again nothing is known, and what is for the one before comes
+            # back.
             me = queue.producer_id, self.engine.cluster.topic_id(queue.topic)
             return settings.in_flight_count if queue.known_as == me else 1
         # What is never answered leaves in order, and comes back in order.
@@ -323,9 +321,3 @@ class Producing:
             if error is not exc:
                 error.__cause__ = exc
             self._outcomes.answered(batches, error, now_ms)
-
-
-def _awaits_another_topic(queue: PartitionQueue, topic_id: UUID) -> bool:
-    """Whether what is in flight was for the topic that had the name before: until it is answered,
-    what comes behind it would overtake it in the new one."""
-    return bool(queue.in_flight) and queue.in_flight[-1].topic_id != topic_id
