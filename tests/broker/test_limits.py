@@ -447,8 +447,8 @@ async def test_who_takes_nothing_keeps_no_buffer_behind_other_answers() -> None:
         for _ in range(pairs):
             await slow.send(DescribeGroupsRequest(groups=["g"]), 5)
             await slow.send(fetch_request("t", 0), 12)
-        (waiting,) = (one for one in broker._connections if len(one.outbox))
         await becomes(lambda: broker.core.counters.fetch_requests == 1 + pairs)
+        (waiting,) = (one for one in broker._connections if len(one.outbox))
         await client.produce("first", b"v")
         await becomes(lambda: waiting.outbox.unsent)
         while waiting.outbox.unsent:
