@@ -185,7 +185,8 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_names_of_what_is_put_back_are_not_synced",
         "replaying",
-        "    storage.fsync_dir(paths.folder)\n    return PutBack(durable_end, frozenset(synced))\n",
+        "    sync_names_or_mark(storage, paths)\n"
+        "    return PutBack(durable_end, frozenset(synced))\n",
         "    return PutBack(durable_end, frozenset(synced))\n",
         "the_wal_of_a_killed_process",
     ),
