@@ -728,3 +728,23 @@ def test_a_log_is_opened_again_when_nobody_makes_segments_of_it_any_more() -> No
     handler.sync()
     assert handler._log.active.path not in disk.in_doubt
     manager.close()
+
+
+def test_a_manifest_that_could_not_be_synced_for_a_log_start_is_not_synced_for_the_log() -> None:
+    # It is that of a new log: the first sync of its records would make it durable as well.
+    driver = Driver(Plan(instead=lambda explorer: None))
+    with silence():
+        driver.open()
+        driver.create("t", 1, durability="disk")
+        driver.append("t", count=3)
+        fault(driver, Fault("fdatasync", ".manifest", 0))
+        with pytest.raises(StorageError, match="planned"):
+            driver.delete_records("t", 0, 2)
+        driver.append("t")
+        for _ in range(3):
+            driver.tick()
+        assert driver.handler("t").read_only is None
+        driver.append("t")
+        driver.tick()
+        driver.explorer.look_at_images()
+        driver.explorer.finish()
