@@ -10,7 +10,7 @@
 
 Whenever the power goes, either the damaged original or the repaired file stands under the
 segment's name, so recovery may be interrupted anywhere and started again; a copy of the same bytes
-is not made twice.
+is not kept twice.
 
 Afterwards every file up to the last is whole and continues the one before.
 """
@@ -155,9 +155,8 @@ def quarantine(
         target = f"{paths.quarantine}/{name}.{attempt}"
         if not storage.exists(target):
             break
-        # Recovery was interrupted after the copy and sees the same bytes again.
         if read_file(storage, target) == content:
-            return
+            break  # recovery was interrupted behind the copy, whose name may be on no disk
     _check_room(storage, paths.quarantine, len(content) + room)
     replace_file(storage, target, content)
     copy = storage.open(target, read_only=True)

@@ -3,6 +3,7 @@
 import errno
 import threading
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -253,6 +254,30 @@ def test_a_repair_may_be_interrupted_anywhere() -> None:
         else:
             break
     assert dies_at > 10
+
+
+def test_the_damaged_original_is_kept_durably_by_who_goes_on_behind_a_kill() -> None:
+    whole = MemoryStorage()
+    manager, _ = partition_with(whole, 15)
+    manager.close()
+    damaged = flipped(whole, LOG_1, 200)
+    for steps in count():
+        disk = CrashingStorage()
+        disk._root = whole.after_kill()._root
+        handler = manager_on(disk).get_handler("t", 0)
+        disk.dies_at = len(disk.operations) + steps
+        try:
+            readable(handler)
+        except Killed:
+            disk.dies_at = -1
+            disk._locks.clear()
+        else:
+            break
+        readable(manager_on(disk).get_handler("t", 0))  # in the same boot
+        image = disk.after_power_cut()
+        copies = [f"{FOLDER}/quarantine/{name}" for name in image.listdir(f"{FOLDER}/quarantine")]
+        assert [bytes(read_file(image, copy)) for copy in copies] == [damaged]
+    assert steps > 10
 
 
 def test_readonly_serves_what_is_whole_and_takes_no_write_until_an_operator_has_looked() -> None:

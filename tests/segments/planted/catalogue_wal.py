@@ -221,6 +221,17 @@ WAL_BUGS: tuple[Bug, ...] = (
         "the_names_of_what_is_put_back_cannot_be_synced_at_first",
     ),
     Bug(
+        "what_has_no_place_goes_under_the_name_that_is_there",
+        "putting_back",
+        "        replace_file(self._storage, path, content)\n",
+        "        file = self._storage.open(path, create=True)\n"
+        "        file.pwrite(content, 0)\n"
+        "        file.fdatasync()\n"
+        "        self._storage.fsync_dir(folder)\n",
+        "tests.segments.test_putting_back:"
+        "test_records_that_a_start_could_not_keep_by_their_name_are_kept_by_the_next",
+    ),
+    Bug(
         "what_stands_in_memory_is_not_written_again_by_replay",
         "replaying",
         "        if len(content):\n            write_all(file, content, 0)\n",
