@@ -1,6 +1,8 @@
 """The producer's core among simulated brokers: exactly once, in order, or said."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -342,6 +344,27 @@ def test_who_is_never_known_is_not_asked_for_without_a_pause() -> None:
     assert 900 < len(world.broker.produce_errors) < 998
 
 
+@contextmanager
+def silent(broker: Broker, *, is_done: bool) -> Iterator[None]:
+    """It answers nothing, whether or not it does what it is told."""
+    answer = broker.answer
+
+    def answer_not(frame: memoryview) -> bytes:
+        if is_done:
+            answer(frame)
+        return b""
+
+    broker.answer = answer_not  # type: ignore[method-assign]
+    yield
+    broker.answer = answer  # type: ignore[method-assign]
+
+
+def settle(world: World) -> None:
+    """Have all exchanged that there is, without the time passing."""
+    while world.turn():
+        pass
+
+
 def test_what_comes_behind_a_batch_that_may_be_there_says_nothing_of_it() -> None:
     """The leader has the first of three, and its answers are lost; the next leader, which has that
     one too, is sent the third meanwhile, and refuses it."""
@@ -352,25 +375,13 @@ def test_what_comes_behind_a_batch_that_may_be_there_says_nothing_of_it() -> Non
     sender.send("a", b"known")
     sender.flush()
     old, new = world.cluster.brokers[2], world.cluster.brokers[1]
-    answer = old.answer
-
-    def hang(frame: memoryview) -> bytes:
-        if not heard:
-            answer(frame)
-        heard.append(bytes(frame))
-        return b""
-
-    heard: list[bytes] = []
-    old.answer = hang  # type: ignore[method-assign]  # a broker that hangs
-    for value in (b"0", b"1"):
-        sender.send("a", value)
-        while world.turn():
-            pass
-    assert len(heard) == 2
+    for is_done in (True, False):
+        with silent(old, is_done=is_done):
+            sender.send("a", b"%d" % is_done)
+            settle(world)
     world.cluster.move("a", 0, 1)
     seen = world.engine.cluster.refreshed()
     world.run(lambda: seen.done)
-    old.answer = answer  # type: ignore[method-assign]
 
     def cut(_: ProduceRequest) -> None:
         for connection in world.engine.network.connections():
@@ -378,9 +389,30 @@ def test_what_comes_behind_a_batch_that_may_be_there_says_nothing_of_it() -> Non
                 connection.lost(ConnectionLost("cut"), world.now_ms)
 
     new.on_produce = cut
-    sender.send("a", b"2")
+    sender.send("a", b"third")
     sender.flush()
-    assert world.stored("a") == [b"known", b"0", b"1", b"2"]
+    assert world.stored("a") == [b"known", b"1", b"0", b"third"]
+
+
+def test_what_may_be_there_is_not_repeated_when_what_was_before_it_is_given_up() -> None:
+    world = World()
+    sender = Sender(world, linger_ms=0, delivery_timeout_ms=5_000)
+    sender.send("a", b"known")
+    sender.flush()
+    with silent(world.broker, is_done=True):
+        for value in (b"given up", b"in time"):
+            world.now_ms += 3_000
+            delivery = sender.send("a", value)
+            settle(world)
+    world.broker.is_up = False
+    settle(world)
+    world.now_ms += 2_500
+    settle(world)
+    assert [record.value for record in sender.accumulator.take_undelivered()] == [b"given up"]
+    world.broker.is_up = True
+    sender.flush()
+    assert metadata(delivery).offset == 2
+    assert world.stored("a") == [b"known", b"given up", b"in time"]
 
 
 def test_sequences_wrap_round_at_two_to_the_thirty_one() -> None:
