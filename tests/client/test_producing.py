@@ -12,6 +12,7 @@ from segbroker.client.batches import RECORD_OVERHEAD
 from segbroker.client.completion import Completion
 from segbroker.client.engine import Call, Pause
 from segbroker.client.errors import (
+    ClosedError,
     ClusterAuthorizationFailed,
     ConnectionLost,
     DeliveryFailed,
@@ -48,7 +49,7 @@ from segbroker.protocol.partitioner import partition_for_key
 from segbroker.protocol.record_batch import read_header
 from segbroker.protocol.schema import Message, records_view
 
-from .simulated import NOBODY, Broker, World
+from .simulated import NOBODY, Broker, Partition, World
 
 
 class Sender:
@@ -770,6 +771,40 @@ def test_a_partition_that_does_not_exist_is_refused_with_the_bounds() -> None:
             sender.send("a", b"x", partition=3)
     with pytest.raises(ValueError, match=r"partition -1 of topic 'a' is outside \[0, 1\)"):
         sender.try_send("a", b"x", partition=-1)
+
+
+def test_that_no_broker_answers_does_not_say_that_a_partition_does_not_exist() -> None:
+    """One that came a moment ago: the view is to be looked at, and there is nobody to look at it."""
+    world = World()
+    sender = Sender(world)
+    sender.send("a", b"x")
+    sender.flush()
+    world.broker.is_up = False
+    settle(world)
+    room = sender.try_send("a", b"waits", partition=1)
+    assert isinstance(room, Completion)
+    back_ms = world.now_ms + 5_000
+    world.run(lambda: world.now_ms >= back_ms)
+    assert not room.done
+    world.cluster.topics["a"].append(Partition(leader=1))
+    world.broker.is_up = True
+    world.run(lambda: room.done)
+    sender.send("a", b"waits", partition=1)
+    sender.flush()
+    assert world.stored("a", 1) == [b"waits"]
+
+
+def test_who_waits_for_a_partition_hears_of_the_end() -> None:
+    world = World()
+    sender = Sender(world)
+    sender.send("a", b"x")
+    sender.flush()
+    room = sender.try_send("a", b"waits", partition=1)
+    world.engine.close(world.now_ms)
+    assert isinstance(room, Completion)
+    assert room.done
+    with pytest.raises(ClosedError):
+        sender.try_send("a", b"waits", partition=1)
 
 
 @pytest.mark.parametrize("value", ["text", 5, [b"x"]])
