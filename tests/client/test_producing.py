@@ -46,7 +46,7 @@ from segbroker.protocol.messages_transactions import (
     EndTxnResponse,
 )
 from segbroker.protocol.partitioner import partition_for_key
-from segbroker.protocol.record_batch import read_header
+from segbroker.protocol.record_batch import decode_batch, read_header
 from segbroker.protocol.schema import Message, records_view
 
 from .simulated import NOBODY, Broker, Partition, World
@@ -248,6 +248,45 @@ def test_a_batch_that_is_too_large_is_split_until_it_fits() -> None:
     assert sender.accumulator.reserved_bytes == 0
 
 
+def test_records_of_a_batch_that_is_split_keep_all_that_they_have() -> None:
+    world = World()
+    world.broker.too_large_bytes = 400
+    sender = Sender(world, batch_bytes=4_000)
+    for number in range(40):
+        name = b"%d" % number
+        sender.send("a", name, key=name, headers=[("h", name)], timestamp_ms=1_000 + number)
+    sender.flush()
+    batches = [decode_batch(data) for data in world.cluster.topics["a"][0].batches]
+    assert len(batches) > 1
+
+    def column(name: str) -> list[Any]:
+        return [one for batch in batches for one in getattr(batch, name)()]
+
+    names = [b"%d" % number for number in range(40)]
+    assert column("values") == column("keys") == names
+    assert column("headers") == [(("h", name),) for name in names]
+    assert column("timestamps") == list(range(1_000, 1_040))
+
+
+def test_records_of_a_batch_that_is_split_have_the_time_that_it_had() -> None:
+    world = World()
+    world.broker.too_large_bytes = 400
+    sender = Sender(world, batch_bytes=4_000, delivery_timeout_ms=5_000)
+
+    def go_away(_: ProduceRequest) -> None:
+        world.broker.is_up = world.broker.refused_as_too_large == 0
+
+    world.broker.on_produce = go_away
+    began_ms = world.now_ms
+    for value in numbers(40):
+        sender.send("a", value)
+    sender.flush()
+    assert 5_000 <= world.now_ms - began_ms < 7_000
+    lost = [record.value for record in sender.accumulator.take_undelivered()]
+    assert sorted([*world.stored("a"), *lost]) == numbers(40)  # type: ignore[type-var]
+    assert lost
+
+
 def test_after_a_batch_that_was_too_large_the_next_ones_are_smaller() -> None:
     world = World()
     world.broker.too_large_bytes = 400
@@ -416,22 +455,29 @@ def test_what_may_be_there_is_not_repeated_when_what_was_before_it_is_given_up()
     assert world.stored("a") == [b"known", b"given up", b"in time"]
 
 
-def test_sequences_wrap_round_at_two_to_the_thirty_one() -> None:
+@pytest.mark.parametrize("trouble", ["answer lost", "refused", "too large"])
+def test_sequences_wrap_round_at_two_to_the_thirty_one(trouble: str) -> None:
     world = World()
     sender = Sender(world, batch_bytes=150)
     sender.send("a", b"first")
     sender.flush()
     queue = sender.accumulator.topics["a"].queue(0)
-    # As if 2^31 - 3 records had been sent: the broker has seen up to there.
-    queue.next_sequence = 2**31 - 3
+    # As if 2^31 - 6 records had been sent: the broker has seen up to there.
+    queue.next_sequence = 2**31 - 6
     partition = world.cluster.topics["a"][0]
-    partition.seen[queue.producer_id, queue.epoch] = [(0, 2**31 - 4, 0)]
-    world.broker.cut_after(2)
-    for value in numbers(5):
+    partition.seen[queue.producer_id, queue.epoch] = [(0, 2**31 - 7, 0)]
+    if trouble == "answer lost":
+        world.broker.cut_after(produces(world.broker) + 2)
+    elif trouble == "refused":
+        world.broker.produce_errors = [0, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    else:
+        world.broker.too_large_bytes = 100
+    for value in numbers(12):
         sender.send("a", value)
     sender.flush()
-    assert world.stored("a") == [b"first", *numbers(5)]
-    assert read_header(partition.batches[-1]).last_sequence == 1
+    assert world.stored("a") == [b"first", *numbers(12)]
+    assert read_header(partition.batches[-1]).last_sequence == 5
+    assert {read_header(batch).producer_epoch for batch in partition.batches} == {0}
 
 
 def test_no_more_than_five_batches_of_a_partition_are_in_flight() -> None:
@@ -742,8 +788,6 @@ def test_columns_that_came_late_are_filled_up() -> None:
     sender.send("a", b"4")
     sender.flush()
     data = world.cluster.topics["a"][0].batches[0]
-    from segbroker.protocol.record_batch import decode_batch
-
     batch = decode_batch(data)
     assert batch.headers() == [(), (("n", None),), (), ()]
     now = 1_700_000_000_000
@@ -774,7 +818,7 @@ def test_a_partition_that_does_not_exist_is_refused_with_the_bounds() -> None:
 
 
 def test_that_no_broker_answers_does_not_say_that_a_partition_does_not_exist() -> None:
-    """One that came a moment ago: the view is to be looked at, and there is nobody to look at it."""
+    """One that came a moment ago: the view is to be looked at, and nobody is there."""
     world = World()
     sender = Sender(world)
     sender.send("a", b"x")
