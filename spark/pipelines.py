@@ -23,13 +23,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
 from segbroker.client import Admin
 
 from .connecting import parse_client
 from .decoding import BINARY, TEXT, decode, free_name
-from .errors import OptionError
+from .errors import OptionError, SourceError
 from .given import Given
 from .progress import Tell, run
 
@@ -46,7 +47,20 @@ CSV_WRITTEN = {
     "ignoreLeadingWhiteSpace": "false",
     "ignoreTrailingWhiteSpace": "false",
 }
-CSV_READ = {"header": "true", "multiLine": "true", "nullValue": "\0"}
+# It takes the names from one file, and gives the values of all others to them by their places;
+# fields beyond those names it drops.  Both are errors with the last two.
+CSV_READ = {
+    "header": "true",
+    "multiLine": "true",
+    "nullValue": "\0",
+    "enforceSchema": "false",
+    "mode": "FAILFAST",
+}
+# Left alone, Spark takes the columns of one file, and leaves out what only others have.
+PARQUET_READ = {"mergeSchema": "true"}
+FILES_READ = {"csv": CSV_READ, "parquet": PARQUET_READ}
+# How Spark begins to say that a file cannot be read, and which.
+UNREAD = re.compile(r"\[FAILED_READ_FILE\S* Encountered error while reading file (\S+)\. ")
 # Without, a file that is a week older than the newest one of earlier runs is passed over.
 FILE_AGE_MAX = "36500d"
 HEADERS = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
@@ -146,9 +160,9 @@ def import_files(
     happens to be named `value`.
     key: the column that is the record's key.
     checkpoint: default inside `path`, or beside it where it is one file; for each cluster its own.
-    Raises OptionError, and what ends a query.
+    Raises OptionError, SourceError for a file that cannot be read, and what ends a query.
     """
-    how = CSV_READ if file_format == "csv" else {}
+    how = FILES_READ.get(file_format, {})
     schema = spark.read.format(file_format).options(**how).load(path).schema
     if file_format == "json" and "value" in schema.names:
         schema = _with_headers(schema)
@@ -166,7 +180,12 @@ def import_files(
         keys = [] if key is None else [f"CAST(`{key}` AS STRING) AS key"]
         rows = frame.selectExpr(*keys, "to_json(struct(*)) AS value")
     place = checkpoint or _import_place(spark, broker, path, topic)
-    return _run(_into(rows, broker, topic), place, pace or Pace(), tell)
+    try:
+        return _run(_into(rows, broker, topic), place, pace or Pace(), tell)
+    except StreamingQueryException as exc:
+        if (unread := UNREAD.search(str(exc))) is None:
+            raise
+        raise SourceError(f"{unread[1]} cannot be read: {_reason(exc)}") from exc
 
 
 def replay(
@@ -205,6 +224,14 @@ def replay(
         condition = "" if where is None else f" WHERE {where}"
         sql = f"SELECT key, value, headers FROM {RECORDS}{condition}"
     return _run(_into(spark.sql(sql), broker, target), checkpoint, pace, tell)
+
+
+def _reason(error: StreamingQueryException) -> str:
+    """What the JVM says of the first of its errors behind this one, in a line."""
+    cause = getattr(error, "_origin", None)
+    while cause is not None and cause.getCause() is not None:
+        cause = cause.getCause()
+    return " ".join(str(error if cause is None else cause.getMessage()).split())
 
 
 def _are_records(columns: Sequence[str]) -> bool:
