@@ -10,7 +10,8 @@ new does nothing.
 
 Files of an export lie in PATH/date=YYYY-MM-DD/, the date of a record's timestamp in UTC; where the
 values have a field `date`, in PATH/record_date=YYYY-MM-DD/.  The first run decides for all of
-them, because Spark reads no path with folders of two names.
+them, because Spark reads no path with folders of two names; and so it does for the names of the
+record's columns, of which a file with others would have the values in another place.
 
 Spark notes in PATH/_spark_metadata which files are whole: who reads PATH with Spark sees each
 record once, also after a crash; others should leave out files that are not in it.  It notes them by
@@ -18,6 +19,7 @@ the number of the batch alone, so a second query into the same PATH would be tak
 and write nothing: it is refused.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -73,6 +75,8 @@ FOLDER_NAME = re.compile(r"((?:record_)*date)=")
 UTC_DATE = "CAST(date_from_unix_date(CAST(floor(unix_seconds({0}) / 86400) AS INT)) AS STRING)"
 # Files that a file source looks past begin with this.
 HIDDEN = "_segbroker"
+# In the checkpoint of an export: what the record's columns are called beside fields of the values.
+NAMES = "segbroker-names"
 # Where Spark notes which files of a path are whole.
 WHOLE_FILES = "_spark_metadata"
 
@@ -132,9 +136,13 @@ def export_topic(
     # A row of CSV has no place for a list.
     with_headers = "false" if file_format == "csv" else "true"
     frame = _stream(spark, broker, topic, start, pace, includeHeaders=with_headers)
-    decoded, time = decode(frame, form, sample=_batch(spark, broker, topic, pace))
-    date = _folder(spark, path, {name.lower() for name in decoded.columns})
-    dated = decoded.selectExpr("*", f"{UTC_DATE.format(time)} AS {date}")
+    noted = f"{place}/{NAMES}"
+    earlier = _noted(spark, noted)
+    decoded = decode(frame, form, _batch(spark, broker, topic, pace), earlier)
+    date = _folder(spark, path, {name.lower() for name in decoded.frame.columns})
+    if decoded.names and not earlier:
+        _note(spark, noted, decoded.names)
+    dated = decoded.frame.selectExpr("*", f"{UTC_DATE.format(decoded.time)} AS {date}")
     writer = dated.writeStream.format(file_format).partitionBy(date).option("path", path)
     if file_format == "csv":
         writer = writer.options(**CSV_WRITTEN)
@@ -289,6 +297,25 @@ def _refuse_second(spark: "SparkSession", path: str, checkpoint: str) -> None:
             f"{path} has the files of another export, of another topic or with another checkpoint:"
             " Spark would take the records of this one for written; give a path of its own"
         )
+
+
+def _noted(spark: "SparkSession", path: str) -> dict[str, str]:
+    """What `_note` has noted; nothing where that was never done."""
+    if not _exists(spark, path):
+        return {}
+    (row,) = spark.read.text(path, wholetext=True).collect()
+    found: dict[str, str] = json.loads(row.value)
+    return found
+
+
+def _note(spark: "SparkSession", path: str, names: Mapping[str, str]) -> None:
+    """Note names in a file, whole or not at all."""
+    file, files = _file_system(spark, path)
+    temporary, _ = _file_system(spark, f"{path}.new")
+    out = files.create(temporary, True)
+    out.write(json.dumps(dict(names)).encode())
+    out.close()
+    files.rename(temporary, file)
 
 
 def _folder(spark: "SparkSession", path: str, taken: set[str]) -> str:

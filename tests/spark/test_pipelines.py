@@ -226,6 +226,30 @@ def test_fields_with_the_names_of_the_records_columns_are_kept_beside_them(
     assert (row["record_key"], row["_topic"], row["record_record_offset"]) == ("k", topic, 0)
 
 
+def test_a_column_of_the_record_has_one_name_in_all_files_of_an_export(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic = name()
+    topics.create(topic)
+    lost, gained = tmp_path / "lost", tmp_path / "gained"
+    topics.produce(topic, [b'{"n": 1}'], key=b"k")
+    command("export", topic, "--to", str(lost), "--format", "json", "--values", "_key STRING")
+    command("export", topic, "--to", str(gained), "--values", "json")
+    topics.produce(topic, [b'{"n": 2, "_key": "a field"}'], key=b"k")
+    # A field that is not asked for any more: what was `record_key` stays so.
+    command("export", topic, "--to", str(lost), "--format", "json", "--values", "n INT")
+    rows = [json.loads(file.read_text()) for file in lost.glob("*=*/*.json")]
+    assert [row["record_key"] for row in rows] == ["k", "k"]
+    assert not any("_key" in row for row in rows)
+    # One that the values have gained: `_key` would be the record's in some files only.
+    said = command.refused("export", topic, "--to", str(gained), "--values", "json", code=2)
+    assert "column '_key'" in said
+    assert "--values" in said
+    command("export", topic, "--to", str(gained), "--values", "n INT")
+    tables = [pyarrow.parquet.read_table(file) for file in gained.glob("*=*/*.parquet")]
+    assert [table["_key"].to_pylist() for table in tables] == [["k"], ["k"]]
+
+
 def test_an_error_of_a_query_is_told_once_and_without_the_stack_of_the_jvm(
     command: Command, topics: Topics, name: Name, spark: "SparkSession"
 ) -> None:
