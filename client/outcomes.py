@@ -110,9 +110,8 @@ class Outcomes:
             queue.in_flight.remove(batch)
             row_or_none = rows.get((queue.topic, queue.partition))
             if row_or_none is not None and row_or_none.error_code == ErrorCode.NONE:
-                if not queue.restart:
-                    queue.failures = 0
-                    queue.backoff_until_ms = 0
+                queue.known_as = queue.producer_id, batch.topic_id
+                queue.failures = 0
                 if self._transactions is not None:
                     self._transactions.wrote(queue.topic, batch.topic_id)
                 self.finish(batch, row_or_none.base_offset, row_or_none.log_append_time_ms)
@@ -127,9 +126,6 @@ class Outcomes:
                 code = ErrorCode.of(row_or_none.error_code)
                 problem = broker_error(row_or_none.error_code, _where(queue), _said(row_or_none))
             self._failed(batch, code, problem, now_ms)
-        for queue in {batch.queue: None for batch in batches}:
-            if queue.restart and not queue.in_flight:
-                self._restart(queue)
 
     def _failed(
         self, batch: ProducerBatch, code: ErrorCode, error: SegbrokerError, now_ms: int
@@ -152,8 +148,9 @@ class Outcomes:
             is_oldest = _is_oldest(batch)
             put_back(batch)
             self._hold(queue, now_ms, delayed=True)
-            if is_oldest:
-                self._restart(queue)
+            # Else what is in flight comes back, and this one is told so again.
+            if is_oldest and not queue.in_flight:
+                self._identity.next_epoch(queue)
         elif code in IDENTITY_CODES and self._is_idempotent:
             put_back(batch)
             self._hold(queue, now_ms, delayed=True)
@@ -187,12 +184,6 @@ class Outcomes:
             )
             queue.backoff_until_ms = now_ms + backoff.next_delay_ms()
 
-    def _restart(self, queue: PartitionQueue) -> None:
-        """Leave the hole in the sequences behind: next epoch, as soon as nothing is in flight."""
-        queue.restart = bool(queue.in_flight)
-        if not queue.in_flight:
-            self._identity.next_epoch(queue)
-
     def _split(self, batch: ProducerBatch) -> tuple[ProducerBatch, ProducerBatch]:
         """Two batches of half the records each, with the same sequences."""
         middle = batch.count // 2
@@ -218,7 +209,7 @@ class Outcomes:
         # What is unanswered may be there: under another epoch the broker could not tell. It is sent
         # again as it was, and where there is a hole the oldest is told so.
         if self._is_idempotent and batch.is_sent and not unanswered(queue):
-            self._restart(queue)
+            self._identity.next_epoch(queue)
 
     def _why_away(self, queue: PartitionQueue) -> SegbrokerError | None:
         """What keeps the leader's connection from being there."""

@@ -10,6 +10,7 @@ Of a stream only the last batch can be repeated; an older one is refused (0216).
 
 A transaction is called `prefix/query/task/attempt`.  A query that comes back after a crash writes
 under the names that it had: what the dead one left open is aborted then, not when its time is over.
+What it left open under other names, as it had more tasks, ends with the first batch of the new one.
 
     prefix      the option transactionalId, else `segbroker-spark`
     query       of a stream its id, which its checkpoint keeps, as Spark tells it in the task's
@@ -18,8 +19,9 @@ under the names that it had: what the dead one left open is aborted then, not wh
     batch       of a stream the micro-batch; of a batch write batchId, else 0
 
 Attempts that came to nothing (of an executor that died, of two that Spark ran at once) may have
-left transactions open, which would hold up who reads committed records.  When a batch is committed
-the driver has them aborted, and forgotten; of a batch write with a name of its own all names are.
+left transactions open, which would hold up who reads committed records.  The broker aborts them
+with the commit of a batch: until then nobody writes the next one.  The names of a batch write with
+a name of its own are forgotten with it.
 
 At least once.  No transaction: records are there as soon as they are written, and a repeated task
 or batch writes them again.
@@ -163,8 +165,7 @@ class _Writer:
             first = commit_batch(
                 cluster, query, batch, identities, self._options.client.request_timeout_ms
             )
-            # Whoever committed a batch before us may be at work under its names.
-            if first or self._is_single:
+            if self._is_single:
                 self._forget(cluster, query, messages)
             if not first:
                 last = last_batch(cluster, query, self._options.client.request_timeout_ms)
@@ -176,23 +177,19 @@ class _Writer:
     def _forget(
         self, cluster: Cluster, query: str, messages: Sequence[WriterCommitMessage | None]
     ) -> None:
-        """Have the attempts forgotten that came to nothing, and all of them of a single write."""
-        kept = {
-            each.identity.transactional_id
+        """Have all names of a single write forgotten, of the attempts that failed, too."""
+        attempts = [
+            int(str(each.identity.transactional_id).rpartition("/")[2])
             for each in messages
             if isinstance(each, Written) and each.identity is not None
-        }
-        attempts = [int(str(name).rpartition("/")[2]) for name in kept]
+        ]
         count = max(ATTEMPTS_COUNT, *(1 + attempt for attempt in attempts))
         names = [
             f"{query}/{partition}/{attempt}"
             for partition in range(len(messages))
             for attempt in range(count)
         ]
-        if not self._is_single:
-            names = [name for name in names if name not in kept]
-        timeout_ms = self._options.client.request_timeout_ms
-        forget(cluster, query, names, timeout_ms, whole=self._is_single)
+        forget(cluster, query, names, self._options.client.request_timeout_ms)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Give up what the tasks that succeeded have written; of the others time takes care."""

@@ -4,7 +4,7 @@
                                      fenced, and what that had open is aborted
                add_partitions(...)   before the first batch to a partition
     driver     commit_batch(...)     all transactions of a batch and "this was the query's last
-                                     batch", as one decision of the broker
+                                     batch", as one decision of the broker; others are aborted
                abort(...)            give a prepared transaction up, as well as can be
                forget(...)           names under which nothing more is written
     both       last_batch(...)       what the query has committed
@@ -143,6 +143,7 @@ def commit_batch(
 ) -> bool:
     """Commit all of these at once, as batch `batch` of the query; whether this was the first time.
 
+    If it was, the broker aborts what other attempts of the query's tasks have open.
     Raises SinkError for a broker that cannot and for a transaction that is not open any more,
     SourceUnavailable when no broker answers in time.
     """
@@ -169,7 +170,7 @@ def _batch_body(query: str, batch: int, identities: Iterable[Identity]) -> dict[
         }
         for each in identities
     ]
-    body = {"query": query, "batch": batch, "transactions": rows}
+    body = {"query": query, "batch": batch, "transactions": rows, "ends_others": True}
     if len(pack(body)) <= VENDOR_BODY_SIZE_MAX:
         return body
     prefix = f"{query}/"
@@ -180,8 +181,8 @@ def _batch_body(query: str, batch: int, identities: Iterable[Identity]) -> dict[
     return {**body, "prefix": prefix, "transactions": short}
 
 
-def forget(cluster: Cluster, query: str, names: list[str], timeout_ms: int, *, whole: bool) -> None:
-    """Abort what is open under these names, and have them forgotten; `whole`: the query, too.
+def forget(cluster: Cluster, query: str, names: list[str], timeout_ms: int) -> None:
+    """Abort what is open under these names, and have them and the query forgotten.
 
     Best effort: what is not done here the broker does when the time of each is over.
     """
@@ -189,7 +190,7 @@ def forget(cluster: Cluster, query: str, names: list[str], timeout_ms: int, *, w
         for begin in range(0, len(names), FORGOTTEN_COUNT_MAX):
             body = {
                 "transactional_ids": names[begin : begin + FORGOTTEN_COUNT_MAX],
-                "query": query if whole else None,
+                "query": query,
             }
             _ask_vendor(cluster, VendorKey.FORGET_TRANSACTIONS, query, body, timeout_ms)
     except (SinkError, SourceUnavailable) as exc:

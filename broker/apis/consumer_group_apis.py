@@ -40,9 +40,10 @@ from segbroker.protocol.messages_consumer_groups import (
 from ..call import Call
 from ..core import Core
 from ..groups.classic_members import METADATA_MAX
-from ..groups.consumer_group import JOIN, LEAVE_FOR_A_WHILE, ConsumerGroup, by_topic
+from ..groups.consumer_group import ConsumerGroup, by_topic
 from ..groups.consumer_members import Beat, ConsumerMember, Told, every_topic
 from ..groups.group_keys import HEARTBEAT
+from ..groups.member_epochs import JOIN, LEAVE_FOR_A_WHILE
 from ..groups.member_room import consumer_size, names_size
 from ..groups.server_assignors import Partition
 from ..groups.viewers import sight_of, viewer_of

@@ -33,10 +33,11 @@ from segbroker.protocol.messages_share_groups import (
 
 from ..call import Call
 from ..core import Core
-from ..groups.consumer_group import JOIN, LEAVE, by_topic
+from ..groups.consumer_group import by_topic
 from ..groups.consumer_members import Beat, Told
 from ..groups.group_keys import SHARE_HEARTBEAT
 from ..groups.group_rounds import State
+from ..groups.member_epochs import JOIN, LEAVE
 from ..groups.member_room import share_size
 from ..groups.server_assignors import Partition
 from ..groups.share_assignor import SIMPLE

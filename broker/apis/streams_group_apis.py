@@ -26,8 +26,8 @@ from segbroker.protocol.messages_streams_groups import (
 
 from ..call import Call
 from ..core import Core
-from ..groups.consumer_group import JOIN
 from ..groups.group_keys import STREAMS_HEARTBEAT
+from ..groups.member_epochs import JOIN
 from ..groups.member_room import WHOLE, streams_size, topology_size
 from ..groups.streams_endpoints import partitions_by_endpoint
 from ..groups.streams_group import StreamsGroup, StreamsTold

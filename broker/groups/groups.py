@@ -267,7 +267,9 @@ class Groups(GroupUpkeep):
             upgrade(monotonic_ms(), group, made, self._manager.topics, self._may_see)
         else:
             made.epoch = made.assignment_epoch = self._counted(group_id, group)
-        made.given = dict(group.roster.given) if isinstance(group, Group) else {}
+        if isinstance(group, Group):
+            for member_id, ends_ms in group.roster.given.items():
+                made.give(member_id, ends_ms)
         return made
 
     def _counted(self, group_id: str, group: Group | StreamsGroup | ConsumerGroup | None) -> int:

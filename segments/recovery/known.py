@@ -1,8 +1,8 @@
 """What a log's manifest says of it, as recovery needs it: read, checked, written anew.
 
     manifest whole          its segments are not touched at start
-    rows damaged            those in front of the first wrong row are used, the rest is scanned;
-                            where the first files are gone, a later row has said so: not damage;
+    a row torn              those in front of it are used, the rest is scanned
+    rows damaged            the same; where the first files are gone, a later row has said so
                             so it is where a file has the offsets of several: a cleaning merged
                             them, and all from the first of them on is scanned
     missing, empty          None: everything is scanned
@@ -37,6 +37,7 @@ from ..files.manifest import (
     decode_manifest,
     encode_manifest,
     floor_of,
+    is_torn_row,
 )
 from ..log.columns import SealedSegments
 from ..names import LogPaths
@@ -127,7 +128,10 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
     sealed.fill(rows)
     floor = floor_of(start)
     if not size:
-        gone = next((place for place, row in enumerate(rows) if row.number in present), len(rows))
+        gone = 0
+        if not is_whole or not is_torn_row(data[manifest.size :]):
+            places = (place for place, row in enumerate(rows) if row.number in present)
+            gone = next(places, len(rows))
         if start is None or (not is_merged and present and min(present) > sealed.next_number):
             return None  # too little of it is left to say where the log begins
         if gone:

@@ -28,7 +28,7 @@ import structlog
 from segbroker.protocol.record_batch import GapReason
 
 from ..decisions import Gap, Loss, rebuild, scan
-from ..disk.storage import Storage, put_file, read_file
+from ..disk.storage import NO_DESCRIPTORS, Storage, put_file, read_file
 from ..errors import CorruptSegment
 from ..files.index import BlockIndex, WrongIndex, decode_index
 from ..files.manifest import Row
@@ -206,8 +206,12 @@ def _has_index(storage: Storage, paths: LogPaths, row: Row, index: BlockIndex) -
         stored = decode_index(
             read_file(storage, paths.index(row.number)), row.base_offset, row.size, row.tag
         )
-    except (WrongIndex, FileNotFoundError):
+    except WrongIndex:
         return False
+    except OSError as exc:
+        if exc.errno in NO_DESCRIPTORS:
+            raise
+        return False  # missing, or the disk has lost it
     return stored.blocks == index.blocks
 
 

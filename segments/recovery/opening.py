@@ -98,7 +98,9 @@ def open_log(
         evidence = evidence._replace(durable=renewed, writes_again=False)
     loses_tails = evidence.acks_unsynced or config.durability is not Durability.FSYNC
     above = GapReason.LOST_TAIL if loses_tails else GapReason.CORRUPTION
-    around = Circumstances(now_ms, evidence.leader_epoch, evidence.durable_end, above)
+    around = Circumstances(
+        now_ms, evidence.leader_epoch, evidence.durable_end, above, evidence.settled_end
+    )
     found = survey(storage, paths, around)
     try:
         return _open_found(storage, paths, config, caches, evidence, found, now_ms, report)

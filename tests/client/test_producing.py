@@ -11,6 +11,7 @@ from segbroker.client.completion import Completion
 from segbroker.client.engine import Call, Pause
 from segbroker.client.errors import (
     ClusterAuthorizationFailed,
+    ConnectionLost,
     DeliveryFailed,
     InvalidTopic,
     LeaderNotAvailable,
@@ -261,6 +262,41 @@ def test_after_a_batch_that_was_too_large_the_next_ones_are_smaller() -> None:
     assert sender.accumulator.reserved_bytes == 0
 
 
+@pytest.mark.parametrize("is_made_again", [False, True], ids=["first topic", "made again"])
+@pytest.mark.parametrize(
+    "code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD]
+)
+def test_nothing_overtakes_the_first_batch_that_is_refused(
+    code: ErrorCode, is_made_again: bool
+) -> None:
+    """A partition that does not know the producer takes any sequence, as Kafka's."""
+    world = World()
+    world.cluster.create("a")
+    sender = Sender(world, batch_bytes=150)
+    if is_made_again:
+        sender.send("a", b"known")
+        sender.flush()
+        world.cluster.create("a")
+        seen = world.engine.cluster.refreshed()
+        world.run(lambda: seen.done)
+    world.broker.produce_errors = [code]
+    sender.send_many(Many("a", numbers(60), None, None, None, None))
+    sender.flush()
+    lost = [record.value for record in sender.accumulator.take_undelivered()]
+    assert bool(lost) is (code == ErrorCode.INVALID_RECORD)
+    assert [*lost, *world.stored("a")] == numbers(60)
+
+
+def test_what_is_small_does_not_overtake_a_first_batch_that_is_too_large() -> None:
+    world = World()
+    world.cluster.create("a")
+    world.broker.too_large_bytes = 400
+    sender = Sender(world, batch_bytes=1_000)
+    sender.send_many(Many("a", numbers(100), None, None, None, None))
+    sender.flush()
+    assert world.stored("a") == numbers(100)
+
+
 def test_a_single_record_that_is_too_large_fails() -> None:
     world = World()
     world.broker.too_large_bytes = 400
@@ -294,6 +330,59 @@ def test_a_producer_that_the_broker_forgot_or_fenced_gets_a_new_identity(code: E
     assert ids == [1001, 1002]
 
 
+def test_who_is_never_known_is_not_asked_for_without_a_pause() -> None:
+    world = World()
+    sender = Sender(world, delivery_timeout_ms=5_000)
+    sender.send("a", b"before")
+    sender.flush()
+    world.broker.produce_errors = [ErrorCode.UNKNOWN_PRODUCER_ID] * 1_000
+    sender.send("a", b"refused")
+    sender.flush()
+    assert len(sender.accumulator.take_undelivered()) == 1
+    assert 900 < len(world.broker.produce_errors) < 998
+
+
+def test_what_comes_behind_a_batch_that_may_be_there_says_nothing_of_it() -> None:
+    """The leader has the first of three, and its answers are lost; the next leader, which has that
+    one too, is sent the third meanwhile, and refuses it."""
+    world = World(brokers=2)
+    world.cluster.create("a")
+    world.cluster.move("a", 0, 2)
+    sender = Sender(world, linger_ms=0)
+    sender.send("a", b"known")
+    sender.flush()
+    old, new = world.cluster.brokers[2], world.cluster.brokers[1]
+    answer = old.answer
+
+    def hang(frame: memoryview) -> bytes:
+        if not heard:
+            answer(frame)
+        heard.append(bytes(frame))
+        return b""
+
+    heard: list[bytes] = []
+    old.answer = hang  # type: ignore[method-assign]  # a broker that hangs
+    for value in (b"0", b"1"):
+        sender.send("a", value)
+        while world.turn():
+            pass
+    assert len(heard) == 2
+    world.cluster.move("a", 0, 1)
+    seen = world.engine.cluster.refreshed()
+    world.run(lambda: seen.done)
+    old.answer = answer  # type: ignore[method-assign]
+
+    def cut(_: ProduceRequest) -> None:
+        for connection in world.engine.network.connections():
+            if connection.port == 9_000 + old.number:
+                connection.lost(ConnectionLost("cut"), world.now_ms)
+
+    new.on_produce = cut
+    sender.send("a", b"2")
+    sender.flush()
+    assert world.stored("a") == [b"known", b"0", b"1", b"2"]
+
+
 def test_sequences_wrap_round_at_two_to_the_thirty_one() -> None:
     world = World()
     sender = Sender(world, batch_bytes=150)
@@ -324,6 +413,27 @@ def test_no_more_than_five_batches_of_a_partition_are_in_flight() -> None:
         assert len(sender.accumulator.topics["a"].queue(0).in_flight) <= 5
     sender.flush()
     assert world.stored("a") == numbers(400)
+
+
+def test_so_many_requests_of_so_many_bytes_are_on_their_way_to_a_broker() -> None:
+    world = World()
+    world.cluster.create("a", 24)
+    sender = Sender(world, request_bytes=600, linger_ms=0)
+    sizes: list[int] = []
+    world.broker.on_produce = lambda request: sizes.append(
+        sum(len(records_view(row.records)) for row in request.topic_data[0].partition_data)
+    )
+    sender.send("a", b"first", partition=0)
+    sender.flush()
+    for partition in range(24):
+        sender.send("a", b"x" * 200, partition=partition)
+    world.engine.step(world.now_ms)
+    (connection,) = world.engine.network.connections()
+    assert len(connection.in_flight) == sender.producing.settings.in_flight_count
+    sender.flush()
+    assert max(sizes) <= 600
+    assert len(sizes) <= 13, "several partitions go in one request"
+    assert all(world.stored("a", partition) for partition in range(24))
 
 
 def test_records_that_are_not_acknowledged_in_time_are_handed_back() -> None:
@@ -657,6 +767,28 @@ def test_acks_0_is_done_when_it_is_sent() -> None:
     assert world.stored("a") == [b"x"]
 
 
+def test_with_acks_0_what_is_not_handed_over_is_given_up_once_or_goes_again() -> None:
+    world = World()
+    sender = Sender(world, acks=0, idempotent=False, linger_ms=0, delivery_timeout_ms=5_000)
+    sender.send("a", b"first")
+    sender.flush()
+    sender.send("a", b"late")
+    world.engine.step(world.now_ms)
+    world.now_ms += 6_000
+    world.engine.step(world.now_ms)
+    (record,) = sender.accumulator.take_undelivered()
+    assert record.value == b"late"
+    sender.send("a", b"second")
+    sender.flush()  # the kernel takes both now
+    sender.send("a", b"third")
+    world.engine.step(world.now_ms)
+    (connection,) = world.engine.network.connections()
+    connection.lost(ConnectionLost("cut"), world.now_ms)
+    sender.flush()
+    assert not sender.accumulator.take_undelivered()
+    assert world.stored("a") == [b"first", b"late", b"second", b"third"]
+
+
 def test_without_idempotence_one_batch_is_in_flight_so_that_retries_keep_the_order() -> None:
     world = World()
     world.broker.produce_errors = [0, ErrorCode.REQUEST_TIMED_OUT, 0, ErrorCode.REQUEST_TIMED_OUT]
@@ -705,6 +837,31 @@ def test_undelivered_records_are_raised_before_they_fill_the_buffer() -> None:
         for _ in range(1_000):
             sender.send("a", b"x" * 100)
     assert len(caught.value.undelivered) > 10
+
+
+def test_who_puts_records_the_short_way_hears_of_failures_in_front_of_one() -> None:
+    """That way takes a record before anybody looks: it is closed until they were told."""
+    world = World()
+    sender = Sender(world, buffer_bytes=10_000, batch_bytes=1_000)
+    sender.send("a", b"first")
+    sender.flush()
+    inboxes = sender.accumulator.inboxes
+    world.broker.produce_errors = [ErrorCode.INVALID_RECORD] * 100
+    taken = 0
+    while "a" in inboxes:
+        if type(inboxes["a"].pending.put(b"x" * 100, None)) is tuple:
+            sender.accumulator.turn_in(inboxes["a"])
+        taken += 1
+        assert taken < 1_000
+        sender.flush()
+    with pytest.raises(DeliveryFailed) as caught:
+        sender.send("a", b"not sent")
+    assert len(caught.value.undelivered) == taken
+    world.broker.produce_errors.clear()
+    sender.send("a", b"sent")
+    sender.flush()
+    assert "a" in inboxes
+    assert world.stored("a") == [b"first", b"sent"]
 
 
 def test_the_broker_says_why_a_topic_name_is_not_valid() -> None:

@@ -376,6 +376,28 @@ def test_a_reopening_that_fails_half_way_leaves_nothing_open_and_is_tried_again(
     assert disk.open_count == 0
 
 
+def test_what_a_full_disk_left_of_a_batch_is_no_record_whatever_its_value_was() -> None:
+    """A value is any bytes: those of another log's batch, for who archives batches."""
+    disk = CrashingStorage()
+    manager, handler = partition_with(disk, 2, TopicConfig({}))
+    inner = bytearray(batch_of(b"never a record of this log"))
+    inner[:8] = (5_000).to_bytes(8, "big")
+    inner[12:16] = bytes(4)
+    archived = batch_of(b"before" + inner + bytes(200))
+    disk.room = len(archived) - 100
+    with pytest.raises(DiskFull):
+        append(handler, archived)
+    killed = disk.after_kill()
+    disk.room = None
+    manager.housekeeping(5_000)
+    for again in (manager, manager_on(killed)):
+        handler = again.get_handler("t", 0)
+        assert readable(handler) == [0, 1]
+        assert append(handler, batch_of(b"more")).base_offset == 2
+        assert damage_row(again, "gap") == []
+    assert damage_row(manager, "cut") == [(-1, -1)]
+
+
 class WaitingStorage(MemoryStorage):
     """Its next sync of a log file waits for `go`, then fails; how many syncs there were."""
 

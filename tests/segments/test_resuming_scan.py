@@ -51,6 +51,31 @@ def test_a_batch_inside_the_value_of_a_damaged_one_is_not_where_the_log_goes_on(
     assert (found.tail, found.resume) == (Tail.HOLE, SIZE + len(damaged))
 
 
+INNER = batch(50, b"never a record of this log")
+
+
+@pytest.mark.parametrize("missing", [1, 7, 100])
+def test_a_batch_inside_the_value_of_a_torn_one_is_not_where_the_log_goes_on(missing: int) -> None:
+    torn = batch(1, b"before" + INNER + bytes(200))[:-missing]
+    found = scanned(batch(0), torn)
+    assert (found.tail, found.valid_size) == (Tail.TORN, SIZE)
+
+
+def test_a_batch_inside_the_value_of_the_last_one_is_not_where_the_log_goes_on() -> None:
+    found = scanned(batch(0), bad(batch(1, b"before" + INNER + b"behind")))
+    assert (found.tail, found.valid_size) == (Tail.TORN, SIZE)
+    elsewhere = batch(1 + (1 << 40), b"before" + INNER + b"behind")
+    assert scanned(batch(0), elsewhere).tail is Tail.FOREIGN
+
+
+@pytest.mark.parametrize("length", [0x7FFF_FFFF, 4_000, 70, SIZE + 1])
+def test_a_batch_whose_length_is_damaged_ends_where_its_checksum_says(length: int) -> None:
+    whole = batch(1, b"before" + INNER + b"behind")
+    damaged = whole[:8] + length.to_bytes(4, "big") + whole[12:]
+    found = scanned(batch(0), damaged, batch(2), batch(3))
+    assert (found.tail, found.resume) == (Tail.HOLE, SIZE + len(whole))
+
+
 @pytest.mark.parametrize(("size", "tail"), [(HEADER_SIZE - 1, Tail.TORN), (HEADER_SIZE, Tail.HOLE)])
 def test_in_front_of_the_last_batch_there_was_room_for_the_one_that_is_missing(
     size: int, tail: Tail

@@ -71,7 +71,10 @@ def fetched(
 
 @dataclass
 class ScriptedBroker:
-    """See the module.  `fetches` are the offsets asked for, in order of arrival."""
+    """See the module.
+
+    `fetches` are the offsets asked for, in order of arrival; `peers` the connections.
+    """
 
     script: Script
     log_start: int = 0
@@ -79,12 +82,12 @@ class ScriptedBroker:
     fetches: list[int] = field(default_factory=list)
     connections_count: int = 0
     address: tuple[str, int] = ("", 0)
+    peers: list[socket.socket] = field(default_factory=list)
 
     @contextmanager
     def running(self) -> Iterator["ScriptedBroker"]:
         listener = socket.create_server(("127.0.0.1", 0))
         self.address = listener.getsockname()
-        sockets: list[socket.socket] = []
         threads: list[threading.Thread] = []
 
         def accept() -> None:
@@ -94,7 +97,7 @@ class ScriptedBroker:
                 except OSError:
                     return
                 self.connections_count += 1
-                sockets.append(peer)
+                self.peers.append(peer)
                 threads.append(threading.Thread(target=self._serve, args=(peer,)))
                 threads[-1].start()
 
@@ -106,7 +109,7 @@ class ScriptedBroker:
             listener.shutdown(socket.SHUT_RDWR)
             listener.close()
             accepting.join()
-            for peer in sockets:
+            for peer in self.peers:
                 with_peer_gone(peer)
             for thread in threads:
                 thread.join()

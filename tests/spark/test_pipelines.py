@@ -100,7 +100,7 @@ def test_an_export_takes_what_is_new_and_an_import_sends_each_file_once(
     assert "exported 2 records" in command.said
     topics.produce(topic, [b"three"], partition=1, timestamps_ms=times)
     command("export", topic, "--to", folder)
-    assert "exported 1 records" in command.said
+    assert "exported 1 record of" in command.said
     dates = sorted(path.name for path in (tmp_path / "lake").glob("date=*"))
     assert dates == ["date=2023-11-14", "date=2023-11-15"]
     command("import", folder, "--topic", again)
@@ -177,7 +177,7 @@ def test_all_files_of_an_export_are_in_folders_of_one_name(
     command("export", topic, "--to", str(gained), "--values", "json")
     topics.produce(topic, [b'{"n": 2, "date": "a field"}'], timestamps_ms=times)
     command("export", topic, "--to", str(lost), "--values", "n INT")
-    assert "exported 1 records" in command.said
+    assert "exported 1 record of" in command.said
     assert [path.name for path in lost.glob("*=*")] == ["record_date=2023-11-15"]
     command("import", str(lost), "--topic", again)
     assert "imported 2 rows" in command.said
@@ -187,7 +187,7 @@ def test_all_files_of_an_export_are_in_folders_of_one_name(
     assert "--values" in said
     assert [path.name for path in gained.glob("*=*")] == ["date=2023-11-15"]
     command("export", topic, "--to", str(gained), "--values", "n INT")
-    assert "exported 1 records" in command.said
+    assert "exported 1 record of" in command.said
     assert [path.name for path in gained.glob("*=*")] == ["date=2023-11-15"]
 
 
@@ -333,7 +333,7 @@ def test_files_that_one_broker_has_are_sent_to_another_one_too(
         other.create_topic(topic)
         there = Command(other.address)
         there(*words)
-        assert "imported 1 rows" in there.said
+        assert "imported 1 row of" in there.said
         assert [record.value for record in other.records(topic)] == [b"one"]
     command(*words)
     assert "imported 0 rows" in command.said
@@ -353,9 +353,9 @@ def test_a_second_export_into_the_same_folder_is_refused_and_not_taken_for_the_f
         assert f"{folder} has the files of another export" in said
     topics.produce(topic, [b"more"])
     command("export", topic, "--to", folder)
-    assert "exported 1 records" in command.said
+    assert "exported 1 record of" in command.said
     command("export", other, "--to", folder + "-of-its-own")
-    assert "exported 1 records" in command.said
+    assert "exported 1 record of" in command.said
 
 
 def test_sql_sees_the_fields_of_json_objects_and_of_arrow_streams(
@@ -491,7 +491,7 @@ def test_a_pipeline_that_is_interrupted_ends_without_a_traceback(
         assert process.stderr is not None
         for line in process.stderr:
             said += line
-            if line.startswith("batch 0: 1 rows"):
+            if line.startswith("batch 0: 1 row,"):
                 to(process.pid, number)
     assert process.returncode == code, said
     assert "Traceback" not in said, said

@@ -325,6 +325,50 @@ def test_an_attempt_that_died_holds_up_no_reader_of_what_another_has_committed(
     assert values(topics.read(topic, 1)) == [b"kept"]
 
 
+def tasks_of(
+    topics: Topics, topic: str, batch: int, count: int
+) -> tuple[StreamWriter, list[WriterCommitMessage]]:
+    """What a run of a query has written of a batch and not committed: of each task a row."""
+    made = source(topics, topic=topic, transactionalId=topic)
+    writer = made.streamWriter(schema("value", "partition"), overwrite=False)
+    messages: list[WriterCommitMessage] = []
+    for n in range(count):
+        with task(n, 0, **{**IN_STREAM, "streaming.sql.batchId": str(batch)}):
+            messages.append(writer.write(iter([table(value=[f"batch {batch}"], partition=[n])])))
+    return writer, messages
+
+
+@pytest.mark.usefixtures("segbroker_only")
+def test_a_query_that_comes_back_with_fewer_tasks_leaves_none_of_the_others_open(
+    topics: Topics, name: Name
+) -> None:
+    topic = name()
+    topics.create(topic, 3)
+    tasks_of(topics, topic, 0, 3)  # and its driver dies
+    writer, messages = tasks_of(topics, topic, 0, 1)
+    writer.commit(messages, 0)
+    write(topics, table(value=["after"] * 3, partition=[0, 1, 2]), topic=topic, **ONCE)
+    found = [(row.partition, row.value) for row in topics.read(topic, 4)]
+    assert sorted(found) == [(0, b"after"), (0, b"batch 0"), (1, b"after"), (2, b"after")]
+
+
+@pytest.mark.usefixtures("segbroker_only")
+def test_a_driver_that_was_taken_for_dead_takes_nothing_from_the_next_one(
+    topics: Topics, name: Name
+) -> None:
+    topic = name()
+    topics.create(topic, 3)
+    dead, of_the_dead = tasks_of(topics, topic, 0, 2)
+    writer, messages = tasks_of(topics, topic, 0, 1)
+    writer.commit(messages, 0)
+    writer, messages = tasks_of(topics, topic, 1, 3)
+    dead.commit(of_the_dead, 0)
+    writer.commit(messages, 1)
+    found = [(row.partition, row.value) for row in topics.read(topic, 4)]
+    expected = [(0, b"batch 0"), (0, b"batch 1"), (1, b"batch 1"), (2, b"batch 1")]
+    assert sorted(found) == expected
+
+
 def test_writes_without_a_number_leave_no_names_at_the_broker() -> None:
     # Each write has names of its own; a broker that kept them would have room for one write.
     with EmbeddedBroker(transactional_ids_max=2) as broker:
