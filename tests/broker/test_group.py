@@ -459,6 +459,42 @@ def test_members_that_come_together_join_in_one_round() -> None:
     assert {client.generation for client in clients} == {1}
 
 
+def test_a_static_member_that_was_away_in_the_first_round_begins_the_next_one_at_once() -> None:
+    shared = group(delay_ms=3_000)
+    one = Client(shared, "i")
+    one.join(0)
+    one.cut(0)
+    shared.tick(3_000)
+    assert not one.joined
+    one.join(4_000)
+    assert [joined.code for joined in one.joined] == [ErrorCode.NONE]
+
+
+def test_a_round_that_may_take_no_time_and_that_nobody_joins_leaves_the_loop_to_others() -> None:
+    shared = group()
+    one, two = Client(shared, "i1"), Client(shared, "i2")
+    stable(one, two)
+    for member in shared.members.values():
+        member.rebalance_timeout_ms = 0
+    shared.leave(10, two.member_id, None)
+    assert shared.state is State.PREPARING
+    shared.tick(10)
+    assert shared.due_ms > 10
+
+
+def test_who_finds_nobody_in_a_group_may_be_of_another_kind_than_the_last_one() -> None:
+    shared = group()
+    one = Client(shared)
+    stable(one)
+    assert shared.leave(0, one.member_id, None) is ErrorCode.NONE
+    joining = Joining(
+        "", None, "", "", SESSION_MS, REBALANCE_MS, "connect", {"a": b""}, False, True
+    )
+    told: list[Joined] = []
+    shared.join(0, joining, told.append)
+    assert [(joined.code, joined.protocol_type) for joined in told] == [(ErrorCode.NONE, "connect")]
+
+
 def test_a_group_that_was_empty_waits_while_members_come_but_no_longer_than_a_rebalance() -> None:
     shared = group(delay_ms=10_000)
     clients = [Client(shared) for _ in range(5)]
