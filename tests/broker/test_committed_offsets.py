@@ -456,8 +456,8 @@ async def test_the_end_of_a_group_that_could_not_be_written_down_is_later(
         section = {"classic": "generations", "consumer": "consumer_groups"}[kind]
 
         async def is_written() -> bool:
-            row = broker.core.topics.manager.section(section)["g"]
-            return "g" in ends(broker) and not (row.get("members") or row.get("says"))
+            rows = broker.core.topics.manager.section(section) or {}
+            return "g" in ends(broker) and not (rows["g"].get("members") or rows["g"].get("says"))
 
         await until(is_written)
         image = disk.after_kill()
