@@ -148,6 +148,17 @@ def test_a_batch_lingers_and_then_goes_by_itself() -> None:
     assert len(world.cluster.topics["a"][0].batches) == 1
 
 
+def test_a_batch_does_not_linger_until_there_is_no_time_to_deliver_it() -> None:
+    world = World()
+    sender = Sender(world, linger_ms=60_000, delivery_timeout_ms=30_000)
+    sender.send("a", b"first")
+    began_ms = world.now_ms
+    world.run(lambda: bool(world.cluster.topics["a"][0].batches))
+    assert world.now_ms - began_ms == 15_000
+    sender.flush()
+    assert not sender.accumulator.take_undelivered()
+
+
 def test_waiting_for_a_record_ends_the_lingering() -> None:
     world = World()
     sender = Sender(world, linger_ms=60_000)
