@@ -23,7 +23,9 @@ from pyspark.sql.types import (
 
 from segbroker.client import Admin, TopicPartition
 from segbroker.client.spoken import ById, Request
+from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.partitioner import partition_for_key
+from segbroker.protocol.record_batch import BatchHeader
 from segbroker.spark.data_source import SegbrokerDataSource
 from segbroker.spark.errors import OptionError, SinkError
 from segbroker.spark.link import Link
@@ -644,6 +646,30 @@ def test_another_broker_that_cannot_commit_a_batch_is_told_so() -> None:
             SinkError, match=r"cannot commit a batch of transactions at once .*at-lea"
         ):
             writer.write(iter([table(value=["x"])]))
+
+
+def test_the_first_batch_of_a_partition_is_there_before_the_second_one_is_sent() -> None:
+    """Of a producer that it does not know Apache Kafka takes any sequence, then no lower one."""
+    taken: list[int] = []
+    is_new = True
+
+    def produce(header: BatchHeader) -> ErrorCode:
+        nonlocal is_new
+        if is_new:  # the leader of a topic that was just made
+            is_new = False
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if taken and header.base_sequence != taken[-1] + 1:
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        taken.extend(range(header.base_sequence, header.base_sequence + header.records_count))
+        return ErrorCode.NONE
+
+    with ScriptedBroker(lambda _: fetched(), produce=produce).running() as broker:
+        host, port = broker.address
+        options = {"kafka.bootstrap.servers": f"{host}:{port}", "topic": "clicks", **ONCE}
+        options["kafka.batch.size"] = "1000"
+        writer = SegbrokerDataSource(options).writer(schema("value"), overwrite=False)
+        writer.write(iter([table(value=[str(n) for n in range(1000)])]))
+    assert taken == list(range(1000))
 
 
 def test_a_topic_cannot_be_overwritten(topics: Topics) -> None:
