@@ -37,15 +37,24 @@ What counts as valid: magic 2, CRC-32C, and the offset: batches follow each othe
 so base offset and length, of which the first lies outside the CRC, are checked by their
 neighbours.  The leader epoch, outside the CRC too, is what the manifest says for that offset.
 Behind damage a batch is accepted when its offset is higher, and the next batch
-continues it or the file ends with it.
+continues it or the file ends with it.  Not if it lies within the damaged batch, which may be a torn
+one: then it is the value of a record (docs/decisions/0356).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final, NamedTuple, TypeAlias
 
-from segbroker.protocol.batch_layout import HEADER_SIZE, LENGTH_END, MAGIC, MAGIC_POSITION
+from segbroker.protocol.batch_layout import (
+    ATTRIBUTES_POSITION,
+    CRC_POSITION,
+    HEADER_SIZE,
+    LENGTH_END,
+    MAGIC,
+    MAGIC_POSITION,
+)
+from segbroker.protocol.checksums import crc32c
 from segbroker.protocol.record_batch import (
     BatchHeader,
     GapReason,
@@ -148,7 +157,7 @@ def scan(data: memoryview, offset: int | None, position: int = 0, *, epochs: Epo
     next_offset = offset if offset is not None else 0
     if position == size:
         return Scan(batches, position, next_offset, Tail.WHOLE, -1)
-    resume = _find_resume(data, position, next_offset)
+    resume = _find_resume(data, position, next_offset, _Own(data, position, offset))
     if resume >= 0:
         return Scan(batches, position, next_offset, Tail.HOLE, resume)
     foreign = _checked_at(data, position)
@@ -298,10 +307,51 @@ def _checked_at(data: memoryview, position: int) -> BatchHeader | None:
     return header
 
 
-def _find_resume(data: memoryview, damaged: int, offset: int) -> int:
+class _Own:
+    """The bytes of the batch that is due where damage begins, as far as its header says.
+
+    They may hold whole batches: a value is any bytes.  The header is believed if it has the offset
+    that is due, or all of the batch its checksum.
+    """
+
+    __slots__ = ("_checksum", "_data", "_sum", "_summed_to", "end")
+
+    def __init__(self, data: memoryview, begin: int, due: int | None) -> None:
+        """due: None: nobody knows."""
+        self._data = data
+        self._checksum = self._sum = 0
+        self._summed_to = begin + ATTRIBUTES_POSITION
+        self.end = begin
+        """Where it ends, also behind the end of the file; `begin` where nothing is believed."""
+        if len(data) <= self._summed_to or data[begin + MAGIC_POSITION] != MAGIC:
+            return
+        offset = int.from_bytes(data[begin : begin + 8], "big", signed=True)
+        size = LENGTH_END + int.from_bytes(data[begin + 8 : begin + 12], "big", signed=True)
+        if size >= HEADER_SIZE and (due in (None, offset) or _checked_at(data, begin)):
+            self.end = begin + size
+            checksum = data[begin + CRC_POSITION : begin + ATTRIBUTES_POSITION]
+            self._checksum = int.from_bytes(checksum, "big")
+
+    def reaches(self, position: int) -> bool:
+        """Whether it goes on at `position`; not if its checksum says that it ends there, and its
+        length, which lies outside of that, is what is damaged.  Asked with rising positions."""
+        if position >= self.end:
+            return False
+        if position <= self._summed_to:
+            return True
+        self._sum = crc32c(self._data[self._summed_to : position], self._sum)
+        self._summed_to = position
+        if self._sum != self._checksum:
+            return True
+        self.end = position  # what lies behind it is not within, whatever its length says
+        return False
+
+
+def _find_resume(data: memoryview, damaged: int, offset: int | None, own: _Own) -> int:
     """Where valid batches go on behind the damage that begins at `damaged`; -1: nowhere.
 
-    First where the damaged batch says that it ends, then wherever a magic byte could be one.
+    First where the damaged batch says that it ends, then wherever a magic byte could be one that is
+    not within that batch.
     """
     if len(data) - damaged >= LENGTH_END:
         size = LENGTH_END + int.from_bytes(data[damaged + 8 : damaged + 12], "big", signed=True)
@@ -310,17 +360,27 @@ def _find_resume(data: memoryview, damaged: int, offset: int) -> int:
     content = bytes(data)
     found = content.find(_MAGIC, damaged + 1 + MAGIC_POSITION)
     while found >= 0:
-        if _is_resume(data, damaged, found - MAGIC_POSITION, offset):
-            return found - MAGIC_POSITION
+        position = found - MAGIC_POSITION
+        if (
+            _is_in_reach(data, position, offset)
+            and not own.reaches(position)
+            and _is_resume(data, damaged, position, offset)
+        ):
+            return position
         found = content.find(_MAGIC, found + 1)
     return -1
 
 
-def _is_resume(data: memoryview, damaged: int, position: int, offset: int) -> bool:
-    if len(data) - position < HEADER_SIZE:
-        return False
+def _is_in_reach(data: memoryview, position: int, offset: int | None) -> bool:
+    """Whether what lies there could be the base offset of a batch behind `offset`; None: any is."""
     base_offset = int.from_bytes(data[position : position + 8], "big", signed=True)
-    if not offset < base_offset <= offset + OFFSET_SPAN_MAX:
+    return base_offset >= 0 if offset is None else 0 < base_offset - offset <= OFFSET_SPAN_MAX
+
+
+def _is_resume(data: memoryview, damaged: int, position: int, offset: int | None) -> bool:
+    if len(data) - position < HEADER_SIZE or not _is_in_reach(data, position, offset):
+        return False
+    if offset is None and not _seems_followed(data, position):
         return False
     header = _batch_at(data, position)
     if header is None:
@@ -336,6 +396,21 @@ def _is_resume(data: memoryview, damaged: int, position: int, offset: int) -> bo
     return following == header.next_offset or _batch_at(data, end) is None
 
 
+def _seems_followed(data: memoryview, position: int) -> bool:
+    """Whether another batch goes on, or the file ends, where this one says that it ends.
+
+    Asked before its checksum where any offset will do: every fourth place in random bytes with the
+    magic would be summed up, each over a part of the file.
+    """
+    header = read_header(data, position)
+    end = position + header.size
+    if header.size < HEADER_SIZE or end > len(data):
+        return False
+    if len(data) - end < 8:
+        return True
+    return int.from_bytes(data[end : end + 8], "big", signed=True) == header.next_offset
+
+
 def base_offset_of(data: memoryview) -> int | None:
     """What the first batch of a segment says of itself; None when it is not valid."""
     header = base_header(data)
@@ -347,16 +422,56 @@ def base_header(data: memoryview) -> BatchHeader | None:
     return _batch_at(data, 0)
 
 
-def first_offset_of(data: memoryview, offset: int | None, *, is_confirmed: bool) -> int | None:
+def first_offset_of(data: memoryview, offset: int, *, is_confirmed: bool) -> int:
     """The offset that a segment file begins at: `offset`, where the one before it ends, or more.
 
     A higher one is believed when the first batch is valid and the next one continues it, or when
-    it is `is_confirmed` that the segment before is damaged.  None when nothing says.
+    it is `is_confirmed` that the segment before is damaged, or missing.
     """
     header = _batch_at(data, 0)
     if header is None:
         return offset
-    if offset is None:
-        return header.base_offset
     assumed_room = -HEADER_SIZE if is_confirmed else 0
     return header.base_offset if _is_resume(data, assumed_room, 0, offset) else offset
+
+
+def begin_of(files: Sequence[memoryview]) -> int:
+    """Where a log begins of which only its batches say so.  files: those with anything in them.
+
+    By the first one, whose offset lies outside of its checksum: so not where that does not fit the
+    two behind it, which fit each other.
+    """
+    heads = list(islice(_heads(files), 3))
+    if not heads:
+        found = next((base for data in files if (base := any_offset_of(data)) is not None), 0)
+        return found - 1 if found > OFFSET_SPAN_MAX else 0  # what is in front of it is a gap
+    first = heads[0][1]
+    if len(heads) == 3:
+        (position, second), (_, third) = heads[1:]
+        distance = second.base_offset - first.next_offset
+        is_wrong = distance if position else distance < 0  # a file may be missing in between
+        if is_wrong and third.base_offset == second.next_offset:
+            return max(0, second.base_offset - first.last_offset_delta - 1)
+    return first.base_offset
+
+
+def any_offset_of(data: memoryview) -> int | None:
+    """The base offset of the first valid batch of a file, wherever it lies; None without one."""
+    header = _batch_at(data, 0)
+    if header is None:
+        resume = _find_resume(data, 0, None, _Own(data, 0, None))
+        header = None if resume < 0 else read_header(data, resume)
+    return None if header is None else header.base_offset
+
+
+def _heads(files: Iterable[memoryview]) -> Iterator[tuple[int, BatchHeader]]:
+    """The valid batches that lie directly behind each other, from the first on, each with its
+    position in its file."""
+    for data in files:
+        position = 0
+        while position < len(data):
+            header = _batch_at(data, position)
+            if header is None:
+                return
+            yield position, header
+            position += header.size

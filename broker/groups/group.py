@@ -96,8 +96,7 @@ class Group(Rounds):
             if len(self.roster.given) >= self.size_max:
                 done(Joined(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
                 return None
-            self.roster.given[member_id] = said_ms + joining.session_timeout_ms
-            self._due(self.roster.given[member_id])
+            self.give(member_id, said_ms + joining.session_timeout_ms)
             done(Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id))
             return None
         self.roster.given.pop(member_id, None)
@@ -107,6 +106,11 @@ class Group(Rounds):
         self._has_newcomer = True
         self._prepare(now_ms, group_news.CAME, member, joining.reason)
         return member
+
+    def give(self, member_id: str, until_ms: int) -> None:
+        """Somebody may join with this id until then, and is waited for."""
+        self.roster.given[member_id] = until_ms
+        self._due(until_ms)
 
     def _add(self, now_ms: int, member_id: str, joining: Joining) -> Member:
         if not self.members:

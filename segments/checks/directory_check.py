@@ -6,6 +6,8 @@
     topics/          every partition (log_check.py); directories of no topic
     anything else    said
 
+What cannot be read is damage as well, and the rest is checked all the same.
+
 `repair_directory` does what a start of the broker does, for all partitions at once, and what its
 readers and its scrub would do later.  It opens logs as with on.corruption=gap: an operator who
 repairs has looked.
@@ -20,7 +22,7 @@ import structlog
 from segbroker.protocol.record_batch import GapReason, iter_batches, read_header
 
 from ..directory.manager import DiskManager
-from ..directory.orphans import Orphan, find_orphans
+from ..directory.orphans import Missing, Orphan, find_orphans
 from ..directory.start_room import room_given_back, room_to_start
 from ..directory.starting import OWN
 from ..disk.storage import Storage, StorageLock, read_file
@@ -40,14 +42,19 @@ from ..recovery.corruption import remove_mark
 from ..recovery.known import is_of_a_deleted_topic
 from ..recovery.survey import Circumstances
 from ..settings.topic_config import Durability
+from ..wal.files import is_shard_file
 from ..wal.frames import Frame, FrameType
+from ..wal.markers import is_marker
 from ..wal.replay import Replay, replay, shard_folders
-from .findings import Finding, Progress, damage, note
-from .log_check import Covered, LogChecker
+from ..witness import WITNESS, is_least, names_in
+from .findings import Finding, Progress, damage, note, unreadable
+from .log_check import NOT_OPENED, Covered, LogChecker
 
 log = structlog.get_logger()
 
 _SNAPSHOT: Final = re.compile(r"snapshot-(\d{1,18})\.msgpack")
+_PARTITION: Final = re.compile(r"partition_(0|[1-9][0-9]*)")
+_NOT_OURS: Final = ("not a file of the broker", "it is left as it is")
 
 
 def lock_directory(storage: Storage, root: str) -> StorageLock | None:
@@ -88,26 +95,48 @@ class DirectoryChecker:
         self._tell(count)
 
     def check(self) -> Iterator[Finding]:
-        """Everything that is to be said, as it is found.  Raises OSError."""
+        """Everything that is to be said, as it is found.  Raises OSError: a file may not be opened,
+        or what is in the directory itself cannot be told."""
         storage, root = self._storage, self._root
         for name in storage.listdir(root):
             if name not in OWN:
-                yield note(f"{root}/{name}", "not a file of the broker", "it is left as it is")
-        wal = Replay()
+                yield note(f"{root}/{name}", *_NOT_OURS)
+        for name in names_in(storage, f"{root}/{WITNESS}"):
+            if not (is_least(name) or is_marker(name.partition(".reached-")[0])):
+                yield note(f"{root}/{WITNESS}/{name}", *_NOT_OURS)
+        wal, is_read = Replay(), True
         if storage.exists(f"{root}/wal"):
-            wal = replay(storage, f"{root}/wal")
-            yield from self._wal(wal)
-        metadata = yield from self._metadata(wal)
-        if metadata is not None:
-            if not wal.shards and (metadata.topics or wal.is_missing):
-                yield damage(
+            try:
+                wal = replay(storage, f"{root}/wal")
+            except OSError as exc:
+                yield unreadable(
+                    exc,
                     f"{root}/wal",
-                    "the write-ahead log is missing: it may be on a disk that is not mounted",
-                    "it begins anew; what it alone had is lost, and every partition begins a leader"
-                    " epoch",
+                    "it does not start: nothing that was acknowledged is passed over; what is said"
+                    " of the partitions takes no account of the write-ahead log",
                 )
+                wal.shards, is_read = 1, False  # it is there
+            else:
+                yield from self._wal(wal)
+        try:
+            metadata = yield from self._metadata(wal)
+        except OSError as exc:
+            yield unreadable(exc, f"{root}/meta", "it does not start")
+            return
+        if metadata is None:
+            return
+        if not wal.shards and (metadata.topics or wal.is_missing):
+            yield damage(
+                f"{root}/wal",
+                "the write-ahead log is missing: it may be on a disk that is not mounted",
+                "it begins anew; what it alone had is lost, and every partition begins a leader"
+                " epoch",
+            )
+        try:
             yield from self._room(metadata, wal)
-            yield from self._topics(metadata, wal)
+        except OSError as exc:  # of a partition, which is told below
+            yield note(root, f"the room that a start needs is not known: {exc}", "it starts")
+        yield from self._topics(metadata, wal, knows_all=is_read)
 
     def _wal(self, found: Replay) -> Iterator[Finding]:
         for missing in found.missing:
@@ -132,9 +161,22 @@ class DirectoryChecker:
                     "the others are put back; partitions that may have lost some of them begin a"
                     " leader epoch",
                 )
-        for folder in shard_folders(self._storage, f"{self._root}/wal").values():
+        root = f"{self._root}/wal"
+        folders = shard_folders(self._storage, root).values()
+        names = {folder.rpartition("/")[2] for folder in folders}
+        for name in self._storage.listdir(root):
+            if name not in names and not is_marker(name):
+                yield note(f"{root}/{name}", *_NOT_OURS)
+        for folder in folders:
             for name in self._storage.listdir(folder):
-                self._progress(len(read_file(self._storage, f"{folder}/{name}")))
+                path = f"{folder}/{name}"
+                if not is_shard_file(name):
+                    yield note(path, *_NOT_OURS)
+                    continue
+                try:
+                    self._progress(len(read_file(self._storage, path)))
+                except OSError as exc:  # one of those in which nothing counts
+                    yield unreadable(exc, path, "nothing is read from it")
 
     def _metadata(self, wal: Replay) -> Generator[Finding, None, Metadata | None]:
         folder = f"{self._root}/meta"
@@ -212,17 +254,27 @@ class DirectoryChecker:
                 "it may fail until the volume has more; nothing is lost by trying",
             )
 
-    def _topics(self, metadata: Metadata, wal: Replay) -> Iterator[Finding]:
+    def _topics(self, metadata: Metadata, wal: Replay, *, knows_all: bool) -> Iterator[Finding]:
+        """knows_all: whether the events behind the snapshot are in `metadata`."""
         folder = f"{self._root}/topics"
         present = self._storage.exists(folder)
+        missing: Missing = {}
         if present:
-            yield from map(_orphaned, find_orphans(self._storage, self._root, metadata, set()))
+            orphans = find_orphans(self._storage, self._root, metadata, missing)
+            yield from (_orphaned(one) for one in orphans if knows_all)
+            yield from self._strangers(folder, metadata)
         for name, meta in sorted(metadata.topics.items()):
             if meta.config.durability is Durability.EPHEMERAL:
                 continue
             for partition in range(meta.partitions):
                 checker = self.log_checker(metadata, name, partition, wal)
                 paths = checker.paths
+                cause = missing.get((name, partition))
+                if cause is not None:
+                    yield unreadable(cause, paths.folder, NOT_OPENED)._replace(
+                        topic=name, partition=partition
+                    )
+                    continue
                 if not self._storage.exists(paths.folder):
                     yield damage(
                         paths.folder,
@@ -231,7 +283,7 @@ class DirectoryChecker:
                         "topic",
                     )._replace(topic=name, partition=partition)
                     continue
-                if is_of_a_deleted_topic(self._storage, paths, meta.epoch):
+                if self._is_of_a_deleted_topic(paths, meta.epoch):
                     yield damage(
                         paths.folder,
                         "the files are those of an earlier topic of this name, which was deleted",
@@ -240,6 +292,29 @@ class DirectoryChecker:
                     )._replace(topic=name, partition=partition)
                     continue
                 yield from checker.check()
+
+    def _strangers(self, folder: str, metadata: Metadata) -> Iterator[Finding]:
+        """What is no directory of a topic, nor of a partition of one."""
+        for name in self._storage.listdir(folder):
+            known = metadata.topics.get(name)
+            try:
+                names = self._storage.listdir(f"{folder}/{name}")
+            except NotADirectoryError:
+                yield note(f"{folder}/{name}", *_NOT_OURS)
+                continue
+            except OSError:
+                continue  # told as what its partitions are
+            if known is None or known.config.durability is Durability.EPHEMERAL:
+                continue  # an orphan, and told as that
+            for one in names:
+                if not (one.startswith("~") or _PARTITION.fullmatch(one)):
+                    yield note(f"{folder}/{name}/{one}", *_NOT_OURS)
+
+    def _is_of_a_deleted_topic(self, paths: LogPaths, first_epoch: int) -> bool:
+        try:
+            return is_of_a_deleted_topic(self._storage, paths, first_epoch)
+        except OSError:
+            return False  # told by the check of the partition
 
     def log_checker(self, metadata: Metadata, name: str, partition: int, wal: Replay) -> LogChecker:
         """The check of one partition."""
@@ -267,7 +342,7 @@ class DirectoryChecker:
         return LogChecker(
             self._storage,
             partition_paths(self._root, name, partition, owner_of(meta.topic_id, partition)),
-            Circumstances(self._now_ms, meta.epoch, durable_end, above),
+            Circumstances(self._now_ms, metadata.leader_epoch(meta, partition), durable_end, above),
             name=(name, partition),
             covered=covered,
             frames=by_segment,

@@ -3,12 +3,14 @@
 | level | means | exit code |
 |---|---|---|
 | note | a crash, an interrupted deletion or an earlier repair explains it; no record is lost | 0 |
-| damage | bytes are not what was written, or files are not where they were | 8 |
+| damage | bytes are not what was written, files are not where they were, or cannot be read | 8 |
 """
 
 from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple, TypeAlias
+
+from ..disk.storage import NO_DESCRIPTORS
 
 
 class Level(Enum):
@@ -59,3 +61,15 @@ def note(path: str, text: str, action: str) -> Finding:
 def damage(path: str, text: str, action: str) -> Finding:
     """A finding that somebody should look at."""
     return Finding(Level.DAMAGE, path, text, action)
+
+
+def unreadable(exc: OSError, path: str, action: str) -> Finding:
+    """What the disk does not give; what else there is, is checked all the same.
+
+    path: where the error names no file.  Raises it again where it says nothing of the disk: we are
+    not allowed to, or have no descriptor left.
+    """
+    if isinstance(exc, PermissionError) or exc.errno in NO_DESCRIPTORS:
+        raise exc
+    named = exc.filename if isinstance(exc.filename, str) else path
+    return damage(named, f"it cannot be read: {exc.strerror or exc}", action)

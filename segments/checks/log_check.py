@@ -20,7 +20,7 @@ from segbroker.protocol.record_batch import GapReason
 from ..decisions import Decision, Gap, Tail
 from ..disk.storage import Storage, read_file
 from ..files.index import HEADER_SIZE, BlockIndex, WrongIndex, decode_index
-from ..files.manifest import ROW_SIZE, Row, decode_manifest
+from ..files.manifest import Row, decode_manifest, is_torn_row
 from ..files.unsynced import read_unsynced
 from ..log.producers import decode_producers
 from ..names import LogPaths
@@ -31,11 +31,16 @@ from ..recovery.survey import Circumstances, Step, Survey, survey
 from ..replay.replaying import stands_in_another
 from ..replay.restoring import Restored, gaps_of, lasting_row, restored
 from ..wal.frames import Frame
-from .findings import Finding, Level, Progress, damage, note
+from .findings import Finding, Level, Progress, damage, note, unreadable
 
 _REPAIRED = "the next read or scrub keeps the bytes in quarantine/ and puts a gap in their place"
 _PUT_BACK = "the write-ahead log holds records that it lost, and a start puts them back"
 _INDEX = "it is made again from the log when it is needed"
+NOT_OPENED = "the partition is not opened as long as that is so"
+_NOT_READ = (
+    "its records are refused as long as that is so; a copy of what can be read of it, in its place,"
+    " is repaired like any other"
+)
 
 
 class Covered(NamedTuple):
@@ -89,13 +94,18 @@ class LogChecker:
         self._covered = merged(covered)
         self._frames = frames
         self._progress = progress
-        self.damaged_segments: list[int] = []
-        """Sealed segments whose log or index a repair has to look at."""
 
     def check(self) -> Iterator[Finding]:
-        """Everything that is to be said.  Raises OSError."""
-        for finding in self._check():
+        """Everything that is to be said.  Raises OSError: a file may not be opened."""
+        for finding in self._readable(self._check(), NOT_OPENED):
             yield finding._replace(topic=self._name[0], partition=self._name[1])
+
+    def _readable(self, some: Iterator[Finding], action: str) -> Iterator[Finding]:
+        """These, and where they end because the disk does not give a file, that."""
+        try:
+            yield from some
+        except OSError as exc:
+            yield unreadable(exc, self._paths.folder, action)
 
     def _check(self) -> Iterator[Finding]:
         storage, paths = self._storage, self._paths
@@ -114,6 +124,14 @@ class LogChecker:
                 action += f"; what was below offset {start} counts as lost by damage"
             text = "the manifest is missing, unreadable or of another log"
             yield damage(paths.manifest, text, action)
+        start_row = found.known.start
+        if start_row is not None and found.log_start_offset > start_row.base_offset:
+            yield damage(
+                paths.manifest,
+                f"no segment in front of offset {found.log_start_offset} is there, and the row that"
+                " may have said so is damaged",
+                "the log begins there; what was below counts as lost by damage",
+            )
         for number, begin, end in front:
             yield note(
                 paths.log(number),
@@ -127,7 +145,7 @@ class LogChecker:
                 text = "a cleaning was interrupted after it was decided"
                 yield note(paths.cleaned(row.number), text, "it gets its name")
             else:
-                yield from self._sealed(row, found.known)
+                yield from self._readable(self._sealed(row, found.known), _NOT_READ)
         yield from self._producers()
         yield from self._others(found)
 
@@ -158,7 +176,7 @@ class LogChecker:
         if not rest:
             return
         action = "the segments behind it are read, and the file is written anew"
-        if len(rest) < ROW_SIZE or not any(rest):
+        if is_torn_row(rest):
             yield note(path, f"{len(rest)} bytes of a row that was not written whole", action)
         else:
             yield damage(path, f"the row at byte {manifest.size} is damaged", action)
@@ -179,7 +197,6 @@ class LogChecker:
         if is_there:
             self._progress(len(data))
         if not inspected.is_whole:
-            self.damaged_segments.append(row.number)
             found = inspected.scan
             text = f"it is damaged at byte {found.valid_size} ({_WORDS[found.tail]})"
             if inspected.is_stranger:
@@ -200,21 +217,19 @@ class LogChecker:
                 yield damage(path, f"{text}; no record is lost", _REPAIRED)
             return
         if len(data) != row.size:
-            self.damaged_segments.append(row.number)
             yield note(
                 path,
                 f"it is whole, {len(data)} bytes, and the manifest says {row.size}: "
                 "a repair was interrupted",
                 "the next read or scrub corrects the manifest",
             )
-        yield from self._index(row, data)
+        yield from self._readable(self._index(row, data), _INDEX)
 
     def _index(self, row: Row, data: memoryview) -> Iterator[Finding]:
         path = self._paths.index(row.number)
         try:
             content = read_file(self._storage, path)
         except FileNotFoundError:
-            self.damaged_segments.append(row.number)
             yield note(path, "the index is missing", _INDEX)
             return
         self._progress(len(content))
@@ -222,7 +237,6 @@ class LogChecker:
             tag = row.tag if len(data) == row.size else 0
             index = decode_index(content, row.base_offset, len(data), tag)
         except WrongIndex as exc:
-            self.damaged_segments.append(row.number)
             # It is written without a sync: a power cut may leave it short, or zeros in it.
             torn = len(content) < HEADER_SIZE or not any(content[-HEADER_SIZE:])
             tell = note if torn else damage
@@ -230,7 +244,6 @@ class LogChecker:
             return
         wrong = _first_wrong(index, data)
         if wrong is not None:
-            self.damaged_segments.append(row.number)
             yield damage(
                 path,
                 f"the index is wrong: block {wrong} has another checksum, and the log is whole",

@@ -41,6 +41,7 @@ from ..replay.resuming import Found, Resuming
 from ..report import LogReport, RecoveryReport
 from ..settings.topic_config import Durability, TopicConfig
 from ..wal.journal import Wal
+from .orphans import Missing
 from .relief import Relief
 from .unopened import log_size
 
@@ -422,14 +423,18 @@ class OpenedPartitions:
             if key not in self.failed_at_start and key not in self.handlers:
                 self._not_opened(*key, failure)
 
-    def note_missing(self, places: Iterable[tuple[str, int]]) -> None:
-        """Of these the start has seen that they have no directory: nobody has to ask first.  Those
-        that are open by now have got one, for what the write-ahead log held of them."""
-        for topic, partition in places:
-            key = topic, partition
-            if key not in self.failed_at_start and key not in self.handlers:
-                folder = partition_paths(self._root, topic, partition).folder
-                self._not_opened(topic, partition, PartitionMissing(folder))
+    def note_missing(self, places: Missing) -> None:
+        """Of these the start has seen that they have no directory, or none that can be read: nobody
+        has to ask first.  Those that are open by now have got one, for what the write-ahead log
+        held of them."""
+        for (topic, partition), cause in places.items():
+            if (topic, partition) in self.failed_at_start or (topic, partition) in self.handlers:
+                continue
+            folder = partition_paths(self._root, topic, partition).folder
+            failure: StorageError = PartitionMissing(folder)
+            if cause is not None:
+                failure = StorageError(f"cannot open partition {partition} of {topic!r}: {cause}")
+            self._not_opened(topic, partition, failure)
 
     def _open_some(self, some: Sequence[tuple[TopicMeta, int]]) -> list[Found]:
         """Those that can be opened, in their order."""

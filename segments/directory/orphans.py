@@ -10,20 +10,28 @@
 | ..., with records | growth that the metadata has lost | put aside |
 | ..., with files that no log of that name has | a copy of another topic, a backup | put aside |
 | a file | somebody's, too | left alone |
+| a directory that the disk does not give | a topic's, if one is called so | it is not served |
 
 A directory is put aside only after damage, when events of the write-ahead log are gone.  What looks
 like an orphan then is somebody's data, and only a person can say whose.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
+
+import structlog
 
 from ..decisions import base_header
-from ..disk.storage import Storage, make_dirs, read_file, remove_tree
+from ..disk.storage import NO_DESCRIPTORS, Storage, make_dirs, read_file, remove_tree
 from ..metadata.metadata import Metadata
 from ..names import LogPaths, file_stem, partition_paths
 from ..recovery.known import read_known
 from ..settings.topic_config import Durability
+
+log = structlog.get_logger()
+
+Missing: TypeAlias = dict[tuple[str, int], OSError | None]
+"""Topic and partition, and why nobody could look; None: it has no directory."""
 
 
 class Orphan(NamedTuple):
@@ -37,10 +45,11 @@ class Orphan(NamedTuple):
 
 
 def find_orphans(
-    storage: Storage, root: str, state: Metadata, missing: set[tuple[str, int]]
+    storage: Storage, root: str, state: Metadata, missing: Missing
 ) -> Iterator[Orphan]:
     """What lies under topics/ and is not known; into `missing` go the partitions that are known and
-    have no directory: all of them when the last orphan was told.  Raises OSError."""
+    have no directory that can be read: all of them when the last orphan was told.  Raises OSError.
+    """
     topics = f"{root}/topics"
     not_seen = {
         name: meta
@@ -49,11 +58,18 @@ def find_orphans(
     }
     for name in storage.listdir(topics):
         path = f"{topics}/{name}"
+        meta = state.topics.get(name)
         try:
             folders = storage.listdir(path)
         except NotADirectoryError:
             continue
-        meta = state.topics.get(name)
+        except OSError as exc:  # one topic that the disk does not give keeps no other from a start
+            if isinstance(exc, PermissionError) or exc.errno in NO_DESCRIPTORS:
+                raise
+            log.error("topic_directory_not_read", path=path, error=str(exc))
+            if not_seen.pop(name, None) is not None and meta is not None:
+                missing.update(((name, n), exc) for n in range(meta.partitions))
+            continue
         if name.startswith("~"):
             yield Orphan(path, name, -1, has_records=False)
         elif meta is None or meta.config.durability is Durability.EPHEMERAL:
@@ -67,7 +83,7 @@ def find_orphans(
             del not_seen[name]
             there = set(folders)
             missing.update(
-                (name, n) for n in range(meta.partitions) if f"partition_{n}" not in there
+                ((name, n), None) for n in range(meta.partitions) if f"partition_{n}" not in there
             )
             for folder in folders:
                 if folder.startswith("~"):
@@ -76,7 +92,7 @@ def find_orphans(
                 if number >= meta.partitions:
                     yield Orphan(paths.folder, name, number, _has_records(storage, paths, -1))
     for name, meta in not_seen.items():
-        missing.update((name, n) for n in range(meta.partitions))
+        missing.update(((name, n), None) for n in range(meta.partitions))
 
 
 def remove_orphan(storage: Storage, orphan: Orphan, mark: str) -> None:

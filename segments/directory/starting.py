@@ -26,7 +26,7 @@ from ..wal.files import is_short
 from ..wal.journal import Wal
 from ..wal.replay import Replay
 from ..witness import WITNESS
-from .orphans import find_orphans, put_aside, remove_orphan
+from .orphans import Missing, find_orphans, put_aside, remove_orphan
 from .reserve import RESERVE, Reserve
 from .start_room import ROOM_FOR_SMALL_FILES, room_to_start
 
@@ -45,8 +45,8 @@ class Started(NamedTuple):
 
     replayed: list[Place]
     """Partitions that are to be opened, for what was put back into them."""
-    missing: list[Place]
-    """Partitions that have no directory."""
+    missing: Missing
+    """Partitions that have no directory, or one that cannot be read."""
     graves: list[str]
     """Directories of deleted topics that are to be removed."""
     is_new_boot: bool
@@ -100,7 +100,7 @@ class Starting:
                 f"what {self._root}/wal holds could not be put back and stays there: {exc}{hint}"
             ) from exc
         self._metadata.attach(self._wal)
-        return Started(replayed, sorted(missing), self._graves, is_new_boot)
+        return Started(replayed, dict(sorted(missing.items())), self._graves, is_new_boot)
 
     def _load_metadata(self, found: Replay) -> bool:
         """The snapshot and the events behind it, as one snapshot: the WAL may begin anew.
@@ -204,11 +204,12 @@ class Starting:
             f"move files away that are not {self._root}'s; delete nothing below {self._root}/wal"
         )
 
-    def _remove_orphans(self) -> set[Place]:
-        """The partitions that have no directory.  Of deleted topics the directories are left to be
-        removed later: where there is room, the start does not wait for that."""
+    def _remove_orphans(self) -> Missing:
+        """The partitions that have no directory that can be read.  Of deleted topics the
+        directories are left to be removed later: where there is room, the start does not wait for
+        that."""
         has_room = not is_short(self._storage, self._root, self._wal.config.file_bytes)
-        missing: set[Place] = set()
+        missing: Missing = {}
         state = self._metadata.state
         for orphan in list(find_orphans(self._storage, self._root, state, missing)):
             mark = self._storage.random_bytes(8).hex()

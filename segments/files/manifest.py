@@ -181,3 +181,9 @@ def decode_manifest(data: Buffer) -> Manifest | None:
         add(new((kind, number, base, last, size, records, stamp, block, epoch, tag)))
         position += ROW_SIZE
     return Manifest(rows, position, owner)
+
+
+def is_torn_row(rest: Buffer) -> bool:
+    """Whether what lies behind the valid rows is a write that was not finished: so no row that came
+    later is missing, nor has anybody gone by the one that is.  Else it is damage."""
+    return len(rest) < ROW_SIZE or not any(rest)

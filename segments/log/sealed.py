@@ -19,7 +19,7 @@ from collections.abc import Callable
 import structlog
 
 from ..decisions import Epochs, Scan, scan, stamp_of
-from ..disk.storage import Advice, Storage, StorageFile, put_file, read_file
+from ..disk.storage import NO_DESCRIPTORS, Advice, Storage, StorageFile, put_file, read_file
 from ..errors import CorruptSegment, StorageError
 from ..files.index import BlockBuilder, BlockIndex, WrongIndex, decode_index, segment_tag
 from ..names import LogPaths
@@ -96,8 +96,12 @@ class SealedFiles:
             index = decode_index(
                 read_file(self.storage, self.paths.index(number)), base_offset, size, tag
             )
-        except (WrongIndex, FileNotFoundError):
+        except WrongIndex:
             return self.rebuild(number, base_offset, size, tag)
+        except OSError as exc:
+            if exc.errno in NO_DESCRIPTORS:
+                raise
+            return self.rebuild(number, base_offset, size, tag)  # missing, or the disk has lost it
         self.indexes.put((self.paths.folder, number), index, is_current)
         return index
 

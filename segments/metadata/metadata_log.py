@@ -174,12 +174,15 @@ class MetadataLog:
             self._state = decode_metadata(data, path)
         except CorruptSegment as exc:
             raise CorruptMetadata(path, exc.reason) from exc
-        # Who was killed between its renaming and this has not made its name durable, and the files
-        # with the events that it absorbed are about to go.
-        self._storage.fsync_dir(self._folder)
+        if len(numbers) > 1 or self._number == 1:
+            # Who was killed before the one in front of it went may not have made its name durable,
+            # or that has failed, and then another sync proves nothing of it; and the files with the
+            # events that it absorbed are about to go.
+            replace_file(self._storage, path, data)
         self._seq = self._saved_seq = self._state.seq
         self._saved_size = len(data)
-        for name in names:  # older ones, and what is left of an interrupted `save`
+        for name in self._storage.listdir(self._folder):
+            # Older ones, and what is left of an interrupted `save`.
             if _NAME.fullmatch(name.removesuffix(TEMPORARY)) and f"{self._folder}/{name}" != path:
                 self._storage.unlink(f"{self._folder}/{name}")
         return True

@@ -1,8 +1,8 @@
 """What a log's manifest says of it, as recovery needs it: read, checked, written anew.
 
     manifest whole          its segments are not touched at start
-    rows damaged            those in front of the first wrong row are used, the rest is scanned;
-                            where the first files are gone, a later row has said so: not damage;
+    a row torn              those in front of it are used, the rest is scanned
+    rows damaged            the same; where the first files are gone, a later row has said so
                             so it is where a file has the offsets of several: a cleaning merged
                             them, and all from the first of them on is scanned
     missing, empty          None: everything is scanned
@@ -37,6 +37,7 @@ from ..files.manifest import (
     decode_manifest,
     encode_manifest,
     floor_of,
+    is_torn_row,
 )
 from ..log.columns import SealedSegments
 from ..names import LogPaths
@@ -98,7 +99,10 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
     kinds = [row.kind for row in manifest.rows if row.kind in (RowKind.START, RowKind.CHECKPOINT)]
     is_settled = kinds[-1:] == [RowKind.CHECKPOINT] and not sorted_rows.swaps_behind
     is_whole, pending = sorted_rows.is_whole, None
+    first = start.number if start is not None else (rows[0].number if rows else 0)
     swap = sorted_rows.swap
+    if swap is not None and swap.row.number < first:
+        swap = None  # it is out of the log, whatever it stood for
     if swap is not None and not is_settled:
         match state_of(storage, paths, swap):
             case SwapState.WAITING:
@@ -107,7 +111,6 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
                 place = rows.index(swap.row)
                 rows[place : place + 1] = swap.replaced
                 is_whole = False  # the row goes with the file that it is in
-    first = start.number if start is not None else (rows[0].number if rows else 0)
     log_start_offset = start.base_offset if start is not None else 0
     rows = [row for row in rows if row.number >= first]
     # Rows behind a damaged one would be unreachable for ever: the file is written anew.
@@ -127,7 +130,10 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
     sealed.fill(rows)
     floor = floor_of(start)
     if not size:
-        gone = next((place for place, row in enumerate(rows) if row.number in present), len(rows))
+        gone = 0
+        if not is_whole or not is_torn_row(data[manifest.size :]):
+            places = (place for place, row in enumerate(rows) if row.number in present)
+            gone = next(places, len(rows))
         if start is None or (not is_merged and present and min(present) > sealed.next_number):
             return None  # too little of it is left to say where the log begins
         if gone:

@@ -9,7 +9,8 @@ What comes out is a list of steps, each with its decision (decisions.py has the 
 repair, the new content; `repairing` carries them out, `verify` tells them to a person.
 
 A log that was closed in order costs the manifest and the last segment: directories are listed only
-when the manifest does not end with a checkpoint that fits.
+when the manifest does not end with a checkpoint that fits, and that reaches as far as others know
+(docs/decisions/0357).
 
 A hole in the numbers is believed when the file behind it begins so many offsets higher (each
 missing segment had one at least), or is as near as the files that are made ahead; a file further
@@ -31,7 +32,9 @@ from ..decisions import (
     Rebuilt,
     Scan,
     Tail,
+    any_offset_of,
     base_offset_of,
+    begin_of,
     decide,
     first_offset_of,
     rebuild,
@@ -147,23 +150,26 @@ class Circumstances(NamedTuple):
 
     leader_epoch: the least that the log begins with.  durable_end: END frames vouch for the
     offsets below it; -1: none does.  above: the reason of a loss at or past what anybody
-    vouches for.
+    vouches for.  settled_end: as durable_end, but by the metadata: who opens the log tells what is
+    missing (resuming.py), so it says only where to look for files.
     """
 
     now_ms: int
     leader_epoch: int = 0
     durable_end: int = -1
     above: GapReason = GapReason.CORRUPTION
+    settled_end: int = -1
 
 
 def survey(storage: Storage, paths: LogPaths, around: Circumstances) -> Survey:
     """Read and judge.  Raises OSError; FileNotFoundError without a directory."""
     known = read_known(storage, paths)
     manifest_lost = False
-    contents, deleted, strangers, leftovers, names = _read_unsealed(storage, paths, known)
+    end = max(around.durable_end, around.settled_end)
+    contents, deleted, strangers, leftovers, names = _read_unsealed(storage, paths, known, end)
     if known is not None and not _fits(known, contents) and disagrees(storage, paths, known):
         known = None
-        contents, deleted, strangers, leftovers, names = _read_unsealed(storage, paths, known)
+        contents, deleted, strangers, leftovers, names = _read_unsealed(storage, paths, known, end)
     if known is None:
         first = contents[0][0] if contents else 0
         manifest_lost = any(len(data) for _, data in contents)
@@ -183,6 +189,11 @@ def survey(storage: Storage, paths: LogPaths, around: Circumstances) -> Survey:
         # A row that is damaged may be that of an epoch, and so may any behind it.
         epochs = epochs_of(known.epochs, [data for _, data in contents])
         known = known._replace(epochs=epochs)
+    elif known.epochs and known.epochs[-1][0] < around.leader_epoch:
+        # It may be an older copy, put back by hand: those behind it are in the metadata.
+        epochs = epochs_of(known.epochs, [data for _, data in contents])
+        if len(epochs) > len(known.epochs) and epochs[-1][0] <= around.leader_epoch:
+            known = known._replace(epochs=epochs, size=0)
     if not contents and _vouched(known, around) > known.sealed.end_offset:
         contents = [(known.sealed.next_number, memoryview(b""))]  # the file is gone altogether
     found = _scan_all(known, contents)
@@ -268,14 +279,14 @@ def _is_clean(known: Known, found: list[Step], last: int) -> bool:
 
 
 def _read_unsealed(
-    storage: Storage, paths: LogPaths, known: Known | None
+    storage: Storage, paths: LogPaths, known: Known | None, end_offset: int
 ) -> tuple[list[tuple[int, memoryview]], list[int], list[int], list[int], list[str]]:
     """(segments to scan, missing ones in between empty; deleted ones; strangers; leftovers; all
-    names, where they were needed)."""
+    names, where they were needed).  end_offset: how far the log reaches, as others know."""
     if known is not None and known.checkpoint is not None and not known.deletes:
         first = known.sealed.next_number
         checkpoint = known.checkpoint
-        if checkpoint.number == first:
+        if checkpoint.number == first and checkpoint.end_offset >= end_offset:
             content = _read(storage, paths.log(first))
             is_there = len(content) > 0 or storage.exists(paths.log(first))
             is_last = not storage.exists(paths.log(first + 1))
@@ -306,9 +317,7 @@ def _read_unsealed(
         base_offset = base_offset_of(data) if hole else None
         if hole and base_offset is not None and base_offset == _end_of(contents, known):
             following = number  # a cleaning made one segment of several
-        elif hole > AHEAD_MAX and (
-            hole > HOLE_MAX or base_offset is None or base_offset < least + hole
-        ):
+        elif hole > AHEAD_MAX and not _may_be_behind(data, least + hole, hole):
             strangers.append(number)
             continue
         contents += [(missing, memoryview(b"")) for missing in range(following, number)]
@@ -319,6 +328,15 @@ def _read_unsealed(
         contents = [(number, data) for number, data in contents if number not in superseded]
         deleted = sorted({*deleted, *superseded}.intersection(present))
     return contents, deleted, strangers, leftovers, names
+
+
+def _may_be_behind(data: memoryview, least: int, hole: int) -> bool:
+    """Whether a segment may stand behind so many that are missing, at offset `least` or higher.
+    Its front may be missing as well: what the write-ahead log had of it was put back."""
+    if hole > HOLE_MAX:
+        return False
+    base_offset = any_offset_of(data)
+    return base_offset is not None and base_offset >= least
 
 
 def _end_of(contents: list[tuple[int, memoryview]], known: Known | None) -> int | None:
@@ -387,11 +405,13 @@ def _scan_all(known: Known, contents: list[tuple[int, memoryview]]) -> list[Step
     offset: int | None = known.sealed.end_offset if known.log_start_offset >= 0 else None
     whole = True
     for number, data in contents:
-        if len(data):
+        if len(data) and offset is None:
+            offset = begin_of([each for _, each in contents if len(each)])
+        elif len(data) and offset is not None:
             offset = first_offset_of(data, offset, is_confirmed=not whole)
         result = scan(data, offset or 0, epochs=known.epochs)
         found.append(Step(number, data, offset or 0, result))
-        whole = result.tail is Tail.WHOLE
+        whole = result.tail is Tail.WHOLE and len(data) > 0
         if len(data) or offset is not None:
             offset = result.next_offset
     return found

@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from segbroker.broker.access import quotas as quotas_module
-from segbroker.broker.access.quota_rules import CONSUME, PRODUCE, REQUESTS, TIME, find
+from segbroker.broker.access.quota_rules import CONSUME, PRODUCE, REQUESTS, TIME, Owner, find
 from segbroker.broker.access.quotas import BUCKETS_MAX, DEBT_S, Bucket, Quotas
 from segbroker.broker.configuration.config import InvalidConfig, merge
 from segbroker.broker.connections.login import STRANGERS_REQUESTS_MAX
@@ -135,7 +135,7 @@ def test_the_most_particular_quota_holds() -> None:
 
 
 def test_an_allowance_belongs_to_the_pair_the_user_or_the_client() -> None:
-    def owner(parts: Parts, user: str = "a", client: str = "c") -> tuple[str, ...]:
+    def owner(parts: Parts, user: str = "a", client: str = "c") -> Owner:
         found = find(rows((parts, 1.0)), PRODUCE, user, client)
         assert found is not None
         return found.owner[1:]
@@ -278,7 +278,7 @@ async def test_a_long_client_id_counts_by_its_beginning() -> None:
             client.client_id = "x" * 20_000 + end
             await client.ask(MetadataRequest(topics=[]), MetadataResponse, 5)
         owners = broker.core.all_quotas._buckets
-        assert sum(any(len(part) == 1_000 for part in owner) for owner in owners) == 1
+        assert sum("x" * 1_000 in owner for owner in owners) == 1
 
 
 async def test_changes_of_one_entity_at_once_all_stand() -> None:
@@ -463,6 +463,71 @@ async def test_invented_client_ids_share_what_is_left(mock_clock: MockClock) -> 
     quotas.arrived(last, 10, is_produce=True)  # type: ignore[arg-type]
     assert last.muted_s == DEBT_S
     opened.close()
+
+
+async def _crowd(nursery: trio.Nursery, broker: Broker, count: int) -> None:
+    """So many clients that owe something, each by a name of its own."""
+    for number in range(count):
+        client = await nursery.start(_connected, broker, f"invented-{number}")
+        reply = await client.ask(produce_request("t", batch(b"x" * 9_000)), ProduceResponse, 9)
+        assert reply.throttle_time_ms > 10_000
+
+
+async def _connected(
+    broker: Broker,
+    client_id: str,
+    task_status: trio.TaskStatus[WireClient] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    async with connect(broker.address, client_id) as client:
+        task_status.started(client)
+        await trio.sleep_forever()
+
+
+async def _throttled_ms(broker: Broker, client_id: str, size: int) -> int:
+    """What a client is told that produces on a connection of its own."""
+    async with connect(broker.address, client_id) as client:
+        reply = await client.ask(produce_request("t", batch(b"x" * size)), ProduceResponse, 9)
+        assert reply.responses[0].partition_responses[0].error_code == 0
+        return reply.throttle_time_ms
+
+
+async def test_a_crowd_of_invented_clients_leaves_others_the_quotas_that_they_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who finds no place shares with those of the same quota: not its rate, nor what they owe, with
+    who has another one."""
+    monkeypatch.setattr(quotas_module, "BUCKETS_MAX", 8)
+    async with (
+        serving(quota_produce_bytes_per_second=1 << 30) as broker,
+        connect(broker.address) as admin,
+        trio.open_nursery() as nursery,
+    ):
+        await admin.create("t", durability="disk")
+        assert await alter(admin, {"client-id": None}, producer_byte_rate=100) == 0
+        own: list[Parts] = [{"client-id": "alice"}, {"user": "ANONYMOUS", "client-id": "bob"}]
+        for parts in own:
+            assert await alter(admin, parts, producer_byte_rate=1e9) == 0
+        await _crowd(nursery, broker, 12)
+        assert await _throttled_ms(broker, "alice", 1_000) == 0
+        assert await _throttled_ms(broker, "bob", 1_000) == 0
+        assert await _throttled_ms(broker, "invented-12", 1) > 10_000, "they share what is left"
+        nursery.cancel_scope.cancel()
+
+
+async def test_two_connections_of_a_client_share_its_allowance_also_where_others_are_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An allowance that one has just looked up is not dropped for the next one that it looks up."""
+    monkeypatch.setattr(quotas_module, "BUCKETS_MAX", 4)
+    async with serving() as broker, connect(broker.address) as admin:
+        await admin.create("t", durability="disk")
+        rates = {"producer_byte_rate": 1.0, "request_rate": 0.1, "request_percentage": 1e-6}
+        assert await alter(admin, {"client-id": "busy"}, **rates) == 0
+        assert await alter(admin, {"client-id": "a"}, producer_byte_rate=200, request_rate=9.0) == 0
+        async with connect(broker.address, "busy") as busy:
+            await busy.ask(produce_request("t", batch(b"x")), ProduceResponse, 9)
+            assert await _throttled_ms(broker, "a", 9_000) > 10_000
+            assert await _throttled_ms(broker, "a", 1) > 10_000
 
 
 class _Peer:
