@@ -179,7 +179,7 @@ def _stands(
 def _pieces(items: Iterable[T]) -> Iterator[list[T]]:
     """A step of the loop each."""
     rest = iter(items)
-    while some := list(islice(rest, 1_000)):
+    while some := list(islice(rest, 200)):
         yield some
 
 
