@@ -177,9 +177,10 @@ async def test_an_idle_connection_holds_no_reader_that_nobody_wants() -> None:
         assert len(readers()) - before <= connection.SHELF_MAX
 
 
-async def test_who_waits_for_the_disk_holds_no_buffer() -> None:
+async def test_who_waits_for_the_disk_holds_no_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of producers do, where it is slow."""
     size, count = 1 << 20, 8
+    monkeypatch.setattr(connection, "SHELF_MAX", 1)
     disk = GatedStorage()
     async with serving(storage=disk, ingest_bytes_max=1 << 16) as broker, AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
