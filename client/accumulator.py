@@ -445,6 +445,7 @@ class Accumulator(Batches):
             self._fail_all(queue, batches, error)
             self.active.pop(queue, None)
         for state in self.topics.values():
-            if not state.known.done:
-                state.known.resolve(None)
+            for awaited in (state.known, *state.beyond.values()):
+                if not awaited.done:
+                    awaited.resolve(None)
         self.wake_senders()

@@ -9,9 +9,9 @@
 | DescribeGroups, Consumer-, Share-, StreamsGroupDescribe | members, and what each says and has |
 | DescribeTransactions, DescribeProducers | partitions of transactions, producers of partitions |
 
-What is not here has no more rows than its request has items, which is reckoned with those
-(large_requests.py), or a limit of its own.  It is the most that it may be, for who may see all:
-without a right it is less.  Bytes, of the objects and of what they are encoded to; texts of rows
+What is not here has no more rows than its request has items (`items_size`, of one that is large),
+or a limit of its own.  It is the most that it may be, for who may see all: without a right it is
+less.  Bytes, of the objects and of what they are encoded to; texts of rows
 are not added up where that would take as long as the answer.
 """
 
@@ -37,7 +37,7 @@ from segbroker.protocol.messages_transactions import (
     DescribeProducersRequest,
     DescribeTransactionsRequest,
 )
-from segbroker.protocol.schema import ZERO_UUID
+from segbroker.protocol.schema import ZERO_UUID, Message
 from segbroker.segments.metadata.share_groups import SECTION as SHARES
 from segbroker.segments.settings.topic_config import TopicConfig
 
@@ -72,6 +72,28 @@ async def answer_size(core: Core, call: Call[Any]) -> int:
             break
         await pace.step()
     return size
+
+
+def items_size(request: Message) -> int:
+    """The same of an answer with a row for each item of its request, where there may be very many.
+    From any thread."""
+    return ROW_BYTES * rows_count(request, BYTES_MAX // ROW_BYTES)
+
+
+def rows_count(message: Message, most: int) -> int:
+    """How many rows a message has, in rows too; counted until there are more than `most`."""
+    count = 0
+    for name in message.__slots__:
+        value = getattr(message, name)
+        if not isinstance(value, list):
+            continue
+        count += len(value)
+        if value and isinstance(value[0], Message):
+            for one in value:
+                if count > most:
+                    return count
+                count += rows_count(one, most - count)
+    return count
 
 
 def _all_partitions(core: Core) -> int:

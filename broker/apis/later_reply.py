@@ -4,8 +4,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-import trio
-
 from segbroker.protocol.errors import LocalProtocolError
 from segbroker.protocol.headers import encode_response, frame_size
 from segbroker.protocol.schema import Message
@@ -92,11 +90,10 @@ class LaterReply:
             self._made()
             return
         assert self.on_gone is None, "it holds nothing else"
-        left = trio.Event()
-        self.on_gone = left.set
-        self._core.spawn(partial(self._encode, message, place, left))
+        self.on_gone = place.leave
+        self._core.spawn(partial(self._encode, message, place))
 
-    async def _encode(self, message: Message, place: LongAnswer, left: trio.Event) -> None:
+    async def _encode(self, message: Message, place: LongAnswer) -> None:
         """In a lane; then until the client has taken it."""
         core, header = self._core, self._header
         with place:
@@ -118,10 +115,7 @@ class LaterReply:
             self._parts = parts
             self._made()
             core.turn.end()
-            try:
-                await place.taken(frame_size(parts), left.wait)
-            except NoRoom as exc:
-                self._peer.outbox.break_off(exc)
+            await place.hold(frame_size(parts))
 
     def _made(self) -> None:
         self.done = True

@@ -1,13 +1,15 @@
 """What long answers take in memory is bounded, however small their requests are."""
 
+import gc
 import select
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 import trio
 
+from segbroker.broker.apis.answer_sizes import ROW_BYTES
 from segbroker.broker.loop import large_requests
 from segbroker.broker.peers import long_answers
 from segbroker.broker.server import Broker
@@ -22,11 +24,20 @@ from segbroker.protocol.messages_core import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponsePartition,
 )
 from segbroker.protocol.messages_groups import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
+)
+from segbroker.protocol.messages_placement import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartition,
+    DescribeQuorumRequestTopic,
 )
 from segbroker.protocol.schema import Message
 
@@ -213,3 +224,55 @@ async def test_who_waits_for_room_for_too_long_is_closed(
         (line,) = events.named("unserved_request")
         assert "no room for an answer" in line["error"]
         assert len((await small.ask(MetadataRequest(topics=None), MetadataResponse, 9)).topics)
+
+
+ROWS = 80_000
+"""Rows of which more is encoded than a socket takes of who reads nothing."""
+
+
+def of_nothing() -> tuple[Message, int]:
+    """A request for very many partitions that there are not."""
+    rows = [DescribeQuorumRequestPartition(partition_index=n) for n in range(ROWS)]
+    topic = DescribeQuorumRequestTopic(topic_name="none", partitions=rows)
+    return DescribeQuorumRequest(topics=[topic]), 2
+
+
+def to_nothing() -> tuple[Message, int]:
+    rows = [ProduceRequestPartition(index=n, records=None) for n in range(ROWS)]
+    topic = ProduceRequestTopic(name="none", partition_data=rows)
+    return ProduceRequest(acks=-1, timeout_ms=0, topic_data=[topic]), 9
+
+
+@pytest.mark.parametrize("asked", [of_nothing, to_nothing], ids=["rows", "produce"])
+async def test_what_large_requests_are_answered_takes_bounded_memory_until_it_is_taken(
+    asked: Callable[[], tuple[Message, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row is some bytes of the request, many more of the answer, and an object."""
+    count, most = 4, ROWS * ROW_BYTES + 1_000_000
+    monkeypatch.setattr(long_answers, "HOST_BYTES_MAX", most)
+    monkeypatch.setattr(long_answers, "TAKEN_S", 600)
+    async with serving() as broker, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
+        frame = clients[0].encode(*asked())[1]
+        for client in clients:
+            client.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+            await client.send_bytes(frame)
+        await becomes(lambda: stuck(broker) + len(broker.core.long_answers) == count)
+        assert stuck(broker) == 1
+        assert not [one for one in gc.get_objects() if isinstance(one, ProduceResponsePartition)]
+        answers = []
+
+        async def take(client: WireClient) -> None:
+            answers.append(await client.receive_frame())
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                for client in clients:
+                    nursery.start_soon(take, client)
+        assert [len(answer) > 2 * len(frame) for answer in answers] == [True] * count
+        await becomes(lambda: broker.core.long_answers.held_bytes == 0)
+
+
+def stuck(broker: Broker) -> int:
+    """Connections that are owed more than their clients take."""
+    return sum(one.outbox.unsent for one in broker._connections)

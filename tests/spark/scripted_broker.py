@@ -79,6 +79,7 @@ class ScriptedBroker:
     script: Script
     log_start: int = 0
     log_end: int = 1 << 40
+    stable_end: int = 1 << 40
     fetches: list[int] = field(default_factory=list)
     connections_count: int = 0
     address: tuple[str, int] = ("", 0)
@@ -146,7 +147,8 @@ class ScriptedBroker:
             return self.script(request)
         if isinstance(request, ListOffsetsRequest):
             time = request.topics[0].partitions[0].timestamp
-            offset = self.log_start if time == -2 else self.log_end
+            end = min(self.log_end, self.stable_end) if request.isolation_level else self.log_end
+            offset = self.log_start if time == -2 else end
             found = ListOffsetsResponsePartition(partition_index=0, offset=offset)
             return ListOffsetsResponse(
                 topics=[ListOffsetsResponseTopic(name=TOPIC, partitions=[found])]

@@ -325,6 +325,20 @@ def test_an_attempt_that_died_holds_up_no_reader_of_what_another_has_committed(
     assert values(topics.read(topic, 1)) == [b"kept"]
 
 
+@pytest.mark.usefixtures("segbroker_only")
+def test_a_write_that_fails_leaves_nothing_open_of_tasks_that_were_killed(
+    topics: Topics, name: Name
+) -> None:
+    topic = name()
+    topics.create(topic)
+    writer = source(topics, topic=topic).writer(schema("value"), overwrite=False)
+    with task(0, 1):
+        writer.write(iter([table(value=["of a task that is not heard of any more"])]))
+    writer.abort([None, None])
+    write(topics, table(value=["after it"]), topic=topic, **ONCE)
+    assert values(topics.read(topic, 1)) == [b"after it"]
+
+
 def tasks_of(
     topics: Topics, topic: str, batch: int, count: int
 ) -> tuple[StreamWriter, list[WriterCommitMessage]]:

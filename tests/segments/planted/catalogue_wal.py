@@ -185,7 +185,8 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_names_of_what_is_put_back_are_not_synced",
         "replaying",
-        "    storage.fsync_dir(paths.folder)\n    return PutBack(durable_end, frozenset(synced))\n",
+        "    sync_names_or_mark(storage, paths)\n"
+        "    return PutBack(durable_end, frozenset(synced))\n",
         "    return PutBack(durable_end, frozenset(synced))\n",
         "the_wal_of_a_killed_process",
     ),
@@ -211,6 +212,17 @@ WAL_BUGS: tuple[Bug, ...] = (
         "                mark_unsynced(self._storage, paths)\n",
         "                pass\n",
         "the_names_of_what_is_put_back_cannot_be_synced_at_first",
+    ),
+    Bug(
+        "what_has_no_place_goes_under_the_name_that_is_there",
+        "putting_back",
+        "        replace_file(self._storage, path, content)\n",
+        "        file = self._storage.open(path, create=True)\n"
+        "        file.pwrite(content, 0)\n"
+        "        file.fdatasync()\n"
+        "        self._storage.fsync_dir(folder)\n",
+        "tests.segments.test_putting_back:"
+        "test_records_that_a_start_could_not_keep_by_their_name_are_kept_by_the_next",
     ),
     Bug(
         "what_stands_in_memory_is_not_written_again_by_replay",
