@@ -51,7 +51,7 @@ from segbroker.protocol.messages_core import (
 from segbroker.protocol.schema import Message
 
 from .apis.acl_apis import create_acls, delete_acls, describe_acls
-from .apis.answer_sizes import SIZED, answer_size
+from .apis.answer_sizes import SIZED, answer_size, items_size, rows_count
 from .apis.cluster import describe_cluster, find_coordinator
 from .apis.config_admin import alter_configs, describe_configs, incremental_alter_configs
 from .apis.consumer_group_apis import consumer_group_describe, consumer_group_heartbeat
@@ -249,6 +249,10 @@ WAITING_ANSWERS: Final[dict[int, WaitingAnswer]] = {
     ApiKey.STREAMS_GROUP_HEARTBEAT: streams_group_heartbeat,
 }
 
+# Of large requests those whose answer has rows for what there is, or comes when others have come:
+# that is reckoned by whoever gives it.
+_WITHOUT_ROWS: Final = (WAITING_ANSWERS.keys() - {ApiKey.OFFSET_COMMIT}) | {ApiKey.FETCH}
+
 
 def handle(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
     """Handle one request. What is returned must be awaited before the next is handled.
@@ -331,7 +335,7 @@ def _checked(core: Core, call: Call[Any]) -> Call[Any] | Message:
 def _answer(core: Core, call: Call[Any], message: Message) -> Awaitable[None] | None:
     """Reply with what a handler says; to be awaited where a lane encodes it."""
     most = ROWS_ON_LOOP_MAX if call.amend is None else AMENDED_ROWS_ON_LOOP_MAX
-    if _rows(message, most) > most:
+    if rows_count(message, most) > most:
         return _finish_in_lane(core, call, message)
     if call.amend is not None:
         call.amend(message)
@@ -376,22 +380,6 @@ async def _sent(core: Core, place: LongAnswer) -> None:
     await place.sent()
 
 
-def _rows(message: Message, most: int) -> int:
-    """How many rows an answer has, in rows too; counted until there are more than `most`."""
-    count = 0
-    for name in message.__slots__:
-        value = getattr(message, name)
-        if not isinstance(value, list):
-            continue
-        count += len(value)
-        if value and isinstance(value[0], Message):
-            for one in value:
-                if count > most:
-                    return count
-                count += _rows(one, most - count)
-    return count
-
-
 async def _handle_large_produce(
     core: Core, peer: Peer, header: RequestHeader, frame: memoryview
 ) -> None:
@@ -406,10 +394,35 @@ async def _handle_large_produce(
 async def _handle_produce_of_many(
     core: Core, peer: Peer, header: RequestHeader, frame: memoryview
 ) -> None:
-    """A Produce that is large by its rows: like any other large request."""
+    """A Produce that is large by its rows: like any other large request, but for its answer, which
+    its connection does not wait for."""
+    place = core.long_answers.answer(peer)
+    try:
+        if not await _produce_many(core, peer, header, frame, place):
+            await place.wait()
+            await _produce_many(core, peer, header, frame, place)
+    except BaseException:
+        place.leave()
+        raise
+
+
+async def _produce_many(
+    core: Core, peer: Peer, header: RequestHeader, frame: memoryview, place: LongAnswer
+) -> bool:
+    """False: the answer will be long, and there is no room for it."""
     async with core.large_requests.room(peer.address[0], len(frame)):
-        request = await core.lanes.run(decode_request, frame, header)
-        await produce_paced(core, peer, header, cast(ProduceRequest, request))
+        decoded, size = await core.lanes.run(_decode_large, frame, header)
+        request = cast(ProduceRequest, decoded)
+        if request.acks and not place.may_begin(size):
+            return False
+        await produce_paced(core, peer, header, request, place)
+        return True
+
+
+def _decode_large(frame: memoryview, header: RequestHeader) -> tuple[Message, int]:
+    """A request, and how much room its answer takes, where that has a row for each of its items."""
+    request = decode_request(frame, header)
+    return request, 0 if header.api_key in _WITHOUT_ROWS else items_size(request)
 
 
 async def _handle_large(core: Core, peer: Peer, header: RequestHeader, frame: memoryview) -> None:
@@ -426,12 +439,14 @@ async def _handle_in_lanes(
 ) -> bool:
     """False: the answer will be long, and there is no room for it."""
     async with core.large_requests.room(peer.address[0], len(frame)):
-        request = await core.lanes.run(decode_request, frame, header)
+        request, size = await core.lanes.run(_decode_large, frame, header)
         if header.api_key == _FETCH:
             await fetch_large(core, peer, header, cast(FetchRequest, request))
             return True
         call: Call[Any] = Call(peer, header, request)
-        if header.api_key in SIZED and not place.may_begin(await answer_size(core, call)):
+        if header.api_key in SIZED:
+            size += await answer_size(core, call)
+        if not place.may_begin(size):
             return False
         await _answer_in_lanes(core, call)
         return True

@@ -17,6 +17,7 @@ from .command import Group, bootstrap_option, note
 from .properties import resolved
 from .spark_rows import print_rows
 from .spark_session import spark_session
+from .words import plural
 
 if TYPE_CHECKING:
     from segbroker.spark.pipelines import Broker, Pace
@@ -154,7 +155,7 @@ def export(topic: str, path: str, bootstrap: str, **options: Any) -> None:  # no
             start=options["start"],
             checkpoint=options["checkpoint"],
         )
-    note(f"exported {rows:,} records of {topic} to {path}")
+    note(f"exported {plural(rows, 'record')} of {topic} to {path}")
 
 
 @spark.command("import")
@@ -198,7 +199,7 @@ def import_(path: str, topic: str, bootstrap: str, **options: Any) -> None:  # n
             key=options["key"],
             checkpoint=options["checkpoint"],
         )
-    note(f"imported {rows:,} rows of {path} into {topic}")
+    note(f"imported {plural(rows, 'row')} of {path} into {topic}")
 
 
 @spark.command()
@@ -250,7 +251,7 @@ def replay(source: str, target: str, bootstrap: str, **options: Any) -> None:  #
             values=options["values"],
             start=options["start"],
         )
-    note(f"read {rows:,} records of {source}")
+    note(f"read {plural(rows, 'record')} of {source}")
 
 
 @spark.command()
@@ -293,7 +294,7 @@ def sql(query: str, bootstrap: str, output: str, limit: int, **options: Any) -> 
         skips_lost = options["on_gap"] == "skip"
         frame = ask(session, _broker(bootstrap, options), query, skips_lost=skips_lost)
         rows = print_rows(frame if not limit else frame.limit(limit), output)
-        note(f"{rows:,} rows in {time.monotonic() - began:.1f} s")
+        note(f"{plural(rows, 'row')} in {time.monotonic() - began:.1f} s")
 
 
 def _broker(bootstrap: str, options: dict[str, Any]) -> "Broker":
@@ -315,5 +316,5 @@ def _pace(options: dict[str, Any]) -> "Pace":
 def _tell(progress: "Progress") -> None:
     rate = "" if not progress.seconds else f", {progress.rows / progress.seconds:,.0f}/s"
     behind = "" if progress.behind is None else f", {progress.behind:,} behind"
-    note(f"batch {progress.batch}: {progress.rows:,} rows{rate}{behind}")
+    note(f"batch {progress.batch}: {plural(progress.rows, 'row')}{rate}{behind}")
     sys.stderr.flush()

@@ -32,7 +32,7 @@ from .completion import Completion
 from .errors import ClosedError, NoTransaction, SegbrokerError
 from .inbox import ANY_PARTITION, Delivery, Group, Inbox, Many, Span
 from .pending import partitions_for_keys, scatter
-from .producer_batch import PartitionQueue, WakeBy
+from .producer_batch import PartitionQueue, TopicQueue, WakeBy
 from .records import HeaderPairs, Headers, check_headers, check_timestamp
 from .settings import ProducerSettings
 
@@ -70,6 +70,8 @@ class Accumulator(Batches):
         self.unseen: list[Inbox] = []
         # Those with a limit: what was put there lingers, or is told to the I/O side when it is put.
         self._lingering: dict[Inbox, None] = {}
+        # The short way is closed: who sends is to hear of failures, and has sent nothing then.
+        self._is_short_way_closed = False
         self._lock = lock if lock is not None else nullcontext()
         self._delivery = delivery
 
@@ -91,6 +93,7 @@ class Accumulator(Batches):
         Raises what makes the record impossible (types, a partition that does not exist), and
         DeliveryFailed when undelivered records fill half the buffer.
         """
+        self._check()
         inbox = self.inboxes.get(topic)
         if inbox is not None and not inbox.is_empty:
             with self.undisturbed:
@@ -125,6 +128,7 @@ class Accumulator(Batches):
         Not `at_once`: one batch at a time, so that others can run between.
         Raises as `append`; what came before is then on its way.
         """
+        self._check()
         inbox = self.inboxes.get(many.topic)
         if inbox is not None and not inbox.is_empty:
             room = self._drain(inbox, force=False)
@@ -160,17 +164,16 @@ class Accumulator(Batches):
         """A sender found `limit` records pending: open the inbox, or put them into batches.
 
         Answers what to wait for when the buffer has no room for all of them.  `wake`: the I/O
-        side has to hear of it.
+        side has to hear of it.  Raises nothing: the sender's own is taken by now.
         """
-        if self.error is not None:
-            raise self.error
+        if self.inboxes.get(inbox.topic) is not inbox:
+            return None  # closed meanwhile: what was put there is in batches
         if inbox.pending.limit == 0:
             self._open_inbox(inbox, wake=wake)
             is_few = not inbox.leftover and len(inbox.pending) < inbox.limit_usual
             # What has lingered is put into batches whether or not there is room.
             if is_few and self.reserved_bytes < self.settings.buffer_bytes:
                 return None
-        self.raise_failed()
         room = self._drain(inbox, force=False)
         if room is None:
             self._open_inbox(inbox)
@@ -201,7 +204,7 @@ class Accumulator(Batches):
         inbox.pending.limit = inbox.limit_usual
         self._lingering[inbox] = None
         if wake:
-            self._wake_by(inbox.opened_ms + self.settings.linger_ms)
+            self._wake_by(inbox.opened_ms + self.linger_ms)
 
     def _drain(self, inbox: Inbox, *, force: bool) -> Completion[None] | None:
         """Move what is pending into batches; what to wait for when there is no room for all.
@@ -348,15 +351,20 @@ class Accumulator(Batches):
         if state.sticky is not None and state.sticky.partition in leaderless:
             state.sticky = None
         state.error = None if state.partition_count else error
-        if state.partition_count and topic not in self.inboxes and self.error is None:
-            self.inboxes[topic] = Inbox(topic, self.settle, self._delivery)
+        if self.error is None and not self._is_short_way_closed:
+            self._make_inbox(state)
         if (state.partition_count or error is not None) and not state.known.done:
             known, state.known = state.known, Completion()
             known.resolve(None)
 
     def seal_due(self, now_ms: int) -> None:
         """Seal what has lingered, what somebody waits for, and all of it when memory is short."""
-        linger_ms = self.settings.linger_ms
+        linger_ms = self.linger_ms
+        if self.is_failing:
+            self._is_short_way_closed = True
+            self._close_inboxes()
+        elif self._is_short_way_closed and self.error is None:
+            self._make_inboxes()
         while self.unseen:
             inbox = self.unseen.pop()
             if not inbox.pending.limit and len(inbox.pending):
@@ -380,7 +388,7 @@ class Accumulator(Batches):
                 self.seal(queue)
 
     def next_linger_ms(self) -> int | None:
-        linger_ms = self.settings.linger_ms
+        linger_ms = self.linger_ms
         wake = None
         for inbox in self._lingering:
             due = inbox.opened_ms + linger_ms
@@ -405,9 +413,16 @@ class Accumulator(Batches):
     def reopen(self) -> None:
         """Take records again."""
         self.error = None
-        for name, state in self.topics.items():
-            if state.partition_count:
-                self.inboxes[name] = Inbox(name, self.settle, self._delivery)
+        self._make_inboxes()
+
+    def _make_inboxes(self) -> None:
+        self._is_short_way_closed = False
+        for state in self.topics.values():
+            self._make_inbox(state)
+
+    def _make_inbox(self, state: TopicQueue) -> None:
+        if state.partition_count and state.name not in self.inboxes:
+            self.inboxes[state.name] = Inbox(state.name, self.settle, self._delivery)
 
     def _close_inboxes(self) -> None:
         inboxes = list(self.inboxes.values())
@@ -430,6 +445,7 @@ class Accumulator(Batches):
             self._fail_all(queue, batches, error)
             self.active.pop(queue, None)
         for state in self.topics.values():
-            if not state.known.done:
-                state.known.resolve(None)
+            for awaited in (state.known, *state.beyond.values()):
+                if not awaited.done:
+                    awaited.resolve(None)
         self.wake_senders()

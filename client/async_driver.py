@@ -216,12 +216,21 @@ class AsyncDriver(Driver):
             self.pump()
         return completion
 
-    async def call_to_end(self, generator: Call[T], *, timeout_ms: int, last_ms: int) -> None:
-        """As `call`; where its task is cancelled it has `last_ms` more, as by `call_last`."""
+    async def call_to_end(
+        self,
+        generator: Call[T],
+        *,
+        timeout_ms: int,
+        last_ms: int,
+        hurry: Callable[[], object] = lambda: None,
+    ) -> None:
+        """As `call`; where its task is cancelled it has `last_ms` more, as by `call_last`, and is
+        told so by `hurry`."""
         completion = self._begin(generator, timeout_ms)
         try:
             await wait_done(completion)
         except BaseException:
+            hurry()
             await self._go_on(completion, last_ms)
             raise
         completion.result()

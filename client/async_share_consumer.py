@@ -102,37 +102,48 @@ class AsyncShareConsumer(Generic[Notice]):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        hurried = is_hurried(exc)
+        cut = exc if is_hurried(exc) else None
         try:
-            await self._say_goodbye(hurried)
+            await self._say_goodbye(cut is not None)
+        except BaseException as other:
+            cut = other
+            raise
         finally:
             try:
                 await self._driver.stop(exc_type, exc, traceback)
             finally:
-                if hurried and (failed := self._reading.to_tell_last()):
+                if cut is not None and (failed := self._reading.to_tell_last()):
                     self._reading.failures.telling = []
-                    told(failed, exc)
-        if not hurried:
+                    told(failed, cut)
+        if cut is None:
             await self._tell_last(exc)
 
     async def aclose(self) -> None:
         """End: what was said is said, the rest is free for others, the group is left.  Again:
         nothing.  Raises AcknowledgeFailed with what does not hold of what was said."""
-        try:
-            await self._say_goodbye(False)
-        finally:
-            await self._driver.stop()
-        await self._tell_last(None)
+        await self.__aexit__(None, None, None)
 
     async def _say_goodbye(self, hurried: bool) -> None:
         if not self._driver.is_open:
             return
-        goodbye = self._reading.goodbye(patient=not hurried)
-        if hurried:
-            await self._driver.call_last(goodbye, HURRIED_MS)
-            return
-        with suppress(SegbrokerError):
-            await self._driver.call(goodbye, timeout_ms=GOODBYE_MS)
+        try:
+            if not hurried:
+                await anyio.lowlevel.checkpoint_if_cancelled()
+        except BaseException:
+            hurried = True
+            raise
+        finally:
+            goodbye = self._reading.goodbye(patient=not hurried)
+            if hurried:
+                await self._driver.call_last(goodbye, HURRIED_MS)
+            else:
+                with suppress(SegbrokerError):
+                    await self._driver.call_to_end(
+                        goodbye,
+                        timeout_ms=GOODBYE_MS,
+                        last_ms=HURRIED_MS,
+                        hurry=self._reading.hurry,
+                    )
 
     async def _tell_last(self, exc: BaseException | None) -> None:
         listener, failed = self._reading.on_failed, self._reading.to_tell_last()

@@ -78,6 +78,8 @@ class Batches:
         """
         self.undisturbed = undisturbed if undisturbed is not None else nullcontext()
         self.settings = settings
+        # What lingers is to be delivered in time all the same.
+        self.linger_ms = min(settings.linger_ms, settings.delivery_timeout_ms // 2)
         self.topics: dict[str, TopicQueue] = {}
         # Queues that hold anything, for the I/O side; a dict for its order.
         self.active: dict[PartitionQueue, None] = {}
@@ -98,13 +100,19 @@ class Batches:
 
     # Which queue, which batch.
 
-    def _queue_for(
-        self, topic: str, key: bytes | None, partition: int | None, *, force: bool = False
-    ) -> PartitionQueue | Completion[None]:
-        if not force and self.error is not None:
+    def _check(self) -> None:
+        """In front of what a caller gives: raises why it is not taken; DeliveryFailed where records
+        that failed unseen fill half the buffer."""
+        if self.error is not None:
             raise self.error
-        if not force:
-            self.raise_failed()
+        if self.is_failing:
+            undelivered = self.take_undelivered()
+            if undelivered:  # somebody may have seen all of them meanwhile
+                raise DeliveryFailed(undelivered)
+
+    def _queue_for(
+        self, topic: str, key: bytes | None, partition: int | None
+    ) -> PartitionQueue | Completion[None]:
         state = self.topics.get(topic)
         if state is None:
             state = self._new_topic(topic)
@@ -179,7 +187,7 @@ class Batches:
         `keys` do not decide the partition here; `headers` are those of each record, checked.
         `force`: whether or not there is room in the buffer.
         """
-        queue = self._queue_for(topic, None, partition, force=force)
+        queue = self._queue_for(topic, None, partition)
         if isinstance(queue, Completion):
             return queue
         overhead = RECORD_OVERHEAD + (headers_size(headers) if headers else 0)
@@ -187,7 +195,7 @@ class Batches:
         if keys is not None:
             least += size_of(keys[start])
         if self._seal_if_full(queue, least):
-            queue = self._queue_for(topic, None, partition, force=force)
+            queue = self._queue_for(topic, None, partition)
             if isinstance(queue, Completion):
                 return queue
         batch = self._room(queue, least, force=force)
@@ -287,7 +295,7 @@ class Batches:
         batch.deadline_ms = now_ms + self.settings.delivery_timeout_ms
         self.active[queue] = None
         self.unfinished_count += 1
-        self._wake_by(now_ms + self.settings.linger_ms)
+        self._wake_by(now_ms + self.linger_ms)
         return batch
 
     # Both sides.
@@ -356,12 +364,10 @@ class Batches:
             space, self._space = self._space, None
             space.resolve(None)
 
-    def raise_failed(self) -> None:
-        """DeliveryFailed when records that failed unseen fill half the buffer."""
-        if self.failed_bytes * 2 > self.settings.buffer_bytes:
-            undelivered = self.take_undelivered()
-            if undelivered:  # somebody may have seen all of them meanwhile
-                raise DeliveryFailed(undelivered)
+    @property
+    def is_failing(self) -> bool:
+        """Whether records that failed, unseen as far as is known, fill half the buffer."""
+        return self.failed_bytes * 2 > self.settings.buffer_bytes
 
     def take_undelivered(self) -> list[Undelivered]:
         """All records that failed and whose failure nobody has seen; afterwards it is seen."""

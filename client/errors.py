@@ -462,6 +462,9 @@ class DuplicateResource(BrokerError):
 class UnknownTopicId(BrokerError):
     """There is no topic with this id."""
     code = ErrorCode.UNKNOWN_TOPIC_ID
+class InconsistentTopicId(BrokerError):
+    """The topic of this name has another id there."""
+    code = ErrorCode.INCONSISTENT_TOPIC_ID
 class FencedMemberEpoch(BrokerError):
     """The group has another epoch for this member: it joins again."""
     code = ErrorCode.FENCED_MEMBER_EPOCH

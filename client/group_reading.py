@@ -98,7 +98,7 @@ class GroupReading:
             start=start,
             owned=lambda: self._owned,
             found=self._reads,
-            failed=self.failed,
+            failed=self._cannot_begin,
         )
         # Given to us in the last generation, and not taken away since.
         self._given: set[TopicPartition] = set()
@@ -260,6 +260,12 @@ class GroupReading:
                 )
             )
         self._fetching.notify()
+
+    def _cannot_begin(self, error: SegbrokerError) -> None:
+        """It is left to the others."""
+        self._engine.call(self.membership.leave(str(error)), self._now_ms)
+        self.lost(self._now_ms)
+        self.failed(error)
 
     def _cluster_updated(self, asked: Collection[str]) -> None:
         self._starts.look_up_returned(self._owned - self._leaving - self._fetching.states.keys())

@@ -122,6 +122,8 @@ class GroupStarts:
         wanted = [
             tp for tp in wanted if self._asked.get(tp) is call and tp in owned and tp not in read
         ]
+        if not wanted:
+            return
         if call.error is not None:
             error = call.error if isinstance(call.error, SegbrokerError) else bug(call.error)
             if not error.retryable:
@@ -133,8 +135,6 @@ class GroupStarts:
             return
         for tp in wanted:
             del self._asked[tp]
-        if not wanted:
-            return
         found = call.result()
         for tp in wanted:
             stands = found.get(tp)

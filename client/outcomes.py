@@ -3,16 +3,16 @@
     in flight --ok, or duplicate--> finished
        |------ retryable, or lost ---> back to sealed, in order, after a back-off
        |------ too large ----> split in two, same sequences, sent again
-       +------ final ---> failed; the partition starts a new epoch
+       +------ final ---> failed
     any, delivery_timeout_ms after it was opened: failed with TimedOut
 
 Idempotence: the broker remembers the last five batches of (producer id, epoch, partition), answers
 a repeated one with its first offset, and refuses a sequence that is not the next.  So a batch may
-be sent again until an answer comes.  When a batch is given up it leaves a hole in the sequences;
-the partition then takes the next epoch (which must begin at 0) and renumbers the waiting batches.
-OUT_OF_ORDER for the oldest batch in flight means that the broker lacks an earlier one, which this
-client gave up or the broker lost.  The cure is the same, because that batch is known not to be in
-the log.  OUT_OF_ORDER for a later batch only follows from the failure of an earlier one.
+be sent again until an answer comes.  A batch that is given up may be there, or leaves a hole in the
+sequences.  OUT_OF_ORDER for the oldest batch that is unanswered means that the broker lacks an
+earlier one, which this client gave up or the broker lost.  That batch is known not to be in the log
+then: the partition takes the next epoch, which must begin at 0, and renumbers the waiting batches.
+OUT_OF_ORDER for a later batch only follows from the failure of an earlier one.
 
 A topic that was deleted and made again refuses what is for the one before by its id.  Then the view
 is asked for anew, and the batch goes to the new topic, as Kafka's producer has it: with its
@@ -110,9 +110,8 @@ class Outcomes:
             queue.in_flight.remove(batch)
             row_or_none = rows.get((queue.topic, queue.partition))
             if row_or_none is not None and row_or_none.error_code == ErrorCode.NONE:
-                if not queue.restart:
-                    queue.failures = 0
-                    queue.backoff_until_ms = 0
+                queue.known_as = queue.producer_id, batch.topic_id
+                queue.failures = 0
                 if self._transactions is not None:
                     self._transactions.wrote(queue.topic, batch.topic_id)
                 self.finish(batch, row_or_none.base_offset, row_or_none.log_append_time_ms)
@@ -127,9 +126,6 @@ class Outcomes:
                 code = ErrorCode.of(row_or_none.error_code)
                 problem = broker_error(row_or_none.error_code, _where(queue), _said(row_or_none))
             self._failed(batch, code, problem, now_ms)
-        for queue in {batch.queue: None for batch in batches}:
-            if queue.restart and not queue.in_flight:
-                self._restart(queue)
 
     def _failed(
         self, batch: ProducerBatch, code: ErrorCode, error: SegbrokerError, now_ms: int
@@ -152,8 +148,9 @@ class Outcomes:
             is_oldest = _is_oldest(batch)
             put_back(batch)
             self._hold(queue, now_ms, delayed=True)
-            if is_oldest:
-                self._restart(queue)
+            # Else what is in flight comes back, and this one is told so again.
+            if is_oldest and not queue.in_flight:
+                self._identity.next_epoch(queue)
         elif code in IDENTITY_CODES and self._is_idempotent:
             put_back(batch)
             self._hold(queue, now_ms, delayed=True)
@@ -187,12 +184,6 @@ class Outcomes:
             )
             queue.backoff_until_ms = now_ms + backoff.next_delay_ms()
 
-    def _restart(self, queue: PartitionQueue) -> None:
-        """Leave the hole in the sequences behind: next epoch, as soon as nothing is in flight."""
-        queue.restart = bool(queue.in_flight)
-        if not queue.in_flight:
-            self._identity.next_epoch(queue)
-
     def _split(self, batch: ProducerBatch) -> tuple[ProducerBatch, ProducerBatch]:
         """Two batches of half the records each, with the same sequences."""
         middle = batch.count // 2
@@ -209,16 +200,10 @@ class Outcomes:
         self._accumulator.finished(batch)
 
     def _give_up(self, batch: ProducerBatch, error: SegbrokerError) -> None:
-        queue = batch.queue
         batch.fail(error)
         self._accumulator.finished(batch)
         if self._transactions is not None:
             self._transactions.fail(error)
-            return
-        # What is unanswered may be there: under another epoch the broker could not tell. It is sent
-        # again as it was, and where there is a hole the oldest is told so.
-        if self._is_idempotent and batch.is_sent and not unanswered(queue):
-            self._restart(queue)
 
     def _why_away(self, queue: PartitionQueue) -> SegbrokerError | None:
         """What keeps the leader's connection from being there."""

@@ -111,7 +111,7 @@ class Producer:
         acks: "all" (and 1): acknowledged when the topic's durability class is met; 0: not at all.
         idempotent: retries neither repeat nor reorder records; default: as acks="all" allows.
         compression: "none" (the default), "gzip", "snappy", "lz4" or "zstd".
-        linger_ms: how long a batch waits for more records; 5.
+        linger_ms: how long a batch waits for more records, up to half of delivery_timeout_ms; 5.
         batch_bytes: a batch is sent when it has this size, uncompressed; 512 KiB.
         buffer_bytes: what may be under way; beyond, `send` waits; 32 MiB.
         delivery_timeout_ms: a record that is not acknowledged by then has failed; 120,000.
@@ -236,7 +236,7 @@ class Producer:
         Raises TypeError and ValueError for what cannot be sent, the broker's error for a topic
         that cannot be had, MessageTooLarge for more than 100 MiB that are to be compressed,
         ClosedError after the end, DeliveryFailed when records that failed unseen fill half the
-        buffer.
+        buffer.  This record is not sent then.
         """
         if headers is None and partition is None and timestamp_ms is None:
             inbox = self._inboxes.get(topic)
@@ -398,9 +398,9 @@ class Producer:
         return self._driver.wait(done, timeout_ms)
 
     def _turn_in(self, inbox: Inbox) -> None:
-        if self._lock.is_mine:
-            # In a finalizer, or a signal's handler: it is taken already, and is seen to behind
-            # what is done here.
+        if not self._driver.may_wait:
+            # In a finalizer, a signal's handler, or one of the client's log: it is taken already,
+            # and is seen to behind what is done here.
             self._accumulator.unseen.append(inbox)
             self._driver.wake_by(0)
             return
@@ -416,7 +416,9 @@ class Producer:
                     if pushes:
                         self._driver.push()
                     return
-            self._wait_for_room(room)
+            self._driver.wake_by(0)
+            if not self._driver.wait(room, self._settings.delivery_timeout_ms):
+                return  # the record is taken; the next one has no room either
 
     def _wait_for_room(self, room: Completion[None]) -> None:
         # Each record under way is decided within its delivery timeout, so room comes in time.

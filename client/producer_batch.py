@@ -252,11 +252,11 @@ class PartitionQueue:
         "failures",
         "in_flight",
         "is_refused",
+        "known_as",
         "next_sequence",
         "open",
         "partition",
         "producer_id",
-        "restart",
         "sealed",
         "topic",
         "wake_by",
@@ -272,12 +272,12 @@ class PartitionQueue:
         self.next_sequence = 0
         self.producer_id = -1
         self.epoch = -1
+        # By which producer id in which topic something was last acknowledged.
+        self.known_as: tuple[int, UUID] | None = None
         # The broker does not know the identity of what it was sent.
         self.is_refused = False
         # Failures since the last success: while there are any, one batch at a time.
         self.failures = 0
-        # A batch was given up: begin the next epoch when all answers are in.
-        self.restart = False
         self.backoff_until_ms = 0
 
     @property

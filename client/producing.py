@@ -5,7 +5,8 @@
 Order: batches of a partition are sent in sequence order over one connection, at most
 `in_flight_count` unanswered.  After a failure nothing is sent for the partition until all its
 answers are in; then it goes on from the oldest.  Without idempotence only one is in flight, so that
-a retry cannot overtake.
+a retry cannot overtake.  So it is until the first one of a producer is acknowledged: a partition
+that does not know the producer takes any sequence, also what comes behind a batch that it refused.
 
 A request says by their ids which topics it is for, where broker and view know them, so a topic that
 was made again takes nothing before the view has seen it.  What was refused then goes to the new one
@@ -14,7 +15,6 @@ was made again takes nothing before the view has seen it.  What was refused then
 
 from collections.abc import Collection
 from random import Random
-from uuid import UUID
 
 from segbroker.protocol.errors import LocalProtocolError
 from segbroker.protocol.fields import ZERO_UUID
@@ -51,7 +51,7 @@ class Producing:
         self._is_handed_over = False
         self._wanted: list[str] = []
         accumulator.wanted = self._wanted.append
-        accumulator.looked_again = engine.cluster.refreshed
+        accumulator.looked_again = self._looked_again
         engine.components.append(self)
         if self.settings.transactional_id is not None:
             self.transactions = Transactions(engine, accumulator, self._identity, self.flush)
@@ -148,6 +148,23 @@ class Producing:
                     name, view.partition_count, error, view.topic_id, view.leaderless
                 )
 
+    def _looked_again(self) -> Completion[None]:
+        """Done when a broker has said which topics there are, however often it is asked."""
+        looked: Completion[None] = Completion()
+
+        def look() -> None:
+            asked = self.engine.cluster.refreshed()
+            asked.on_done(lambda: seen(asked))
+
+        def seen(asked: Completion[None]) -> None:
+            if asked.error is not None:
+                look()
+            elif not looked.done:
+                looked.resolve(None)
+
+        look()
+        return looked
+
     def waited_in_vain(self, room: Completion[None]) -> SegbrokerError:
         """The error of a sender that has waited for `room` for delivery_timeout_ms: in the buffer,
         or for what a topic's partitions are."""
@@ -183,10 +200,6 @@ class Producing:
                 continue
             if cluster.is_gone(queue.topic):
                 cluster.make(queue.topic)
-            if (queue.failures or queue.restart) and queue.in_flight:
-                continue
-            if _awaits_another_topic(queue, cluster.topic_id(queue.topic)):
-                continue
             if self.settings.idempotent and not self._identity.adopt(queue):
                 continue
             if self.transactions is not None and not self.transactions.may_send(queue):
@@ -211,9 +224,6 @@ class Producing:
 
     def _send_to(self, node: Node, queues: list[PartitionQueue], now_ms: int) -> None:
         """Requests of at most one batch per partition each, as long as there are any."""
-        # What is never answered leaves in order, and comes back in order.
-        is_ordered = self.settings.idempotent or not self.settings.acks
-        limit = self.settings.in_flight_count if is_ordered else 1
         connection = node.connection
         while queues and connection is not None and connection.is_ready:
             if len(connection.in_flight) >= self.settings.in_flight_count:
@@ -222,7 +232,7 @@ class Producing:
             size = 0
             left: list[PartitionQueue] = []
             for queue in queues:
-                if len(queue.in_flight) >= limit or (queue.failures and queue.in_flight):
+                if len(queue.in_flight) >= self._in_flight_max(queue):
                     continue
                 batch = queue.sealed[0]
                 if taken and size + batch.size > self.settings.request_bytes:
@@ -238,6 +248,18 @@ class Producing:
                 return
             self._send_request(node, taken, now_ms)
             queues = left
+
+    def _in_flight_max(self, queue: PartitionQueue) -> int:
+        settings = self.settings
+        if queue.failures:
+            return 1
+        if settings.idempotent:
+            # Of a topic that was made again nothing is known, and what is for the one before comes
+            # back.
+            me = queue.producer_id, self.engine.cluster.topic_id(queue.topic)
+            return settings.in_flight_count if queue.known_as == me else 1
+        # What is never answered leaves in order, and comes back in order.
+        return 1 if settings.acks else settings.in_flight_count
 
     def _send_request(self, node: Node, batches: list[ProducerBatch], now_ms: int) -> None:
         topics: dict[str, ProduceRequestTopic] = {}
@@ -316,9 +338,3 @@ class Producing:
             if error is not exc:
                 error.__cause__ = exc
             self._outcomes.answered(batches, error, now_ms)
-
-
-def _awaits_another_topic(queue: PartitionQueue, topic_id: UUID) -> bool:
-    """Whether what is in flight was for the topic that had the name before: until it is answered,
-    what comes behind it would overtake it in the new one."""
-    return bool(queue.in_flight) and queue.in_flight[-1].topic_id != topic_id

@@ -104,6 +104,8 @@ class ShareReading:
         self._silent_since_ms: int | None = None
         self._changed: Completion[None] | None = None
         self._is_closed = False
+        # The end waits for questions that are open.
+        self._is_patient = True
         self._topics = GroupTopics(self.engine, changed=self._topics_changed, missing=self.fail)
         self.membership = ShareMembership(
             self.engine,
@@ -276,7 +278,8 @@ class ShareReading:
         """Say what was said, give the rest back, and leave the group."""
         self._is_closed = True
         self._wanted_until_ms = None
-        while patient and any(lane.is_asked for lane in self.lanes.lanes.values()):
+        self._is_patient = patient
+        while self._is_patient and any(lane.is_asked for lane in self.lanes.lanes.values()):
             yield Pause(FREE_MS)
         asks: list[Ask] = []
         closing: list[Closing] = []
@@ -293,6 +296,10 @@ class ShareReading:
         finally:  # also when the time is over
             for last, reply in zip(closing, replies, strict=False):
                 last.take(reply, now_ms())
+
+    def hurry(self) -> None:
+        """Whoever said goodbye patiently has no more time."""
+        self._is_patient = False
 
     # The lanes' side.
 

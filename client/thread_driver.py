@@ -250,6 +250,11 @@ class ThreadDriver(Driver):
         self._check_may_wait()
         self.wake_by(at_ms)
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether it would not wait for itself; see `wait`."""
+        return threading.current_thread() is not self._thread and not self.lock.is_mine
+
     def _check_may_wait(self) -> None:
         if threading.current_thread() is self._thread:
             raise BusyError("in the client's own thread (a handler of its log?) nothing can wait")

@@ -12,11 +12,14 @@ missing can only be said from outside of it.
 The name is the fact, so nothing in it can be damaged.  A directory of an earlier version has no
 `witness/`: then nobody says anything.
 
+One at a time: a sync that fails is that of whoever made, or took, what was waiting for it.
+
 Invariant: a fact is written when it is durable, and taken back before it ends to be true; whatever
 a crash leaves, what is said here is true.
 """
 
 import re
+import threading
 from typing import Final
 
 from .disk.storage import Storage, make_dirs
@@ -25,6 +28,9 @@ WITNESS: Final = "witness"
 SNAPSHOT: Final = "snapshot"
 WAL_FROM: Final = "wal-from"
 _LEAST: Final = re.compile(r"(snapshot|wal-from)-(0|[1-9][0-9]{0,18})")
+
+
+_changing = threading.RLock()
 
 
 def witness_folder(of: str) -> str:
@@ -45,18 +51,20 @@ def is_least(name: str) -> bool:
 
 def make_fact(storage: Storage, path: str) -> None:
     """Let this empty file exist, durably.  Raises OSError."""
-    if storage.exists(path):
-        storage.unlink(path)  # a sync of its directory failed: another one proves nothing of it
-    storage.open(path, create=True).close()
-    storage.fsync_dir(path.rpartition("/")[0])
+    with _changing:
+        if storage.exists(path):
+            storage.unlink(path)  # a sync of its directory failed: another one proves nothing of it
+        storage.open(path, create=True).close()
+        storage.fsync_dir(path.rpartition("/")[0])
 
 
 def unmake_fact(storage: Storage, path: str) -> None:
     """Let this empty file be gone, durably.  Raises OSError."""
-    if not storage.exists(path):  # the same: it may still be there after a crash
-        storage.open(path, create=True).close()
-    storage.unlink(path)
-    storage.fsync_dir(path.rpartition("/")[0])
+    with _changing:
+        if not storage.exists(path):  # the same: it may still be there after a crash
+            storage.open(path, create=True).close()
+        storage.unlink(path)
+        storage.fsync_dir(path.rpartition("/")[0])
 
 
 def least(storage: Storage, folder: str, what: str) -> int:

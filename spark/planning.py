@@ -34,7 +34,7 @@ from .positions import (
     Extreme,
     Position,
 )
-from .weighing import offsets_within
+from .weighing import Weight, offsets_within, weigh
 
 _TIME_OF_MARK = {LATEST_MARK: END_TIME, EARLIEST_MARK: START_TIME}
 _TIME_OF_EXTREME = {Extreme.LATEST: END_TIME, Extreme.EARLIEST: START_TIME}
@@ -92,7 +92,11 @@ class Planner:
         starts = dict.fromkeys(behind & _partitions(layout).keys(), START_TIME)
         for key, log_start in self._cluster.offsets(layout, starts).items():
             begin[key] = max(begin[key], log_start)
-        counts = [limits.offsets_max, self._count_within(limits, layout, begin, target)]
+        counts = [limits.offsets_max]
+        if limits.bytes_max is not None:
+            weights = self._weigh(layout, begin, target)
+            begin |= {key: weight.first for key, weight in weights.items()}
+            counts.append(offsets_within(begin, target.at, weights, limits.bytes_max))
         limit = min((count for count in counts if count is not None), default=None)
         return target if limit is None else replace(target, at=fair_share(begin, target.at, limit))
 
@@ -171,21 +175,13 @@ class Planner:
 
     # Inside.
 
-    def _count_within(
-        self,
-        limits: TriggerLimits,
-        layout: Layout,
-        begin: Mapping[TopicPartition, int],
-        target: Offsets,
-    ) -> int | None:
-        if limits.bytes_max is None:
-            return None
+    def _weigh(
+        self, layout: Layout, begin: Mapping[TopicPartition, int], target: Offsets
+    ) -> dict[TopicPartition, Weight]:
         timeout_ms = self._options.client.request_timeout_ms
         return self._cluster.persist(
             "the size of records",
-            lambda: offsets_within(
-                self._cluster, layout, begin, target.at, limits.bytes_max or 0, timeout_ms
-            ),
+            lambda: weigh(self._cluster, layout, begin, target.at, timeout_ms),
         )
 
     def _with_held_up(self, start: Offsets, target: Offsets) -> Offsets:

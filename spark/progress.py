@@ -40,12 +40,11 @@ def run(query: "StreamingQuery", tell: Tell) -> int:
             ended = bool(query.awaitTermination(ASK_INTERVAL_S))
             for each in query.recentProgress:
                 parsed: dict[str, Any] = json.loads(each.json)
-                if parsed["batchId"] <= told:
-                    continue
-                told = parsed["batchId"]
                 rows = max(0, parsed["numInputRows"])
-                total += rows
-                if rows:
+                # A batch that Spark waits for it reports as well, without rows.
+                if rows and parsed["batchId"] > told:
+                    told = parsed["batchId"]
+                    total += rows
                     tell(_progress(parsed, rows))
     except BaseException:
         query.stop()

@@ -4,7 +4,7 @@
                                      fenced, and what that had open is aborted
                add_partitions(...)   before the first batch to a partition
     driver     commit_batch(...)     all transactions of a batch and "this was the query's last
-                                     batch", as one decision of the broker
+                                     batch", as one decision of the broker; others are aborted
                abort(...)            give a prepared transaction up, as well as can be
                forget(...)           names under which nothing more is written
     both       last_batch(...)       what the query has committed
@@ -16,6 +16,7 @@ Repeating any of these is harmless: a commit of a batch that is committed is ans
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, TypeVar
 
 from segbroker.client.errors import (
@@ -138,22 +139,34 @@ def abort(cluster: Cluster, identity: Identity, timeout_ms: int) -> None:
     _at_coordinator(cluster, identity.transactional_id, "an abort", timeout_ms, ask)
 
 
+class Committed(Enum):
+    """Who has committed a batch."""
+
+    NOW = "this call, at its first try"
+    PERHAPS_NOW = "an earlier try, whose answer was lost, or somebody before it"
+    BEFORE = "somebody before this call: nothing of it was committed"
+
+
 def commit_batch(
     cluster: Cluster, query: str, batch: int, identities: Iterable[Identity], timeout_ms: int
-) -> bool:
-    """Commit all of these at once, as batch `batch` of the query; whether this was the first time.
+) -> Committed:
+    """Commit all of these at once, as batch `batch` of the query, once.
 
+    With the first time the broker aborts what other attempts of the query's tasks have open.
     Raises SinkError for a broker that cannot and for a transaction that is not open any more,
     SourceUnavailable when no broker answers in time.
     """
     body = _batch_body(query, batch, identities)
+    tries: list[Link] = []
     try:
-        reply = _ask_vendor(cluster, VendorKey.COMMIT_BATCH, query, body, timeout_ms)
+        reply = _ask_vendor(cluster, VendorKey.COMMIT_BATCH, query, body, timeout_ms, tries)
     except SourceUnavailable as exc:
         if isinstance(exc.__cause__, BrokerError) and exc.__cause__.code in OVER:
             raise SinkError(f"{exc.__cause__}; {WHY_OVER}") from exc
         raise
-    return not reply["repeated"]
+    if not reply["repeated"]:
+        return Committed.NOW
+    return Committed.PERHAPS_NOW if len(tries) > 1 else Committed.BEFORE
 
 
 def _batch_body(query: str, batch: int, identities: Iterable[Identity]) -> dict[str, Any]:
@@ -169,7 +182,7 @@ def _batch_body(query: str, batch: int, identities: Iterable[Identity]) -> dict[
         }
         for each in identities
     ]
-    body = {"query": query, "batch": batch, "transactions": rows}
+    body = {"query": query, "batch": batch, "transactions": rows, "ends_others": True}
     if len(pack(body)) <= VENDOR_BODY_SIZE_MAX:
         return body
     prefix = f"{query}/"
@@ -180,8 +193,8 @@ def _batch_body(query: str, batch: int, identities: Iterable[Identity]) -> dict[
     return {**body, "prefix": prefix, "transactions": short}
 
 
-def forget(cluster: Cluster, query: str, names: list[str], timeout_ms: int, *, whole: bool) -> None:
-    """Abort what is open under these names, and have them forgotten; `whole`: the query, too.
+def forget(cluster: Cluster, query: str, names: list[str], timeout_ms: int) -> None:
+    """Abort what is open under these names, and have them and the query forgotten.
 
     Best effort: what is not done here the broker does when the time of each is over.
     """
@@ -189,7 +202,7 @@ def forget(cluster: Cluster, query: str, names: list[str], timeout_ms: int, *, w
         for begin in range(0, len(names), FORGOTTEN_COUNT_MAX):
             body = {
                 "transactional_ids": names[begin : begin + FORGOTTEN_COUNT_MAX],
-                "query": query if whole else None,
+                "query": query,
             }
             _ask_vendor(cluster, VendorKey.FORGET_TRANSACTIONS, query, body, timeout_ms)
     except (SinkError, SourceUnavailable) as exc:
@@ -204,9 +217,18 @@ def last_batch(cluster: Cluster, query: str, timeout_ms: int) -> int | None:
 
 
 def _ask_vendor(
-    cluster: Cluster, key: VendorKey, query: str, body: Mapping[str, Any], timeout_ms: int
+    cluster: Cluster,
+    key: VendorKey,
+    query: str,
+    body: Mapping[str, Any],
+    timeout_ms: int,
+    tries: list[Link] | None = None,
 ) -> Mapping[str, Any]:
+    """`tries`: to which the links go on which it was sent."""
+
     def ask(link: Link) -> Mapping[str, Any]:
+        if tries is not None:
+            tries.append(link)
         reply = link.ask_vendor(VendorRequest(key, body), timeout_ms)
         if "error" in reply:
             error = reply["error"]

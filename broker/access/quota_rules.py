@@ -12,7 +12,8 @@ by itself.  Addresses (`ip`) have a table of their own: this one, any.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from itertools import chain
+from typing import Final, NamedTuple, TypeAlias
 
 from segbroker.segments.metadata.quotas import Entity, entity_of
 
@@ -31,11 +32,17 @@ KEYS_OF_CLIENTS: Final = frozenset({PRODUCE, CONSUME, TIME, REQUESTS, MUTATIONS}
 KEYS_OF_ADDRESSES: Final = frozenset({CONNECTIONS})
 
 
+Owner: TypeAlias = tuple[str | None, ...]
+"""The name of an allowance."""
+
+
 class Found(NamedTuple):
-    """A quota that holds, and the name of the allowance that it is of."""
+    """A quota that holds, and the allowances that it is of."""
 
     rate: float
-    owner: tuple[str, ...]
+    owner: Owner
+    sharers: Owner
+    """The allowance of all for whom the same quota holds, where not each can have its own."""
 
 
 def find(
@@ -45,7 +52,7 @@ def find(
     for entity, owner in _levels(user, client_id):
         rate = quotas.get(entity, {}).get(key)
         if rate is not None:
-            return Found(rate, (key, *owner))
+            return Found(rate, (key, *owner), (key, "any of", *chain.from_iterable(entity)))
     return None
 
 
@@ -56,7 +63,7 @@ def find_for_address(
     for name in (host, None):
         rate = quotas.get(entity_of({ADDRESS: name}), {}).get(key)
         if rate is not None:
-            return Found(rate, (key, ADDRESS, host))
+            return Found(rate, (key, ADDRESS, host), (key, ADDRESS, name))
     return None
 
 

@@ -25,8 +25,9 @@ A client without any quota has the one of the settings, by user and address.  Be
 is charged: strangers would share one allowance, and one of them could keep all others from logging
 in.
 
-At BUCKETS_MAX buckets the full ones are dropped.  If all are in use, newcomers share one per key,
-so inventing client ids gains nothing.  NAME_SIZE_MAX characters of a client id count.
+At BUCKETS_MAX buckets the full ones are dropped.  If all are in use, the newcomers of a quota share
+one: inventing client ids gains nothing, and costs nobody who has another quota, of whom there are
+ENTITIES_MAX at most.  NAME_SIZE_MAX characters of a client id count.
 `core.quotas` is None while there is no quota: one attribute test.
 """
 
@@ -39,7 +40,7 @@ from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.metadata.quotas import NAME_SIZE_MAX, SECTION, SET, Entity, quotas_of
 
 from ..peers.peer import Peer
-from .quota_rules import CONSUME, MUTATIONS, PRODUCE, REQUESTS, TIME, Found, find
+from .quota_rules import CONSUME, MUTATIONS, PRODUCE, REQUESTS, TIME, Found, Owner, find
 
 Changes: TypeAlias = Mapping[Entity, Mapping[str, float]]
 """What entities have afterwards; nothing: they have no quota."""
@@ -90,14 +91,12 @@ class Meter:
         "consume",
         "generation",
         "mutations",
-        "principal",
         "produce",
         "requests",
         "time",
     )
 
     def __init__(self, peer: Peer, generation: int, buckets: Mapping[str, Bucket | None]) -> None:
-        self.principal = peer.principal
         self.client_id = peer.client_id
         self.generation = generation
         self.produce = buckets[PRODUCE]
@@ -124,7 +123,7 @@ class Quotas:
         """defaults: by key, for whom no quota is set; 0 for none."""
         self._manager = manager
         self._defaults = _set(defaults)
-        self._buckets: dict[tuple[str, ...], Bucket] = {}
+        self._buckets: dict[Owner, Bucket] = {}
         self._generation = 0
         self._swept_at = -SWEEP_S
         self.rows: dict[Entity, dict[str, float]] = {}
@@ -203,10 +202,11 @@ class Quotas:
         if (
             isinstance(meter, Meter)
             and meter.generation == self._generation
-            and meter.client_id == peer.client_id
-            and meter.principal is peer.principal
+            and meter.client_id
+            == peer.client_id  # who it is stays: before a login nobody is charged
         ):
             return meter
+        self._make_room()  # in front of the look-ups: what one has found is not dropped by the next
         buckets = {key: self._bucket(peer, key) for key in METERED}
         meter = peer.meter = Meter(peer, self._generation, buckets)
         return meter
@@ -215,30 +215,30 @@ class Quotas:
         user = peer.principal.name
         found = find(self.rows, key, user, (peer.client_id or "")[:NAME_SIZE_MAX])
         if found is None and key in self._defaults:
-            found = Found(self._defaults[key], (key, "default", user, peer.address[0]))
+            own = (key, "default", user, peer.address[0])
+            found = Found(self._defaults[key], own, (key, "default"))
         if found is None or found.rate <= 0:
             return None
         bucket = self._buckets.get(found.owner)
         if bucket is None:
-            owner = found.owner if self._has_room() else (key, "everybody else")
+            owner = found.owner if len(self._buckets) < BUCKETS_MAX else found.sharers
             bucket = self._buckets.get(owner)
             if bucket is None:
                 bucket = self._buckets[owner] = _made(key, found.rate, trio.current_time())
         return bucket
 
-    def _has_room(self) -> bool:
-        if len(self._buckets) < BUCKETS_MAX:
-            return True
+    def _make_room(self) -> None:
+        """Drop the full ones where there may be too many for a client more."""
+        if len(self._buckets) + len(METERED) <= BUCKETS_MAX:
+            return
         now = trio.current_time()
         if now - self._swept_at < SWEEP_S:
-            return False  # each newcomer of a flood would look at all of them
+            return  # each newcomer of a flood would look at all of them
         self._swept_at = now
         kept = {owner: one for owner, one in self._buckets.items() if not one.is_full(now)}
-        if len(kept) == len(self._buckets):
-            return False
-        self._buckets = kept
-        self._generation += 1  # who still holds a dropped one looks again
-        return True
+        if len(kept) < len(self._buckets):
+            self._buckets = kept
+            self._generation += 1  # who still holds a dropped one looks again
 
     # Changing
 

@@ -6,7 +6,8 @@
 
     COMMIT_BATCH   {"query": str, "batch": int, "transactions":
                       [{"transactional_id": str, "producer_id": int, "producer_epoch": int}],
-                    "prefix": str, or left out: what comes in front of each transactional id}
+                    "prefix": str, or left out: what comes in front of each transactional id,
+                    "ends_others": bool, or left out: what else `query/TASK/ATTEMPT` has open}
                    {"committed": bool, "repeated": bool}
     QUERY_STATE    {"query": str}
                    {"last_batch": int, or None: no batch of this query was committed}
@@ -15,13 +16,19 @@
 
 | `batch` | afterwards | answer |
 |---|---|---|
-| above the query's last | all are committed | committed |
+| above the query's last | all are committed, others aborted | committed |
 | ... and one of them is not open, or not its own | nothing has changed | an error: 47 to 49, 90 |
 | at or below it | those that are still open are aborted | committed, repeated |
 
 So a driver that did not hear the answer asks again, and one that runs a batch a second time writes
 nothing twice.  Whoever prepared a transaction has to begin anew afterwards (InitProducerId): its
 epoch has ended with it.  A transaction in which nothing was sent counts as open.
+
+Others are the transactions of the query's attempts that came to nothing: of tasks that died or that
+Spark ran twice, of a driver that is dead and had more tasks.  The names of tasks are the query's,
+with two numbers behind it.  What is open there when a batch is committed is of this batch or of one
+before it, as nobody writes the next one until this is durable: so the next one loses nothing by it,
+whoever runs it.
 
 FORGET_TRANSACTIONS is for names under which nothing more is written: those of tasks whose work came
 to nothing, and all of a write that is done and never comes again.  What they have open is aborted.
@@ -58,11 +65,16 @@ async def commit_batch(core: Core, peer: Peer, body: dict[str, Any]) -> dict[str
             ErrorCode.INVALID_REQUEST, f"prefix is not a text of {NAME_SIZE_MAX} characters at most"
         )
     members = _members(prefix, body.get("transactions"))
+    ends_others = body.get("ends_others", False)
+    if type(ends_others) is not bool:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"ends_others = {ends_others!r} is no bool")
     if core.transactions.last_batch(query) is None and (
         core.transactions.queries_count() >= QUERIES_MAX
     ):
         raise Refused(ErrorCode.POLICY_VIOLATION, f"there are {QUERIES_MAX} queries already")
-    code, about, is_repeated = await core.transactions.commit_batch(query, batch, members)
+    code, about, is_repeated = await core.transactions.commit_batch(
+        query, batch, members, ends_others=ends_others
+    )
     if code:
         raise Refused(code, f"batch {batch} of {query!r} is not committed: {about!r}")
     return {"committed": True, "repeated": is_repeated}

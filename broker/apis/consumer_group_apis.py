@@ -40,10 +40,11 @@ from segbroker.protocol.messages_consumer_groups import (
 from ..call import Call
 from ..core import Core
 from ..groups.classic_members import METADATA_MAX
-from ..groups.consumer_group import JOIN, LEAVE_FOR_A_WHILE, ConsumerGroup, by_topic
+from ..groups.consumer_group import ConsumerGroup, by_topic
 from ..groups.consumer_members import Beat, ConsumerMember, Told, every_topic
 from ..groups.group_keys import HEARTBEAT
-from ..groups.member_room import names_size
+from ..groups.member_epochs import JOIN, LEAVE_FOR_A_WHILE
+from ..groups.member_room import consumer_size, names_size
 from ..groups.server_assignors import Partition
 from ..groups.viewers import sight_of, viewer_of
 from ..loop.loop_clock import monotonic_ms
@@ -92,8 +93,9 @@ def consumer_group_heartbeat(
         core.groups.when_kept(group, request.member_id, gone)
         return
     core.groups.install(group)
-    takes_room(core, request.group_id, beat)
     member = group.members.get(told.member_id)
+    if member is not None:
+        takes_room(core, request.group_id, beat, consumer_size(member))
 
     def kept(error: OSError | None) -> None:
         if error is None and group.members.get(told.member_id) is member:
@@ -155,14 +157,20 @@ def excess(names: Iterable[str] | None) -> str | None:
 
 
 def check_room(core: Core, group_id: str, beat: Beat) -> None:
-    """Raise Refused where there is no room for what a member subscribes to."""
+    """Raise Refused where there is no room for what a member says."""
+    room = core.groups.room
+    if beat.epoch >= JOIN:
+        room.check(group_id, beat.member_id, consumer_size(beat))
     if beat.names is not None:
-        core.groups.room.check(group_id, hash(beat.names), names_size(beat.names))
+        room.check(group_id, hash(beat.names), names_size(beat.names))
 
 
-def takes_room(core: Core, group_id: str, beat: Beat) -> None:
-    """A member subscribes to what it says."""
-    if beat.names is not None and beat.epoch >= JOIN:
+def takes_room(core: Core, group_id: str, beat: Beat, size: int) -> None:
+    """A member says this.  size: of what it has said beside names."""
+    if beat.epoch < JOIN:
+        return
+    core.groups.room.put(group_id, beat.member_id, size)
+    if beat.names is not None:
         core.groups.room.put(group_id, hash(beat.names), names_size(beat.names))
 
 

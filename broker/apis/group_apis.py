@@ -31,7 +31,7 @@ from ..core import Core
 from ..groups.classic_members import METADATA_MAX
 from ..groups.group import Group
 from ..groups.group_members import Joined, Joining, Member, Synced
-from ..groups.member_room import WHOLE, metadata_size
+from ..groups.member_room import WHOLE, classic_size
 from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
 from ..recording import recorded
@@ -103,11 +103,6 @@ def join_group(core: Core, call: Call[JoinGroupRequest], slot: LaterReply) -> No
     if len(request.protocols) > PROTOCOLS_MAX or size > METADATA_MAX:
         refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         return
-    try:
-        core.groups.room.check(request.group_id, request.member_id, size)
-    except Refused as exc:
-        refuse(exc.code)
-        return
     rebalance_ms = request.rebalance_timeout_ms
     if rebalance_ms < 0:  # version 0 has one time for both
         rebalance_ms = request.session_timeout_ms
@@ -124,19 +119,36 @@ def join_group(core: Core, call: Call[JoinGroupRequest], slot: LaterReply) -> No
         call.version >= _SKIP_SINCE,
         request.reason or "",
     )
+    group_id, room = request.group_id, core.groups.room
+    before = request.member_id or _static_id(core, request)
+    try:
+        room.check(group_id, before, classic_size(joining))
+    except Refused as exc:
+        refuse(exc.code)
+        return
     if mixed is not None:
-        mixed_groups.join(core, mixed, joining, joined)
+        mixed_groups.join(core, mixed, joining, before, joined)
         return
     try:
-        group = core.groups.obtain(request.group_id)
+        group = core.groups.obtain(group_id)
     except Refused as exc:
         refuse(exc.code)
         return
     member = group.join(monotonic_ms(), joining, joined, said_ms=said_ms(core, call.peer))
     slot.on_abandoned = lambda: _abandoned(core, group, member, joined)
     if (said := member or group.members.get(request.member_id)) is not None:
-        core.groups.room.put(request.group_id, said.member_id, metadata_size(said.protocols))
+        room.put(group_id, before, 0)  # a static member has another id now
+        room.put(group_id, said.member_id, classic_size(said))
     core.groups.changed(group)
+
+
+def _static_id(core: Core, request: JoinGroupRequest) -> str:
+    """As which member somebody is known who comes back without its id; empty: nobody is."""
+    instance_id = request.group_instance_id or ""
+    if (mixed := core.groups.get_mixed(request.group_id)) is not None:
+        return mixed.static.get(instance_id, "")
+    group = core.groups.get(request.group_id)
+    return "" if group is None else group.roster.by_instance.get(instance_id, "")
 
 
 def _abandoned(core: Core, group: Group, member: Member | None, done: object) -> None:

@@ -4,15 +4,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-import trio
-
 from segbroker.protocol.errors import LocalProtocolError
 from segbroker.protocol.headers import encode_response, frame_size
 from segbroker.protocol.schema import Message
 
-from ..address import join_address
 from ..call import Call
-from ..configuration.logs import told
 from ..core import Core
 from ..peers.long_answers import LONG_BYTES, LongAnswer, NoRoom
 from ..peers.peer import Peer
@@ -94,11 +90,10 @@ class LaterReply:
             self._made()
             return
         assert self.on_gone is None, "it holds nothing else"
-        left = trio.Event()
-        self.on_gone = left.set
-        self._core.spawn(partial(self._encode, message, place, left))
+        self.on_gone = place.leave
+        self._core.spawn(partial(self._encode, message, place))
 
-    async def _encode(self, message: Message, place: LongAnswer, left: trio.Event) -> None:
+    async def _encode(self, message: Message, place: LongAnswer) -> None:
         """In a lane; then until the client has taken it."""
         core, header = self._core, self._header
         with place:
@@ -120,11 +115,7 @@ class LaterReply:
             self._parts = parts
             self._made()
             core.turn.end()
-            try:
-                await place.taken(frame_size(parts), left.wait)
-            except NoRoom as exc:
-                self._tell(exc)
-                self._peer.outbox.break_off()
+            await place.hold(frame_size(parts))
 
     def _made(self) -> None:
         self.done = True
@@ -134,23 +125,11 @@ class LaterReply:
 
     def render(self) -> list[Buffer] | None:
         if isinstance(self._failure, NoRoom):
-            self._tell(self._failure)
-            self._peer.outbox.break_off()
+            self._peer.outbox.break_off(self._failure)
             return None
         if self._failure is not None:
             raise self._failure
         return self._parts
-
-    def _tell(self, failure: NoRoom) -> None:
-        core, peer = self._core, self._peer
-        core.counters.connections_refused += 1
-        core.closing_lines.tell(
-            "unserved_request",
-            peer=join_address(*peer.address),
-            listener=peer.listener.spec.name,
-            client_id=None if peer.client_id is None else told(peer.client_id),
-            error=str(failure),
-        )
 
     def sent(self) -> None:
         if further := further_of(frame_size(self._parts)):

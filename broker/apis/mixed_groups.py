@@ -20,13 +20,14 @@ from ..groups.group_members import (
     Synced,
     new_member_id,
 )
-from ..groups.member_room import metadata_size
+from ..groups.member_room import consumer_size
 from ..loop.loop_clock import monotonic_ms
 from ..refused import Refused
 
 
-def join(core: Core, group: ConsumerGroup, joining: Joining, done: OnJoined) -> None:
-    """JoinGroup: answered when the group knows it for good."""
+def join(core: Core, group: ConsumerGroup, joining: Joining, before: str, done: OnJoined) -> None:
+    """JoinGroup: answered when the group knows it for good.  before: the id by which it was known,
+    if it was."""
     try:
         joined = classic_members.join(
             group, monotonic_ms(), joining, new_member_id, core.topics.all
@@ -35,9 +36,9 @@ def join(core: Core, group: ConsumerGroup, joining: Joining, done: OnJoined) -> 
         done(Joined(exc.code, ""))  # as Kafka, which names a member only with an id to join with
         return
 
-    if joined.member_id in group.members:
-        size = metadata_size(joining.protocols)
-        core.groups.room.put(group.group_id, joined.member_id, size)
+    if (member := group.members.get(joined.member_id)) is not None:
+        core.groups.room.put(group.group_id, before, 0)
+        core.groups.room.put(group.group_id, joined.member_id, consumer_size(member))
 
     def refused(code: ErrorCode) -> None:
         done(Joined(code, joining.member_id))

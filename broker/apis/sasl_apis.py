@@ -28,13 +28,12 @@ from segbroker.protocol.messages_security import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from segbroker.protocol.sasl import SASL_MESSAGE_SIZE_MAX
 
 from ..address import join_address
 from ..call import Call
 from ..core import Core
 from ..peers.peer import Peer
-from ..peers.sasl import WRONG, LoginRefused, SaslSession, Stage
+from ..peers.sasl import LoginRefused, SaslSession, Stage
 from ..principal import USER, Principal
 
 log = structlog.get_logger()
@@ -64,7 +63,7 @@ async def sasl_authenticate(
 ) -> SaslAuthenticateResponse:
     """One message of the mechanism."""
     session = call.peer.sasl
-    if session is None or session.stage is not Stage.PROVING or session.is_raw:
+    if session is None or session.stage is not Stage.PROVING:
         if session is not None:
             session.refusal = LoginRefused(_NOT_NOW, error=_NOT_NOW)
         return SaslAuthenticateResponse(
@@ -96,8 +95,6 @@ async def prove(core: Core, peer: Peer, message: bytes) -> bytes:
     session = peer.sasl
     assert session is not None, "looked at by the caller"
     try:
-        if len(message) > SASL_MESSAGE_SIZE_MAX:
-            raise LoginRefused(WRONG, error=f"a SASL message of {len(message)} bytes")
         answer = await session.prove(core.authentication, message)
     except LoginRefused:
         await _delay(core)

@@ -33,10 +33,12 @@ from segbroker.protocol.messages_share_groups import (
 
 from ..call import Call
 from ..core import Core
-from ..groups.consumer_group import JOIN, LEAVE, by_topic
+from ..groups.consumer_group import by_topic
 from ..groups.consumer_members import Beat, Told
 from ..groups.group_keys import SHARE_HEARTBEAT
 from ..groups.group_rounds import State
+from ..groups.member_epochs import JOIN, LEAVE
+from ..groups.member_room import share_size
 from ..groups.server_assignors import Partition
 from ..groups.share_assignor import SIMPLE
 from ..groups.share_group import FIRST_EPOCH, ShareGroup, ShareMember
@@ -74,7 +76,8 @@ def _heard(core: Core, call: Call[ShareGroupHeartbeatRequest]) -> ShareGroupHear
         told = group.heartbeat(monotonic_ms(), beat, core.topics.all)
     except Refused as exc:
         return _refusal(exc.code, exc.message)
-    takes_room(core, request.group_id, beat)
+    if (member := group.members.get(told.member_id)) is not None:
+        takes_room(core, request.group_id, beat, share_size(member))
     core.groups.share_groups.changed(group)
     return _told(core, request, told)
 

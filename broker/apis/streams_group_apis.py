@@ -26,9 +26,9 @@ from segbroker.protocol.messages_streams_groups import (
 
 from ..call import Call
 from ..core import Core
-from ..groups.consumer_group import JOIN
 from ..groups.group_keys import STREAMS_HEARTBEAT
-from ..groups.member_room import WHOLE, names_size
+from ..groups.member_epochs import JOIN
+from ..groups.member_room import WHOLE, streams_size, topology_size
 from ..groups.streams_endpoints import partitions_by_endpoint
 from ..groups.streams_group import StreamsGroup, StreamsTold
 from ..groups.streams_members import TopicPartitions, by_subtopology
@@ -39,7 +39,7 @@ from ..refused import Refused
 from .internal_topics import make_internal
 from .later_reply import LaterReply
 from .sign_of_life import check_waits
-from .streams_requests import beat_of, topics_named
+from .streams_requests import beat_of
 
 
 def streams_group_heartbeat(
@@ -55,10 +55,12 @@ def streams_group_heartbeat(
         if request.member_epoch >= JOIN:
             check_waits(call.peer)
         group = _group(core, request)
-        size = 0
-        if request.topology is not None and group.topology is None:
-            size = names_size(topics_named(request.topology))
-            core.groups.room.check(request.group_id, WHOLE, size)
+        size, room = 0, core.groups.room
+        if request.member_epoch >= JOIN:
+            room.check(request.group_id, request.member_id, streams_size(beat))
+        if beat.topology is not None and group.topology is None:
+            size = topology_size(beat.topology)
+            room.check(request.group_id, WHOLE, size)
     except Refused as exc:
         slot.answer(_refusal(exc.code, exc.message))
         return
@@ -77,8 +79,10 @@ def streams_group_heartbeat(
         return
     core.groups.install_streams(group)
     if size:
-        core.groups.room.put(request.group_id, WHOLE, size)
+        room.put(request.group_id, WHOLE, size)
     member = group.members.get(told.member_id)
+    if member is not None:
+        room.put(request.group_id, told.member_id, streams_size(member.said))
     beside = make_internal(core, call.peer, group) if member is not None else ""
     response = _told(core, request, group, told, beside)
 

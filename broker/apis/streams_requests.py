@@ -26,7 +26,7 @@ from segbroker.segments.names import is_topic_name
 
 from ..call import Call
 from ..configuration.logs import NAME_TOLD_MAX
-from ..groups.consumer_group import JOIN, LEAVE, LEAVE_FOR_A_WHILE
+from ..groups.member_epochs import JOIN, LEAVE, LEAVE_FOR_A_WHILE
 from ..groups.streams_members import Endpoint, StreamsBeat
 from ..groups.streams_topology import (
     SIZE_MAX,

@@ -36,7 +36,11 @@ import trio
 
 from segbroker.protocol.errors import RemoteProtocolError
 from segbroker.protocol.frames import FrameReader
-from segbroker.protocol.limits import REQUEST_HEADER_SIZE_MIN
+from segbroker.protocol.limits import (
+    RECEIVE_KEEP_MAX,
+    RECEIVE_SIZE,
+    REQUEST_HEADER_SIZE_MIN,
+)
 
 from ..address import plain_host
 from ..configuration.config import join_address
@@ -67,13 +71,15 @@ log = structlog.get_logger()
 TURN_BYTES: Final = 256 << 10
 # And after this time, whatever the bytes cost.
 TURN_S: Final = 0.005
-# Idle readers kept for the next connection that has something to say.
+# Idle readers kept for the next connection that has something to say, and bytes of all of them.
 SHELF_MAX: Final = 64
+SHELF_BYTES_MAX: Final = 64 << 20
 # Half a frame up to this size never waits for the budget: it fits the reader's first buffer.
 SMALL_BYTES: Final = 64 << 10
 # The beginning of a frame up to this size is put aside while its rest is waited for; so is a whole
 # one, while its answer is.
 ASIDE_BYTES_MAX: Final = 4 << 10
+_NOTHING: Final = -1
 # For SO_LINGER: closing sends a reset instead of an end.
 _AT_ONCE: Final = (1).to_bytes(4, sys.byteorder) + bytes(4)
 # How long a connection that is refused waits for its last answer to leave.
@@ -83,23 +89,34 @@ REFUSAL_S: Final = 1.0
 class Shelf:
     """Readers with empty buffers, shared by all connections."""
 
-    __slots__ = ("_frame_bytes_max", "_readers")
+    __slots__ = ("_frame_bytes_max", "_held_bytes", "_readers")
 
     def __init__(self, frame_bytes_max: int) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._readers: list[FrameReader] = []
+        self._held_bytes = 0
 
     def take(self) -> FrameReader:
         """A reader that holds nothing."""
         if self._readers:
-            return self._readers.pop()
+            reader = self._readers.pop()
+            self._held_bytes -= reader.capacity
+            return reader
         return FrameReader(self._frame_bytes_max, size_min=REQUEST_HEADER_SIZE_MIN)
 
     def put_back(self, reader: FrameReader) -> None:
-        """Give back a reader that holds nothing; one with another limit goes nowhere."""
+        """Give back a reader that holds nothing; one with another limit, or that would be made
+        smaller before it receives again, goes nowhere."""
         assert not reader.buffered, "bytes of one peer must not reach another"
-        if len(self._readers) < SHELF_MAX and reader.size_max == self._frame_bytes_max:
+        size = reader.capacity
+        if (
+            len(self._readers) < SHELF_MAX
+            and reader.size_max == self._frame_bytes_max
+            and size <= RECEIVE_KEEP_MAX
+            and self._held_bytes + size <= SHELF_BYTES_MAX
+        ):
             self._readers.append(reader)
+            self._held_bytes += size
 
 
 def reset_on_close(sock: socket.socket | TlsSocket) -> None:
@@ -174,7 +191,7 @@ class Connection:
         self._parked = False
         self._work_began = 0.0  # when the loop began with its request, or charged it last
         self._seat: Seat | None = None
-        self.outbox = Outbox(self._sock, spawn=core.spawn, on_broken=self._end)
+        self.outbox = Outbox(self._sock, spawn=core.spawn, on_broken=self._broken)
         self.peer = Peer(self.outbox, address, (plain_host(host), port), listener)
         if express is not None and listener.protocol is SecurityProtocol.PLAINTEXT:
             self._seat = Seat(sock, self.peer)
@@ -257,6 +274,12 @@ class Connection:
         self.refused(event, **facts)
         self._end()
 
+    def _broken(self, why: Exception | None) -> None:
+        """Nothing can be answered any more; why: what is to be told of that."""
+        if why is not None:
+            self.refused("unserved_request", error=str(why))
+        self._end()
+
     def _end(self) -> None:
         """Neither read nor answer any more."""
         self._ended = True
@@ -333,10 +356,11 @@ class Connection:
         return admitted
 
     async def _read(self) -> None:
-        sock, core, peer = self._sock, self.core, self.peer
+        core, peer = self.core, self.peer
         handle = self._handle
         outbox, clock = self.outbox, time.perf_counter
         reader: FrameReader | None = None
+        frame: memoryview | None
         brought = 0
         budget = TURN_BYTES
         over = clock() + TURN_S
@@ -349,11 +373,10 @@ class Connection:
                 if brought:  # the express way has received it already
                     size, is_full = brought, False
                 else:
-                    space = reader.get_buffer()
-                    try:
-                        size = sock.recv_into(space)
-                    except (BlockingIOError, InterruptedError):
-                        reader, brought = await self._wait_readable(reader)
+                    size, is_full = self._receive(reader)
+                    if size == _NOTHING:
+                        reader, aside = self._give_back(reader)
+                        reader, brought = await self._wait_readable(reader, aside)
                         budget, over = TURN_BYTES, clock() + TURN_S
                         continue
                     if not size:
@@ -362,10 +385,6 @@ class Connection:
                                 f"closed by the peer {reader.buffered} bytes into a frame"
                             )
                         return
-                    reader.buffer_updated(size)
-                    core.counters.received_bytes += size
-                    self._reads += 1
-                    is_full = size == len(space)
                 while reader is not None and (frame := reader.next_frame()) is not None:
                     if self._draining:  # also what came with it: the groups are closed
                         return
@@ -400,6 +419,7 @@ class Connection:
                     elif is_counted:
                         self._end_work()
                     if peer.muted_until:
+                        frame, reader = None, self._without_buffer(reader)
                         await self._wait_unmuted()
                     if len(outbox) >= core.config.slots_max:
                         core.turn.end()
@@ -413,13 +433,15 @@ class Connection:
                 if self._draining:
                     return
                 core.turn.end()
-                await self._wait_room(0 if reader is None else reader.buffered)
+                frame, reader = None, self._without_buffer(reader)
+                await self._wait_room()
                 if self._draining:
                     return
                 budget -= size
                 brought = 0
                 if not is_full:
-                    reader, brought = await self._wait_readable(reader)
+                    reader, aside = self._give_back(reader)
+                    reader, brought = await self._wait_readable(reader, aside)
                     budget, over = TURN_BYTES, clock() + TURN_S
                 elif budget <= 0:
                     await trio.lowlevel.checkpoint()
@@ -443,18 +465,50 @@ class Connection:
         self._charge_work()
         self.peer.charge = None
 
-    async def _wait_readable(self, reader: FrameReader | None) -> tuple[FrameReader | None, int]:
+    def _receive(self, reader: FrameReader) -> tuple[int, bool]:
+        """How many bytes have come, 0 at the end, _NOTHING: none are there; and whether there may
+        be more.  A view of the buffer is of this call alone: it would keep the memory."""
+        space = reader.get_buffer()
+        try:
+            size = self._sock.recv_into(space)
+        except (BlockingIOError, InterruptedError):
+            return _NOTHING, False
+        reader.buffer_updated(size)
+        self.core.counters.received_bytes += size
+        self._reads += size > 0
+        return size, size == len(space)
+
+    def _without_buffer(self, reader: FrameReader | None) -> FrameReader | None:
+        """Before any wait: what is held is counted, and a reader that holds nothing goes back."""
+        buffered = 0 if reader is None else reader.buffered
+        held = buffered if buffered > SMALL_BYTES else 0
+        if held != self._held:
+            self._half.change(self.peer.address[0], self, held - self._held)
+            self._held = held
+        if reader is not None and not buffered:
+            self._shelf.put_back(reader)
+            return None
+        return reader
+
+    def _give_back(self, reader: FrameReader | None) -> tuple[FrameReader | None, bytes]:
+        """Before it is waited for more: a reader that holds much for its size, or None, and what it
+        held: what is not counted keeps no buffer that a large request was received into."""
+        if reader is None:
+            return None, b""
+        has_grown = reader.capacity > RECEIVE_SIZE
+        if reader.buffered > (SMALL_BYTES if has_grown else ASIDE_BYTES_MAX):
+            return reader, b""
+        aside = reader.take_rest() if reader.buffered else b""
+        self._shelf.put_back(reader)
+        return None, aside
+
+    async def _wait_readable(
+        self, kept: FrameReader | None, aside: bytes
+    ) -> tuple[FrameReader | None, int]:
         """Wait for more bytes; the reader, or None: nothing is held, it is on the shelf.
 
         And how many bytes it holds that have come meanwhile, on the express way.
         """
-        kept = reader
-        aside = b""
-        if reader is not None and reader.buffered <= ASIDE_BYTES_MAX:
-            if reader.buffered:
-                aside = reader.take_rest()
-            self._shelf.put_back(reader)
-            kept = None
         self._park()
         seat, express = self._seat, self._express
         brought = b""
@@ -496,13 +550,9 @@ class Connection:
             self._parked = False
         peer.muted_until = 0.0
 
-    async def _wait_room(self, buffered: int) -> None:
+    async def _wait_room(self) -> None:
         """Everything that stops the reading."""
-        held = buffered if buffered > SMALL_BYTES else 0
-        if held != self._held:
-            self._half.change(self.peer.address[0], self, held - self._held)
-            self._held = held
-        if held and self._half.is_full(self.peer.address[0], self):
+        if self._held and self._half.is_full(self.peer.address[0], self):
             with trio.move_on_after(self.core.config.request_wait_ms / 1000) as patience:
                 await self._half.wait_room(self.peer.address[0], self)
             if patience.cancelled_caught:

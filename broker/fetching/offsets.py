@@ -10,10 +10,10 @@
 | -6 (v11+)       | the first that waits to go there: none                                       |
 | >= 0            | the first record at or after it, and its timestamp; none: offset and time -1 |
 
--3 and times look into batches, so they run in a lane; the answer is exact to the record, not to the
-batch.  Any other negative number, and one that the version does not have, is UNSUPPORTED_VERSION.
-A partition that is named more than once gets one row, INVALID_REQUEST: a request looks into each
-partition once.  Both are as in Kafka.
+-3 and times look into batches, so they run in a lane, of which half are for them, and addresses
+take turns; the answer is exact to the record, not to the batch.  Any other negative number, and one
+that the version does not have, is UNSUPPORTED_VERSION.  A partition that is named more than once
+gets one row, INVALID_REQUEST: a request looks into each partition once.  Both are as in Kafka.
 """
 
 from collections import Counter
@@ -120,7 +120,7 @@ async def _list_one(
             case timestamp if timestamp in (END_TIERED, START_PENDING):
                 row.leader_epoch = -1
             case timestamp:
-                found = await core.lanes.run(_search(handler, timestamp))
+                found = await core.lanes.search(call.peer.address[0], _search(handler, timestamp))
                 # A record that readers may not see yet was not found.
                 if found is not None and found[0] < visible_end(handler, isolation_level):
                     row.offset, row.timestamp = found

@@ -33,10 +33,11 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.metadata.consumer_groups import Classic
 
 from ..refused import Refused
-from .consumer_group import JOIN, ConsumerGroup
+from .consumer_group import ConsumerGroup
 from .consumer_members import Beat, ConsumerMember, Reconciled
 from .consumer_target import Topic
 from .group_members import Joined, Joining, Synced
+from .member_epochs import JOIN
 from .server_assignors import Partition
 
 PROTOCOL_TYPE: Final = "consumer"
@@ -66,8 +67,7 @@ def join(
         if joining.wants_id_first and joining.instance_id is None:
             if max(len(group.given), len(group.members)) >= group.size_max:
                 raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "too many members")
-            group.given[member_id] = now_ms + joining.session_timeout_ms
-            group.due_at(group.given[member_id])
+            group.give(member_id, now_ms + joining.session_timeout_ms)
             return Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id)
     beat = _beat(joining, topics)._replace(member_id=member_id)
     told = group.heartbeat(now_ms, beat, topics)

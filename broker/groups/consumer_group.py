@@ -55,12 +55,10 @@ from .consumer_members import Beat, ConsumerMember, MaySee, Reconciled, Told
 from .consumer_target import Target, Topic
 from .group_news import News, Tell, Who, untold
 from .group_rounds import State
+from .member_epochs import JOIN, LEAVE, LEAVE_FOR_A_WHILE
 from .server_assignors import ASSIGNORS, Partition, TopicId
 from .topic_regex import TopicRegex
 
-JOIN: Final = 0
-LEAVE: Final = -1
-LEAVE_FOR_A_WHILE: Final = -2
 LARGE_MIN: Final = 1_000_000
 """Members, times members and partitions together: what it costs that all of them join."""
 REST_MS: Final = 1_000
@@ -403,7 +401,6 @@ class ConsumerGroup:
         member.epoch, member.previous_epoch, member.said_epoch = LEAVE_FOR_A_WHILE, LEAVE, 0
         self._stands(member)
         self._changed(member.member_id)
-        self.due_at(member.session_ends_ms)
 
     # What is to be read, and by whom
 
@@ -531,6 +528,11 @@ class ConsumerGroup:
             min((one.ends_ms for one in self.members.values()), default=NEVER_MS),
             min(self.given.values(), default=NEVER_MS),
         )
+
+    def give(self, member_id: str, until_ms: int) -> None:
+        """A classic member may join with this id until then."""
+        self.given[member_id] = until_ms
+        self.due_at(until_ms)
 
     def due_at(self, at_ms: int) -> None:
         """Something has to be done then."""

@@ -25,7 +25,7 @@ from segbroker.segments.metadata.consumer_groups import Classic, Has, Says
 
 from . import group_news
 from .group_news import Who
-from .member_epochs import MemberEpochs
+from .member_epochs import JOIN, MemberEpochs
 from .server_assignors import Partition, Subscriber, TopicId
 
 
@@ -215,12 +215,19 @@ class ConsumerMember(MemberEpochs):
         )
 
     def says(self, beat: Beat) -> bool:
-        """Take over what a heartbeat says; whether its subscription changed."""
+        """Take over what a heartbeat says; whether its subscription changed.
+
+        Who joins says everything: what it leaves out is not as it was, but none.
+        """
         if beat.rebalance_timeout_ms >= 0:
             self.rebalance_timeout_ms = beat.rebalance_timeout_ms
-        self.rack_id = beat.rack_id if beat.rack_id is not None else self.rack_id
         self.client_id, self.client_host = beat.client_id, beat.client_host
         before = (self.names, self.sight, self.assignor)
+        if beat.epoch == JOIN:
+            beat = beat._replace(names=beat.names or frozenset(), regex=beat.regex or "")
+            self.rack_id = self.assignor = None
+        if beat.rack_id is not None:
+            self.rack_id = beat.rack_id
         if beat.names is not None and beat.names != self.names:
             self.names = beat.names  # else the one that others of the group have, too
         if beat.regex is not None:

@@ -73,9 +73,7 @@ class Group(Rounds):
         member_id, instance_id = joining.member_id, joining.instance_id
         if self.members and joining.protocol_type != self.protocol_type:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if not joining.protocols or not joining.protocol_type:
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if not self.roster.has_common(joining):
+        if not (joining.protocol_type and self.roster.has_common(joining)):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if member_id and member_id not in self.roster.given:
             if code := self.roster.check(member_id, instance_id):
@@ -96,8 +94,7 @@ class Group(Rounds):
             if len(self.roster.given) >= self.size_max:
                 done(Joined(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
                 return None
-            self.roster.given[member_id] = said_ms + joining.session_timeout_ms
-            self._due(self.roster.given[member_id])
+            self.give(member_id, said_ms + joining.session_timeout_ms)
             done(Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id))
             return None
         self.roster.given.pop(member_id, None)
@@ -108,9 +105,13 @@ class Group(Rounds):
         self._prepare(now_ms, group_news.CAME, member, joining.reason)
         return member
 
+    def give(self, member_id: str, until_ms: int) -> None:
+        """Somebody may join with this id until then, and is waited for."""
+        self.roster.given[member_id] = until_ms
+        self._due(until_ms)
+
     def _add(self, now_ms: int, member_id: str, joining: Joining) -> Member:
-        if not self.members:
-            self.protocol_type = joining.protocol_type
+        self.protocol_type = joining.protocol_type
         member = self.roster.add(member_id, joining)
         self._alive(now_ms, member)
         return member

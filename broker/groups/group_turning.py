@@ -76,7 +76,6 @@ def upgrade(
     made.restore(now_ms, _as_consumer(group, topics, made.target.assignor), frozenset(), may_see)
     made.has_turned = True
     made.unkept.update(made.members)
-    made.unsaid.update(made.members)
 
 
 def downgrade(
@@ -85,14 +84,13 @@ def downgrade(
     """Have `made` go on with the members of a KIP-848 group; what is to be written down of it."""
     kept = _as_classic(group, topics)
     made.restore(now_ms, kept, frozenset())
-    made.roster.given = dict(group.given)
+    for member_id, ends_ms in group.given.items():
+        made.give(member_id, ends_ms)
     return kept
 
 
 def _as_consumer(group: Group, topics: Mapping[str, Topic], assignor: str) -> KeptGroup:
-    size = sum(
-        metadata_size(one.protocols) + len(one.held or b"") for one in group.members.values()
-    )
+    size = sum(metadata_size(one.protocols) + len(one.held) for one in group.members.values())
     if size > GROUP_SIZE_MAX:
         raise _cannot_turn(group, f"what its members say and have is {size} bytes")
     members: dict[str, tuple[Says, Has]] = {}
@@ -128,7 +126,7 @@ def _told(group: Group, member: Member, topics: Mapping[str, Topic]) -> frozense
     if not member.held:
         return frozenset()
     mine = assigned_partitions(member.held)
-    if mine is None or group.protocol_type != PROTOCOL_TYPE:
+    if mine is None:
         raise _cannot_turn(group, "the assignments are not those of consumers")
     if group.protocol not in _WORDLESS and assignment_user_data(member.held):
         # Kafka's sentence: clients hand it on.

@@ -20,8 +20,8 @@ next start, such a KIP-848 or streams group is reported as it is stored.
 """
 
 import errno
-from collections.abc import Callable, Collection
-from typing import Final
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Final
 
 import structlog
 
@@ -46,7 +46,17 @@ from .group_settings import GroupSettings
 from .group_start import Start
 from .group_turning import check_upgrade, downgrade, may_downgrade, upgrade
 from .group_upkeep import GroupUpkeep
-from .member_room import WHOLE, Key, MemberRoom, metadata_size, names_size
+from .member_room import (
+    WHOLE,
+    Key,
+    MemberRoom,
+    classic_size,
+    consumer_size,
+    names_size,
+    share_size,
+    streams_size,
+    topology_size,
+)
 from .server_assignors import Partition
 from .share_group import ShareGroup
 from .share_groups import ShareGroups
@@ -100,7 +110,7 @@ class Groups(GroupUpkeep):
         )
         self._groups |= start.groups(self._kept, self._consumers, self._streams)
         for group in tuple(self._groups.values()):
-            self._take_room(group)
+            self._take_room(group.group_id)
             self.changed(group)
 
     def reconfigure(self, config: BrokerConfig) -> None:
@@ -257,7 +267,9 @@ class Groups(GroupUpkeep):
             upgrade(monotonic_ms(), group, made, self._manager.topics, self._may_see)
         else:
             made.epoch = made.assignment_epoch = self._counted(group_id, group)
-        made.given = dict(group.roster.given) if isinstance(group, Group) else {}
+        if isinstance(group, Group):
+            for member_id, ends_ms in group.roster.given.items():
+                made.give(member_id, ends_ms)
         return made
 
     def _counted(self, group_id: str, group: Group | StreamsGroup | ConsumerGroup | None) -> int:
@@ -419,37 +431,35 @@ class Groups(GroupUpkeep):
 
     def _keys(self, group_id: str) -> set[Key]:
         """What there is of a group that may be large."""
-        found: set[Key] = set()
+        return {key for key, _, _ in self._said_in(group_id)}
+
+    def _take_room(self, group_id: str) -> None:
+        """What a start finds of a group is there: who says it again says no more than before."""
+        said = {key: (size_of, what) for key, size_of, what in self._said_in(group_id)}
+        for key, (size_of, what) in said.items():
+            self.room.put(group_id, key, size_of(what))
+
+    def _said_in(self, group_id: str) -> Iterator[tuple[Key, Callable[[Any], int], Any]]:
+        """What there is of a group that may be large, and how its size is told."""
         group, share = self._groups.get(group_id), self.share_groups.get(group_id)
         if isinstance(group, Group):
-            found.update(group.members)
-            found.add(WHOLE)
+            for classic in group.members.values():
+                yield classic.member_id, classic_size, classic
+            if group.members:
+                yield WHOLE, _assignments_size, group
         elif isinstance(group, ConsumerGroup):
-            found.update(group.members)
-            found.update(hash(one.names) for one in group.members.values())
+            for member in group.members.values():
+                yield member.member_id, consumer_size, member
+                yield hash(member.names), names_size, member.names
         elif isinstance(group, StreamsGroup):
-            return {WHOLE} if group.topology is not None else set()
-        if share is not None:
-            found.update(hash(one.names) for one in share.members.values())
-        return found if found != {WHOLE} else set()
-
-    def _take_room(self, group: Group | ConsumerGroup | StreamsGroup) -> None:
-        """What a start finds of a group is there: who says it again says no more than before."""
-        group_id, put = group.group_id, self.room.put
-        if isinstance(group, StreamsGroup):
+            for worker in group.members.values():
+                yield worker.member_id, streams_size, worker.said
             if group.topology is not None:
-                put(group_id, WHOLE, names_size(group.topology.topics))
-            return
-        if isinstance(group, Group):
-            for one in group.members.values():
-                put(group_id, one.member_id, metadata_size(one.protocols))
-            put(group_id, WHOLE, sum(len(one.assignment) for one in group.members.values()))
-            return
-        for names in {one.names for one in group.members.values()}:
-            put(group_id, hash(names), names_size(names))
-        for member in group.members.values():
-            if member.classic is not None:
-                put(group_id, member.member_id, metadata_size(member.classic.protocols))
+                yield WHOLE, topology_size, group.topology
+        if share is not None:
+            for sharer in share.members.values():
+                yield sharer.member_id, share_size, sharer
+                yield hash(sharer.names), names_size, sharer.names
 
     @property
     def _count(self) -> int:
@@ -530,3 +540,7 @@ class Groups(GroupUpkeep):
         self.share_groups.close()
         self._consumers.close(_ENDS)
         self._streams.close(_ENDS)
+
+
+def _assignments_size(group: Group) -> int:
+    return sum(len(one.assignment) for one in group.members.values())

@@ -16,10 +16,17 @@ fenced, and gives up all that it has.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from segbroker.protocol.errors import ErrorCode
 
 from ..refused import Refused
+
+# What a member may say that is at none.
+JOIN: Final = 0
+LEAVE: Final = -1
+LEAVE_FOR_A_WHILE: Final = -2
+"""A static member, which means to come back."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

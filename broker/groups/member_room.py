@@ -4,9 +4,10 @@ What a member says when it joins, and what a leader says that each is to read, i
 sessions end, up to half an hour, whether connections are there or not.  Each of that is limited,
 and so are the groups and their members by number; this is the limit of the sum.
 
-    counted     what is larger than SMALL_MAX: metadata of a classic member, the assignments of a
+    counted     what is larger than SMALL_MAX: what a classic member brings, the assignments of a
                 classic group, the names that members of the other groups subscribe to, each
-                different subscription of a group once, and topologies
+                different subscription of a group once, and topologies; of each member the texts in
+                which it says who it is
     looked at   what is not there any more is found when there is no room: LOOK_MAX names of members
                 and subscriptions, LOOK_MS apart, of whole groups in turn
 
@@ -24,6 +25,11 @@ from segbroker.protocol.errors import ErrorCode
 
 from ..loop.loop_clock import monotonic_ms
 from ..refused import Refused
+from .consumer_members import Beat, ConsumerMember
+from .group_members import Joining, Member
+from .share_group import ShareMember
+from .streams_members import Says, StreamsBeat
+from .streams_topology import Topology
 
 log = structlog.get_logger()
 
@@ -50,9 +56,45 @@ def names_size(names: Iterable[str]) -> int:
     return sum(len(name) + NAME_SIZE for name in names)
 
 
-def metadata_size(protocols: Mapping[str, bytes]) -> int:
-    """What a classic member says of itself, in bytes."""
-    return sum(map(len, protocols.values()))
+def classic_size(one: Joining | Member) -> int:
+    """What a classic member says, in bytes; its id is given to it, and begins with less."""
+    return _protocols_size(one.protocols) + _texts_size(one.client_id, one.instance_id)
+
+
+def _protocols_size(protocols: Mapping[str, bytes]) -> int:
+    return sum(len(name) + len(metadata) for name, metadata in protocols.items())
+
+
+def _texts_size(*texts: str | None) -> int:
+    return sum(len(text) for text in texts if text is not None)
+
+
+def consumer_size(one: Beat | ConsumerMember) -> int:
+    """What a member of a KIP-848 group says beside names, in bytes; a heartbeat may say less than
+    that."""
+    size = _texts_size(one.member_id, one.client_id, one.instance_id, one.rack_id, one.regex)
+    return size if one.classic is None else size + _protocols_size(one.classic.protocols)
+
+
+def share_size(one: ShareMember) -> int:
+    """The same of a share group."""
+    return _texts_size(one.member_id, one.client_id, one.rack_id)
+
+
+def streams_size(said: StreamsBeat | Says) -> int:
+    """The same of a streams group; its other texts are short."""
+    pairs = said.tags or ()
+    return _texts_size(said.client_id) + sum(_texts_size(key, value) for key, value in pairs)
+
+
+def topology_size(topology: Topology) -> int:
+    """What a topology takes, in bytes."""
+    size = names_size(topology.topics)
+    for one in topology.subtopologies:
+        size += names_size([one.subtopology_id])
+        for topic in (*one.repartitions, *one.changelogs):
+            size += sum(names_size(pair) for pair in topic.configs)
+    return size
 
 
 class MemberRoom:

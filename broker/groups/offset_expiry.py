@@ -30,20 +30,16 @@ ROWS_MAX: Final = 1_000
 """Offsets that are forgotten at once; the rest at the next look."""
 
 
-def _all_are_there(topic: str, topic_id: UUID) -> bool:
-    return True
-
-
 class Expiry(NamedTuple):
     """What is asked about one group now."""
 
     now_ms: int
     retention_ms: int
-    pending: Collection[tuple[str, int]] = ()
+    pending: Collection[tuple[str, int]]
     """Partitions whose offset waits for the end of a transaction."""
-    committing: Collection[str] = ()
+    committing: Collection[str]
     """Topics of which a commit is on its way to the disk."""
-    is_there: Callable[[str, UUID], bool] = _all_are_there
+    is_there: Callable[[str, UUID], bool]
     """Whether there is a topic, by name and id."""
 
     def is_over(self, offset: CommittedOffset, since_ms: int) -> bool:

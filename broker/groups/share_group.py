@@ -34,12 +34,11 @@ from segbroker.protocol.errors import ErrorCode
 from ..loop.loop_clock import NEVER_MS
 from ..refused import Refused
 from . import group_news
-from .consumer_group import JOIN, LEAVE
 from .consumer_members import Beat, Told
 from .consumer_target import Topic, existing
 from .group_news import News, Tell, Who, untold
 from .group_rounds import State
-from .member_epochs import MemberEpochs
+from .member_epochs import JOIN, LEAVE, MemberEpochs
 from .server_assignors import Assignment, Partition, Subscriber, TopicId
 from .share_assignor import simple
 

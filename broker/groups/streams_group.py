@@ -49,11 +49,11 @@ from segbroker.segments.metadata.streams_groups import KeptStreams
 from ..loop.loop_clock import NEVER_MS
 from ..refused import Refused
 from . import group_news
-from .consumer_group import JOIN, LEAVE
 from .consumer_members import Reconciled
 from .consumer_target import Topic
 from .group_news import News, Tell, Who, untold
 from .group_rounds import State
+from .member_epochs import JOIN, LEAVE
 from .server_assignors import Partition
 from .streams_members import Holders, StreamsBeat, StreamsMember, plus
 from .streams_topics import Said, Status

@@ -6,7 +6,7 @@
 | PARTITION_STATISTICS | DESCRIBE topic | TOPIC_AUTHORIZATION_FAILED; left out of "all" |
 | FLOORS | DESCRIBE topic | the same, in its rows |
 | GAPS | DESCRIBE topic | the same |
-| COMMIT_BATCH | WRITE of every transactional id, and of the query as one | 53 |
+| COMMIT_BATCH | WRITE of every transactional id that ends, and of the query as one | 53 |
 | QUERY_STATE | DESCRIBE of the query as a transactional id | 53 |
 | FORGET_TRANSACTIONS | WRITE of every transactional id, and of the query as one | 53 |
 | any other | ALTER cluster | CLUSTER_AUTHORIZATION_FAILED |
@@ -96,7 +96,9 @@ def _commit_batch(core: Core, authorizer: Authorizer, peer: Peer, body: Body) ->
     if not isinstance(asked, list) or len(asked) > TRANSACTIONS_MAX or prefix is None:
         asked = []  # refused by the handler
     names = [f"{prefix}{one.get('transactional_id')}" for one in asked if isinstance(one, dict)]
-    for name in [body.get("query"), *names]:
+    query = body.get("query")
+    others = core.transactions.open_tasks(str(query)) if body.get("ends_others") else ()
+    for name in [query, *names, *others]:
         _may_use(authorizer, peer, WRITE, name)
 
 

@@ -10,13 +10,13 @@ Nothing here knows a request or a topic.  A module imports only what stands abov
     together        calls that wait for the same lock are made as one
     pace            a long loop gives way when it has had its time
     tasks           tasks that live as long as the broker serves
-    lanes           the threads in which everything runs that may block on a disk
     loop_time       how long the loop was busy
     long_lived      what stays is kept from the collector of cycles
     ingest          how much may be appended before the disk has caught up
     half_requests   bytes of requests that are not whole yet
     address_line    addresses take turns
     address_turns   ... with work of which only so much is done at once, and each has a share
+    lanes           the threads in which everything runs that may block on a disk
     address_threads ... with what is computed in threads
     strangers       ... who has not logged in yet
     large_requests  how much memory may be taken by what they are decoded to

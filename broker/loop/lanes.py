@@ -3,7 +3,9 @@
     loop ----- await lanes.run(f) ------> one of `lanes` threads ------> back on the loop
 
 A lane is for opening a partition, cold reads, time lookups, topic administration and housekeeping;
-half of them, at most, for what needs the processor for long (`compute`): the disk has the others.
+half of them, at most, for what needs the processor for long (`compute`): the disk has the others;
+and half of them for look-ups by time (`search`), for which addresses take turns: one may take
+seconds, and a client may ask for a thousand of them at once.
 Appends are microseconds in the page cache and stay on the loop; syncs have their own threads in
 segments/.
 
@@ -17,6 +19,8 @@ from typing import TypeVar, TypeVarTuple
 
 import trio
 
+from .address_turns import AddressTurns
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -24,11 +28,12 @@ Ts = TypeVarTuple("Ts")
 class Lanes:
     """A fixed number of threads for blocking work."""
 
-    __slots__ = ("_computing", "_limiter")
+    __slots__ = ("_computing", "_limiter", "_searching")
 
     def __init__(self, threads: int) -> None:
         self._limiter = trio.CapacityLimiter(threads)
         self._computing = trio.CapacityLimiter(max(1, threads // 2))
+        self._searching = AddressTurns(max(1, threads // 2))
 
     @property
     def busy(self) -> int:
@@ -42,4 +47,9 @@ class Lanes:
     async def compute(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
         """As `run`, of what needs the processor for long, and gives up the interpreter for it."""
         async with self._computing:
+            return await self.run(function, *args)
+
+    async def search(self, host: str, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        """As `run`, of a look-up for an address, when it is its turn."""
+        async with self._searching.turn(host):
             return await self.run(function, *args)

@@ -3,11 +3,11 @@
     how large it will be is known -> its turn (loop/address_turns.py) -> made, encoded
                                                                       -> in the socket
 
-A request of 25 bytes may ask for a hundred thousand rows.  So an answer that will be long is
-reckoned before its first row is made, and the sum of those is limited; one address has half of it,
-so that a client that takes nothing of what it asked for keeps only its own address waiting.  From
-when it is encoded on, an answer takes what it has bytes.  One that is short takes no room, and
-waits for nobody.
+A request of 25 bytes may ask for a hundred thousand rows, and one that names as many is answered
+with a row for each.  So an answer that will be long is reckoned before its first row is made, and
+the sum of those is limited; one address has half of it, so that a client that takes nothing of what
+it asked for keeps only its own address waiting.  From when it is encoded on, an answer takes what
+it has bytes.  One that is short takes no room, and waits for nobody.
 
 Who waits holds nothing: no answer, and no room of a large request (loop/large_requests.py).  Nor is
 a long answer made behind another of its connection that may take long: that is sent first, as Kafka
@@ -78,7 +78,7 @@ class _TurnedAway:
 class LongAnswer:
     """One answer, and the room that it takes: none at first. To be left as a context."""
 
-    __slots__ = ("_peer", "_size", "_turned_away", "_turns", "_wanted")
+    __slots__ = ("_left", "_peer", "_size", "_turned_away", "_turns", "_wanted")
 
     def __init__(self, turns: AddressTurns, turned_away: "_TurnedAway", peer: Peer) -> None:
         self._turns = turns
@@ -86,6 +86,7 @@ class LongAnswer:
         self._peer = peer
         self._size = 0  # what it is reckoned at while it has room
         self._wanted = 0  # what it waits for
+        self._left: trio.Event | None = None  # who waits until it has left
 
     def __enter__(self) -> "LongAnswer":
         return self
@@ -136,8 +137,19 @@ class LongAnswer:
         return True
 
     def leave(self) -> None:
-        """It is sent, or will not be."""
+        """It is sent, or will not be.  Twice is once."""
         self._change(0)
+        if self._left is not None:
+            self._left.set()
+
+    async def hold(self, size: int) -> None:
+        """As `taken`, until it leaves, for an answer of `size` bytes that its connection does not
+        wait for: that is closed where the client did not take it."""
+        self._left = trio.Event()
+        try:
+            await self.taken(size, self._left.wait)
+        except NoRoom as exc:
+            self._peer.outbox.break_off(exc)
 
     async def sent(self) -> None:
         """Until all that its connection is owed is taken; nothing of one that took no room.

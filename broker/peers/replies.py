@@ -12,8 +12,8 @@ log (`restores`) need not be held at all while its peer does not read (`forget`)
 
 Invariants: the FIFO holds at most `slots_max` slots (the connection stops reading then); one drain
 task at most, and only while something is unsent or owed; a write is never cut in half, except by
-closing; a slot that restores ends its write, so what is owed is of one slot.  What is idle holds
-no queue.
+closing; a slot that restores has a write of its own: whatever is unsent of that can be made again,
+so its peer keeps nobody waiting for the memory.  What is idle holds no queue.
 """
 
 import errno
@@ -83,7 +83,7 @@ def further_of(size: int) -> int:
     return size // BYTES_PER_SLOT
 
 
-def _nobody() -> None:
+def _nobody(_: Exception | None) -> None:
     """Is told."""
 
 
@@ -113,9 +113,10 @@ class Outbox:
         sock: Sink,
         *,
         spawn: Callable[[Callable[[], Awaitable[None]]], None],
-        on_broken: Callable[[], None],
+        on_broken: Callable[[Exception | None], None],
     ) -> None:
-        """`spawn` starts the drain task; `on_broken` is called once, when the peer is gone."""
+        """`spawn` starts the drain task; `on_broken` is called once: when the peer is gone, with
+        None, or when it is not answered any more, with the reason, which is to be told."""
         self._sock = sock
         self._spawn = spawn
         self._slots = _NO_SLOTS
@@ -124,7 +125,7 @@ class Outbox:
         self._unsent = _NO_BYTES
         self._further = 0  # requests that slots of several answer, beyond one each
         self._owed = 0
-        self._restorable = 0  # bytes of the last reply of the head, if it can be rendered again
+        self._restorable = False  # the reply of the head can be rendered again
         self._restored: trio.Event | None = None
         self._room: trio.Event | None = None
         self._draining = False
@@ -169,7 +170,7 @@ class Outbox:
 
     def send(self, reply: Buffer) -> None:
         """Send a reply that needs no place in the order: the outbox is idle. Never raises."""
-        self._restorable = 0
+        self._restorable = False
         self._send([reply], len(reply))
 
     def holds_only(self, slot: Slot) -> bool:
@@ -197,7 +198,7 @@ class Outbox:
         if pieces is None:  # it failed; or is made no more, and nothing would ever go on with it
             self.break_off()
             return
-        self._restorable = 0
+        self._restorable = False
         self._took(pieces, size, count)
         if self._room is not None and not self._unsent:
             self._room.set()
@@ -215,8 +216,10 @@ class Outbox:
         # What is owed, too: the buffer of the reply that was just sent may have been taken back.
         while not self.unsent and slots and slots[0].done:
             pieces: list[Buffer] = []
-            size = self._restorable = 0
+            size, self._restorable = 0, False
             while slots and slots[0].done and size < _GATHER_BYTES and len(pieces) < _PIECES_MAX:
+                if pieces and slots[0].restores:
+                    break
                 rendered = self._made(slots[0])
                 if self.broken:
                     return
@@ -225,10 +228,9 @@ class Outbox:
                 slot = slots.popleft()
                 self._head.append(slot)
                 pieces += rendered
-                rendered_size = sum(map(len, rendered))
-                size += rendered_size
+                size += sum(map(len, rendered))
                 if slot.restores:
-                    self._restorable = rendered_size
+                    self._restorable = True
                     break
             if not pieces:
                 break
@@ -271,9 +273,9 @@ class Outbox:
         finally:
             self._draining = False
 
-    def break_off(self) -> None:
-        """Give every slot up: the connection is gone. May be called again: gives up what has been
-        pushed since by a task that did not know yet."""
+    def break_off(self, why: Exception | None = None) -> None:
+        """Give every slot up: the connection is gone, or ends for this reason. May be called again:
+        gives up what has been pushed since by a task that did not know yet."""
         was_broken, self.broken = self.broken, True
         self._unsent = _NO_BYTES
         self._owed = 0
@@ -293,7 +295,7 @@ class Outbox:
             self._room = None
         if not was_broken:
             on_broken, self.on_broken = self.on_broken, _nobody  # who knows this: a cycle
-            on_broken()
+            on_broken(why)
 
     def forget(self) -> None:
         """Give up what is unsent of the head's reply; it is rendered again when the peer reads."""
@@ -358,8 +360,8 @@ class Outbox:
             self._is_stuck()
 
     def _is_stuck(self) -> None:
-        """Tell a head that can be rendered again, once all that is unsent is of it."""
-        if self._restorable and sum(map(len, self._unsent)) <= self._restorable:
+        """Tell a head that can be rendered again."""
+        if self._restorable:
             self._head[-1].stuck()
 
     def _drop(self, count: int) -> None:

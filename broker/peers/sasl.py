@@ -145,7 +145,6 @@ class SaslSession:
         self.stage = Stage.PROVING
         self.is_raw = raw
         self._wanted = mechanism
-        self._exchange = None
         return True
 
     async def prove(self, users: Users, message: bytes) -> bytes:

@@ -20,7 +20,7 @@ from typing import Final
 import trio
 
 from segbroker.protocol.errors import ErrorCode
-from segbroker.protocol.headers import RequestHeader, encode_response
+from segbroker.protocol.headers import RequestHeader, encode_response, frame_size
 from segbroker.protocol.messages_core import (
     ProduceRequest,
     ProduceRequestTopic,
@@ -37,6 +37,7 @@ from ..guards.authorized import check_write, may_write
 from ..loop.pace import Pace
 from ..partitions import topic_ids
 from ..partitions.partition import Partition
+from ..peers.long_answers import LongAnswer
 from ..peers.peer import Peer
 from ..peers.replies import Buffer
 from ..refused import Refused
@@ -67,11 +68,13 @@ class ProduceSlot:
 
     __slots__ = (
         "_core",
+        "_further",
         "_header",
         "_is_settled",
         "_is_whole",
         "_parts",
         "_peer",
+        "_place",
         "_response",
         "_rows",
         "_timed",
@@ -81,8 +84,12 @@ class ProduceSlot:
 
     restores: Final = False
 
-    def __init__(self, core: Core, peer: Peer, header: RequestHeader) -> None:
+    def __init__(
+        self, core: Core, peer: Peer, header: RequestHeader, place: LongAnswer | None = None
+    ) -> None:
+        """place: the room that a reply with very many rows takes until it is sent."""
         self.done = False
+        self._place = place
         self._core = core
         self._peer = peer
         self._header = header
@@ -96,6 +103,8 @@ class ProduceSlot:
         self._is_settled = False
         self._parts: list[Buffer] = []
         self._timed = False
+        self._further = 0
+        """As how many further requests it counts until it is sent."""
 
     def add_topic(self, asked: ProduceRequestTopic) -> ProduceResponseTopic:
         """Begin the rows of a topic."""
@@ -129,6 +138,7 @@ class ProduceSlot:
         if self._is_settled:
             return  # abandoned meanwhile
         self._is_whole = True
+        self._further = len(self._rows) // ROWS_PER_SLOT
         if self._further:
             self._peer.outbox.weigh(self._further)
         if not self._waiting:
@@ -137,11 +147,6 @@ class ProduceSlot:
         timeout_ms = min(max(timeout_ms, 0), self._core.config.produce_timeout_max_ms)
         self._timed = True
         self._core.deadlines.add(trio.current_time() + timeout_ms / 1000, self)
-
-    @property
-    def _further(self) -> int:
-        """As how many further requests it counts until it is sent."""
-        return len(self._rows) // ROWS_PER_SLOT
 
     def settled(self, row: int, code: ErrorCode, message: str | None) -> None:
         if self._is_settled:
@@ -168,6 +173,7 @@ class ProduceSlot:
     def sent(self) -> None:
         if self._further:
             self._peer.outbox.weigh(-self._further)
+        self._leave()
 
     def stuck(self) -> None:
         pass
@@ -175,6 +181,11 @@ class ProduceSlot:
     def abandon(self) -> None:
         if not self._is_settled:
             self._settle(is_abandoned=True)
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._place is not None:
+            self._place.leave()
 
     def _settle(self, *, is_abandoned: bool = False) -> None:
         """Of each row is known what became of it: nobody changes one any more."""
@@ -191,9 +202,12 @@ class ProduceSlot:
         try:
             tally.add(self._header.api_key, await lanes.run(codes_of, self._response))
             self._parts = await lanes.run(self._encoded)
+            self._response, self._rows = ProduceResponse(responses=[]), []  # many times as large
         finally:  # what failed fails again when it is to leave, and closes its connection
             self._finish()
             self._core.turn.end()
+        if self._place is not None:
+            await self._place.hold(frame_size(self._parts))
 
     def _finish(self) -> None:
         self.done = True
@@ -238,10 +252,17 @@ def produce(
 
 
 async def produce_paced(
-    core: Core, peer: Peer, header: RequestHeader, request: ProduceRequest
+    core: Core,
+    peer: Peer,
+    header: RequestHeader,
+    request: ProduceRequest,
+    place: LongAnswer | None = None,
 ) -> None:
     """As `produce`, for a request of thousands of partitions, or whose batches are made anew:
-    others get their turn between."""
+    others get their turn between.
+
+    place: the room of a reply with very many rows, which it gives back from now on.
+    """
     if header.api_version >= _BY_ID:
         await topic_ids.name_topics_paced(core.topics, request.topic_data)
     await _open_all(core, peer, _keys(request))
@@ -250,7 +271,7 @@ async def produce_paced(
         unadded = await add_partitions(core, peer, request)
     pace = Pace()
     anew: Anew = {}
-    appending = _append_all(core, peer, header, request, unadded, anew, is_paced=True)
+    appending = _append_all(core, peer, header, request, unadded, anew, place, is_paced=True)
     rows = _rows(request)
     while some := list(islice(rows, ROWS_AT_ONCE)):
         for number, (_, asked) in enumerate(some):
@@ -307,6 +328,7 @@ def _append_all(
     request: ProduceRequest,
     unadded: ErrorCode = ErrorCode.NONE,
     anew: Mapping[int, InvalidBatch | None] = _NONE,
+    place: LongAnswer | None = None,
     *,
     is_paced: bool = False,
 ) -> Iterator[None]:
@@ -317,7 +339,7 @@ def _append_all(
     """
     peer.produces = True
     core.counters.produce_requests += 1
-    slot = ProduceSlot(core, peer, header)
+    slot = ProduceSlot(core, peer, header, place)
     if request.acks:
         peer.outbox.push(slot)
     now = core.now_ms()

@@ -24,19 +24,17 @@ async def first_offsets(
     if reset == "earliest":
         return [handler.log_start_offset for handler in handlers]
     if isinstance(reset, int):
-        return await lanes.run(_from, handlers, max(0, now_ms - reset))
+        at_ms = max(0, now_ms - reset)
+        # Groups have a turn together: a client may have a thousand of them.
+        return [await lanes.search("", _from, handler, at_ms) for handler in handlers]
     return [handler.high_watermark for handler in handlers]
 
 
-def _from(handlers: Sequence[DiskHandler], timestamp_ms: int) -> list[int | Exception]:
+def _from(handler: DiskHandler, timestamp_ms: int) -> int | Exception:
     """In a lane: the first record of this time or later, or the end."""
-    starts: list[int | Exception] = []
-    for handler in handlers:
-        end = handler.high_watermark  # before: what comes behind it is younger
-        try:
-            found = handler.offset_for_timestamp(timestamp_ms)
-        except STORAGE_FAILURES as exc:
-            starts.append(exc)
-            continue
-        starts.append(end if found is None else min(found[0], end))
-    return starts
+    end = handler.high_watermark  # before: what comes behind it is younger
+    try:
+        found = handler.offset_for_timestamp(timestamp_ms)
+    except STORAGE_FAILURES as exc:
+        return exc
+    return end if found is None else min(found[0], end)

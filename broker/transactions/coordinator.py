@@ -22,6 +22,7 @@ with such names (42).
 """
 
 import errno
+import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
@@ -65,6 +66,8 @@ log = structlog.get_logger()
 MARKERS_WAIT_SECONDS: Final = 5.0
 QUERIES_PER_EVENT: Final = 500
 _UNAVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
+_TASK: Final = re.compile(r"[0-9]+/[0-9]+")
+"""What is behind a query's name in the transactional id of one of its tasks: number, attempt."""
 
 
 class Given(NamedTuple):
@@ -280,22 +283,32 @@ class Coordinator:
     # Several at once
 
     async def commit_batch(
-        self, query: str, batch: int, members: Iterable[tuple[str, int, int]]
+        self,
+        query: str,
+        batch: int,
+        members: Iterable[tuple[str, int, int]],
+        *,
+        ends_others: bool = False,
     ) -> tuple[ErrorCode, str, bool]:
         """Commit these transactions, all or none, together with `query`'s last batch.
 
+        ends_others: what else the query's tasks have open by then is aborted with it.  It is of no
+            later batch: nobody writes one before this is durable.
         Returns a code, whose transaction it is about, and whether the batch had been committed
-        before: then those that are still open are aborted.
+        before: then those that are still open are aborted, and no others.
         """
         wanted = {member[0]: member for member in members}
         async with self._batches, AsyncExitStack() as held:
             entries: dict[str, Entry] = {}
-            for name in sorted(wanted):
+            others = self.open_tasks(query) - wanted.keys() if ends_others else frozenset()
+            for name in sorted(wanted.keys() | others):
                 if (entry := self.table.entries.get(name)) is None:
+                    if name in others:
+                        continue  # forgotten while this waited for a lock
                     return ErrorCode.INVALID_PRODUCER_ID_MAPPING, name, False
                 await held.enter_async_context(entry.lock)
                 entries[name] = entry
-                if code := await self._abort_torn(entry):
+                if name in wanted and (code := await self._abort_torn(entry)):
                     return code, name, False
             last = self.last_batch(query)
             is_repeated = last is not None and batch <= last
@@ -318,10 +331,35 @@ class Coordinator:
                 failed = await self._decide(ending, commit=commit, query=decided)
                 if failed:
                     return failed, query, False
+            if commit:
+                left = self._fences(
+                    (name, entries[name]) for name in sorted(others & entries.keys())
+                )
+                # The batch is committed: what cannot be aborted now ends when its time is over.
+                if left and not await self._decide(left, commit=False):
+                    ending += left
         with trio.move_on_after(MARKERS_WAIT_SECONDS):
             for entry, _ in ending:
                 await entry.completed.wait()
         return ErrorCode.NONE, "", is_repeated
+
+    def open_tasks(self, query: str) -> frozenset[str]:
+        """The transactional ids `query/TASK/ATTEMPT`, both numbers, that are open."""
+        begin = f"{query}/"
+        return frozenset(
+            name
+            for name in self.table.open
+            if name.startswith(begin) and _TASK.fullmatch(name, len(begin))
+        )
+
+    def _fences(self, entries: Iterable[tuple[str, Entry]]) -> list[tuple[Entry, Decision]]:
+        """The aborts of those that are open; they are locked."""
+        found: list[tuple[Entry, Decision]] = []
+        for name, entry in entries:
+            row = self._standing(name, entry)
+            if row is not None and row.state is State.ONGOING:
+                found.append((entry, transactions.fence(row)))
+        return found
 
     async def forget(self, names: Iterable[str], query: str | None) -> tuple[ErrorCode, int]:
         """Abort what is open under these names, and forget them and the query.
@@ -331,12 +369,9 @@ class Coordinator:
         """
         known = {name: entry for name in names if (entry := self.table.entries.get(name))}
         async with AsyncExitStack() as held:
-            ending: list[tuple[Entry, Decision]] = []
-            for name, entry in sorted(known.items()):
+            for _, entry in sorted(known.items()):
                 await held.enter_async_context(entry.lock)
-                row = self._standing(name, entry)
-                if row is not None and row.state is State.ONGOING:
-                    ending.append((entry, transactions.fence(row)))
+            ending = self._fences(known.items())
             if ending and (failed := await self._decide(ending, commit=False)):
                 return failed, 0
         with trio.move_on_after(MARKERS_WAIT_SECONDS):

@@ -39,7 +39,6 @@ import errno
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Protocol, TypeAlias
 
@@ -174,12 +173,15 @@ class MetadataLog:
             self._state = decode_metadata(data, path)
         except CorruptSegment as exc:
             raise CorruptMetadata(path, exc.reason) from exc
-        # Who was killed between its renaming and this has not made its name durable, and the files
-        # with the events that it absorbed are about to go.
-        self._storage.fsync_dir(self._folder)
+        if len(numbers) > 1 or self._number == 1:
+            # Who was killed before the one in front of it went may not have made its name durable,
+            # or that has failed, and then another sync proves nothing of it; and the files with the
+            # events that it absorbed are about to go.
+            replace_file(self._storage, path, data)
         self._seq = self._saved_seq = self._state.seq
         self._saved_size = len(data)
-        for name in names:  # older ones, and what is left of an interrupted `save`
+        for name in self._storage.listdir(self._folder):
+            # Older ones, and what is left of an interrupted `save`.
             if _NAME.fullmatch(name.removesuffix(TEMPORARY)) and f"{self._folder}/{name}" != path:
                 self._storage.unlink(f"{self._folder}/{name}")
         return True
@@ -334,14 +336,9 @@ class MetadataLog:
                 state = replace(apply_all(state, events), seq=self._seq)
             old, new = self._number, self._number + 1
             data = state.encode()
-            try:
-                replace_file(self._storage, self._path(new), data)
-            except OSError:
-                # Where its name could not be synced another sync proves nothing of it, and the next
-                # start would find it, believe it and empty the log.
-                with suppress(OSError):
-                    self._storage.unlink(self._path(new))
-                raise
+            # One whose name could not be synced stays: the next takes its place, or a start that
+            # finds both gives it its name anew.
+            replace_file(self._storage, self._path(new), data)
             self._number = new
             self._tell_witness()
             self._doubts_settled, self._saved_seq = doubts, state.seq

@@ -20,7 +20,10 @@ before what it makes void.
 
 Where the volume has hardly any room a file that is used up is unlinked, but for one: the next.
 
-One thread makes (`prepare`) while another recycles.
+One thread makes (`prepare`) while another recycles.  Who gives a name, or takes one, syncs the
+directory before anybody else does: a sync that fails is that of who gave the names that were
+waiting for it.  Behind one the file is what it was: another sync would prove nothing of its name,
+and whoever takes it next, in this process or the next, begins anew.
 """
 
 import re
@@ -35,7 +38,7 @@ import structlog
 from ..disk.storage import Storage, StorageFile, make_dirs, read_file, write_all
 from .frames import FRAMES_BEGIN, Frame, Header, frames_end, header_blocks
 from .kept import copy_out, kept_path, remove_kept, spent_path, write_kept
-from .markers import WAL, Marked, make_marker, marked, remove_marker, remove_markers
+from .markers import KEPT, WAL, Marked, make_marker, remove_marker, remove_markers
 
 log = structlog.get_logger()
 
@@ -49,7 +52,7 @@ SPARE_FILES: Final = 2
 class WalFile:
     """A file that is open for writing.  `end` is where the next frame goes."""
 
-    __slots__ = ("end", "file", "is_gone", "is_spare", "path", "salt", "sequence")
+    __slots__ = ("end", "file", "path", "salt", "sequence")
 
     def __init__(self, path: str, file: StorageFile, sequence: int, salt: int) -> None:
         self.path = path
@@ -57,10 +60,6 @@ class WalFile:
         self.sequence = sequence
         self.salt = salt
         self.end = FRAMES_BEGIN
-        self.is_gone = False
-        """Whether `recycle` has taken its name; that may not be durable yet."""
-        self.is_spare = False
-        """Whether it has got the name of a free one then."""
 
 
 def list_files(storage: Storage, folder: str) -> dict[str, list[int]]:
@@ -95,6 +94,7 @@ class ShardFiles:
         self._numbers = count()
         self._free: list[str] = []
         self._lock = threading.Lock()
+        self._naming = threading.Lock()
         self.count = 0
         """Files that exist, used or free."""
 
@@ -187,8 +187,9 @@ class ShardFiles:
         finally:
             file.close()
         target = self.path(sequence)
-        self._storage.rename(path, target)
-        self._storage.fsync_dir(self.folder)
+        with self._naming:
+            self._storage.rename(path, target)
+            self._storage.fsync_dir(self.folder)
         make_marker(self._storage, self.folder, WAL, sequence)
         file = self._storage.open(target)
         return WalFile(target, file, sequence, salt)
@@ -201,16 +202,19 @@ class ShardFiles:
         """
         header = Header(self._shard, self.file_bytes, used.sequence, used.salt)
         content = read_file(self._storage, used.path)
-        copy_out(self._storage, self.folder, content, header, used.end, keys)
+        with self._naming:
+            copy_out(self._storage, self.folder, content, header, used.end, keys)
 
     def keep_ends(self, number: int, frames: Iterable[Frame]) -> None:
         """Write END frames into a kept file of a number that was claimed.  Durable when this
         returns.  Raises OSError: nothing counts on it, and it may be there."""
-        write_kept(self._storage, self.folder, number, frames)
+        with self._naming:
+            write_kept(self._storage, self.folder, number, frames)
 
     def remove_kept(self, number: int) -> None:
         """Others say all that this one says; again after a failure.  Raises OSError."""
-        remove_kept(self._storage, self.folder, number)
+        with self._naming:
+            remove_kept(self._storage, self.folder, number)
 
     def recycle(self, used: WalFile, *, trusted: bool = True) -> None:
         """A used file, the oldest, becomes a free one, or goes where there is one and the volume is
@@ -219,23 +223,35 @@ class ShardFiles:
         trusted False: a write or a sync of it failed, it is unlinked and another made instead.
         """
         used.file.close()
-        if not used.is_gone:  # else its directory could not be synced: only that is tried again
-            remove_marker(self._storage, self.folder, WAL, used.sequence)
-            used.is_spare = trusted and not (
-                self._free and is_short(self._storage, self.folder, self.file_bytes)
-            )
-            if used.is_spare:
-                path = self._path("free", next(self._numbers))
-                self._storage.rename(used.path, path)
-                used.path = path
-            else:
-                self._storage.unlink(used.path)
-            used.is_gone = True
-        self._storage.fsync_dir(self.folder)
-        if used.is_spare:
+        is_spare = trusted and not (
+            self._free and is_short(self._storage, self.folder, self.file_bytes)
+        )
+        remove_marker(self._storage, self.folder, WAL, used.sequence)
+        with self._naming:
+            self._set_free(used)
+        if is_spare:
             self._free.append(used.path)
         else:
+            self._storage.unlink(used.path)
             self._add(-1)
+
+    def _set_free(self, used: WalFile) -> None:
+        """Durably.  Raises OSError: then it has its name as before, so that all of it is done once
+        more."""
+        name = self.path(used.sequence)
+        self._rename(used, name)  # where it could not get it back
+        self._rename(used, self._path("free", next(self._numbers)))
+        try:
+            self._storage.fsync_dir(self.folder)
+        except OSError:
+            with suppress(OSError):
+                self._rename(used, name)
+            raise
+
+    def _rename(self, used: WalFile, path: str) -> None:
+        if used.path != path:
+            self._storage.rename(used.path, path)
+            used.path = path
 
     def shrink(self) -> None:
         """Unlink the free files, but for one.  Raises OSError."""
@@ -244,6 +260,12 @@ class ShardFiles:
                 path = self._free.pop()
                 self._add(-1)
                 self._storage.unlink(path)
+
+
+def in_use(storage: Storage, folder: str, shard: int) -> list[Marked]:
+    """The files of a shard that need a marker."""
+    files = list_files(storage, folder)
+    return [Marked(shard, kind, number) for kind in (WAL, KEPT) for number in files[kind]]
 
 
 def is_short(storage: Storage, folder: str, file_bytes: int) -> bool:
@@ -259,7 +281,7 @@ def is_short(storage: Storage, folder: str, file_bytes: int) -> bool:
 
 def discard_used(storage: Storage, folder: str, *, keep: int, kept: int = -1) -> None:
     """Everything in the `wal-` files is durable elsewhere, or in the `kept-` file of this number:
-    recycle `keep` of them, oldest first."""
+    recycle `keep` of them, oldest first.  Raises OSError: the next start does the rest."""
     files = list_files(storage, folder)
     put_back = [number for number in files["kept"] if number != kept]
     for number in put_back:
@@ -267,16 +289,19 @@ def discard_used(storage: Storage, folder: str, *, keep: int, kept: int = -1) ->
     if put_back:
         storage.fsync_dir(folder)  # first: its frames are the oldest
     free = files["free"]
-    following = free[-1] + 1 if free else 0
-    for number in files["wal"]:
-        path = f"{folder}/wal-{number}.log"
+    for following, number in enumerate(files["wal"], free[-1] + 1 if free else 0):
+        path, spare = f"{folder}/wal-{number}.log", f"{folder}/free-{following}.log"
+        storage.rename(path, spare)
+        try:
+            storage.fsync_dir(folder)
+        except OSError:
+            with suppress(OSError):  # who starts next goes by what it sees, and begins with this
+                storage.rename(spare, path)
+            raise
         if len(free) < keep:
-            storage.rename(path, f"{folder}/free-{following}.log")
             free.append(following)
-            following += 1
         else:
-            storage.unlink(path)
-        storage.fsync_dir(folder)
+            storage.unlink(spare)
     for number in files["spent"]:  # last: where frames speak of it, an earlier version asks for it
         storage.unlink(spent_path(folder, number))
     if _remove_interrupted(storage, folder) or files["spent"]:
@@ -297,7 +322,7 @@ def unlink_free(storage: Storage, folder: str, shard: int, unused: Sequence[str]
     if there:
         root = folder.rpartition("/")[0]
         going = {Marked(shard, WAL, _number(path)) for path in there}
-        remove_markers(storage, root, but=marked(storage, root) - going)
+        remove_markers(storage, root, going)
     paths = [f"{folder}/free-{number}.log" for number in list_files(storage, folder)["free"]]
     paths += there
     for path in paths:

@@ -33,12 +33,12 @@ import structlog
 from ..background import Housekeeper
 from ..disk.storage import Storage, make_dirs
 from ..witness import WAL_FROM, say_least, witness_folder
-from .files import SPARE_FILES, ShardFiles, discard_used, is_short, unlink_free
+from .files import SPARE_FILES, ShardFiles, discard_used, in_use, is_short, unlink_free
 from .frames import FILE_SIZE_MIN, FRAMES_BEGIN, OVERHEAD, Frame, FrameType, frames_end
 from .group import CallSoon, Done, Source
 from .inline_sync import ROW, Clock, InlineSyncBudget
 from .kept import SHARD_OF_STARTS, write_kept
-from .markers import KEPT, Marked, remove_markers
+from .markers import KEPT, Marked, marked, remove_markers
 from .reached import Reached, forget_reached, say_reached
 from .recall import frames_in
 from .replay import Replay, replay, shard_folder, shard_folders, shard_number
@@ -189,7 +189,7 @@ class Wal:
         self._say_next(self._replayed.next_sequence)
         short = is_short(self._storage, self._root, config.file_bytes)
         keep = SPARE_FILES if short else config.files_max
-        self._discard(keep=keep, kept=self._number_kept, starts=True)
+        self._discard(keep=keep, kept=self._number_kept)
         for number, folder in shard_folders(self._storage, self._root).items():
             if number >= config.shards:
                 self._remove(folder)
@@ -242,11 +242,15 @@ class Wal:
             given = unlink_free(self._storage, folder, shard, unused) or given
         return given
 
-    def _discard(self, *, keep: int, kept: int = -1, starts: bool = False) -> None:
-        but = {Marked(SHARD_OF_STARTS, KEPT, kept)}
-        remove_markers(self._storage, self._root, but=but, starts=starts)
+    def _discard(self, *, keep: int, kept: int = -1) -> None:
+        folders = shard_folders(self._storage, self._root)
+        going = set(marked(self._storage, self._root))
+        for number, folder in folders.items():
+            going.update(in_use(self._storage, folder, number))
+        going.discard(Marked(SHARD_OF_STARTS, KEPT, kept))
+        remove_markers(self._storage, self._root, going)
         forget_reached(self._storage, self._witness)
-        for number, folder in shard_folders(self._storage, self._root).items():
+        for number, folder in folders.items():
             discard_used(
                 self._storage, folder, keep=keep, kept=kept if number == SHARD_OF_STARTS else -1
             )

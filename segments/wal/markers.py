@@ -18,6 +18,7 @@ damage.  An earlier version leaves markers of files that it has freed (docs/oper
 
 import re
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from ..disk.storage import Storage, make_dirs
@@ -39,9 +40,7 @@ class Marked(NamedTuple):
 
 def marked(storage: Storage, root: str) -> frozenset[Marked]:
     """All of them.  Raises OSError."""
-    return frozenset(
-        one for place in _places(storage, root) for one, _ in _marked_in(storage, place)
-    )
+    return frozenset(one for place in _places(storage, root) for one in _marked_in(storage, place))
 
 
 def is_marker(name: str) -> bool:
@@ -62,18 +61,22 @@ def remove_marker(storage: Storage, folder: str, kind: str, number: int) -> None
         unmake_fact(storage, path)
 
 
-def remove_markers(
-    storage: Storage, root: str, *, but: Collection[Marked] = (), starts: bool = False
-) -> None:
-    """All files may go but these.  Durable when this returns.  Raises OSError.
+def remove_markers(storage: Storage, root: str, going: Collection[Marked]) -> None:
+    """These files may go, whether they have their markers or not.  Durable when this returns.
+    Raises OSError.
 
-    starts: also where none is left: who was killed behind the last unlink has not synced it.
+    One that has none is made first: who removed it was killed before that was synced, or the sync
+    has failed, and then another proves nothing of it.  On a full disk it goes as it is.
     """
     for place in _places(storage, root):
-        old = [path for one, path in _marked_in(storage, place) if one not in but]
-        for path in old:
-            storage.unlink(path)
-        if old or starts:
+        for one in sorted(going):
+            path = f"{place}/{_name(one)}"
+            if not storage.exists(path):
+                with suppress(OSError):
+                    storage.open(path, create=True).close()
+            if storage.exists(path):
+                storage.unlink(path)
+        if going:
             storage.fsync_dir(place)
 
 
@@ -81,11 +84,15 @@ def _places(storage: Storage, root: str) -> list[str]:
     return [place for place in (root, witness_folder(root)) if storage.exists(place)]
 
 
-def _marked_in(storage: Storage, place: str) -> Iterator[tuple[Marked, str]]:
-    """The markers in one of the two places, and their paths."""
-    for match in map(_MARKER.fullmatch, sorted(storage.listdir(place))):
+def _marked_in(storage: Storage, place: str) -> Iterator[Marked]:
+    """The files that have a marker in one of the two places."""
+    for match in map(_MARKER.fullmatch, storage.listdir(place)):
         if match:
-            yield Marked(int(match[1]), match[2], int(match[3])), f"{place}/{match[0]}"
+            yield Marked(int(match[1]), match[2], int(match[3]))
+
+
+def _name(one: Marked) -> str:
+    return f"shard-{one.shard:02d}.{one.kind}-{one.number}"
 
 
 def _paths(folder: str, kind: str, number: int) -> tuple[str, str]:

@@ -366,7 +366,7 @@ class Shard:
         copied.  After `keep_ends`.  Blocking.  Raises OSError."""
         oldest = self.full[0]
         keys = {source.wal_key for source in oldest.sources if source in failed}
-        if keys and not oldest.file.is_gone:
+        if keys:
             self._files.keep(oldest.file, keys)
         self._files.recycle(oldest.file, trusted=oldest.trusted)
         self.full.popleft()

@@ -51,7 +51,7 @@ from ..support.wire_client import (
     values,
 )
 from ..support.wire_streams import StreamsMember, internal, statuses, subtopology
-from ..support.wire_transactions import until
+from ..support.wire_transactions import some, until
 from .authorization_case import (
     ALL,
     ALTER,
@@ -130,7 +130,7 @@ def is_tried(case: Case) -> bool:
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_alice_can_and_bob_cannot(name: str) -> None:
+async def test_alice_can_and_bob_cannot(name: str, events: Events) -> None:
     case = CASES[name]()
     if not is_tried(case):
         pytest.skip("not served")
@@ -142,6 +142,7 @@ async def test_alice_can_and_bob_cannot(name: str) -> None:
             assert refused & {T29, G30, C31, X53}, refused
             allowed = codes(await alice.ask(case.request, case.expected, case.version))
             assert not allowed & {T29, G30, C31, X53}, allowed
+    assert {line["host"] for line in events.named("access_denied")} == {BOB}
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if len(case().needs)])
@@ -157,6 +158,75 @@ async def test_without_the_last_rule_the_code_says_what_is_missing(name: str) ->
             assert case.code in refused, refused
 
 
+# Another right than the one that is denied is enough: each of the two has a case.
+ANOTHER_IS_ENOUGH = {
+    "offset for leader epoch, by a broker",
+    "a producer id for a topic",
+    "a producer id for the cluster",
+    "end a transaction in a partition",
+    "end a transaction in a partition as a broker",
+    "create topics anywhere",
+}
+
+
+# That there is no such group is told before it is told that a topic may not be read.
+TOLD_OTHERWISE = {("delete the offsets of a share group", 0)}
+CODES = {TOPIC: T29, GROUP: G30, TXN: X53, OF_CLUSTER[0]: C31}
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        (name, number)
+        for name, case in CASES.items()
+        for number in range(len(case().needs))
+        if name not in ANOTHER_IS_ENOUGH and (name, number) not in TOLD_OTHERWISE
+    ],
+)
+async def test_every_right_but_one_that_is_needed_is_not_enough(name: str, number: int) -> None:
+    """Those that imply a lesser one, too: who may write may describe, and not read."""
+    case = CASES[name]()
+    if not is_tried(case):
+        pytest.skip("not served")
+    kinds = {TOPIC: "*", GROUP: "*", TXN: "*", OF_CLUSTER[0]: OF_CLUSTER[1]}
+    need = case.needs[number]
+    code = case.code if need is case.needs[-1] else CODES[need[1]]
+    async with guarded() as broker:
+        await filled(broker)
+        if need[1] is not OF_CLUSTER[0]:
+            del kinds[OF_CLUSTER[0]]
+        everything = [rule(ALL, kind, some) for kind, some in kinds.items()]
+        await allow(broker, *everything, rule(*need, permission=Permission.DENY))
+        async with connect_from(ALICE, broker) as alice:
+            refused = codes(await alice.ask(case.request, case.expected, case.version))
+            assert code in refused, refused
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("produce in a transaction", X53),
+        ("add partitions to a transaction", X53),
+        ("add offsets to a transaction", X53),
+        ("commit offsets in a transaction", X53),
+        ("offset commit", G30),
+        ("offset fetch", G30),
+        ("consumer group heartbeat", G30),
+        ("share group heartbeat", G30),
+        ("describe the offsets of a share group", G30),
+        ("alter the offsets of a share group", G30),
+    ],
+)
+async def test_of_several_rights_that_are_missing_kafkas_first_one_is_told(
+    name: str, code: ErrorCode
+) -> None:
+    case = CASES[name]()
+    async with guarded() as broker, connect_from(BOB, broker) as bob:
+        await filled(broker)
+        refused = codes(await bob.ask(case.request, case.expected, case.version))
+        assert refused - {0} == {code}
+
+
 def test_every_served_api_has_a_rule_and_a_case() -> None:
     tried = {case().request.message_key for case in CASES.values()}
     tried |= {cls.message_key for cls in LISTS | ASKS_ABOUT_ITSELF}
@@ -169,7 +239,7 @@ def names(rows: Iterable[Any], field: str = "name") -> list[str]:
     return [getattr(row, field) for row in rows]
 
 
-async def test_what_may_not_be_described_is_left_out_of_lists() -> None:
+async def test_what_may_not_be_described_is_left_out_of_lists(events: Events) -> None:
     async with guarded(auto_create_topics=False) as broker:
         await filled(broker)
         await allow(broker, rule(READ, GROUP, "g"), rule(READ, TOPIC, "t"))
@@ -184,6 +254,10 @@ async def test_what_may_not_be_described_is_left_out_of_lists() -> None:
                 assert names(listed.groups, "group_id") == found
                 oldest = core.MetadataRequest(topics=[])
                 assert names((await client.ask(oldest, core.MetadataResponse, 0)).topics) == topics
+                pages = admin.DescribeTopicPartitionsRequest(topics=[], response_partition_limit=9)
+                page = await client.ask(pages, admin.DescribeTopicPartitionsResponse, 0)
+                assert names(page.topics) == topics
+    assert not events.named("access_denied"), "nothing was asked for that is refused"
 
 
 async def test_the_cursor_of_a_page_names_no_topic_that_may_not_be_described() -> None:
@@ -571,6 +645,20 @@ async def test_names_of_a_batch_are_asked_about_with_their_prefix() -> None:
         reply = cast(Any, await bob.ask_vendor(VendorKey.COMMIT_BATCH, body))
         assert reply["error"]["code"] == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         assert "'not-mine'" in reply["error"]["detail"]
+
+
+async def test_others_that_end_with_a_batch_are_asked_about_too() -> None:
+    async with guarded() as broker, connect_from(BOB, broker) as bob:
+        await filled(broker)
+        await allow(broker, rule(WRITE, TOPIC, "t"), rule(WRITE, TXN, "q/0/0"))
+        await allow(broker, rule(WRITE, TXN, "q", host=BOB))
+        async with connect_from(ALICE, broker) as alice:
+            (one,) = await some(alice, 1, "q/0/0")
+            body = {"query": "q", "batch": 1, "transactions": [], "ends_others": True}
+            reply = cast(Any, await bob.ask_vendor(VendorKey.COMMIT_BATCH, body))
+            assert reply["error"]["code"] == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            assert "'q/0/0'" in reply["error"]["detail"]
+            assert await one.end(commit=True) == 0
 
 
 async def test_a_large_request_is_checked_as_a_small_one() -> None:

@@ -85,6 +85,45 @@ async def test_what_all_names_begin_with_may_be_said_once(version: int) -> None:
         assert not aborted(row)
 
 
+@VERSIONS
+async def test_with_a_batch_end_the_other_attempts_of_its_tasks_and_nothing_else(
+    version: int,
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        written, died, of_more = await some(client, version, "q/0/1", "q/0/0", "q/17/0")
+        names = ("q", "q/0", "q/0/x", "q/0/0/0", "q/a/0/0", "q/0/0 ", "qq/0/0", "r/0/0")
+        others = await some(client, version, *names)
+        reply = await commit_batch(client, "q", 3, written, ends_others=True)
+        assert reply == {"committed": True, "repeated": False}
+        row = await read(client, "t")
+        assert row.last_stable_offset == 3
+        assert [first for _, first in aborted(row)] == [1, 2]
+        for one in (died, of_more):
+            assert await one.end(commit=True) == ErrorCode.PRODUCER_FENCED
+        for one in others:
+            assert await one.end(commit=True) == 0
+
+
+@VERSIONS
+async def test_a_batch_that_is_committed_again_leaves_what_the_next_one_has_open(
+    version: int,
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        late, _ = of_the_dead = await some(client, version, "q/0/0", "q/1/0")
+        of_the_next = await some(client, version, "q/0/1")
+        await commit_batch(client, "q", 3, *of_the_next, ends_others=True)
+        next_ones = await some(client, version, "q/0/0", "q/1/0", "q/2/0")
+        # A driver that was taken for dead.
+        for _ in range(2):
+            reply = await commit_batch(client, "q", 3, *of_the_dead, ends_others=True)
+            assert reply == {"committed": True, "repeated": True}
+        reply = await commit_batch(client, "q", 4, *next_ones, ends_others=True)
+        assert reply == {"committed": True, "repeated": False}
+        assert await late.end(commit=True) == ErrorCode.PRODUCER_FENCED
+
+
 async def test_a_batch_that_says_nonsense_is_refused() -> None:
     async with serving() as broker, connect(broker.address) as client:
         good = {"transactional_id": "a", "producer_id": 1, "producer_epoch": 0}
@@ -98,6 +137,7 @@ async def test_a_batch_that_says_nonsense_is_refused() -> None:
             {"query": "q", "batch": 0, "transactions": [good, good]},
             {"query": "q", "batch": 0, "transactions": [{**good, "producer_id": -1}]},
             {"query": "q", "batch": 0, "prefix": 5, "transactions": [good]},
+            {"query": "q", "batch": 0, "ends_others": 1, "transactions": []},
             {"query": "q", "batch": 0, "prefix": "q" * 1_001, "transactions": [good]},
         ):
             reply = await client.ask_vendor(VendorKey.COMMIT_BATCH, body)

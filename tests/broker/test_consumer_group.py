@@ -13,10 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from segbroker.broker.groups import topic_expressions
 from segbroker.broker.groups.consumer_group import (
-    JOIN,
     LARGE_MIN,
-    LEAVE,
-    LEAVE_FOR_A_WHILE,
     REST_MS,
     ConsumerGroup,
 )
@@ -27,6 +24,7 @@ from segbroker.broker.groups.consumer_members import (
     Told,
     every_topic,
 )
+from segbroker.broker.groups.member_epochs import JOIN, LEAVE, LEAVE_FOR_A_WHILE
 from segbroker.broker.groups.server_assignors import (
     ASSIGNORS,
     Assignment,

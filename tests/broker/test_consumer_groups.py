@@ -205,6 +205,42 @@ async def test_an_expression_subscribes_to_topics_as_they_are_made() -> None:
         assert {meta.name for meta in names if meta is not None} == {"t1", "t2"}
 
 
+@pytest.mark.parametrize("name", ["m", "another"])
+async def test_who_joins_is_subscribed_to_what_it_says_then_and_to_nothing_of_before(
+    name: str,
+) -> None:
+    """The Java client names no expression where it has none: also a static member whose program
+    read by an expression before it was away."""
+    async with serving() as broker, connect(broker.address) as client:
+        for topic in ("t", "by-name", "by-expression"):
+            await client.create(topic)
+        topics = broker.core.topics.all
+        before = joining(
+            instance_id="i",
+            rack_id="r",
+            server_assignor="range",
+            subscribed_topic_names=["by-name"],
+            subscribed_topic_regex="by-expr.*",
+        )
+        assert len(read_by(await beat(client, before))) == 2
+        away = joining(instance_id="i", member_epoch=-2)
+        assert (await beat(client, away)).error_code == 0
+        told = await beat(client, joining(name, instance_id="i"))
+        assert read_by(told) == {topics["t"].topic_id: [0]}
+        row = await described(client)
+        assert row.assignor_name == "uniform"
+        (member,) = row.members
+        assert (member.subscribed_topic_names, member.subscribed_topic_regex) == (["t"], "")
+        assert member.rack_id is None
+        away = joining(name, instance_id="i", member_epoch=-2)
+        assert (await beat(client, away)).error_code == 0
+        by_expression = joining(
+            name, instance_id="i", subscribed_topic_names=None, subscribed_topic_regex="by-expr.*"
+        )
+        told = await beat(client, by_expression)
+        assert read_by(told) == {topics["by-expression"].topic_id: [0]}
+
+
 @pytest.mark.parametrize("subscription", ["names", "expression"])
 async def test_offsets_of_a_topic_that_no_member_reads_any_more_go_after_their_time(
     monkeypatch: pytest.MonkeyPatch, subscription: str

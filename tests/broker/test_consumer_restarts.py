@@ -12,7 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from segbroker.broker.core import wall_ms
 from segbroker.broker.groups import kept_sizes
-from segbroker.broker.groups.consumer_group import LEAVE_FOR_A_WHILE
+from segbroker.broker.groups.member_epochs import LEAVE_FOR_A_WHILE
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import (

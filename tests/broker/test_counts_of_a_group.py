@@ -12,9 +12,10 @@ from random import Random
 import pytest
 
 from segbroker.broker.groups.classic_members import join
-from segbroker.broker.groups.consumer_group import JOIN, LEAVE, LEAVE_FOR_A_WHILE, ConsumerGroup
+from segbroker.broker.groups.consumer_group import ConsumerGroup
 from segbroker.broker.groups.consumer_members import Beat, ConsumerMember, Reconciled
 from segbroker.broker.groups.group_members import Joining
+from segbroker.broker.groups.member_epochs import JOIN, LEAVE, LEAVE_FOR_A_WHILE
 from segbroker.broker.refused import Refused
 from segbroker.protocol.consumer_protocol import Subscription, encode_subscription
 from segbroker.segments.metadata.consumer_groups import KeptGroup

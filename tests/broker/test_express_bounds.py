@@ -311,7 +311,7 @@ class Answered:
 def test_nothing_leaves_behind_what_was_given_up() -> None:
     broken = 0
 
-    def on_broken() -> None:
+    def on_broken(_: object) -> None:
         nonlocal broken
         broken += 1
 
@@ -461,7 +461,7 @@ class _FullSink(_Sink):
 def test_who_was_sent_a_fetch_and_reads_no_more_is_owed_what_it_produces_next() -> None:
     sink = _FullSink()
     drains: list[object] = []
-    outbox = Outbox(sink, spawn=drains.append, on_broken=lambda: None)
+    outbox = Outbox(sink, spawn=drains.append, on_broken=lambda _: None)
     outbox.push(_Restored())
     outbox.flush()
     assert sink.sent == b"reply"
@@ -469,3 +469,34 @@ def test_who_was_sent_a_fetch_and_reads_no_more_is_owed_what_it_produces_next() 
     outbox.send(b"four")
     assert outbox.unsent
     assert len(drains) == 1
+
+
+class _SmallSink(_Sink):
+    """Takes the first bytes of what it is given."""
+
+    def sendmsg(self, buffers: "Sequence[Buffer]", /) -> int:
+        self.sent += b"".join(buffers)[:2]
+        return 2
+
+
+def test_what_can_be_made_again_is_not_sent_along_with_what_cannot() -> None:
+    told: list[str] = []
+
+    class Fetched(_Restored):
+        def render(self) -> list[Buffer] | None:
+            told.append("made")
+            return super().render()
+
+        def stuck(self) -> None:
+            told.append("stuck")
+
+    outbox = Outbox(_SmallSink(), spawn=lambda _: None, on_broken=lambda _: None)
+    outbox.push(Answered())
+    outbox.push(Fetched())
+    outbox.flush()
+    assert not told, "its peer has other answers to take first"
+    outbox = Outbox(_SmallSink(), spawn=lambda _: None, on_broken=lambda _: None)
+    outbox.push(Fetched())
+    outbox.push(Answered())
+    outbox.flush()
+    assert told == ["made", "stuck"]

@@ -161,7 +161,7 @@ def test_a_reply_that_cannot_be_made_again_breaks_its_connection_and_nothing_els
     one, other = socket.socketpair()
     broken = []
     with one, other:
-        outbox = Outbox(one, spawn=lambda _: None, on_broken=lambda: broken.append(True))
+        outbox = Outbox(one, spawn=lambda _: None, on_broken=lambda _: broken.append(True))
         slot = kind()
         outbox.push(slot)
         outbox.took(3, 9)  # the rest would have to be made

@@ -1,5 +1,7 @@
 """Groups that turn from one protocol to the other while members are in them, on the wire."""
 
+from functools import partial
+
 import pytest
 import trio
 
@@ -13,6 +15,8 @@ from segbroker.protocol.messages_admin import (
     CreatePartitionsRequest,
     CreatePartitionsRequestTopic,
     CreatePartitionsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
 )
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupDescribeResponseMember,
@@ -26,10 +30,11 @@ from segbroker.protocol.messages_groups import (
     ListGroupsResponse,
 )
 
+from ..support.waiting import DEADLINE_S
 from ..support.wire_client import WireClient, connect
 from .classic_member import ClassicMember
 from .conftest import serving
-from .obedient_members import Member
+from .obedient_members import Member, settled
 from .test_consumer_groups import beat, described, fetch_code, joining, read_by
 from .test_group_restarts import broker_on
 
@@ -158,6 +163,14 @@ async def test_what_a_cooperative_member_still_has_is_nobodys_until_it_has_let_g
         row = await described(client)
         assert {len(read_of(each)) for each in row.members} == {0, 3}
         assert await one.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+        await one.join(*all_three)
+        assert (await one.sync(), one.has) == (0, [("t", 0)])
+        for _ in range(2):
+            await three.beat()
+            await two.join()
+            assert await two.sync() == 0
+        assert (three.reads, two.has) == ({}, []), "it says that it reads them still"
+        assert await one.beat() == ErrorCode.REBALANCE_IN_PROGRESS
         await one.join(*one.has)
         assert await one.sync() == 0
         await three.beat()
@@ -167,6 +180,31 @@ async def test_what_a_cooperative_member_still_has_is_nobodys_until_it_has_let_g
         theirs = [("t", n) for indexes in three.reads.values() for n in indexes]
         assert sorted(one.has + two.has + theirs) == all_three
         assert (len(one.has), len(two.has)) == (1, 1)
+
+
+async def test_what_two_say_that_they_still_have_is_one_members_to_let_go_of() -> None:
+    """Who was away says what it had before another was given that."""
+    async with broker_on(None, 2) as (_, (client, other)):
+        await client.create("t", partitions=2)
+        one = ClassicMember(client, protocol="cooperative-sticky")
+        two = ClassicMember(other, protocol="cooperative-sticky")
+        await one.join()
+        await one.sync({one.member_id: ALL})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(two.join, *ALL))
+            while await one.beat() == 0:
+                pass
+            await one.join(*ALL)
+        assert await one.sync({one.member_id: [], two.member_id: []}) == 0
+        three = Member(client, "m")
+        assert (await three.join()).error_code == 0
+        for _ in range(3):
+            for each in (one, two):
+                await each.join()
+                assert await each.sync() == 0
+            await three.beat()
+        theirs = [("t", n) for indexes in three.reads.values() for n in indexes]
+        assert sorted(one.has + two.has + theirs) == ALL
 
 
 async def test_a_cooperative_member_of_a_mixed_group_lets_go_of_some_and_keeps_the_rest() -> None:
@@ -246,7 +284,10 @@ async def test_a_join_that_waits_is_told_to_begin_again_when_its_group_turns() -
 
 @pytest.mark.parametrize(
     "policy",
-    ["disabled", "downgrade", "bidirectional", "words", "metadata", "large", "size", "connect"],
+    [
+        *("disabled", "downgrade", "bidirectional", "words", "metadata", "assignment", "large"),
+        *("size", "connect"),
+    ],
 )
 async def test_a_classic_group_that_cannot_turn_stays_and_who_joins_is_refused(policy: str) -> None:
     policies = {"disabled", "downgrade"}
@@ -268,7 +309,7 @@ async def test_a_classic_group_that_cannot_turn_stays_and_who_joins_is_refused(p
             "words": b"\x00\x00\x00\x01w",
             "large": (3 << 19).to_bytes(4) + bytes(3 << 19),
         }.get(policy, b"\xff\xff\xff\xff")
-        share = encode_assignment(ALL)[:-4] + words
+        share = b"none" if policy == "assignment" else encode_assignment(ALL)[:-4] + words
         assert await one.sync_with({one.member_id: share}) == 0
         expected = ErrorCode.GROUP_ID_NOT_FOUND
         if policy == "bidirectional":
@@ -279,6 +320,56 @@ async def test_a_classic_group_that_cannot_turn_stays_and_who_joins_is_refused(p
         assert (await beat(client, request)).error_code == expected
         assert await one.beat() == 0
         assert await kind(client) == ("classic", "Stable")
+
+
+@pytest.mark.parametrize("why", ["one too many", "a partition of both"])
+async def test_two_classic_members_stay_where_their_group_cannot_turn(why: str) -> None:
+    keys = {"group_consumer_size_max": 1} if why == "one too many" else {}
+    async with broker_on(None, 2, **keys) as (_, (client, other)):
+        await client.create("t", partitions=2)
+        one, two = await alone(client, instance_id="i"), ClassicMember(other)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(two.join)
+            while await one.beat() == 0:
+                pass
+            await one.join()
+        second = ALL if why == "a partition of both" else []
+        assert await one.sync({one.member_id: ALL, two.member_id: second}) == 0
+        for request in (joining(), joining(instance_id="i")):  # which would be no more than before
+            assert (await beat(client, request)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert await one.beat() == 0
+        assert await kind(client) == ("classic", "Stable")
+
+
+@pytest.mark.parametrize(("size_max", "turns"), [(1, False), (2, True)])
+async def test_a_group_that_is_too_large_for_a_classic_one_does_not_turn_back(
+    size_max: int, turns: bool
+) -> None:
+    async with broker_on(None, 1, group_size_max=size_max) as (_, (client,)):
+        await client.create("t", partitions=2)
+        last = Member(client, "m")
+        await last.join()
+        one, two = ClassicMember(client), ClassicMember(client)
+        for each in (one, two):
+            assert (await each.join()).error_code == 0
+        assert await last.leave() == 0
+        assert (await kind(client))[0] == ("classic" if turns else "consumer")
+
+
+async def test_what_a_static_member_was_to_let_go_of_is_read_when_another_has_its_place() -> None:
+    async with broker_on(None) as (_, (client,)):
+        await client.create("t", partitions=2)
+        one, two = Member(client, "m", instance_id="i"), Member(client, "two")
+        await one.join()
+        await two.join()
+        assert (await one.beat()).error_code == 0, "it is told to let go, and still reads all"
+        assert not two.reads
+        back = ClassicMember(client, instance_id="i")
+        assert (await back.join()).error_code == 0
+        assert await back.sync() == 0
+        await settled(two)
+        (theirs,) = two.reads.values()
+        assert sorted([index for _, index in back.has] + theirs) == [0, 1]
 
 
 async def test_words_of_an_assignor_that_nobody_reads_keep_no_group_from_turning() -> None:
@@ -348,6 +439,17 @@ async def test_a_static_member_takes_its_place_over_in_the_other_protocol() -> N
         assert await back.sync() == ErrorCode.REBALANCE_IN_PROGRESS
         await back.join()
         assert (await back.sync({back.member_id: ALL}), back.has) == (0, ALL)
+
+
+async def test_what_a_static_member_reads_that_came_back_is_its_own_when_its_group_turns() -> None:
+    async with broker_on(None) as (_, (client,)):
+        await client.create("t", partitions=2)
+        await alone(client, instance_id="i")
+        back, two = ClassicMember(client, instance_id="i"), Member(client, "m")
+        await back.join()
+        assert (await back.sync(), back.has) == (0, ALL)
+        await two.join()
+        assert not two.reads
 
 
 async def test_a_sync_that_waits_is_told_to_begin_again_when_its_group_turns() -> None:
@@ -441,6 +543,32 @@ async def test_ids_are_given_first_and_others_are_none() -> None:
         assert (await old.join(version=3)).error_code == 0, "which knows no ids first"
 
 
+async def test_an_id_that_was_given_is_good_for_its_time_when_its_group_turns_back() -> None:
+    """Its group waits for who was given it; who does not come is not waited for as for a member."""
+    async with broker_on(None, 2, group_min_session_timeout_ms=1) as (_, (client, other)):
+        await client.create("t", partitions=2)
+        last = Member(client, "m")
+        await last.join()
+        one, comes = (
+            ClassicMember(each, session_ms=1_000_000, rebalance_ms=1_000_000)
+            for each in (client, other)
+        )
+        await one.join()
+        assert await one.sync() == 0
+        never = ClassicMember(other, session_ms=1_000)
+        for each in (comes, never):
+            reply = await each.join_once()
+            assert reply.error_code == ErrorCode.MEMBER_ID_REQUIRED
+            each.member_id = reply.member_id
+        assert await last.leave() == 0
+        assert await kind(client) == ("classic", "PreparingRebalance")
+        assert await one.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+        with trio.fail_after(DEADLINE_S):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(one.join)
+                assert (await comes.join_once()).error_code == 0
+
+
 async def test_classic_members_need_a_protocol_that_all_of_them_know() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t", partitions=2)
@@ -516,6 +644,48 @@ async def test_a_group_that_turns_back_and_again_keeps_each_member_at_its_epoch(
         for each in (one, three):
             assert await each.commit() == 0
             assert await each.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+async def test_what_a_member_was_to_let_go_of_is_nobodys_when_its_group_turns_back_and_again() -> (
+    None
+):
+    async with broker_on(None) as (_, (client,)):
+        await client.create("t", partitions=2)
+        one = await alone(client, protocol="cooperative-sticky")
+        last, generation = Member(client, "m"), one.generation
+        await last.join()
+        one.generation = -1  # a request that came late: it says nothing of what it has
+        assert (await one.join()).generation_id == generation
+        assert await one.sync() == 0
+        assert len(one.has) == 1
+        assert await last.leave() == 0
+        assert (await kind(client))[0] == "classic"
+        again = Member(client, "again")
+        await again.join()
+        assert not again.reads, "it may be reading both"
+        assert await one.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+        await one.join(*one.has)
+        assert await one.sync() == 0
+        await again.beat()
+        assert sorted(one.has + [("t", n) for n in next(iter(again.reads.values()))]) == ALL
+
+
+async def test_a_group_turns_back_whose_topic_is_gone() -> None:
+    async with broker_on(None) as (_, (client,)):
+        for topic in ("t", "gone"):
+            await client.create(topic)
+        last = Member(client, "m")
+        await last.join()
+        one = ClassicMember(client, topics=("t", "gone"))
+        await one.join()
+        assert await one.sync() == 0
+        assert one.has == [("gone", 0)]
+        request = DeleteTopicsRequest(topic_names=["gone"], timeout_ms=1_000)
+        await client.ask(request, DeleteTopicsResponse, 1)
+        assert await last.leave() == 0
+        assert await kind(client) == ("classic", "PreparingRebalance")
+        assert (await one.join()).error_code == 0
+        assert (await one.sync({one.member_id: [("t", 0)]}), one.has) == (0, [("t", 0)])
 
 
 async def test_offsets_are_fetched_at_the_epoch_of_a_classic_member_too() -> None:

@@ -5,11 +5,12 @@ from structlog.typing import EventDict
 
 from segbroker.broker import limited_lines
 from segbroker.broker.groups import group_news
-from segbroker.broker.groups.consumer_group import LEAVE_FOR_A_WHILE, ConsumerGroup
+from segbroker.broker.groups.consumer_group import ConsumerGroup
 from segbroker.broker.groups.consumer_members import Beat
 from segbroker.broker.groups.group import Group
 from segbroker.broker.groups.group_lines import GroupLines
 from segbroker.broker.groups.group_news import News, Who
+from segbroker.broker.groups.member_epochs import LEAVE_FOR_A_WHILE
 from segbroker.broker.groups.share_group import ShareGroup
 from segbroker.protocol.messages_groups import (
     DeleteGroupsRequest,

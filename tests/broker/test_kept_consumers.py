@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from segbroker.broker.groups import topic_expressions
-from segbroker.broker.groups.consumer_group import LEAVE, LEAVE_FOR_A_WHILE, ConsumerGroup
+from segbroker.broker.groups.consumer_group import ConsumerGroup
 from segbroker.broker.groups.consumer_members import Beat, Told, every_topic
 from segbroker.broker.groups.kept_consumers import KeptConsumers
 from segbroker.broker.groups.kept_sizes import KeptSizes
+from segbroker.broker.groups.member_epochs import LEAVE, LEAVE_FOR_A_WHILE
 from segbroker.broker.groups.offset_expiry import Expiry
 from segbroker.broker.groups.server_assignors import Partition
 from segbroker.broker.refused import Refused
@@ -28,7 +29,7 @@ OUT = (
     # That the member before had left was lost: until its session ends.
     ErrorCode.UNRELEASED_INSTANCE_ID,
 )
-NOW = Expiry(now_ms=1, retention_ms=0)
+NOW = Expiry(1, 0, pending=(), committing=(), is_there=lambda *_: True)
 FULL = OSError(errno.ENOSPC, "the disk is full")
 
 

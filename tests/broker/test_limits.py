@@ -426,6 +426,38 @@ async def test_slow_readers_take_no_memory_from_the_others_and_lose_no_byte() ->
             assert not any(segment.pins for segment in (*opened.rotating, opened.active))
 
 
+async def test_who_takes_nothing_keeps_no_buffer_behind_other_answers() -> None:
+    """What was sent with a fetch, in front of it, cannot be made again."""
+    pairs, described = 16, 250_000
+    async with (
+        serving(fetch_buffer_bytes_max=1 << 20) as broker,
+        connect(broker.address) as member,
+        connect(broker.address) as client,
+        connect(broker.address) as slow,
+    ):
+        slow.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+        loud = ClassicMember(member, metadata=bytes(described), session_ms=600_000)
+        await loud.join()
+        await loud.sync({loud.member_id: []})
+        await client.create("first")
+        await client.create("t")
+        await client.produce("t", b"x" * 900_000)
+        # All of it is decided behind a fetch that waits, and leaves when that does.
+        await slow.send(fetch_request("first", 0, wait_ms=600_000), 12)
+        for _ in range(pairs):
+            await slow.send(DescribeGroupsRequest(groups=["g"]), 5)
+            await slow.send(fetch_request("t", 0), 12)
+        await becomes(lambda: broker.core.counters.fetch_requests == 1 + pairs)
+        (waiting,) = (one for one in broker._connections if len(one.outbox))
+        await client.produce("first", b"v")
+        await becomes(lambda: waiting.outbox.unsent)
+        while waiting.outbox.unsent:
+            # Wherever it stops to read, others have the buffer.
+            with trio.fail_after(60):
+                assert values(await client.fetch("t", 0)) == [b"x" * 900_000]
+            await slow.stream.receive_some(64 << 10)
+
+
 async def test_a_reply_that_cannot_be_read_again_closes_its_connection(events: Events) -> None:
     storage = MemoryStorage()
     async with (

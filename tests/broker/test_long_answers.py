@@ -1,13 +1,15 @@
 """What long answers take in memory is bounded, however small their requests are."""
 
+import gc
 import select
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 import trio
 
+from segbroker.broker.apis.answer_sizes import ROW_BYTES
 from segbroker.broker.loop import large_requests
 from segbroker.broker.peers import long_answers
 from segbroker.broker.server import Broker
@@ -22,11 +24,30 @@ from segbroker.protocol.messages_core import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponsePartition,
 )
 from segbroker.protocol.messages_groups import (
+    ListGroupsRequest,
+    OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestGroupTopic,
+    OffsetFetchRequestTopic,
     OffsetFetchResponse,
+)
+from segbroker.protocol.messages_placement import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartition,
+    DescribeQuorumRequestTopic,
+)
+from segbroker.protocol.messages_streams_groups import StreamsGroupDescribeRequest
+from segbroker.protocol.messages_transactions import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListTransactionsRequest,
 )
 from segbroker.protocol.schema import Message
 
@@ -34,6 +55,9 @@ from ..support.gated_storage import GatedStorage
 from ..support.waiting import becomes
 from ..support.wire_client import WireClient, connect, fetch_request
 from ..support.wire_groups import GROUP
+from ..support.wire_streams import beat as streams_beat
+from ..support.wire_streams import internal, subtopology
+from ..support.wire_streams import joining as streams_joining
 from .conftest import Events, serving
 from .test_hostile_groups import commit_of
 
@@ -213,3 +237,134 @@ async def test_who_waits_for_room_for_too_long_is_closed(
         (line,) = events.named("unserved_request")
         assert "no room for an answer" in line["error"]
         assert len((await small.ask(MetadataRequest(topics=None), MetadataResponse, 9)).topics)
+
+
+ROWS = 80_000
+"""Rows of which more is encoded than a socket takes of who reads nothing."""
+
+
+def of_nothing() -> tuple[Message, int]:
+    """A request for very many partitions that there are not."""
+    rows = [DescribeQuorumRequestPartition(partition_index=n) for n in range(ROWS)]
+    topic = DescribeQuorumRequestTopic(topic_name="none", partitions=rows)
+    return DescribeQuorumRequest(topics=[topic]), 2
+
+
+def to_nothing() -> tuple[Message, int]:
+    rows = [ProduceRequestPartition(index=n, records=None) for n in range(ROWS)]
+    topic = ProduceRequestTopic(name="none", partition_data=rows)
+    return ProduceRequest(acks=-1, timeout_ms=0, topic_data=[topic]), 9
+
+
+@pytest.mark.parametrize("asked", [of_nothing, to_nothing], ids=["rows", "produce"])
+async def test_what_large_requests_are_answered_takes_bounded_memory_until_it_is_taken(
+    asked: Callable[[], tuple[Message, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row is some bytes of the request, many more of the answer, and an object."""
+    count, most = 4, ROWS * ROW_BYTES + 1_000_000
+    monkeypatch.setattr(long_answers, "HOST_BYTES_MAX", most)
+    monkeypatch.setattr(long_answers, "TAKEN_S", 600)
+    async with serving() as broker, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
+        frame = clients[0].encode(*asked())[1]
+        for client in clients:
+            client.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+            await client.send_bytes(frame)
+        await becomes(lambda: stuck(broker) + len(broker.core.long_answers) == count)
+        assert stuck(broker) == 1
+        assert not [one for one in gc.get_objects() if isinstance(one, ProduceResponsePartition)]
+        answers = []
+
+        async def take(client: WireClient) -> None:
+            answers.append(await client.receive_frame())
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                for client in clients:
+                    nursery.start_soon(take, client)
+        assert [len(answer) > 2 * len(frame) for answer in answers] == [True] * count
+        await becomes(lambda: broker.core.long_answers.held_bytes == 0)
+
+
+def stuck(broker: Broker) -> int:
+    """Connections that are owed more than their clients take."""
+    return sum(one.outbox.unsent for one in broker._connections)
+
+
+async def with_offsets(client: WireClient) -> None:
+    """400 offsets, each with as much metadata as may be."""
+    await client.create("t", partitions=TEXTS)
+    await client.ask(commit_of(*range(TEXTS), metadata="x" * 4_096), OffsetCommitResponse, 8)
+
+
+async def with_transactions(client: WireClient) -> None:
+    for n in range(TEXTS):
+        name = f"{n:020000}"
+        request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1_000)
+        assert not (await client.ask(request, InitProducerIdResponse, 2)).error_code
+
+
+async def with_groups(client: WireClient) -> None:
+    await client.create("t")
+    for n in range(TEXTS):
+        request = commit_of(0)
+        request.group_id = f"{n:020000}"
+        await client.ask(request, OffsetCommitResponse, 8)
+
+
+async def with_topologies(client: WireClient) -> None:
+    for n in range(TEXTS // 10):
+        kept = internal("kept", setting="x" * 30_000, other="x" * 30_000)
+        said = streams_joining("m", subtopology("0", "t", keeps=[kept]), group_id=f"g{n}")
+        assert not (await streams_beat(client, said)).error_code
+
+
+TEXTS = 400
+NAMED = OffsetFetchRequestGroup(
+    group_id=GROUP,
+    topics=[OffsetFetchRequestGroupTopic(name="t", partition_indexes=[*range(TEXTS)])],
+)
+NAMED_ALONE = OffsetFetchRequest(
+    group_id=GROUP,
+    topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[*range(TEXTS)])],
+)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "request_", "version"),
+    [
+        (with_offsets, ALL_OFFSETS, 8),
+        (with_offsets, OffsetFetchRequest(groups=[NAMED]), 8),
+        (with_offsets, NAMED_ALONE, 7),
+        (with_transactions, ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 0),
+        (with_groups, ListGroupsRequest(), 4),
+        (
+            with_topologies,
+            StreamsGroupDescribeRequest(
+                group_ids=[f"g{n}" for n in range(TEXTS // 10)],
+                include_authorized_operations=False,
+            ),
+            0,
+        ),
+    ],
+    ids=["all offsets", "offsets", "of one group", "transactions", "groups", "topologies"],
+)
+async def test_texts_in_an_answer_count_before_it_is_made(
+    prepare: Callable[[WireClient], Awaitable[None]], request_: Message, version: int
+) -> None:
+    """A MiB of them in hundreds of rows; who asks often at once has all of it often."""
+    async with serving() as broker, connect(broker.address) as client:
+        await prepare(client)
+        reckoned: list[int] = []
+        may_begin = long_answers.LongAnswer.may_begin
+
+        def asked(self: long_answers.LongAnswer, size: int) -> bool:
+            reckoned.append(size)
+            return may_begin(self, size)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(long_answers.LongAnswer, "may_begin", asked)
+            await client.send(request_, version)
+            size = len(await client.receive_frame())
+        assert size > long_answers.LONG_BYTES
+        assert size <= reckoned[0] <= 2 * size

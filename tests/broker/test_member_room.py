@@ -2,6 +2,7 @@
 
 import gc
 import tracemalloc
+from collections.abc import Sequence
 
 import pytest
 
@@ -12,6 +13,7 @@ from segbroker.broker.loop.loop_clock import monotonic_ms
 from segbroker.broker.refused import Refused
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.limits import STRING_SIZE_MAX
 from segbroker.protocol.messages_groups import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -24,8 +26,8 @@ from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.wire_client import WireClient, connect
 from ..support.wire_streams import beat as streams_beat
+from ..support.wire_streams import internal, subtopology
 from ..support.wire_streams import joining as streams_joining
-from ..support.wire_streams import subtopology
 from .conftest import Events, serving
 from .test_consumer_groups import beat as consumer_beat
 from .test_consumer_groups import joining as consumer_joining
@@ -36,7 +38,7 @@ from .test_share_group_apis import sharing
 FULL = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 NO_SYNC = ErrorCode.COORDINATOR_NOT_AVAILABLE
 """The Java client knows no FULL as an answer to a SyncGroup, and gives up."""
-BUDGET = 4 * METADATA_MAX
+BUDGET = 4 * METADATA_MAX + SMALL_MAX
 
 
 @pytest.fixture(autouse=True)
@@ -47,17 +49,25 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def join(
-    client: WireClient, group_id: str, size: int, *, member_id: str = "", session_ms: int = 600_000
+    client: WireClient,
+    group_id: str,
+    size: int,
+    *,
+    member_id: str = "",
+    instance: str | None = None,
+    names: Sequence[str] = ("p",),
 ) -> JoinGroupResponse:
     request = JoinGroupRequest(
         group_id=group_id,
-        session_timeout_ms=session_ms,
+        session_timeout_ms=600_000,
         rebalance_timeout_ms=600_000,
         member_id=member_id,
+        group_instance_id=instance,
         protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol(name="p", metadata=bytes(size))],
+        protocols=[JoinGroupRequestProtocol(name=name, metadata=bytes(size)) for name in names],
     )
-    return await client.ask(request, JoinGroupResponse, 3)  # without an id first
+    version = 3 if instance is None else 5  # without an id first
+    return await client.ask(request, JoinGroupResponse, version)
 
 
 async def sync(client: WireClient, group_id: str, joined: JoinGroupResponse, *sizes: int) -> int:
@@ -92,7 +102,52 @@ async def test_members_whose_connections_are_gone_take_bounded_memory() -> None:
         assert codes == [0] * 4 + [FULL] * 8
         assert kept < 2 * BUDGET
         async with connect(broker.address) as client:
-            assert (await join(client, "small", SMALL_MAX)).error_code == 0
+            assert (await join(client, "small", SMALL_MAX // 2)).error_code == 0
+
+
+@pytest.mark.parametrize("what", ["names", "client id", "instance"])
+async def test_all_that_members_say_takes_bounded_memory(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only the metadata of protocols: 100 names of 32 KiB each are as much."""
+    monkeypatch.setattr(member_room, "ALL_MAX", BUDGET // 4)
+    long = "x" * (STRING_SIZE_MAX - 10)
+    names = [f"{n}{long}" for n in range(10)] if what == "names" else ["p"]
+    async with serving(group_initial_rebalance_delay_ms=0) as broker:
+        codes = []
+        gc.collect()
+        tracemalloc.start()
+        try:
+            for n in range(100):
+                instance = f"{n}{long}" if what == "instance" else None
+                async with connect(broker.address) as client:
+                    if what == "client id":
+                        client.client_id = f"{n}{long}"
+                    reply = await join(client, f"g{n}", 0, instance=instance, names=names)
+                    codes.append(reply.error_code)
+            gc.collect()
+            kept, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert kept < BUDGET // 2
+        assert {*codes} == {0, FULL}
+
+
+async def test_a_static_member_that_comes_back_without_its_id_says_no_more_than_before() -> None:
+    async with (
+        serving(group_initial_rebalance_delay_ms=0) as broker,
+        connect(broker.address) as client,
+    ):
+        first = await join(client, "g0", METADATA_MAX, instance="one")
+        for n in range(1, 4):
+            assert (await join(client, f"g{n}", METADATA_MAX)).error_code == 0
+        held = room_of(broker)
+        for _ in range(3):
+            again = await join(client, "g0", METADATA_MAX, instance="one")
+            assert again.error_code == 0
+            assert again.member_id != first.member_id
+            assert room_of(broker) == held
+        assert (await join(client, "other", METADATA_MAX)).error_code == FULL
 
 
 async def test_who_is_there_goes_on_and_who_is_gone_makes_room() -> None:
@@ -158,7 +213,7 @@ def room_of(broker: Broker) -> int:
 
 async def test_topologies_of_groups_count(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"t{n:0200}" for n in range(100)]
-    monkeypatch.setattr(member_room, "ALL_MAX", 2 * member_room.names_size(names))
+    monkeypatch.setattr(member_room, "ALL_MAX", 2 * member_room.names_size([*names, "0"]))
     async with serving() as broker, connect(broker.address) as client:
         codes = []
         for group_id in ("a", "b", "c"):
@@ -168,6 +223,18 @@ async def test_topologies_of_groups_count(monkeypatch: pytest.MonkeyPatch) -> No
         said = streams_joining("n", subtopology("0", *names), group_id="a")
         assert (await streams_beat(client, said)).error_code == 0, "its group has it"
         assert broker.core.groups.get_streams("c") is None
+
+
+async def test_the_settings_in_topologies_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = 100_000
+    monkeypatch.setattr(member_room, "ALL_MAX", 5 * size // 2)
+    kept = internal("app-changelog", **{f"k{n}": "v" * (size // 4) for n in range(4)})
+    async with serving() as broker, connect(broker.address) as client:
+        codes = []
+        for group_id in ("a", "b", "c"):
+            said = streams_joining("m", subtopology("0", "t", keeps=[kept]), group_id=group_id)
+            codes.append((await streams_beat(client, said)).error_code)
+        assert codes == [0, 0, FULL]
 
 
 async def test_what_a_start_finds_counts() -> None:

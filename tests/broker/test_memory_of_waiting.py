@@ -2,16 +2,21 @@
 
 import gc
 import threading
+import tracemalloc
 from contextlib import AsyncExitStack
 
+import pytest
 import trio
+import trio.testing
 
+from segbroker.broker.connections import connection
 from segbroker.broker.connections.connection import TURN_S
 from segbroker.broker.server import Broker
 from segbroker.protocol.frames import FrameReader
-from segbroker.protocol.limits import REQUEST_HEADER_SIZE_MIN
+from segbroker.protocol.limits import RECEIVE_KEEP_MAX, REQUEST_HEADER_SIZE_MIN
 from segbroker.protocol.messages_core import ProduceResponse
 
+from ..support.gated_storage import GatedStorage
 from ..support.waiting import becomes
 from ..support.wire_client import batch, connect, produce_request
 from .conftest import serving
@@ -20,12 +25,13 @@ CONNECTIONS = 100
 FEW = 3
 
 
-def readers() -> int:
+def readers() -> list[FrameReader]:
     """Of connections of the broker; the test's own take any size."""
-    return sum(
-        isinstance(one, FrameReader) and one._size_min == REQUEST_HEADER_SIZE_MIN
+    return [
+        one
         for one in gc.get_objects()
-    )
+        if isinstance(one, FrameReader) and one._size_min == REQUEST_HEADER_SIZE_MIN
+    ]
 
 
 def held_opening(broker: Broker) -> threading.Event:
@@ -45,7 +51,7 @@ def held_opening(broker: Broker) -> threading.Event:
 async def test_a_small_request_that_waits_holds_no_buffer() -> None:
     """64 KiB for each of ten thousand that wait for the same would be 640 MB."""
     gc.collect()
-    before = readers()
+    before = len(readers())
     async with serving() as broker, AsyncExitStack() as stack:
         clients = [
             await stack.enter_async_context(connect(broker.address)) for _ in range(CONNECTIONS)
@@ -56,14 +62,14 @@ async def test_a_small_request_that_waits_holds_no_buffer() -> None:
         for client in clients:
             await client.send(produce_request("t", batch(b"v")), 9)
         await becomes(lambda: sum(one.greeted for one in broker._connections) == CONNECTIONS)
-        assert readers() - before <= FEW, "one that all use, one after the other"
+        assert len(readers()) - before <= FEW, "one that all use, one after the other"
         await trio.sleep(TURN_S)  # all have had their time when they go on
         most = 0
 
         async def look() -> None:
             nonlocal most
             while True:
-                most = max(most, readers() - before)
+                most = max(most, len(readers()) - before)
                 await trio.lowlevel.checkpoint()
 
         async with trio.open_nursery() as nursery:
@@ -97,3 +103,110 @@ async def test_what_comes_behind_a_small_request_that_waits_is_answered() -> Non
             received, reply = await client.receive(ProduceResponse, 9)
             assert received == correlation_id
             assert reply.responses[0].partition_responses[0].error_code == 0
+
+
+@pytest.mark.parametrize("size", [RECEIVE_KEEP_MAX // 2, 2 * RECEIVE_KEEP_MAX])
+async def test_what_large_requests_were_received_into_is_not_kept_for_ever(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers go back to where the next connection takes one, however far they have grown."""
+    count, most = 8, 8 << 20
+    monkeypatch.setattr(connection, "SHELF_BYTES_MAX", most)
+    frame = produce_request("none", bytes(size))
+    before = sum(one.capacity for one in readers())
+    async with serving() as broker, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
+        for client in clients:  # all of them have some of it at the same time
+            _, data = client.encode(frame, 9)
+            await client.send_bytes(data[:-1])
+        await becomes(lambda: broker.half_request_bytes > count * size * 9 // 10)
+        for client in clients:
+            await client.send_bytes(b"\0")
+            await client.receive(ProduceResponse, 9)
+        await becomes(lambda: not broker.half_request_bytes)
+        await trio.testing.wait_all_tasks_blocked()
+        assert sum(one.capacity for one in readers()) - before <= most
+        await clients[0].create("t")
+        assert (await clients[0].produce("t", b"v")).error_code == 0
+
+
+@pytest.mark.parametrize("begun", [0, 2 * connection.ASIDE_BYTES_MAX], ids=["idle", "begun"])
+@pytest.mark.parametrize("size", [RECEIVE_KEEP_MAX // 2, 2 * RECEIVE_KEEP_MAX])
+async def test_a_connection_that_waits_holds_nothing_of_its_last_request(
+    size: int, begun: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However large that was: a client may send one by each of a thousand connections, and the
+    beginning of another."""
+    count = 8
+    monkeypatch.setattr(connection, "SHELF_BYTES_MAX", size)
+    async with serving() as broker, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
+        gc.collect()
+        tracemalloc.start()
+        try:
+            _, frame = clients[0].encode(produce_request("none", bytes(size)), 9)
+            for client in clients:
+                await client.send_bytes(frame + frame[:begun])
+                await client.receive(ProduceResponse, 9)
+            await trio.testing.wait_all_tasks_blocked()
+            gc.collect()
+            kept, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert kept < 4 * size, "its own frames, and the shelf"
+
+
+async def test_an_idle_connection_holds_no_reader_that_nobody_wants() -> None:
+    """More had something to say at the same time than readers are kept."""
+    count = 2 * connection.SHELF_MAX
+    before = len(readers())
+    async with serving() as broker, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
+        await clients[0].create("t")
+        may_open = held_opening(broker)
+        stack.callback(may_open.set)
+        large = batch(bytes(2 * connection.ASIDE_BYTES_MAX))
+        for client in clients:
+            await client.send(produce_request("t", large), 9)
+        await becomes(lambda: sum(one.greeted for one in broker._connections) == count)
+        assert len(readers()) - before == count
+        may_open.set()
+        for client in clients:
+            await client.receive(ProduceResponse, 9)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(readers()) - before <= connection.SHELF_MAX
+
+
+async def test_who_waits_for_the_disk_holds_no_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of producers do, where it is slow."""
+    size, count = 1 << 20, 8
+    monkeypatch.setattr(connection, "SHELF_MAX", 1)
+    disk = GatedStorage()
+    async with serving(storage=disk, ingest_bytes_max=1 << 16) as broker, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
+        await clients[0].create("t")
+        before = len(readers())
+        disk.syncs.clear()
+        stack.callback(disk.syncs.set)
+        for client in clients:
+            await client.send(produce_request("t", batch(bytes(size - 1_000))), 9)
+        await becomes(lambda: broker.core.ingest.stalls == count)
+        assert len(readers()) - before <= 1
+        disk.syncs.set()
+        for client in clients:
+            await client.receive(ProduceResponse, 9)
+
+
+async def test_who_owes_something_keeps_no_room_from_others() -> None:
+    """What it has sent is done with; it is not read for up to half a minute."""
+    size = 700_000
+    async with (
+        serving(request_bytes_max=1 << 20, quota_produce_bytes_per_second=30_000) as broker,
+        connect(broker.address) as muted,
+        connect(broker.address, source="127.0.0.2") as other,
+    ):
+        await muted.create("t")
+        assert (await muted.produce("t", b"v" * size)).error_code == 0
+        assert not broker.half_request_bytes
+        with trio.fail_after(20):
+            assert (await other.produce("t", b"v" * size)).error_code == 0

@@ -18,7 +18,7 @@ from .conftest import Events
 from .obedient_members import Member
 from .test_consumer_groups import beat, commit, described, joining
 from .test_consumer_restarts import written_of
-from .test_group_migration import ALL, alone, kind, of_two_epochs, read_of
+from .test_group_migration import ALL, alone, kind, large, of_two_epochs, read_of
 from .test_group_restarts import broker_on, cut_off, killed
 from .test_group_restarts import written_of as generations_of
 
@@ -128,6 +128,28 @@ async def test_a_group_that_turned_back_before_the_broker_died_turns_again_with_
         for each in (one, three):
             assert await each.commit() == 0
             assert await each.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+async def test_a_group_that_is_too_large_for_one_event_turns_without_being_written_down(
+    events: Events,
+) -> None:
+    """What all of its members say counts, also of whom the turn changes nothing."""
+    async with broker_on(MemoryStorage(), 2) as (broker, (client, other)):
+        await client.create("t")
+        said = large(600_000)  # an event has 1 MiB here
+        one, two = (ClassicMember(each, metadata=said) for each in (client, other))
+        await one.join()
+        assert await one.sync({one.member_id: [("t", 0)]}) == 0
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(two.join)
+            while await one.beat() == 0:
+                pass
+            await one.join()
+        assert await one.sync({one.member_id: [("t", 0)], two.member_id: []}) == 0
+        assert (await beat(client, joining())).error_code == 0
+        (warning,) = events.named("consumer_group_without_members")
+        assert warning["members"] == 3
+        assert not written_of(broker)["g"]["says"]
 
 
 async def test_a_group_turns_back_at_the_start_where_its_broker_did_not_come_to_it() -> None:
@@ -299,6 +321,36 @@ async def test_a_group_that_turned_back_on_a_disk_that_fails_counts_on() -> None
         assert await kind(client) == ("classic", "PreparingRebalance")
         await one.join()
         assert one.generation > before
+
+
+async def test_a_classic_group_that_has_not_shared_out_yet_counts_on_from_the_epochs_before() -> (
+    None
+):
+    """That nobody is in the other one any more could not be written."""
+    disk = GatedStorage()
+    often = {"housekeeping_interval_ms": 20, "group_kept_empty_ms": 600_000}
+    async with broker_on(disk, **often) as (broker, (client,)):
+        await client.create("t")
+        two, one = Member(client, "m"), ClassicMember(client)
+        for _ in range(2):
+            await two.join()
+            assert await two.leave() == 0
+        await two.join()
+        disk.sync_error = OSError(errno.EIO, "no sync")
+        assert await two.leave() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await one.join()
+        assert one.generation > two.epoch
+        disk.sync_error = None
+
+        async def is_mended() -> bool:
+            return "g" not in written_of(broker)
+
+        await until(is_mended)
+        image = disk.after_kill()
+    async with broker_on(image, **often) as (_, (client,)):
+        back = ClassicMember(client)
+        await back.join()
+        assert back.generation >= one.generation > two.epoch
 
 
 async def test_who_waits_while_its_group_turns_back_is_told_when_that_is_durable() -> None:

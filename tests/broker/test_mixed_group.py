@@ -7,12 +7,13 @@ from random import Random
 import pytest
 
 from segbroker.broker.groups import classic_members
-from segbroker.broker.groups.consumer_group import LARGE_MIN, LEAVE, REST_MS, ConsumerGroup
+from segbroker.broker.groups.consumer_group import LARGE_MIN, REST_MS, ConsumerGroup
 from segbroker.broker.groups.consumer_members import every_topic
 from segbroker.broker.groups.group import Group
 from segbroker.broker.groups.group_members import Joining
 from segbroker.broker.groups.group_rounds import OnRecorded
 from segbroker.broker.groups.group_turning import downgrade, upgrade
+from segbroker.broker.groups.member_epochs import LEAVE
 from segbroker.broker.groups.server_assignors import Partition
 from segbroker.broker.refused import Refused
 from segbroker.protocol.consumer_protocol import (

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from segbroker.broker.groups.consumer_group import JOIN, LEAVE
 from segbroker.broker.groups.consumer_members import Beat, Told
+from segbroker.broker.groups.member_epochs import JOIN, LEAVE
 from segbroker.broker.groups.server_assignors import Partition, Subscriber
 from segbroker.broker.groups.share_assignor import simple
 from segbroker.broker.groups.share_group import ShareGroup

@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 
 from segbroker.broker.groups import streams_group
-from segbroker.broker.groups.consumer_group import JOIN, LEAVE
 from segbroker.broker.groups.group_news import News
 from segbroker.broker.groups.kept_streams import kept_member, restored_member
+from segbroker.broker.groups.member_epochs import JOIN, LEAVE
 from segbroker.broker.groups.streams_endpoints import partitions_by_endpoint
 from segbroker.broker.groups.streams_group import StreamsGroup, StreamsTold
 from segbroker.broker.groups.streams_members import Endpoint, StreamsBeat, minus

@@ -8,8 +8,9 @@ from uuid import UUID
 import pytest
 
 from segbroker.broker.groups import topic_expressions
-from segbroker.broker.groups.consumer_group import JOIN, LEAVE, ConsumerGroup
+from segbroker.broker.groups.consumer_group import ConsumerGroup
 from segbroker.broker.groups.consumer_members import Beat, MaySee
+from segbroker.broker.groups.member_epochs import JOIN, LEAVE
 from segbroker.broker.groups.server_assignors import ASSIGNORS, DEFAULT
 from segbroker.broker.groups.topic_regex import TopicRegex
 from segbroker.segments.metadata.consumer_groups import KeptGroup
@@ -138,7 +139,10 @@ class Life:
     def beat(self, member_id: str, says: tuple[frozenset[str], str, str] | None = None) -> None:
         member = self.group.members.get(member_id)
         owned = frozenset[tuple[bytes, int]]() if member is None else frozenset(member.assigned)
-        beat = Beat(member_id, self.epochs.get(member_id, JOIN), owned=owned)
+        epoch = self.epochs.get(member_id, JOIN)
+        if epoch == JOIN:  # so it is told while no target can be made: who joins says everything
+            says = says or self.members[member_id]
+        beat = Beat(member_id, epoch, owned=owned)
         if says is not None:
             names, regex, viewer = says
             eyes = self.rules.eyes(viewer)

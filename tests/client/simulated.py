@@ -159,19 +159,19 @@ class Partition:
             return self.refusals.pop(0), -1
         if header.producer_id >= 0:
             mine = (header.producer_id, header.producer_epoch)
-            known = self.seen.setdefault(mine, [])
+            known = self.seen.get(mine, [])
             for first, last, base in known:
                 if (first, last) == (header.base_sequence, header.last_sequence):
                     return ErrorCode.NONE, base
             if any(p == mine[0] and e > mine[1] for p, e in self.seen):
                 return ErrorCode.INVALID_PRODUCER_EPOCH, -1
-            expected = known[-1][1] + 1 if known else 0
-            if header.base_sequence != expected and (known or header.base_sequence == 0 or mine[1]):
+            expected = (known[-1][1] + 1) % (1 << 31) if known else 0
+            # Who is not known is taken at its word: it may have been forgotten.
+            is_known = any(producer_id == mine[0] for producer_id, _ in self.seen)
+            if is_known and header.base_sequence != expected:
                 return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
-            if header.base_sequence != expected:
-                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
-            known.append((header.base_sequence, header.last_sequence, self.log_end))
-            del known[:-5]
+            this = (header.base_sequence, header.last_sequence, self.log_end)
+            self.seen[mine] = [*known, this][-5:]
         return ErrorCode.NONE, self.store(data, header)
 
     def store(self, data: bytes, header: BatchHeader) -> int:

@@ -401,17 +401,13 @@ class GroupWorld:
                 reply(LeaveGroupResponse())
             case OffsetCommitRequest():
                 reply(self._commit(request))
-            case OffsetFetchRequest() if self.late:
-                self.late -= 1
-                answer = self._stands(request)
-                self._late.append(lambda: reply(answer))
-            case OffsetFetchRequest() if self.refusals:
-                refused = OffsetFetchResponseGroup(
-                    group_id="g", topics=[], error_code=self.refusals.pop(0)
-                )
-                reply(OffsetFetchResponse(groups=[refused]))
             case OffsetFetchRequest():
-                reply(self._stands(request))
+                answer = self._refused() if self.refusals else self._stands(request)
+                if self.late:
+                    self.late -= 1
+                    self._late.append(lambda: reply(answer))
+                else:
+                    reply(answer)
             case _:
                 return False
         return True
@@ -447,6 +443,12 @@ class GroupWorld:
                 OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=rows)
             )
         return OffsetCommitResponse(topics=topics)
+
+    def _refused(self) -> OffsetFetchResponse:
+        code = self.refusals.pop(0)
+        return OffsetFetchResponse(
+            groups=[OffsetFetchResponseGroup(group_id="g", topics=[], error_code=code)]
+        )
 
     def _stands(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
         (group,) = request.groups

@@ -93,6 +93,19 @@ def test_plain_records_keep_their_order_and_know_their_offsets(daemon: Daemon, t
     assert read_values(daemon.address, topic)[:-2] == numbers(20_000)
 
 
+def test_small_batches_do_not_overtake_a_first_one_that_is_too_large(
+    daemon: Daemon, topic: str
+) -> None:
+    """The broker refuses those in front, and does not know the producer when the last one comes."""
+    with Admin(daemon.address) as admin:
+        admin.create_topic(topic, partitions=1, config={"max.message.bytes": "10000"})
+    with Producer(daemon.address, batch_bytes=40_000) as producer:
+        # Four batches that are too large, and one that is not: all on their way at once.
+        producer.send_many(topic, [b"%06d" % number * 100 for number in range(265)])
+    values = read_values(daemon.address, topic)
+    assert [int((value or b"")[:6]) for value in values] == list(range(265))
+
+
 def test_many_threads_may_send_with_one_producer(daemon: Daemon, topic: str) -> None:
     with Producer(daemon.address, batch_bytes=1_000) as producer:
         results: dict[int, list[tuple[bytes, RecordMetadata]]] = {}

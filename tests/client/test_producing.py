@@ -1,6 +1,8 @@
 """The producer's core among simulated brokers: exactly once, in order, or said."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -10,7 +12,9 @@ from segbroker.client.batches import RECORD_OVERHEAD
 from segbroker.client.completion import Completion
 from segbroker.client.engine import Call, Pause
 from segbroker.client.errors import (
+    ClosedError,
     ClusterAuthorizationFailed,
+    ConnectionLost,
     DeliveryFailed,
     InvalidTopic,
     LeaderNotAvailable,
@@ -20,6 +24,7 @@ from segbroker.client.errors import (
     TimedOut,
     UnknownTopicOrPartition,
 )
+from segbroker.client.identity import EPOCH_MAX
 from segbroker.client.inbox import Delivery, Many
 from segbroker.client.producing import Producing
 from segbroker.client.records import RecordMetadata
@@ -42,10 +47,10 @@ from segbroker.protocol.messages_transactions import (
     EndTxnResponse,
 )
 from segbroker.protocol.partitioner import partition_for_key
-from segbroker.protocol.record_batch import read_header
+from segbroker.protocol.record_batch import decode_batch, read_header
 from segbroker.protocol.schema import Message, records_view
 
-from .simulated import NOBODY, Broker, World
+from .simulated import NOBODY, Broker, Partition, World
 
 
 class Sender:
@@ -141,6 +146,17 @@ def test_a_batch_lingers_and_then_goes_by_itself() -> None:
     world.run(lambda: delivery.done)
     assert 20 <= world.now_ms - began_ms < 40
     assert len(world.cluster.topics["a"][0].batches) == 1
+
+
+def test_a_batch_does_not_linger_until_there_is_no_time_to_deliver_it() -> None:
+    world = World()
+    sender = Sender(world, linger_ms=60_000, delivery_timeout_ms=30_000)
+    sender.send("a", b"first")
+    began_ms = world.now_ms
+    world.run(lambda: bool(world.cluster.topics["a"][0].batches))
+    assert world.now_ms - began_ms == 15_000
+    sender.flush()
+    assert not sender.accumulator.take_undelivered()
 
 
 def test_waiting_for_a_record_ends_the_lingering() -> None:
@@ -244,6 +260,45 @@ def test_a_batch_that_is_too_large_is_split_until_it_fits() -> None:
     assert sender.accumulator.reserved_bytes == 0
 
 
+def test_records_of_a_batch_that_is_split_keep_all_that_they_have() -> None:
+    world = World()
+    world.broker.too_large_bytes = 400
+    sender = Sender(world, batch_bytes=4_000)
+    for number in range(40):
+        name = b"%d" % number
+        sender.send("a", name, key=name, headers=[("h", name)], timestamp_ms=1_000 + number)
+    sender.flush()
+    batches = [decode_batch(data) for data in world.cluster.topics["a"][0].batches]
+    assert len(batches) > 1
+
+    def column(name: str) -> list[Any]:
+        return [one for batch in batches for one in getattr(batch, name)()]
+
+    names = [b"%d" % number for number in range(40)]
+    assert column("values") == column("keys") == names
+    assert column("headers") == [(("h", name),) for name in names]
+    assert column("timestamps") == list(range(1_000, 1_040))
+
+
+def test_records_of_a_batch_that_is_split_have_the_time_that_it_had() -> None:
+    world = World()
+    world.broker.too_large_bytes = 400
+    sender = Sender(world, batch_bytes=4_000, delivery_timeout_ms=5_000)
+
+    def go_away(_: ProduceRequest) -> None:
+        world.broker.is_up = world.broker.refused_as_too_large == 0
+
+    world.broker.on_produce = go_away
+    began_ms = world.now_ms
+    for value in numbers(40):
+        sender.send("a", value)
+    sender.flush()
+    assert 5_000 <= world.now_ms - began_ms < 7_000
+    lost = [record.value for record in sender.accumulator.take_undelivered()]
+    assert sorted([*world.stored("a"), *lost]) == numbers(40)  # type: ignore[type-var]
+    assert lost
+
+
 def test_after_a_batch_that_was_too_large_the_next_ones_are_smaller() -> None:
     world = World()
     world.broker.too_large_bytes = 400
@@ -259,6 +314,41 @@ def test_after_a_batch_that_was_too_large_the_next_ones_are_smaller() -> None:
     assert world.broker.refused_as_too_large == refused
     assert world.stored("a") == [b"first", *numbers(1_000), *numbers(1_000)]
     assert sender.accumulator.reserved_bytes == 0
+
+
+@pytest.mark.parametrize("is_made_again", [False, True], ids=["first topic", "made again"])
+@pytest.mark.parametrize(
+    "code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD]
+)
+def test_nothing_overtakes_the_first_batch_that_is_refused(
+    code: ErrorCode, is_made_again: bool
+) -> None:
+    """A partition that does not know the producer takes any sequence, as Kafka's."""
+    world = World()
+    world.cluster.create("a")
+    sender = Sender(world, batch_bytes=150)
+    if is_made_again:
+        sender.send("a", b"known")
+        sender.flush()
+        world.cluster.create("a")
+        seen = world.engine.cluster.refreshed()
+        world.run(lambda: seen.done)
+    world.broker.produce_errors = [code]
+    sender.send_many(Many("a", numbers(60), None, None, None, None))
+    sender.flush()
+    lost = [record.value for record in sender.accumulator.take_undelivered()]
+    assert bool(lost) is (code == ErrorCode.INVALID_RECORD)
+    assert [*lost, *world.stored("a")] == numbers(60)
+
+
+def test_what_is_small_does_not_overtake_a_first_batch_that_is_too_large() -> None:
+    world = World()
+    world.cluster.create("a")
+    world.broker.too_large_bytes = 400
+    sender = Sender(world, batch_bytes=1_000)
+    sender.send_many(Many("a", numbers(100), None, None, None, None))
+    sender.flush()
+    assert world.stored("a") == numbers(100)
 
 
 def test_a_single_record_that_is_too_large_fails() -> None:
@@ -294,22 +384,112 @@ def test_a_producer_that_the_broker_forgot_or_fenced_gets_a_new_identity(code: E
     assert ids == [1001, 1002]
 
 
-def test_sequences_wrap_round_at_two_to_the_thirty_one() -> None:
+def test_who_is_never_known_is_not_asked_for_without_a_pause() -> None:
+    world = World()
+    sender = Sender(world, delivery_timeout_ms=5_000)
+    sender.send("a", b"before")
+    sender.flush()
+    world.broker.produce_errors = [ErrorCode.UNKNOWN_PRODUCER_ID] * 1_000
+    sender.send("a", b"refused")
+    sender.flush()
+    assert len(sender.accumulator.take_undelivered()) == 1
+    assert 900 < len(world.broker.produce_errors) < 998
+
+
+@contextmanager
+def silent(broker: Broker, *, is_done: bool) -> Iterator[None]:
+    """It answers nothing, whether or not it does what it is told."""
+    answer = broker.answer
+
+    def answer_not(frame: memoryview) -> bytes:
+        if is_done:
+            answer(frame)
+        return b""
+
+    broker.answer = answer_not  # type: ignore[method-assign]
+    yield
+    broker.answer = answer  # type: ignore[method-assign]
+
+
+def settle(world: World) -> None:
+    """Have all exchanged that there is, without the time passing."""
+    while world.turn():
+        pass
+
+
+def test_what_comes_behind_a_batch_that_may_be_there_says_nothing_of_it() -> None:
+    """The leader has the first of three, and its answers are lost; the next leader, which has that
+    one too, is sent the third meanwhile, and refuses it."""
+    world = World(brokers=2)
+    world.cluster.create("a")
+    world.cluster.move("a", 0, 2)
+    sender = Sender(world, linger_ms=0)
+    sender.send("a", b"known")
+    sender.flush()
+    old, new = world.cluster.brokers[2], world.cluster.brokers[1]
+    for is_done in (True, False):
+        with silent(old, is_done=is_done):
+            sender.send("a", b"%d" % is_done)
+            settle(world)
+    world.cluster.move("a", 0, 1)
+    seen = world.engine.cluster.refreshed()
+    world.run(lambda: seen.done)
+
+    def cut(_: ProduceRequest) -> None:
+        for connection in world.engine.network.connections():
+            if connection.port == 9_000 + old.number:
+                connection.lost(ConnectionLost("cut"), world.now_ms)
+
+    new.on_produce = cut
+    sender.send("a", b"third")
+    sender.flush()
+    assert world.stored("a") == [b"known", b"1", b"0", b"third"]
+
+
+def test_what_may_be_there_is_not_repeated_when_what_was_before_it_is_given_up() -> None:
+    world = World()
+    sender = Sender(world, linger_ms=0, delivery_timeout_ms=5_000)
+    sender.send("a", b"known")
+    sender.flush()
+    with silent(world.broker, is_done=True):
+        for value in (b"given up", b"in time"):
+            world.now_ms += 3_000
+            delivery = sender.send("a", value)
+            settle(world)
+    world.broker.is_up = False
+    settle(world)
+    world.now_ms += 2_500
+    settle(world)
+    assert [record.value for record in sender.accumulator.take_undelivered()] == [b"given up"]
+    world.broker.is_up = True
+    sender.flush()
+    assert metadata(delivery).offset == 2
+    assert world.stored("a") == [b"known", b"given up", b"in time"]
+
+
+@pytest.mark.parametrize("trouble", ["answer lost", "refused", "too large"])
+def test_sequences_wrap_round_at_two_to_the_thirty_one(trouble: str) -> None:
     world = World()
     sender = Sender(world, batch_bytes=150)
     sender.send("a", b"first")
     sender.flush()
     queue = sender.accumulator.topics["a"].queue(0)
-    # As if 2^31 - 3 records had been sent: the broker has seen up to there.
-    queue.next_sequence = 2**31 - 3
+    # As if 2^31 - 6 records had been sent: the broker has seen up to there.
+    queue.next_sequence = 2**31 - 6
     partition = world.cluster.topics["a"][0]
-    partition.seen[queue.producer_id, queue.epoch] = [(0, 2**31 - 4, 0)]
-    world.broker.cut_after(2)
-    for value in numbers(5):
+    partition.seen[queue.producer_id, queue.epoch] = [(0, 2**31 - 7, 0)]
+    if trouble == "answer lost":
+        world.broker.cut_after(produces(world.broker) + 2)
+    elif trouble == "refused":
+        world.broker.produce_errors = [0, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    else:
+        world.broker.too_large_bytes = 100
+    for value in numbers(12):
         sender.send("a", value)
     sender.flush()
-    assert world.stored("a") == [b"first", *numbers(5)]
-    assert read_header(partition.batches[-1]).last_sequence == 1
+    assert world.stored("a") == [b"first", *numbers(12)]
+    assert read_header(partition.batches[-1]).last_sequence == 5
+    assert {read_header(batch).producer_epoch for batch in partition.batches} == {0}
 
 
 def test_no_more_than_five_batches_of_a_partition_are_in_flight() -> None:
@@ -324,6 +504,27 @@ def test_no_more_than_five_batches_of_a_partition_are_in_flight() -> None:
         assert len(sender.accumulator.topics["a"].queue(0).in_flight) <= 5
     sender.flush()
     assert world.stored("a") == numbers(400)
+
+
+def test_so_many_requests_of_so_many_bytes_are_on_their_way_to_a_broker() -> None:
+    world = World()
+    world.cluster.create("a", 24)
+    sender = Sender(world, request_bytes=600, linger_ms=0)
+    sizes: list[int] = []
+    world.broker.on_produce = lambda request: sizes.append(
+        sum(len(records_view(row.records)) for row in request.topic_data[0].partition_data)
+    )
+    sender.send("a", b"first", partition=0)
+    sender.flush()
+    for partition in range(24):
+        sender.send("a", b"x" * 200, partition=partition)
+    world.engine.step(world.now_ms)
+    (connection,) = world.engine.network.connections()
+    assert len(connection.in_flight) == sender.producing.settings.in_flight_count
+    sender.flush()
+    assert max(sizes) <= 600
+    assert len(sizes) <= 13, "several partitions go in one request"
+    assert all(world.stored("a", partition) for partition in range(24))
 
 
 def test_records_that_are_not_acknowledged_in_time_are_handed_back() -> None:
@@ -599,8 +800,6 @@ def test_columns_that_came_late_are_filled_up() -> None:
     sender.send("a", b"4")
     sender.flush()
     data = world.cluster.topics["a"][0].batches[0]
-    from segbroker.protocol.record_batch import decode_batch
-
     batch = decode_batch(data)
     assert batch.headers() == [(), (("n", None),), (), ()]
     now = 1_700_000_000_000
@@ -630,6 +829,40 @@ def test_a_partition_that_does_not_exist_is_refused_with_the_bounds() -> None:
         sender.try_send("a", b"x", partition=-1)
 
 
+def test_that_no_broker_answers_does_not_say_that_a_partition_does_not_exist() -> None:
+    """One that came a moment ago: the view is to be looked at, and nobody is there."""
+    world = World()
+    sender = Sender(world)
+    sender.send("a", b"x")
+    sender.flush()
+    world.broker.is_up = False
+    settle(world)
+    room = sender.try_send("a", b"waits", partition=1)
+    assert isinstance(room, Completion)
+    back_ms = world.now_ms + 5_000
+    world.run(lambda: world.now_ms >= back_ms)
+    assert not room.done
+    world.cluster.topics["a"].append(Partition(leader=1))
+    world.broker.is_up = True
+    world.run(lambda: room.done)
+    sender.send("a", b"waits", partition=1)
+    sender.flush()
+    assert world.stored("a", 1) == [b"waits"]
+
+
+def test_who_waits_for_a_partition_hears_of_the_end() -> None:
+    world = World()
+    sender = Sender(world)
+    sender.send("a", b"x")
+    sender.flush()
+    room = sender.try_send("a", b"waits", partition=1)
+    world.engine.close(world.now_ms)
+    assert isinstance(room, Completion)
+    assert room.done
+    with pytest.raises(ClosedError):
+        sender.try_send("a", b"waits", partition=1)
+
+
 @pytest.mark.parametrize("value", ["text", 5, [b"x"]])
 def test_values_are_bytes(value: object) -> None:
     world = World()
@@ -655,6 +888,28 @@ def test_acks_0_is_done_when_it_is_sent() -> None:
     sender.flush()
     assert metadata(delivery).offset == -1
     assert world.stored("a") == [b"x"]
+
+
+def test_with_acks_0_what_is_not_handed_over_is_given_up_once_or_goes_again() -> None:
+    world = World()
+    sender = Sender(world, acks=0, idempotent=False, linger_ms=0, delivery_timeout_ms=5_000)
+    sender.send("a", b"first")
+    sender.flush()
+    sender.send("a", b"late")
+    world.engine.step(world.now_ms)
+    world.now_ms += 6_000
+    world.engine.step(world.now_ms)
+    (record,) = sender.accumulator.take_undelivered()
+    assert record.value == b"late"
+    sender.send("a", b"second")
+    sender.flush()  # the kernel takes both now
+    sender.send("a", b"third")
+    world.engine.step(world.now_ms)
+    (connection,) = world.engine.network.connections()
+    connection.lost(ConnectionLost("cut"), world.now_ms)
+    sender.flush()
+    assert not sender.accumulator.take_undelivered()
+    assert world.stored("a") == [b"first", b"late", b"second", b"third"]
 
 
 def test_without_idempotence_one_batch_is_in_flight_so_that_retries_keep_the_order() -> None:
@@ -705,6 +960,31 @@ def test_undelivered_records_are_raised_before_they_fill_the_buffer() -> None:
         for _ in range(1_000):
             sender.send("a", b"x" * 100)
     assert len(caught.value.undelivered) > 10
+
+
+def test_who_puts_records_the_short_way_hears_of_failures_in_front_of_one() -> None:
+    """That way takes a record before anybody looks: it is closed until they were told."""
+    world = World()
+    sender = Sender(world, buffer_bytes=10_000, batch_bytes=1_000)
+    sender.send("a", b"first")
+    sender.flush()
+    inboxes = sender.accumulator.inboxes
+    world.broker.produce_errors = [ErrorCode.INVALID_RECORD] * 100
+    taken = 0
+    while "a" in inboxes:
+        if type(inboxes["a"].pending.put(b"x" * 100, None)) is tuple:
+            sender.accumulator.turn_in(inboxes["a"])
+        taken += 1
+        assert taken < 1_000
+        sender.flush()
+    with pytest.raises(DeliveryFailed) as caught:
+        sender.send("a", b"not sent")
+    assert len(caught.value.undelivered) == taken
+    world.broker.produce_errors.clear()
+    sender.send("a", b"sent")
+    sender.flush()
+    assert "a" in inboxes
+    assert world.stored("a") == [b"first", b"sent"]
 
 
 def test_the_broker_says_why_a_topic_name_is_not_valid() -> None:
@@ -1020,11 +1300,15 @@ def produces(broker: Broker) -> int:
     return sum(isinstance(request, ProduceRequest) for request in broker.requests)
 
 
+@pytest.mark.parametrize("was_refused", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_another_identity_does_not_repeat_what_other_partitions_wait_to_hear_of(seed: int) -> None:
+def test_another_identity_does_not_repeat_what_other_partitions_wait_to_hear_of(
+    seed: int, was_refused: bool
+) -> None:
     world = World(seed=seed)
     partitions = world.cluster.create("t", 2)
     sender = Sender(world, linger_ms=0)
+    partitions[1].refusals += [ErrorCode.UNKNOWN_PRODUCER_ID] * was_refused
     for number in (0, 1):
         sender.send("t", b"first", partition=number)
     sender.flush()
@@ -1040,3 +1324,38 @@ def test_another_identity_does_not_repeat_what_other_partitions_wait_to_hear_of(
     sender.flush()
     assert world.stored("t", 0) == [b"first", b"refused"]
     assert world.stored("t", 1) == [b"first", b"appended, not answered", b"last"]
+
+
+def test_another_identity_waits_for_the_answers_of_other_partitions() -> None:
+    world = World(brokers=2)
+    partitions = world.cluster.create("t", 2)
+    sender = Sender(world, linger_ms=0)
+    for number in (0, 1):
+        sender.send("t", b"first", partition=number)
+    sender.flush()
+    with silent(world.cluster.brokers[2], is_done=True):
+        sender.send("t", b"on its way", partition=1)
+        settle(world)
+    partitions[0].refusals.append(ErrorCode.UNKNOWN_PRODUCER_ID)
+    refused = sender.send("t", b"refused", partition=0)
+    world.run(lambda: refused.done)
+    sender.send("t", b"last", partition=1)
+    sender.flush()
+    assert world.stored("t", 0) == [b"first", b"refused"]
+    assert world.stored("t", 1) == [b"first", b"on its way", b"last"]
+
+
+def test_behind_the_last_epoch_there_is_another_producer_id() -> None:
+    world = World()
+    sender = Sender(world, linger_ms=0)
+    sender.send("a", b"first")
+    sender.flush()
+    partition, queue = world.cluster.topics["a"][0], sender.accumulator.topics["a"].queue(0)
+    partition.seen[queue.producer_id, EPOCH_MAX] = partition.seen.pop((queue.producer_id, 0))
+    queue.epoch = EPOCH_MAX
+    partition.refusals.append(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    sender.send("a", b"behind a hole")
+    sender.flush()
+    assert world.stored("a") == [b"first", b"behind a hole"]
+    last = read_header(partition.batches[-1])
+    assert (last.producer_id, last.producer_epoch) == (world.cluster.next_producer_id, 0)

@@ -47,6 +47,8 @@ from ..support.waiting import until
 Run = Callable[..., Any]
 GROUP_RESOURCE = 32
 PATIENT_MS = 20_000
+# Of a machine with much else to do: who is cancelled has a moment, which may be over too soon.
+TRIES = 6
 
 
 @pytest.fixture(scope="session")
@@ -492,6 +494,41 @@ def test_async_loop_and_poll(address: str, filled: str, run: Run) -> None:
             assert await consumer.poll(timeout_ms=200) == []
 
     run(go)
+
+
+@pytest.mark.parametrize("where", ["before", "while it leaves"])
+def test_an_async_member_whose_end_is_cancelled_says_what_was_said(
+    address: str, name: str, run: Run, where: str
+) -> None:
+    """As in `finally: await consumer.aclose()`: in a cancelled scope each wait is cancelled."""
+
+    async def main(group: str) -> None:
+        with anyio.CancelScope() as scope:
+            consumer = AsyncShareConsumer(
+                address, group, group=group, explicit=True, acknowledge_interval_ms=60_000
+            )
+            await consumer.__aenter__()
+            records: list[ShareRecord] = []
+            while len(records) < 10:
+                records += await consumer.poll(timeout_ms=60_000)
+            # Its question is still open at the broker.
+            assert await consumer.poll(timeout_ms=20) == []
+            consumer.accept(*records)
+            if where == "before":
+                scope.cancel()
+            else:
+                scope.deadline = anyio.current_time()
+            await consumer.aclose()
+        assert scope.cancelled_caught
+
+    def is_said(group: str) -> bool:
+        make(address, group, 10)
+        run(main, group)
+        fill(address, group, 10, 11)
+        with member(address, group) as consumer:
+            return values(take(consumer, 1)) == [10]
+
+    assert any(is_said(f"{name}-{number}") for number in range(TRIES))
 
 
 def test_a_cancelled_async_poll_hands_out_nothing(address: str, name: str, run: Run) -> None:

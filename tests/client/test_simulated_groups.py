@@ -7,7 +7,7 @@ import pytest
 
 from segbroker.client import reading
 from segbroker.client.completion import Completion
-from segbroker.client.errors import IllegalGeneration
+from segbroker.client.errors import GroupAuthorizationFailed, IllegalGeneration
 from segbroker.client.group_commits import COMMIT_TIMEOUT_MS
 from segbroker.client.membership import Phase
 from segbroker.client.records import TopicPartition
@@ -131,6 +131,35 @@ def test_a_coordinator_that_cannot_say_where_the_group_stands_is_asked_again_aft
     world.run(lambda: not world.refusals)
     assert world.now_ms - began_ms > 3_000
     assert not member.reading.fetching.prefetched.errors
+    world.run(world.is_settled)
+
+
+def test_who_may_not_know_where_the_group_stands_leaves_it_to_the_others() -> None:
+    world = GroupWorld(11, partitions=2, records=20)
+    world.refusals = [ErrorCode.GROUP_AUTHORIZATION_FAILED]
+    refused = world.start()
+    refused.expected = (GroupAuthorizationFailed,)
+    world.run(lambda: not world.refusals)
+    other = world.start()
+    world.run(lambda: len(set(world.processed)) == 40 and other.owned == {0, 1})
+    assert refused.reading.group.membership.phase is Phase.OUT
+    assert not refused.owned
+    with pytest.raises(GroupAuthorizationFailed):
+        refused.reading.came_back()
+
+
+def test_what_is_said_of_what_was_lost_meanwhile_does_not_count() -> None:
+    """Where the group stands was asked about a partition that the member has lost and has again."""
+    world = GroupWorld(12, partitions=1, records=20)
+    world.refusals = [ErrorCode.GROUP_AUTHORIZATION_FAILED]
+    world.late = 1
+    member = world.start()
+    membership = member.reading.group.membership
+    world.run(lambda: not world.refusals)
+    first = membership.member_id
+    world.group.leave(world.now_ms, first, None)
+    world.run(lambda: membership.member_id not in ("", first) and membership.phase is Phase.STABLE)
+    world.answer_late()
     world.run(world.is_settled)
 
 

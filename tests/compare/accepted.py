@@ -326,6 +326,20 @@ ACCEPTED: Final = (
         theirs=2,
         ours=1,
     ),
+    *(
+        Accepted(
+            ApiKey.CONSUMER_GROUP_HEARTBEAT,
+            rf"groups\.members\.{field}",
+            "who joins says everything: what it leaves out is not as in its last life",
+            label="of who came back by names",
+            theirs=theirs,
+            ours=ours,
+        )
+        for field, theirs, ours in (
+            ("rack_id", "r", None),
+            ("subscribed_topic_regex", "none.*", ""),
+        )
+    ),
     Accepted(
         ApiKey.SHARE_GROUP_HEARTBEAT,
         r"error_code",

@@ -428,6 +428,24 @@ async def members_of_the_newer_protocol(stage: Stage) -> None:
     await ask("leaves again", member_epoch=-1, **quiet)
 
 
+@case(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+async def a_static_member_that_comes_back_by_names(stage: Stage) -> None:
+    if stage.version < 1:
+        return  # it knows no expressions
+    topic = await stage.topic("-t", 1)
+
+    async def ask(label: str, **more: Any) -> Any:
+        fields: dict[str, Any] = {"group_id": stage.name, "member_id": "m", "member_epoch": 0}
+        fields |= {"rebalance_timeout_ms": 30_000, "instance_id": "i", "topic_partitions": []}
+        return await stage.ask(label, ApiKey.CONSUMER_GROUP_HEARTBEAT, **(fields | more))
+
+    await ask("by an expression", subscribed_topic_regex="none.*", rack_id="r")
+    await ask("is away", member_epoch=-2)
+    await ask("by names", subscribed_topic_names=[topic])
+    label = "of who came back by names"
+    await stage.ask(label, ApiKey.CONSUMER_GROUP_DESCRIBE, group_ids=[stage.name])
+
+
 @case(ApiKey.CONSUMER_GROUP_DESCRIBE)
 async def groups_of_the_newer_protocol_that_are_not_there(stage: Stage) -> None:
     await stage.ask("not there", ApiKey.CONSUMER_GROUP_DESCRIBE, group_ids=[f"{stage.name}-no"])

@@ -3,6 +3,7 @@
 import errno
 import threading
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -255,6 +256,30 @@ def test_a_repair_may_be_interrupted_anywhere() -> None:
     assert dies_at > 10
 
 
+def test_the_damaged_original_is_kept_durably_by_who_goes_on_behind_a_kill() -> None:
+    whole = MemoryStorage()
+    manager, _ = partition_with(whole, 15)
+    manager.close()
+    damaged = flipped(whole, LOG_1, 200)
+    for steps in count():
+        disk = CrashingStorage()
+        disk._root = whole.after_kill()._root
+        handler = manager_on(disk).get_handler("t", 0)
+        disk.dies_at = len(disk.operations) + steps
+        try:
+            readable(handler)
+        except Killed:
+            disk.dies_at = -1
+            disk._locks.clear()
+        else:
+            break
+        readable(manager_on(disk).get_handler("t", 0))  # in the same boot
+        image = disk.after_power_cut()
+        copies = [f"{FOLDER}/quarantine/{name}" for name in image.listdir(f"{FOLDER}/quarantine")]
+        assert [bytes(read_file(image, copy)) for copy in copies] == [damaged]
+    assert steps > 10
+
+
 def test_readonly_serves_what_is_whole_and_takes_no_write_until_an_operator_has_looked() -> None:
     disk = MemoryStorage()
     config = TopicConfig({**SMALL.overrides, "on.corruption": "readonly"})
@@ -456,6 +481,39 @@ def test_a_start_that_has_no_room_for_a_repair_takes_none_from_others() -> None:
     assert disk.least == 20_000
     disk.room = 80_000  # it counts what is written over as well
     assert gaps_in(manager.get_handler("t", 0)) == [(1, 2)]
+
+
+class _NothingNew(RoomyStorage):
+    """No file can be made under `path`: others have taken the room."""
+
+    path = ""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> CrashingFile:
+        if create and self.path and path.startswith(self.path):
+            raise OSError(errno.ENOSPC, "cannot be made", path)
+        return super().open(path, create=create, read_only=read_only)
+
+
+def test_a_copy_that_is_there_already_takes_no_room_once_more() -> None:
+    disk = _NothingNew()
+    manager, handler = partition_with(disk, 0, TopicConfig({}))
+    for _ in range(5):
+        append(handler, batch_of(b"x" * 3_000))
+    manager.close()
+    path = LOG_1.replace("_1.log", "_0.log")
+    flip(disk, path, 5_000)
+    size = len(read_file(disk, path))
+    manager = manager_on(disk)
+    disk.room, disk.path = 2 * size, path
+    for _ in range(3):
+        with pytest.raises(StorageError, match="cannot be made"):
+            manager.get_handler("t", 0)
+        disk.step("")
+        assert disk.least == size, "copied once"
+    disk.path = ""
+    disk.room += size  # it counts what is written over as well
+    assert gaps_in(manager.get_handler("t", 0)) == [(1, 2)]
+    assert len(disk.listdir(f"{FOLDER}/quarantine")) == 1
 
 
 class _NoDescriptor(MemoryStorage):

@@ -792,6 +792,26 @@ def test_names_that_a_start_could_not_sync_for_want_of_space_are_given_anew(dama
     assert met, "it was met"
 
 
+def test_a_manifest_that_could_not_be_synced_for_a_log_start_is_not_synced_for_the_log() -> None:
+    # It is that of a new log: the first sync of its records would make it durable as well.
+    driver = Driver(Plan(instead=lambda explorer: None))
+    with silence():
+        driver.open()
+        driver.create("t", 1, durability="disk")
+        driver.append("t", count=3)
+        fault(driver, Fault("fdatasync", ".manifest", 0))
+        with pytest.raises(StorageError, match="planned"):
+            driver.delete_records("t", 0, 2)
+        driver.append("t")
+        for _ in range(3):
+            driver.tick()
+        assert driver.handler("t").read_only is None
+        driver.append("t")
+        driver.tick()
+        driver.explorer.look_at_images()
+        driver.explorer.finish()
+
+
 @pytest.mark.parametrize("policy", ["readonly", "refuse"])
 def test_a_mark_of_damage_whose_name_may_be_gone_is_written_again(policy: str) -> None:
     disk = _InDoubt()

@@ -3,7 +3,9 @@
 import random
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from uuid import UUID
 
 import pytest
@@ -30,7 +32,8 @@ from segbroker.segments.wal.replay import replay
 from .classes import gaps_in
 from .crash.driver import Driver
 from .crash.explorer import Plan, silence
-from .crash.recording import Fault
+from .crash.images import Images
+from .crash.recording import Fault, RecordingStorage
 from .crash.scenarios_faults import fault
 from .crashing import CrashingStorage, Killed
 from .tools import append, batch_of
@@ -399,6 +402,40 @@ def test_a_snapshot_whose_name_a_kill_left_unsynced_survives_a_power_cut() -> No
         assert "t" in manager_on(disk.after_power_cut()).topics
         steps += 1
     assert steps > 5
+
+
+def test_a_snapshot_that_a_kill_left_and_a_start_could_not_sync_survives_a_power_cut() -> None:
+    """The start after that believes the name, and frees the events that the snapshot has
+    absorbed."""
+    refused = 0
+    for steps in count(1):
+        disk = RecordingStorage()
+        manager = manager_on(disk)
+        manager.create_topic("t", 1, PLAIN)
+        left = steps
+
+        def dies(call: str, path: str) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                raise Killed(call)
+
+        disk.on_change = disk.on_sync = dies
+        with suppress(Killed):
+            manager.close()
+        disk.on_change = disk.on_sync = lambda call, path: None
+        if left > 0:
+            break
+        disk.restart()
+        disk.faults.append(Fault("fsync_dir", "/meta", 0))
+        try:
+            manager_on(disk)
+        except StorageError:
+            refused += 1
+            disk.restart()
+            manager_on(disk)
+        assert all("t" in manager_on(image.build()).topics for image in Images(disk).now())
+    assert refused > 5
 
 
 def test_a_first_snapshot_whose_name_could_not_be_synced_is_not_counted_on() -> None:

@@ -12,6 +12,7 @@ from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.frames import FRAMES_BEGIN, FrameType, header_of
 from segbroker.segments.wal.scanning import scan_file
 
+from .crash.images import Images
 from .crash.observing import see_handler
 from .crash.recording import Fault, RecordingStorage
 from .tools import flip, read_from
@@ -156,6 +157,20 @@ def test_records_of_a_topic_whose_creation_is_lost_are_told_and_kept() -> None:
         2,
     ]
     assert b"in the first 2" in kept
+
+
+def test_records_that_a_start_could_not_keep_by_their_name_are_kept_by_the_next() -> None:
+    image = cut_off()
+    damage_event(image, b"topic_created")
+    disk = RecordingStorage.over(image.after_power_cut())
+    disk.faults.append(Fault("fsync_dir", "/quarantine", 0))
+    with pytest.raises(StorageError, match="planned"):
+        manager_on(disk)
+    disk.restart()
+    manager = manager_on(disk)
+    kept = {row.path for row in manager.report.rows if row.what == "unknown_topic"}
+    assert len(kept) == 2
+    assert all(kept <= set(left.files()) for left in Images(disk).now())
 
 
 def test_records_of_a_partition_whose_making_is_lost_are_told_and_kept() -> None:

@@ -297,9 +297,9 @@ def test_a_kept_file_that_is_gone_is_told_though_everything_was_freed_since() ->
 
 def test_a_marker_whose_directory_could_not_be_synced_is_made_anew() -> None:
     # What a failed sync was asked for is in doubt for ever: the second is for a new name.  The
-    # directory is synced when it is made, by the start, for the markers of four files in use, for
-    # that of the kept file, and before the first file is freed.
-    for nth in range(3, 8):
+    # directory is synced when it is made, for the markers of four files in use, for that of the
+    # kept file, and before the first file is freed.
+    for nth in range(2, 7):
         check_that_a_marker_is_made_anew(nth)
 
 

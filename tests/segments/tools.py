@@ -8,7 +8,7 @@ from segbroker.segments.library.log import SegmentedLog
 from segbroker.segments.metadata.metadata_log import MetadataLog
 from segbroker.segments.partition.handler import AppendResult, DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
-from segbroker.segments.wal.markers import remove_markers
+from segbroker.segments.wal.markers import marked, remove_markers
 from segbroker.segments.wal.replay import replay, shard_folders
 
 SMALL = TopicConfig({"segment.bytes": "512", "index.interval.bytes": "4096"})
@@ -71,7 +71,7 @@ def lose_wal(storage: Storage, root: str = "/data") -> None:
     assert metadata.load(), "there is a snapshot"
     metadata.replay(replay(storage, f"{root}/wal").control)
     metadata.absorb()
-    remove_markers(storage, f"{root}/wal")
+    remove_markers(storage, f"{root}/wal", marked(storage, f"{root}/wal"))
     for folder in shard_folders(storage, f"{root}/wal").values():
         for name in storage.listdir(folder):
             storage.unlink(f"{folder}/{name}")

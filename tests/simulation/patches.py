@@ -78,7 +78,7 @@ BUGS = frozenset(
     }
 )
 
-_REAL_LOCK = type(threading.Lock())
+_REAL_LOCK, _REAL_RLOCK = type(threading.Lock()), type(threading.RLock())
 
 
 async def _wait_writable(thing: Any) -> None:  # noqa: ANN401
@@ -121,6 +121,8 @@ def _threads_of_segments() -> list[tuple[object, str, object]]:
                 changes.append((module, name, threads.Pool))
             elif isinstance(value, _REAL_LOCK):
                 changes.append((module, name, threads.Lock()))
+            elif isinstance(value, _REAL_RLOCK):
+                changes.append((module, name, threads.RLock()))
     return changes
 
 

@@ -19,7 +19,7 @@ from segbroker.spark.options import SourceOptions, parse_options
 
 from .batches import batch, end_marker
 from .jar import JarReader
-from .scripted_broker import TOPIC, Fault, ScriptedBroker, fetched
+from .scripted_broker import TOPIC, Fault, ScriptedBroker, fetched, with_peer_gone
 
 LOG = [batch(10 * n, [b"%d" % (10 * n + i) for i in range(10)]) for n in range(5)]
 
@@ -214,6 +214,24 @@ def test_without_failing_what_is_left_is_read(read: Read) -> None:
         assert read(broker, 0, 15, failOnDataLoss="false") == []
 
 
+def test_a_connection_that_the_broker_closed_while_a_task_read_is_not_a_try(read: Read) -> None:
+    """It asks where the log is, and much later again: `idle_timeout_ms` may be over by then."""
+
+    def script(request: FetchRequest) -> FetchResponse:
+        offset = request.topics[0].partitions[0].fetch_offset
+        if offset == 10:
+            broker.log_start = 20
+            with_peer_gone(broker.peers[1])
+        if offset < broker.log_start:
+            return fetched(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+        return two_at_a_time(request)
+
+    broker = ScriptedBroker(script, log_start=10, log_end=50)
+    options = {"failOnDataLoss": "false", "fetchOffset.numRetries": "0"}
+    with broker.running():
+        assert read(broker, 0, 50, **options) == list(range(20, 50))
+
+
 def test_a_log_that_ends_before_the_range_is_data_loss_after_a_grace(
     read: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,6 +295,29 @@ def test_a_small_range_asks_for_few_bytes(read: Read) -> None:
     assert sizes[0] == (16 << 10) + 50 * 1152
     assert sizes[1] < 20_000
     assert sizes[-1] == (16 << 10) + 3 * 1152
+
+
+# What a broker may say of a partition, or of a whole fetch, that another try may not meet.
+PASSING = (
+    *(ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    *(ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    *(ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REPLICA_NOT_AVAILABLE),
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    *(ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    *(ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.THROTTLING_QUOTA_EXCEEDED),
+    *(ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID),
+)
+
+
+@pytest.mark.parametrize("code", PASSING, ids=lambda code: code.name)
+def test_an_error_that_passes_is_waited_for(read: Read, code: ErrorCode) -> None:
+    codes = [code]
+
+    def script(request: FetchRequest) -> FetchResponse:
+        return fetched(error_code=codes.pop()) if codes else two_at_a_time(request)
+
+    with ScriptedBroker(script).running() as broker:
+        assert read(broker, 0, 50) == list(range(50))
 
 
 def test_an_error_that_will_not_pass_is_not_tried_again(read: Read) -> None:

@@ -1,8 +1,10 @@
 """The reader in the jar: the rows of the one in Python whatever the log holds; who is chosen."""
 
 import json
+import re
 import struct
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from segbroker.protocol.compression import XERIAL_MAGIC, Codec, compress
+from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.record_batch import set_log_append_time
 from segbroker.spark.data_source import SegbrokerDataSource
 from segbroker.spark.errors import OptionError, SourceError
@@ -284,6 +287,14 @@ def test_the_schema_says_who_reads_only_where_the_jar_asks() -> None:
     plain = SegbrokerDataSource(GIVEN).schema()
     asked = SegbrokerDataSource({**GIVEN, ASK: "1"}).schema()
     assert asked == plain + ", `$reader` boolean COMMENT 'jvm'"
+
+
+def test_the_jar_has_the_words_of_the_protocol_for_its_errors() -> None:
+    source = Path(__file__).parents[2] / "spark/java/segbroker/spark/LinkError.java"
+    rows = re.findall(r"entry\((-?\d+), new Code\((true|false), \"(.*)\"\)\)", source.read_text())
+    said = {int(code): (retryable == "true", words) for code, retryable, words in rows}
+    assert len(said) > 15
+    assert said == {n: (ErrorCode(n).retryable, ErrorCode(n).description) for n in said}
 
 
 def test_a_task_for_the_jar_says_all_that_it_needs() -> None:

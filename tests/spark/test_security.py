@@ -9,8 +9,10 @@ import pytest
 from pyspark.sql.types import StringType, StructType
 
 from segbroker.client import Admin
+from segbroker.spark.connecting import parse_client
 from segbroker.spark.data_source import SegbrokerDataSource
 from segbroker.spark.errors import SourceUnavailable
+from segbroker.spark.given import Given
 from segbroker.spark.jvm import ASK
 from segbroker.testing.embedded import EmbeddedBroker
 
@@ -69,6 +71,25 @@ def test_rows_go_and_come_through_tls_and_a_login(
             assert rows["value"].to_pylist()[-1] == b"through the looking-glass"
         else:
             assert reader.rows([task])[-1].value == b"through the looking-glass"
+
+
+def test_a_connection_with_tls_is_kept_for_the_next_task(
+    options: Options, reader: JarReader | None
+) -> None:
+    given = {**options, "subscribe": "guarded"} | ({} if reader is None else {ASK: "1"})
+    planner = SegbrokerDataSource(given).reader(StructType())
+    schema = StructType().add("value", StringType())
+    writer = SegbrokerDataSource({**options, "topic": "guarded"}).writer(schema, overwrite=False)
+    table = pyarrow.RecordBatch.from_pydict({"value": ["a row"]})
+    writer.commit([writer.write(iter([table]))])
+    (task,) = planner.partitions()
+    client = parse_client(Given(options))
+    with Admin(client.bootstrap_text, security=client.security) as admin:
+        opened = []
+        for _ in range(3):
+            assert list(planner.read(task)) if reader is None else reader.rows([task])
+            opened.append(admin.broker_status()["counters"]["connections"])
+    assert opened[0] == opened[-1]
 
 
 @pytest.mark.parametrize(

@@ -215,9 +215,10 @@ async def until(true: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def commit_batch(
-    client: WireClient, query: str, batch: int, *prepared: Tx
+    client: WireClient, query: str, batch: int, *prepared: Tx, **more: object
 ) -> dict[str, object]:
     body = {"query": query, "batch": batch, "transactions": [one.prepared() for one in prepared]}
+    body |= more
     reply = await client.ask_vendor(VendorKey.COMMIT_BATCH, body)
     del reply["performance"]
     return reply

@@ -243,6 +243,17 @@ def test_what_kafka_refuses_is_said(kafka: str, name: str) -> None:
         assert not caught.value.retryable
 
 
+def test_nothing_overtakes_the_first_batch_of_a_producer(kafka: str, name: str) -> None:
+    """Neither broker knows the producer when what is small enough comes behind what is not."""
+    with Admin(kafka) as admin:
+        admin.alter_topic_config(name, {"max.message.bytes": "10000"})
+        settles(lambda: admin.describe_topic(name).config["max.message.bytes"].value, "10000")
+    with Producer(kafka, batch_bytes=40_000) as producer:
+        producer.send_many(name, [value * 100 for value in VALUES[:265]], partition=0)
+    with Consumer(kafka, name, stop_at_end=True) as consumer:
+        assert [(record.value or b"")[:6] for record in consumer] == VALUES[:265]
+
+
 @pytest.mark.parametrize("backend", ["trio", "asyncio"])
 def test_trio_and_asyncio_work_too(kafka: str, name: str, backend: str) -> None:
     async def main() -> list[bytes | None]:

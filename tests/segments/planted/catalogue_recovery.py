@@ -305,6 +305,16 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
         "tests.segments.test_epochs:test_without_a_manifest_no_record_of_an_earlier_epoch_is_lost",
     ),
     Bug(
+        "a_copy_that_is_found_in_quarantine_is_believed",
+        "repairing",
+        "        storage.rename(target, target + TEMPORARY)\n"
+        "        storage.rename(target + TEMPORARY, target)\n"
+        "        storage.fsync_dir(paths.quarantine)\n",
+        "        pass\n",
+        "tests.segments.test_damage:"
+        "test_the_damaged_original_is_kept_durably_by_who_goes_on_behind_a_kill",
+    ),
+    Bug(
         "the_copy_of_a_log_start_is_not_looked_at_where_no_batch_is_left",
         "survey",
         "        copy = None if manifest_lost else read_start_copy(storage, paths)\n",

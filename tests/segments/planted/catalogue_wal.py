@@ -96,9 +96,9 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_name_of_a_wal_file_is_not_synced",
         "wal.files",
-        "        self._storage.rename(path, target)\n"
-        "        self._storage.fsync_dir(self.folder)\n",
-        "        self._storage.rename(path, target)\n",
+        "            self._storage.rename(path, target)\n"
+        "            self._storage.fsync_dir(self.folder)\n",
+        "            self._storage.rename(path, target)\n",
         "the_first_records",
     ),
     Bug(
@@ -193,17 +193,18 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_name_of_a_snapshot_that_is_found_is_not_synced",
         "metadata_log",
-        "        self._storage.fsync_dir(self._folder)\n        self._seq = self._saved_seq",
-        "        self._seq = self._saved_seq",
+        "            replace_file(self._storage, path, data)\n        self._seq = self._saved_seq",
+        "            pass\n        self._seq = self._saved_seq",
         "tests.segments.test_metadata_log:"
         "test_a_snapshot_whose_name_a_kill_left_unsynced_survives_a_power_cut",
     ),
     Bug(
-        "a_snapshot_whose_name_could_not_be_synced_stays",
+        "the_name_of_a_snapshot_that_is_found_is_not_given_anew",
         "metadata_log",
-        "                    self._storage.unlink(self._path(new))\n                raise\n",
-        "                    pass\n                raise\n",
-        "the_name_of_a_snapshot_cannot_be_synced_and_another_process",
+        "            replace_file(self._storage, path, data)\n        self._seq = self._saved_seq",
+        "            self._storage.fsync_dir(self._folder)\n        self._seq = self._saved_seq",
+        "tests.segments.test_metadata_log:"
+        "test_a_snapshot_that_a_kill_left_and_a_start_could_not_sync_survives_a_power_cut",
     ),
     Bug(
         "what_could_not_be_put_back_goes_into_the_same_files_later",
@@ -211,6 +212,17 @@ WAL_BUGS: tuple[Bug, ...] = (
         "                mark_unsynced(self._storage, paths)\n",
         "                pass\n",
         "the_names_of_what_is_put_back_cannot_be_synced_at_first",
+    ),
+    Bug(
+        "what_has_no_place_goes_under_the_name_that_is_there",
+        "putting_back",
+        "        replace_file(self._storage, path, content)\n",
+        "        file = self._storage.open(path, create=True)\n"
+        "        file.pwrite(content, 0)\n"
+        "        file.fdatasync()\n"
+        "        self._storage.fsync_dir(folder)\n",
+        "tests.segments.test_putting_back:"
+        "test_records_that_a_start_could_not_keep_by_their_name_are_kept_by_the_next",
     ),
     Bug(
         "what_stands_in_memory_is_not_written_again_by_replay",
@@ -250,12 +262,12 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_old_snapshot_goes_before_the_new_one_is_there",
         "metadata_log",
-        "            try:\n                replace_file(self._storage, self._path(new), data)\n",
+        "            replace_file(self._storage, self._path(new), data)\n",
         "            if old:\n"
         "                self._storage.unlink(self._path(old))\n"
         "                self._storage.fsync_dir(self._folder)\n"
         "                old = 0\n"
-        "            try:\n                replace_file(self._storage, self._path(new), data)\n",
+        "            replace_file(self._storage, self._path(new), data)\n",
         "closed_and_opened_again",
     ),
     Bug(
@@ -349,16 +361,16 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_name_of_a_marker_is_not_synced",
         "witness",
-        "    storage.open(path, create=True).close()\n"
-        '    storage.fsync_dir(path.rpartition("/")[0])\n',
-        "    storage.open(path, create=True).close()\n",
+        "        storage.open(path, create=True).close()\n"
+        '        storage.fsync_dir(path.rpartition("/")[0])\n',
+        "        storage.open(path, create=True).close()\n",
         "tests.segments.test_wal_markers:test_a_file_in_use_that_is_gone_is_told",
     ),
     Bug(
         "a_marker_whose_sync_failed_is_synced_again",
         "witness",
-        "        storage.unlink(path)  # a sync",
-        "        pass  # a sync",
+        "            storage.unlink(path)  # a sync",
+        "            pass  # a sync",
         "tests.segments.test_wal_kept:"
         "test_a_marker_whose_directory_could_not_be_synced_is_made_anew",
     ),
@@ -373,22 +385,22 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_marker_of_what_was_put_back_goes_after_it",
         "wal.markers",
-        "        if old or starts:\n            storage.fsync_dir(place)\n",
+        "        if going:\n            storage.fsync_dir(place)\n",
         "",
         "what_a_checkpoint_kept_is_put_back",
     ),
     Bug(
         "the_marker_of_what_was_put_back_stays",
         "wal.journal",
-        "        remove_markers(self._storage, self._root, but=but, starts=starts)\n",
+        "        remove_markers(self._storage, self._root, going)\n",
         "",
         "what_a_start_cannot_put_back_is_kept_by_each",
     ),
     Bug(
         "the_marker_of_what_a_start_keeps_goes_with_the_others",
         "wal.journal",
-        "        but = {Marked(SHARD_OF_STARTS, KEPT, kept)}\n",
-        "        but: set[Marked] = set()\n",
+        "        going.discard(Marked(SHARD_OF_STARTS, KEPT, kept))\n",
+        "",
         "tests.segments.test_wal_kept:test_a_kept_file_is_missed_with_the_directory_of_its_shard",
     ),
     Bug(
@@ -401,22 +413,47 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_marker_of_a_file_in_use_comes_before_its_name",
         "wal.files",
-        "        self._storage.rename(path, target)\n",
-        "        make_marker(self._storage, self.folder, WAL, sequence)\n"
-        "        self._storage.rename(path, target)\n",
+        "            self._storage.rename(path, target)\n",
+        "            make_marker(self._storage, self.folder, WAL, sequence)\n"
+        "            self._storage.rename(path, target)\n",
         "wal_files_fill_and_are_freed",
     ),
     Bug(
         "the_marker_of_a_file_that_is_freed_goes_after_it",
         "witness",
-        '    storage.unlink(path)\n    storage.fsync_dir(path.rpartition("/")[0])\n',
-        "    storage.unlink(path)\n",
+        '        storage.unlink(path)\n        storage.fsync_dir(path.rpartition("/")[0])\n',
+        "        storage.unlink(path)\n",
         "wal_files_fill_and_are_freed",
+    ),
+    Bug(
+        "a_file_whose_directory_could_not_be_synced_counts_as_freed",
+        "wal.files",
+        "                self._rename(used, name)\n",
+        "                pass\n",
+        "tests.segments.test_failing_wal_names:"
+        "test_a_file_that_could_not_be_freed_is_freed_whole_by_the_next_checkpoint",
+    ),
+    Bug(
+        "a_file_gets_its_name_beside_another_whose_sync_fails",
+        "wal.files",
+        "        with self._naming:\n            self._storage.rename(path, target)\n",
+        "        if self._naming:\n            self._storage.rename(path, target)\n",
+        "tests.segments.test_failing_wal_names:"
+        "test_a_file_that_gets_its_name_while_another_cannot_be_freed_outlives_a_power_cut",
+    ),
+    Bug(
+        "who_starts_takes_the_markers_that_there_are",
+        "wal.markers",
+        "                with suppress(OSError):\n"
+        "                    storage.open(path, create=True).close()\n",
+        "                pass\n",
+        "tests.segments.test_failing_wal_names:"
+        "test_a_marker_that_a_start_could_not_take_for_good_is_taken_by_the_next",
     ),
     Bug(
         "the_marker_of_a_file_that_was_given_back_stays",
         "wal.files",
-        "        remove_markers(storage, root, but=marked(storage, root) - going)\n",
+        "        remove_markers(storage, root, going)\n",
         "        pass\n",
         "tests.segments.test_full_start:"
         "test_a_ready_file_that_was_given_back_is_not_missed_by_the_next_start",
@@ -513,9 +550,9 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_snapshot_is_spoken_of_before_it_is_there",
         "metadata.metadata_log",
-        "            try:\n                replace_file(self._storage, self._path(new), data)\n",
+        "            replace_file(self._storage, self._path(new), data)\n",
         "            self._number = new\n            self._tell_witness()\n"
-        "            try:\n                replace_file(self._storage, self._path(new), data)\n",
+        "            replace_file(self._storage, self._path(new), data)\n",
         "the_first_records",
     ),
     Bug(
@@ -589,13 +626,5 @@ WAL_BUGS: tuple[Bug, ...] = (
         "        if scanned is not None and scanned.header.shard == shard:\n",
         "        if scanned is not None:\n",
         "tests.segments.test_wal_names:test_a_file_of_another_shard_in_the_place_of_one_is_damage",
-    ),
-    Bug(
-        "markers_that_are_gone_already_are_not_synced",
-        "wal.markers",
-        "        if old or starts:\n",
-        "        if old:\n",
-        "tests.segments.test_second_life:"
-        "test_what_a_start_after_a_kill_has_seen_outlives_a_power_cut[closed_while_empty]",
     ),
 )

@@ -31,7 +31,7 @@ final class Link implements AutoCloseable {
     static final int BUFFER_KEPT = 8 << 20;
     private static final int SLICE_MS = 200;
     private static final int RENEW_PERCENT = 80;
-    private static final String SOFTWARE_VERSION = "0.3.0";
+    private static final String SOFTWARE_VERSION = "0.4.0";
 
     static final int FETCH = 1;
     static final int LIST_OFFSETS = 2;
@@ -213,6 +213,19 @@ final class Link implements AutoCloseable {
     /** Whether nothing is on the way, so that another task may use the link. */
     boolean isIdle() {
         return socket != null && inFlight.isEmpty() && !isStale();
+    }
+
+    /** Whether the broker has hung up: an end of the connection is there to be read; nothing else comes unasked. */
+    boolean isHungUp() {
+        try {
+            socket.setSoTimeout(1);
+            in.read();
+            return true;
+        } catch (SocketTimeoutException exc) {
+            return false;
+        } catch (IOException exc) {
+            return true;
+        }
     }
 
     RequestWriter request(int apiKey, int version) {

@@ -33,6 +33,10 @@ final class LinkError extends Exception {
                     Map.entry(35, new Code(false, "This version of the api is not served")),
                     Map.entry(56, new Code(true, "The disk failed: the partition cannot be written or read")),
                     Map.entry(58, new Code(false, "Wrong credentials")),
+                    Map.entry(74, new Code(true, "The leader epoch is older than the partition's")),
+                    Map.entry(75, new Code(true, "The leader epoch is newer than the partition's")),
+                    Map.entry(78, new Code(true, "The high watermark has not caught up yet")),
+                    Map.entry(89, new Code(true, "A quota was exceeded")),
                     Map.entry(100, new Code(true, "There is no topic with this id")),
                     Map.entry(103, new Code(true, "The topic of this name has another id")));
 

@@ -27,7 +27,7 @@ final class Links {
     static Link take(ScanTask.Address address, ScanTask.Client client) throws LinkError {
         Link link;
         while ((link = pop(Key.of(address, client))) != null) {
-            if (link.isIdle()) {
+            if (link.isIdle() && !link.isHungUp()) {
                 return link;
             }
             link.close();
