@@ -508,6 +508,17 @@ def test_who_has_waited_for_a_round_has_a_session_from_its_end_on() -> None:
     assert one.heartbeat(SESSION_MS + 102) is ErrorCode.NONE
 
 
+def test_who_asks_again_for_its_generation_has_a_session_from_then_on() -> None:
+    shared = group()
+    one, two = Client(shared), Client(shared)
+    stable(one, two)
+    two.join(SESSION_MS - 1)
+    assert two.generation == shared.generation
+    assert one.heartbeat(SESSION_MS - 1) is ErrorCode.NONE
+    shared.tick(SESSION_MS + 1)
+    assert two.heartbeat(SESSION_MS + 1) is ErrorCode.NONE
+
+
 @pytest.mark.parametrize(("kind", "offers"), [("", {"range": b""}), ("consumer", {})])
 def test_who_offers_nothing_is_refused(kind: str, offers: dict[str, bytes]) -> None:
     told: list[Joined] = []
