@@ -519,6 +519,31 @@ def test_who_asks_again_for_its_generation_has_a_session_from_then_on() -> None:
     assert two.heartbeat(SESSION_MS + 1) is ErrorCode.NONE
 
 
+def test_who_asks_again_for_its_assignment_has_a_session_from_then_on() -> None:
+    shared = group()
+    one = Client(shared)
+    stable(one)
+    one.sync(SESSION_MS - 1)
+    shared.tick(SESSION_MS + 1)
+    assert one.heartbeat(SESSION_MS + 1) is ErrorCode.NONE
+
+
+def test_who_joins_again_has_the_session_that_it_asks_for_then() -> None:
+    shared = group()
+    one = Client(shared)
+    stable(one)
+    offers = {"range": b"t"}
+    longer = Joining(
+        one.member_id, None, "", "", 3 * SESSION_MS, REBALANCE_MS, "consumer", offers, False, True
+    )
+    told: list[Joined] = []
+    shared.join(10, longer, told.append)
+    one.generation = told[0].generation
+    one.sync(10)
+    shared.tick(2 * SESSION_MS)
+    assert one.heartbeat(2 * SESSION_MS) is ErrorCode.NONE
+
+
 @pytest.mark.parametrize(("kind", "offers"), [("", {"range": b""}), ("consumer", {})])
 def test_who_offers_nothing_is_refused(kind: str, offers: dict[str, bytes]) -> None:
     told: list[Joined] = []
