@@ -408,6 +408,22 @@ async def test_a_group_that_had_nothing_to_commit_keeps_its_offsets_for_as_long_
             await stands(client, None)
 
 
+async def test_offsets_of_an_old_group_stay_until_who_was_in_it_had_time_to_join_again() -> None:
+    now, disk = 1_700_000_000_000, MemoryStorage()
+    async with alone(disk, lambda: now) as broker, connect(broker.address) as client:
+        member = await _with_an_offset(client, "classic")
+        assert await member.leave() == 0
+        await client.create("before")  # durable, and with it what was written down before
+        image = disk.after_kill()
+    now += 3 * WEEK_MS
+    async with alone(image, lambda: now) as broker, connect(broker.address) as client:
+        broker.core.groups.keep_house(now)
+        await client.create("behind")
+        assert await stands(client, "t") == {("t", 0): 3}
+        await expects_nobody(broker.core.groups)
+        await forgotten(broker.core.groups, client, now)
+
+
 def ends(broker: Broker) -> dict[str, int]:
     """When groups lost their last members, as far as that is written down."""
     return dict(broker.core.topics.manager.section("emptied") or {})

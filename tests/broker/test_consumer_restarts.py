@@ -553,6 +553,26 @@ async def test_a_group_that_is_too_large_is_kept_again_when_it_is_smaller(
         assert one.epoch > 1
 
 
+async def test_groups_that_are_deleted_leave_their_room_to_others(
+    monkeypatch: pytest.MonkeyPatch, events: Events
+) -> None:
+    monkeypatch.setattr(kept_sizes, "ALL_SIZES_MAX", 4_000)
+    long = [f"name-{n}" for n in range(300)]
+    async with broker_on(MemoryStorage()) as (broker, (client,)):
+        for n in range(15):  # also what is left of one that is empty
+            group = f"g{n}"
+            asked = joining(group_id=group, subscribed_topic_names=long)
+            assert (await beat(client, asked)).error_code == 0
+            assert written_of(broker)[group]["says"]
+            gone = joining(group_id=group, member_epoch=-1)
+            assert (await beat(client, gone)).error_code == 0
+            request = DeleteGroupsRequest(groups_names=[group])
+            reply = await client.ask(request, DeleteGroupsResponse, 1)
+            assert [row.error_code for row in reply.results] == [0]
+            assert not written_of(broker)
+        assert not events.named("consumer_group_without_members")
+
+
 async def test_the_epochs_of_a_group_that_is_too_large_do_not_come_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -508,6 +508,42 @@ def test_who_has_waited_for_a_round_has_a_session_from_its_end_on() -> None:
     assert one.heartbeat(SESSION_MS + 102) is ErrorCode.NONE
 
 
+def test_who_asks_again_for_its_generation_has_a_session_from_then_on() -> None:
+    shared = group()
+    one, two = Client(shared), Client(shared)
+    stable(one, two)
+    two.join(SESSION_MS - 1)
+    assert two.generation == shared.generation
+    assert one.heartbeat(SESSION_MS - 1) is ErrorCode.NONE
+    shared.tick(SESSION_MS + 1)
+    assert two.heartbeat(SESSION_MS + 1) is ErrorCode.NONE
+
+
+def test_who_asks_again_for_its_assignment_has_a_session_from_then_on() -> None:
+    shared = group()
+    one = Client(shared)
+    stable(one)
+    one.sync(SESSION_MS - 1)
+    shared.tick(SESSION_MS + 1)
+    assert one.heartbeat(SESSION_MS + 1) is ErrorCode.NONE
+
+
+def test_who_joins_again_has_the_session_that_it_asks_for_then() -> None:
+    shared = group()
+    one = Client(shared)
+    stable(one)
+    offers = {"range": b"t"}
+    longer = Joining(
+        one.member_id, None, "", "", 3 * SESSION_MS, REBALANCE_MS, "consumer", offers, False, True
+    )
+    told: list[Joined] = []
+    shared.join(10, longer, told.append)
+    one.generation = told[0].generation
+    one.sync(10)
+    shared.tick(2 * SESSION_MS)
+    assert one.heartbeat(2 * SESSION_MS) is ErrorCode.NONE
+
+
 @pytest.mark.parametrize(("kind", "offers"), [("", {"range": b""}), ("consumer", {})])
 def test_who_offers_nothing_is_refused(kind: str, offers: dict[str, bytes]) -> None:
     told: list[Joined] = []

@@ -355,7 +355,7 @@ async def test_a_classic_group_that_has_not_shared_out_yet_counts_on_from_the_ep
 
 async def test_who_waits_while_its_group_turns_back_is_told_when_that_is_durable() -> None:
     disk = GatedStorage()
-    async with broker_on(disk, 3) as (_, (client, other, third)):
+    async with broker_on(disk, 3) as (broker, (client, other, third)):
         one, two = await mixed(client)
         two.client = third
         three = ClassicMember(other)
@@ -381,6 +381,8 @@ async def test_who_waits_while_its_group_turns_back_is_told_when_that_is_durable
         image = disk.after_power_cut()
         image._boot = disk._boot
         assert await three.sync() == ErrorCode.REBALANCE_IN_PROGRESS
+        await client.create("behind")  # durable, and with it what was written down before
+        assert "g" not in written_of(broker), "nothing of the other group comes behind"
     async with broker_on(image) as (_, (client,)):
         one.client = three.client = two.client = client
         assert (await two.beat()).error_code == ErrorCode.UNKNOWN_MEMBER_ID

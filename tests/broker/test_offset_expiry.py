@@ -246,6 +246,25 @@ async def test_offsets_of_a_deleted_topic_go_though_a_subscription_says_its_name
         assert await stands(client, None) == {("t", 0): 1}
 
 
+async def test_a_group_whose_only_topic_is_deleted_is_not_as_old_as_what_it_had_there() -> None:
+    """Its next generation counts on, as that of any group that nobody is in for a moment."""
+    async with alone(MemoryStorage(), lambda: NOW) as broker, connect(broker.address) as client:
+        await client.create("t")
+        one = WireMember(client)
+        await one.join()
+        await one.deal()
+        assert await one.commit("t", 1) == 0
+        assert await one.leave() == 0
+        await deleted(client, "t")
+        groups = broker.core.groups
+        await expects_nobody(groups)
+        assert await looked(groups, client, NOW) == {}
+        assert groups.exists("g")
+        back = WireMember(client)
+        await back.join()
+        assert back.generation > one.generation
+
+
 async def test_a_group_whose_topic_was_made_anew_stands_where_it_has_committed_since() -> None:
     async with alone(MemoryStorage(), lambda: NOW) as broker, connect(broker.address) as client:
         await client.create("t")
