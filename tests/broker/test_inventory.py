@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from segbroker.broker.apis import inventory
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import (
     DescribeClusterRequest,
@@ -87,6 +88,18 @@ async def test_topics_come_in_pages_of_partitions() -> None:
         assert await page(client, limit=2, after=("b", 1)) == ([("b", [1, 2])], ("c", 0))
         assert await page(client, limit=2, after=("c", 0)) == ([("c", [0])], None)
         assert await page(client, "c", "a") == ([("a", [0, 1]), ("c", [0])], None)
+
+
+async def test_a_page_has_a_partition_and_not_more_than_the_broker_allows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or who asks for the next one would ask for ever."""
+    monkeypatch.setattr(inventory, "PARTITIONS_MAX", 2)
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("a", partitions=3)
+        for limit, partitions in ((-1, [0]), (0, [0]), (1, [0]), (2_000, [0, 1])):
+            found = await page(client, limit=limit)
+            assert found == ([("a", partitions)], ("a", len(partitions)))
 
 
 async def test_a_page_begins_at_no_partition_below_the_first() -> None:

@@ -1,7 +1,10 @@
 """Quotas of what is changed: partitions made and deleted, by whom they are asked for."""
 
+import trio
+
 from segbroker.broker.access.quota_rules import MUTATIONS
 from segbroker.broker.access.quotas import MUTATION_BURST_S
+from segbroker.broker.groups.streams_topics import Status
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import (
     CreatePartitionsRequest,
@@ -17,8 +20,11 @@ from segbroker.protocol.messages_core import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from segbroker.protocol.messages_streams_groups import StreamsGroupHeartbeatResponse
 
+from ..support.waiting import becomes
 from ..support.wire_client import WireClient, connect
+from ..support.wire_streams import StreamsMember, counting, statuses
 from .conftest import serving
 from .test_quotas import alter
 from .test_topic_apis import creation
@@ -152,3 +158,31 @@ async def test_a_topic_that_is_asked_for_is_made_when_the_quota_allows_it_again(
         assert await ask("t") == (0, 0)
         assert await alter(admin, {"client-id": "c"}, **{MUTATIONS: None}) == 0
         assert await ask("u") == (0, 0)
+
+
+async def test_internal_topics_of_a_streams_group_are_made_as_the_quota_of_its_member_allows() -> (
+    None
+):
+    async with serving(partitions_max=100) as broker, connect(broker.address) as admin:
+        await admin.create("t", MANY)
+        assert await alter(admin, {"client-id": "c"}, **{MUTATIONS: 1.0}) == 0
+        async with connect(broker.address, "c") as client:
+            member = StreamsMember(client, "m")
+            topics = broker.core.topics
+            assert _missing(await member.join(*counting()))
+            await becomes(lambda: len(topics.all) == 2)
+            with trio.fail_after(60):
+                while "the quota of changes is used up" not in _missing(await member.beat()):
+                    await trio.lowlevel.checkpoint()
+            assert len(topics.all) == 2, "one of the two was too much"
+            assert await alter(admin, {"client-id": "c"}, **{MUTATIONS: None}) == 0
+            with trio.fail_after(60):
+                while _missing(await member.beat()):
+                    await trio.lowlevel.checkpoint()
+            assert len(topics.all) == 3
+
+
+def _missing(reply: StreamsGroupHeartbeatResponse) -> str:
+    """What a member is told of internal topics that are not there; nothing: all are."""
+    told = {one.status_code: one.status_detail for one in statuses(reply)}
+    return told.get(Status.MISSING_INTERNAL_TOPICS, "")
