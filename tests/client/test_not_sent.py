@@ -11,7 +11,7 @@ from ..support.cutting_proxy import CuttingProxy
 from .test_async import Run
 from .test_left_transactions import TOPIC, held_broker, values
 
-LIMITED: Any = {"delivery_timeout_ms": 1_000, "buffer_bytes": 40_000, "batch_bytes": 4_000}
+LIMITED: Any = {"delivery_timeout_ms": 3_000, "buffer_bytes": 40_000, "batch_bytes": 4_000}
 
 
 class Ledger:
