@@ -25,8 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
 from segbroker.client import Admin
@@ -242,7 +241,7 @@ def _schema(
     together."""
     try:
         return spark.read.format(file_format).options(**how).load(path).schema
-    except (Py4JJavaError, PySparkException) as exc:
+    except Exception as exc:  # PySpark has no class of its own for it
         text = " ".join(str(exc).partition("\n\tat ")[0].split())
         _, code, reason = text.partition("[CANNOT_MERGE_SCHEMAS] ")
         if not code:
