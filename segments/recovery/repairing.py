@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Final
 
 from ..decisions import Decision, Tail, scan
-from ..disk.storage import Advice, Storage, make_dirs, read_file, replace_file
+from ..disk.storage import TEMPORARY, Advice, Storage, make_dirs, read_file, replace_file
 from ..files.unsynced import replace_or_mark, sync_names_or_mark, sync_or_mark
 from ..names import LogPaths
 from ..report import LogReport
@@ -153,15 +153,20 @@ def quarantine(
     name = paths.log(number).rpartition("/")[2]
     for attempt in range(QUARANTINE_TRIES_MAX):
         target = f"{paths.quarantine}/{name}.{attempt}"
-        if not storage.exists(target):
+        is_there = storage.exists(target)
+        if not is_there or read_file(storage, target) == content:
             break
-        if read_file(storage, target) == content:
-            break  # recovery was interrupted behind the copy, whose name may be on no disk
-    _check_room(storage, paths.quarantine, len(content) + room)
-    replace_file(storage, target, content)
-    copy = storage.open(target, read_only=True)
-    copy.advise(Advice.DONT_NEED)  # for people, not for readers
-    copy.close()
+    _check_room(storage, paths.quarantine, room if is_there else len(content) + room)
+    if is_there:
+        # Recovery was interrupted behind the copy: it is synced, but its name may be on no disk.
+        storage.rename(target, target + TEMPORARY)
+        storage.rename(target + TEMPORARY, target)
+        storage.fsync_dir(paths.quarantine)
+    else:
+        replace_file(storage, target, content)
+        copy = storage.open(target, read_only=True)
+        copy.advise(Advice.DONT_NEED)  # for people, not for readers
+        copy.close()
     report.add("quarantined", target, size=len(content), reason=reason)
 
 

@@ -483,6 +483,39 @@ def test_a_start_that_has_no_room_for_a_repair_takes_none_from_others() -> None:
     assert gaps_in(manager.get_handler("t", 0)) == [(1, 2)]
 
 
+class _NothingNew(RoomyStorage):
+    """No file can be made under `path`: others have taken the room."""
+
+    path = ""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> CrashingFile:
+        if create and self.path and path.startswith(self.path):
+            raise OSError(errno.ENOSPC, "cannot be made", path)
+        return super().open(path, create=create, read_only=read_only)
+
+
+def test_a_copy_that_is_there_already_takes_no_room_once_more() -> None:
+    disk = _NothingNew()
+    manager, handler = partition_with(disk, 0, TopicConfig({}))
+    for _ in range(5):
+        append(handler, batch_of(b"x" * 3_000))
+    manager.close()
+    path = LOG_1.replace("_1.log", "_0.log")
+    flip(disk, path, 5_000)
+    size = len(read_file(disk, path))
+    manager = manager_on(disk)
+    disk.room, disk.path = 2 * size, path
+    for _ in range(3):
+        with pytest.raises(StorageError, match="cannot be made"):
+            manager.get_handler("t", 0)
+        disk.step("")
+        assert disk.least == size, "copied once"
+    disk.path = ""
+    disk.room += size  # it counts what is written over as well
+    assert gaps_in(manager.get_handler("t", 0)) == [(1, 2)]
+    assert len(disk.listdir(f"{FOLDER}/quarantine")) == 1
+
+
 class _NoDescriptor(MemoryStorage):
     """There is none to sync the directory with, behind a segment that gets its name."""
 

@@ -207,13 +207,6 @@ WAL_BUGS: tuple[Bug, ...] = (
         "test_a_snapshot_that_a_kill_left_and_a_start_could_not_sync_survives_a_power_cut",
     ),
     Bug(
-        "a_snapshot_whose_name_could_not_be_synced_stays",
-        "metadata_log",
-        "                    self._storage.unlink(self._path(new))\n                raise\n",
-        "                    pass\n                raise\n",
-        "the_name_of_a_snapshot_cannot_be_synced_and_another_process",
-    ),
-    Bug(
         "what_could_not_be_put_back_goes_into_the_same_files_later",
         "putting_back",
         "                mark_unsynced(self._storage, paths)\n",
@@ -269,12 +262,12 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_old_snapshot_goes_before_the_new_one_is_there",
         "metadata_log",
-        "            try:\n                replace_file(self._storage, self._path(new), data)\n",
+        "            replace_file(self._storage, self._path(new), data)\n",
         "            if old:\n"
         "                self._storage.unlink(self._path(old))\n"
         "                self._storage.fsync_dir(self._folder)\n"
         "                old = 0\n"
-        "            try:\n                replace_file(self._storage, self._path(new), data)\n",
+        "            replace_file(self._storage, self._path(new), data)\n",
         "closed_and_opened_again",
     ),
     Bug(
@@ -557,9 +550,9 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_snapshot_is_spoken_of_before_it_is_there",
         "metadata.metadata_log",
-        "            try:\n                replace_file(self._storage, self._path(new), data)\n",
+        "            replace_file(self._storage, self._path(new), data)\n",
         "            self._number = new\n            self._tell_witness()\n"
-        "            try:\n                replace_file(self._storage, self._path(new), data)\n",
+        "            replace_file(self._storage, self._path(new), data)\n",
         "the_first_records",
     ),
     Bug(
