@@ -171,7 +171,7 @@ def import_files(
     Raises OptionError, SourceError for a file that cannot be read, and what ends a query.
     """
     how = FILES_READ.get(file_format, {})
-    schema = spark.read.format(file_format).options(**how).load(path).schema
+    schema = _schema(spark, path, file_format, how)
     if file_format == "json" and "value" in schema.names:
         schema = _with_headers(schema)
     stream = spark.readStream.format(file_format).schema(schema).options(**how)
@@ -232,6 +232,23 @@ def replay(
         condition = "" if where is None else f" WHERE {where}"
         sql = f"SELECT key, value, headers FROM {RECORDS}{condition}"
     return _run(_into(spark.sql(sql), broker, target), checkpoint, pace, tell)
+
+
+def _schema(
+    spark: "SparkSession", path: str, file_format: str, how: Mapping[str, str]
+) -> StructType:
+    """The columns of the files.  Raises SourceError where two types of one name do not go
+    together."""
+    try:
+        return spark.read.format(file_format).options(**how).load(path).schema
+    except Exception as exc:  # PySpark has no class of its own for it
+        text = " ".join(str(exc).partition("\n\tat ")[0].split())
+        _, code, reason = text.partition("[CANNOT_MERGE_SCHEMAS] ")
+        if not code:
+            raise
+        raise SourceError(
+            f"the files in {path} have columns of one name and of different types: {reason}"
+        ) from exc
 
 
 def _reason(error: StreamingQueryException) -> str:

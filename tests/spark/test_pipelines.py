@@ -342,6 +342,21 @@ def test_an_import_sends_the_columns_of_all_files(
     assert sorted(found, key=lambda row: row["a"]) == rows
 
 
+def test_files_whose_columns_cannot_be_those_of_one_frame_are_refused_in_a_sentence(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic = name()
+    topics.create(topic)
+    for n, value in enumerate([1, "one"]):
+        table = pyarrow.Table.from_pylist([{"a": value}])
+        pyarrow.parquet.write_table(table, tmp_path / f"{n}.parquet")
+    said = command.refused("import", str(tmp_path), "--topic", topic, code=6)
+    (line,) = said.strip().splitlines()
+    assert f"the files in {tmp_path} have columns of one name and of different types: " in line
+    assert '"STRUCT<a: BIGINT>"' in line
+    assert '"STRUCT<a: STRING>"' in line
+
+
 @pytest.mark.parametrize(
     ("texts", "reason"),
     [
