@@ -3,16 +3,16 @@
     in flight --ok, or duplicate--> finished
        |------ retryable, or lost ---> back to sealed, in order, after a back-off
        |------ too large ----> split in two, same sequences, sent again
-       +------ final ---> failed; the partition starts a new epoch
+       +------ final ---> failed
     any, delivery_timeout_ms after it was opened: failed with TimedOut
 
 Idempotence: the broker remembers the last five batches of (producer id, epoch, partition), answers
 a repeated one with its first offset, and refuses a sequence that is not the next.  So a batch may
-be sent again until an answer comes.  When a batch is given up it leaves a hole in the sequences;
-the partition then takes the next epoch (which must begin at 0) and renumbers the waiting batches.
-OUT_OF_ORDER for the oldest batch in flight means that the broker lacks an earlier one, which this
-client gave up or the broker lost.  The cure is the same, because that batch is known not to be in
-the log.  OUT_OF_ORDER for a later batch only follows from the failure of an earlier one.
+be sent again until an answer comes.  A batch that is given up may be there, or leaves a hole in the
+sequences.  OUT_OF_ORDER for the oldest batch that is unanswered means that the broker lacks an
+earlier one, which this client gave up or the broker lost.  That batch is known not to be in the log
+then: the partition takes the next epoch, which must begin at 0, and renumbers the waiting batches.
+OUT_OF_ORDER for a later batch only follows from the failure of an earlier one.
 
 A topic that was deleted and made again refuses what is for the one before by its id.  Then the view
 is asked for anew, and the batch goes to the new topic, as Kafka's producer has it: with its
@@ -200,16 +200,10 @@ class Outcomes:
         self._accumulator.finished(batch)
 
     def _give_up(self, batch: ProducerBatch, error: SegbrokerError) -> None:
-        queue = batch.queue
         batch.fail(error)
         self._accumulator.finished(batch)
         if self._transactions is not None:
             self._transactions.fail(error)
-            return
-        # What is unanswered may be there: under another epoch the broker could not tell. It is sent
-        # again as it was, and where there is a hole the oldest is told so.
-        if self._is_idempotent and batch.is_sent and not unanswered(queue):
-            self._identity.next_epoch(queue)
 
     def _why_away(self, queue: PartitionQueue) -> SegbrokerError | None:
         """What keeps the leader's connection from being there."""

@@ -51,7 +51,7 @@ class Producing:
         self._is_handed_over = False
         self._wanted: list[str] = []
         accumulator.wanted = self._wanted.append
-        accumulator.looked_again = engine.cluster.refreshed
+        accumulator.looked_again = self._looked_again
         engine.components.append(self)
         if self.settings.transactional_id is not None:
             self.transactions = Transactions(engine, accumulator, self._identity, self.flush)
@@ -147,6 +147,23 @@ class Producing:
                 self.accumulator.topic_known(
                     name, view.partition_count, error, view.topic_id, view.leaderless
                 )
+
+    def _looked_again(self) -> Completion[None]:
+        """Done when a broker has said which topics there are, however often it is asked."""
+        looked: Completion[None] = Completion()
+
+        def look() -> None:
+            asked = self.engine.cluster.refreshed()
+            asked.on_done(lambda: seen(asked))
+
+        def seen(asked: Completion[None]) -> None:
+            if asked.error is not None:
+                look()
+            elif not looked.done:
+                looked.resolve(None)
+
+        look()
+        return looked
 
     def waited_in_vain(self, room: Completion[None]) -> SegbrokerError:
         """The error of a sender that has waited for `room` for delivery_timeout_ms: in the buffer,

@@ -132,9 +132,7 @@ class Cluster:
         -1 where no record is that young.  With read_committed END_TIME is the last stable offset.
         Partitions that were deleted since the layout was asked for are left out.
         """
-        if not times:
-            return {}
-        return self._follow("offsets", layout, times, lambda now: self._list_offsets(now, times))
+        return self._offsets(layout, times, read_committed=self._read_committed)
 
     def bounds(
         self, layout: Layout, keys: Iterable[TopicPartition]
@@ -151,8 +149,9 @@ class Cluster:
         except SourceUnavailable as exc:
             if not isinstance(exc.__cause__, UnsupportedByBroker):
                 raise
-        starts = self.offsets(layout, dict.fromkeys(wanted, START_TIME))
-        ends = self.offsets(layout, dict.fromkeys(starts, END_TIME))
+        # The ends of logs, whatever is committed of them.
+        starts = self._offsets(layout, dict.fromkeys(wanted, START_TIME), read_committed=False)
+        ends = self._offsets(layout, dict.fromkeys(starts, END_TIME), read_committed=False)
         return {key: LogBounds.plain(starts[key], end) for key, end in ends.items()}
 
     def bounds_now(self, topic: str, partition: int) -> LogBounds:
@@ -267,8 +266,20 @@ class Cluster:
                 failed.append(exc)
         raise BrokerUnreachable("; ".join(map(str, failed)))
 
+    def _offsets(
+        self, layout: Layout, times: Mapping[TopicPartition, int], *, read_committed: bool
+    ) -> dict[TopicPartition, int]:
+        """As `offsets`."""
+        if not times:
+            return {}
+
+        def ask(now: Layout) -> dict[TopicPartition, int]:
+            return self._list_offsets(now, times, read_committed=read_committed)
+
+        return self._follow("offsets", layout, times, ask)
+
     def _list_offsets(
-        self, layout: Layout, times: Mapping[TopicPartition, int]
+        self, layout: Layout, times: Mapping[TopicPartition, int], *, read_committed: bool
     ) -> dict[TopicPartition, int]:
         by_leader: dict[Address, dict[str, list[ListOffsetsRequestPartition]]] = {}
         for (topic, partition), timestamp in times.items():
@@ -282,7 +293,7 @@ class Cluster:
         for leader, topics in by_leader.items():
             request = ListOffsetsRequest(
                 replica_id=-1,
-                isolation_level=int(self._read_committed),
+                isolation_level=int(read_committed),
                 topics=[
                     ListOffsetsRequestTopic(name=topic, partitions=partitions)
                     for topic, partitions in topics.items()

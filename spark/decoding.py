@@ -13,7 +13,7 @@ record_key and so on: of two columns of one name Spark gives neither.
 Limits: a sample is SAMPLE_ROWS records; a field that none of them has is not seen.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions
@@ -45,6 +45,8 @@ class Decoded(NamedTuple):
     frame: "DataFrame"
     time: str
     """The column of the record's timestamp."""
+    names: Mapping[str, str] = {}
+    """What the record's columns beside those of the value are called, by their first choice."""
 
 
 def free_name(name: str, taken: Container[str]) -> str:
@@ -58,15 +60,20 @@ def free_name(name: str, taken: Container[str]) -> str:
 
 
 def decode(
-    frame: "DataFrame", form: str | StructType, sample: "DataFrame | None" = None
+    frame: "DataFrame",
+    form: str | StructType,
+    sample: "DataFrame | None" = None,
+    earlier: Mapping[str, str] | None = None,
 ) -> Decoded:
     """The frame with its values decoded; `sample`: where a streaming frame's types are looked up.
 
     form: text, binary, json, or the fields of JSON objects, as SQL declares columns or as types.
-    Raises OptionError where the form has no columns, or the sample nothing of it.
+    earlier: the names of the record's columns that have to stay.
+    Raises OptionError where the form has no columns, or the sample nothing of it, or where a field
+    has a name that has to stay.
     """
     if isinstance(form, StructType):
-        return _json(frame, form)
+        return _json(frame, form, earlier)
     rest = ["topic", "partition", "offset", "timestamp"]
     rest += ["headers"] * ("headers" in frame.columns)
     match form.strip().lower():
@@ -80,8 +87,8 @@ def decode(
             if fields is None:
                 raise OptionError("the values are not JSON objects; say text or binary")
         case _:
-            return _json(frame, form)
-    return _json(frame, fields)
+            return _json(frame, form, earlier)
+    return _json(frame, fields, earlier)
 
 
 def guess(sample: "DataFrame") -> str | StructType:
@@ -89,7 +96,9 @@ def guess(sample: "DataFrame") -> str | StructType:
     return _json_fields(sample) or TEXT
 
 
-def _json(frame: "DataFrame", fields: str | StructType) -> Decoded:
+def _json(
+    frame: "DataFrame", fields: str | StructType, earlier: Mapping[str, str] | None = None
+) -> Decoded:
     if isinstance(fields, StructType):
         value = functions.from_json(functions.col("value").cast("string"), fields)
     else:
@@ -102,9 +111,16 @@ def _json(frame: "DataFrame", fields: str | StructType) -> Decoded:
     if not isinstance(struct, StructType):  # from_json takes arrays and maps as well
         raise OptionError(f"{fields} has no columns: say 'carrier STRING, n INT', json or text")
     taken = {name.lower() for name in struct.names}
-    names = {name: free_name(name, taken) for name in of_record}
-    columns = [functions.col(name).alias(free) for name, free in names.items()]
-    return Decoded(parsed.select("_value.*", *columns), names[_TIME])
+    names = {**{name: free_name(name, taken) for name in of_record}, **(earlier or {})}
+    for name in names.values():
+        if name.lower() in taken:
+            raise OptionError(
+                f"the column {name!r} of the files that are there is the record's, and the values"
+                " have a field of that name now: choose fields without it (--values), or another"
+                " path"
+            )
+    columns = [functions.col(name).alias(names[name]) for name in of_record]
+    return Decoded(parsed.select("_value.*", *columns), names[_TIME], names)
 
 
 def _json_fields(sample: "DataFrame") -> StructType | None:

@@ -10,7 +10,8 @@ new does nothing.
 
 Files of an export lie in PATH/date=YYYY-MM-DD/, the date of a record's timestamp in UTC; where the
 values have a field `date`, in PATH/record_date=YYYY-MM-DD/.  The first run decides for all of
-them, because Spark reads no path with folders of two names.
+them, because Spark reads no path with folders of two names; and so it does for the names of the
+record's columns, of which a file with others would have the values in another place.
 
 Spark notes in PATH/_spark_metadata which files are whole: who reads PATH with Spark sees each
 record once, also after a crash; others should leave out files that are not in it.  It notes them by
@@ -18,18 +19,20 @@ the number of the batch alone, so a second query into the same PATH would be tak
 and write nothing: it is refused.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
 from segbroker.client import Admin
 
 from .connecting import parse_client
 from .decoding import BINARY, TEXT, decode, free_name
-from .errors import OptionError
+from .errors import OptionError, SourceError
 from .given import Given
 from .progress import Tell, run
 
@@ -46,7 +49,20 @@ CSV_WRITTEN = {
     "ignoreLeadingWhiteSpace": "false",
     "ignoreTrailingWhiteSpace": "false",
 }
-CSV_READ = {"header": "true", "multiLine": "true", "nullValue": "\0"}
+# It takes the names from one file, and gives the values of all others to them by their places;
+# fields beyond those names it drops.  Both are errors with the last two.
+CSV_READ = {
+    "header": "true",
+    "multiLine": "true",
+    "nullValue": "\0",
+    "enforceSchema": "false",
+    "mode": "FAILFAST",
+}
+# Left alone, Spark takes the columns of one file, and leaves out what only others have.
+PARQUET_READ = {"mergeSchema": "true"}
+FILES_READ = {"csv": CSV_READ, "parquet": PARQUET_READ}
+# How Spark begins to say that a file cannot be read, and which.
+UNREAD = re.compile(r"\[FAILED_READ_FILE\S* Encountered error while reading file (\S+)\. ")
 # Without, a file that is a week older than the newest one of earlier runs is passed over.
 FILE_AGE_MAX = "36500d"
 HEADERS = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
@@ -59,6 +75,8 @@ FOLDER_NAME = re.compile(r"((?:record_)*date)=")
 UTC_DATE = "CAST(date_from_unix_date(CAST(floor(unix_seconds({0}) / 86400) AS INT)) AS STRING)"
 # Files that a file source looks past begin with this.
 HIDDEN = "_segbroker"
+# In the checkpoint of an export: what the record's columns are called beside fields of the values.
+NAMES = "segbroker-names"
 # Where Spark notes which files of a path are whole.
 WHOLE_FILES = "_spark_metadata"
 
@@ -118,9 +136,13 @@ def export_topic(
     # A row of CSV has no place for a list.
     with_headers = "false" if file_format == "csv" else "true"
     frame = _stream(spark, broker, topic, start, pace, includeHeaders=with_headers)
-    decoded, time = decode(frame, form, sample=_batch(spark, broker, topic, pace))
-    date = _folder(spark, path, {name.lower() for name in decoded.columns})
-    dated = decoded.selectExpr("*", f"{UTC_DATE.format(time)} AS {date}")
+    noted = f"{place}/{NAMES}"
+    earlier = _noted(spark, noted)
+    decoded = decode(frame, form, _batch(spark, broker, topic, pace), earlier)
+    date = _folder(spark, path, {name.lower() for name in decoded.frame.columns})
+    if decoded.names and not earlier:
+        _note(spark, noted, decoded.names)
+    dated = decoded.frame.selectExpr("*", f"{UTC_DATE.format(decoded.time)} AS {date}")
     writer = dated.writeStream.format(file_format).partitionBy(date).option("path", path)
     if file_format == "csv":
         writer = writer.options(**CSV_WRITTEN)
@@ -146,9 +168,9 @@ def import_files(
     happens to be named `value`.
     key: the column that is the record's key.
     checkpoint: default inside `path`, or beside it where it is one file; for each cluster its own.
-    Raises OptionError, and what ends a query.
+    Raises OptionError, SourceError for a file that cannot be read, and what ends a query.
     """
-    how = CSV_READ if file_format == "csv" else {}
+    how = FILES_READ.get(file_format, {})
     schema = spark.read.format(file_format).options(**how).load(path).schema
     if file_format == "json" and "value" in schema.names:
         schema = _with_headers(schema)
@@ -166,7 +188,12 @@ def import_files(
         keys = [] if key is None else [f"CAST(`{key}` AS STRING) AS key"]
         rows = frame.selectExpr(*keys, "to_json(struct(*)) AS value")
     place = checkpoint or _import_place(spark, broker, path, topic)
-    return _run(_into(rows, broker, topic), place, pace or Pace(), tell)
+    try:
+        return _run(_into(rows, broker, topic), place, pace or Pace(), tell)
+    except StreamingQueryException as exc:
+        if (unread := UNREAD.search(str(exc))) is None:
+            raise
+        raise SourceError(f"{unread[1]} cannot be read: {_reason(exc)}") from exc
 
 
 def replay(
@@ -205,6 +232,14 @@ def replay(
         condition = "" if where is None else f" WHERE {where}"
         sql = f"SELECT key, value, headers FROM {RECORDS}{condition}"
     return _run(_into(spark.sql(sql), broker, target), checkpoint, pace, tell)
+
+
+def _reason(error: StreamingQueryException) -> str:
+    """What the JVM says of the first of its errors behind this one, in a line."""
+    cause = getattr(error, "_origin", None)
+    while cause is not None and cause.getCause() is not None:
+        cause = cause.getCause()
+    return " ".join(str(error if cause is None else cause.getMessage()).split())
 
 
 def _are_records(columns: Sequence[str]) -> bool:
@@ -262,6 +297,25 @@ def _refuse_second(spark: "SparkSession", path: str, checkpoint: str) -> None:
             f"{path} has the files of another export, of another topic or with another checkpoint:"
             " Spark would take the records of this one for written; give a path of its own"
         )
+
+
+def _noted(spark: "SparkSession", path: str) -> dict[str, str]:
+    """What `_note` has noted; nothing where that was never done."""
+    if not _exists(spark, path):
+        return {}
+    (row,) = spark.read.text(path, wholetext=True).collect()
+    found: dict[str, str] = json.loads(row.value)
+    return found
+
+
+def _note(spark: "SparkSession", path: str, names: Mapping[str, str]) -> None:
+    """Note names in a file, whole or not at all."""
+    file, files = _file_system(spark, path)
+    temporary, _ = _file_system(spark, f"{path}.new")
+    out = files.create(temporary, True)
+    out.write(json.dumps(dict(names)).encode())
+    out.close()
+    files.rename(temporary, file)
 
 
 def _folder(spark: "SparkSession", path: str, taken: set[str]) -> str:

@@ -50,7 +50,7 @@ from .cluster import Cluster
 from .errors import SinkError, SourceUnavailable, plain
 from .rows import records_of
 from .sink_options import SinkOptions
-from .transactions import Identity, abort, commit_batch, forget, last_batch
+from .transactions import Committed, Identity, abort, commit_batch, forget, last_batch
 from .writing import RecordWriter, made_again
 
 if TYPE_CHECKING:
@@ -102,11 +102,11 @@ class Written(WriterCommitMessage):
 
 
 class _Writer:
-    """What both writers have.  `is_single`: a write whose names nobody comes back to."""
+    """What both writers have.  `single`: the query of a write whose names nobody comes back to."""
 
-    def __init__(self, options: SinkOptions, *, is_single: bool) -> None:
+    def __init__(self, options: SinkOptions, *, single: str | None) -> None:
         self._options = options
-        self._is_single = is_single
+        self._single = single
         # Rows without a key: each batch begins anywhere, and its tasks next to each other.
         self._rotation = Random().randrange(ROTATION_END)
 
@@ -162,28 +162,29 @@ class _Writer:
         assert query is not None
         cluster = Cluster(self._options.client)
         try:
-            first = commit_batch(
+            committed = commit_batch(
                 cluster, query, batch, identities, self._options.client.request_timeout_ms
             )
-            if self._is_single:
-                self._forget(cluster, query, messages)
-            if not first:
+            self._forget(cluster, messages)
+            if committed is not Committed.NOW:
                 last = last_batch(cluster, query, self._options.client.request_timeout_ms)
                 self._refuse_older(query, batch, batch if last is None else last)
+            if committed is Committed.BEFORE:
                 log.warning(REPEATED, batch, query)
         finally:
             cluster.close()
 
-    def _forget(
-        self, cluster: Cluster, query: str, messages: Sequence[WriterCommitMessage | None]
-    ) -> None:
+    def _forget(self, cluster: Cluster, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Have all names of a single write forgotten, of the attempts that failed, too."""
+        query = self._single
+        if query is None:
+            return
         attempts = [
             int(str(each.identity.transactional_id).rpartition("/")[2])
             for each in messages
             if isinstance(each, Written) and each.identity is not None
         ]
-        count = max(ATTEMPTS_COUNT, *(1 + attempt for attempt in attempts))
+        count = max([ATTEMPTS_COUNT, *(1 + attempt for attempt in attempts)])
         names = [
             f"{query}/{partition}/{attempt}"
             for partition in range(len(messages))
@@ -192,16 +193,18 @@ class _Writer:
         forget(cluster, query, names, self._options.client.request_timeout_ms)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Give up what the tasks that succeeded have written; of the others time takes care."""
+        """Give up what the tasks that succeeded have written.
+
+        What others of a stream have open, of a task that was killed with the rest, ends with the
+        next commit or by its time: under the same names the next run may be at work by now.
+        """
         cluster = Cluster(self._options.client)
         found = [each for each in messages if isinstance(each, Written)]
         try:
             for each in found:
                 if each.identity is not None and not self._is_aborted(cluster, each.identity):
                     return
-            query = next((each.query for each in found if each.identity is not None), None)
-            if query is not None and self._is_single:
-                self._forget(cluster, query, messages)
+            self._forget(cluster, messages)
         finally:
             cluster.close()
 
@@ -219,18 +222,18 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     """`df.write`: all rows at once, or none."""
 
     def __init__(self, options: SinkOptions) -> None:
-        super().__init__(options, is_single=options.batch_id is None)
         # Made on the driver, and pickled: all tasks of one write have one name.
-        if options.batch_id is not None:
-            assert options.transactional_id is not None
-            self._query = options.transactional_id
-        else:
-            self._query = f"{options.transactional_id or PREFIX}/{uuid4().hex}"
+        single = None
+        if options.batch_id is None and options.exactly_once:
+            single = f"{options.transactional_id or PREFIX}/{uuid4().hex}"
+        super().__init__(options, single=single)
+        self._query = single or options.transactional_id
 
     @plain
     def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> Written:
         if not self._options.exactly_once:
             return self._write(iterator, None)
+        assert self._query is not None, "batchId needs transactionalId"
         return self._write(iterator, Place(self._query, self._options.batch_id, _task()))
 
     @plain
@@ -246,7 +249,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """`df.writeStream`: each micro-batch once."""
 
     def __init__(self, options: SinkOptions) -> None:
-        super().__init__(options, is_single=False)
+        super().__init__(options, single=None)
 
     @plain
     def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> Written:

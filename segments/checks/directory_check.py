@@ -297,14 +297,17 @@ class DirectoryChecker:
         """What is no directory of a topic, nor of a partition of one."""
         for name in self._storage.listdir(folder):
             known = metadata.topics.get(name)
+            has_files = known is not None and known.config.durability is not Durability.EPHEMERAL
             try:
                 names = self._storage.listdir(f"{folder}/{name}")
             except NotADirectoryError:
                 yield note(f"{folder}/{name}", *_NOT_OURS)
                 continue
-            except OSError:
-                continue  # told as what its partitions are
-            if known is None or known.config.durability is Durability.EPHEMERAL:
+            except OSError as exc:
+                if not has_files:  # else told as what its partitions are
+                    yield unreadable(exc, f"{folder}/{name}", _NOT_OURS[1])
+                continue
+            if not has_files:
                 continue  # an orphan, and told as that
             for one in names:
                 if not (one.startswith("~") or _PARTITION.fullmatch(one)):

@@ -14,6 +14,7 @@ that has to be, or, `settle`, with the first sync of the log: whatever is durabl
 manifest that is.
 """
 
+import errno
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
@@ -38,8 +39,8 @@ class ManifestFile:
         "_storage",
         "is_doubtful",
         "is_durable",
-        "name_is_doubtful",
         "size",
+        "sync_failed",
     )
 
     def __init__(
@@ -56,8 +57,9 @@ class ManifestFile:
         self.is_doubtful = False
         self.is_durable = is_durable
         """Whether what it said in the beginning is synced, and its name."""
-        self.name_is_doubtful = False
-        """Whether a sync of it failed, for whomever; also where a later one did not."""
+        self.sync_failed = False
+        """Whether a sync of it, or of its name, failed before it was durable, for whomever; also
+        where a later one did not."""
         self._folder = paths.folder
         self._storage = storage
         self._path = paths.manifest
@@ -87,8 +89,11 @@ class ManifestFile:
         """Make the manifest of a new log durable, with every name there is in its directory.
 
         In any thread, also beside the others here.  Raises OSError: then the log fails, and what
-        comes in its place has a new one (salvaging.py).
+        comes in its place has a new one (salvaging.py).  So it is where a sync of it has failed
+        that nobody else failed for: of a log start that was refused.
         """
+        if self.sync_failed:
+            raise OSError(errno.EIO, "a sync of it has failed", self._path)
         file = self._storage.open(self._path)
         try:
             file.fdatasync()
@@ -99,7 +104,11 @@ class ManifestFile:
         self.is_durable = True
 
     def _sync(self, file: StorageFile) -> None:
-        file.fdatasync()
+        try:
+            file.fdatasync()
+        except OSError:
+            self.sync_failed |= not self.is_durable
+            raise
         if not self.is_durable:
             self._storage.fsync_dir(self._folder)
             self.is_durable = True
@@ -117,7 +126,7 @@ class ManifestFile:
         encoded = encode_manifest(created_ms, rows, self._owner)
         self.is_doubtful = True
         self._replace(self._path, encoded)
-        self.is_doubtful = self.name_is_doubtful = False
+        self.is_doubtful = self.sync_failed = False
         self.is_durable = True
         self.size = len(encoded)
 

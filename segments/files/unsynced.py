@@ -18,7 +18,15 @@ other, it says what it said.
 
 import structlog
 
-from ..disk.storage import Storage, StorageFile, read_file, write_all
+from ..disk.storage import (
+    NO_DESCRIPTORS,
+    Buffer,
+    Storage,
+    StorageFile,
+    put_file,
+    read_file,
+    write_all,
+)
 from ..names import LogPaths
 
 log = structlog.get_logger()
@@ -62,6 +70,23 @@ def sync_or_mark(storage: Storage, paths: LogPaths, file: StorageFile, end_offse
     except OSError:
         mark_unsynced(storage, paths, end_offset)
         raise
+
+
+def sync_names_or_mark(storage: Storage, paths: LogPaths) -> None:
+    """Sync the names of a log that is not open; those that could not be, also for want of room, are
+    given anew by who opens it next.  Raises OSError."""
+    try:
+        storage.fsync_dir(paths.folder)
+    except OSError as exc:
+        if exc.errno not in NO_DESCRIPTORS:
+            mark_unsynced(storage, paths)
+        raise
+
+
+def replace_or_mark(storage: Storage, paths: LogPaths, path: str, content: Buffer) -> None:
+    """As `replace_file`, of a file of a log that is not open.  Raises OSError."""
+    put_file(storage, path, content)
+    sync_names_or_mark(storage, paths)
 
 
 def read_unsynced(storage: Storage, paths: LogPaths) -> int | None:

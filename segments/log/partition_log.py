@@ -476,8 +476,8 @@ class PartitionLog:
         Called under any lock but state_lock."""
         with self.state_lock:
             segments = (*self.rotating, self.active)
-        self.manifest.name_is_doubtful |= not self.manifest.is_durable
-        is_doubtful = self.manifest.name_is_doubtful or self.ready.has_unsynced
+        self.manifest.sync_failed |= not self.manifest.is_durable
+        is_doubtful = self.manifest.sync_failed or self.ready.has_unsynced
         if is_doubtful or not all(one.name_is_durable for one in segments):
             self._fail_sync(cause)
         self._mark_unsynced()  # in any case: of segments made ahead the next process may use some

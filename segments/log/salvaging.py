@@ -42,7 +42,7 @@ def salvage(log: PartitionLog, promised: int) -> None:
     cannot be read any more, OSError.
     """
     manifest = log.manifest
-    if manifest.is_doubtful or manifest.name_is_doubtful or not manifest.is_durable:
+    if manifest.is_doubtful or manifest.sync_failed or not manifest.is_durable:
         manifest.replace(log.active.created_ms, log.manifest_rows())
     empty_from = log.active.number + (log.active.size > 0)
     for name in log.storage.listdir(log.paths.folder):

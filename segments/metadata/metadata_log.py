@@ -39,7 +39,6 @@ import errno
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Protocol, TypeAlias
 
@@ -337,14 +336,9 @@ class MetadataLog:
                 state = replace(apply_all(state, events), seq=self._seq)
             old, new = self._number, self._number + 1
             data = state.encode()
-            try:
-                replace_file(self._storage, self._path(new), data)
-            except OSError:
-                # Where its name could not be synced another sync proves nothing of it, and the next
-                # start would find it, believe it and empty the log.
-                with suppress(OSError):
-                    self._storage.unlink(self._path(new))
-                raise
+            # One whose name could not be synced stays: the next takes its place, or a start that
+            # finds both gives it its name anew.
+            replace_file(self._storage, self._path(new), data)
             self._number = new
             self._tell_witness()
             self._doubts_settled, self._saved_seq = doubts, state.seq

@@ -99,7 +99,10 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
     kinds = [row.kind for row in manifest.rows if row.kind in (RowKind.START, RowKind.CHECKPOINT)]
     is_settled = kinds[-1:] == [RowKind.CHECKPOINT] and not sorted_rows.swaps_behind
     is_whole, pending = sorted_rows.is_whole, None
+    first = start.number if start is not None else (rows[0].number if rows else 0)
     swap = sorted_rows.swap
+    if swap is not None and swap.row.number < first:
+        swap = None  # it is out of the log, whatever it stood for
     if swap is not None and not is_settled:
         match state_of(storage, paths, swap):
             case SwapState.WAITING:
@@ -108,7 +111,6 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
                 place = rows.index(swap.row)
                 rows[place : place + 1] = swap.replaced
                 is_whole = False  # the row goes with the file that it is in
-    first = start.number if start is not None else (rows[0].number if rows else 0)
     log_start_offset = start.base_offset if start is not None else 0
     rows = [row for row in rows if row.number >= first]
     # Rows behind a damaged one would be unreachable for ever: the file is written anew.

@@ -112,12 +112,10 @@ def mend(
             reason = inspected.reason
             if policy is not OnCorruption.GAP:
                 damage = f"{path} is damaged: {reason}"
-                write_mark(storage, paths, damage)
+                write_mark(storage, paths, damage, storage.replace_file)
             if policy is OnCorruption.REFUSE:
                 report.add("refused", path, row.base_offset, row.end_offset, reason=reason)
                 return Mended([], is_whole=False, damage=damage)
-            if len(data):
-                quarantine(storage, paths, number, data, report, reason)
             loss = Loss(now_ms, log.epochs, row.leader_epoch, row.end_offset, GapReason.CORRUPTION)
             rebuilt = rebuild(
                 inspected.ours, row.base_offset, row.end_offset, loss, is_followed=True
@@ -126,7 +124,9 @@ def mend(
             data = memoryview(b"".join(rebuilt.parts))
             found = scan(data, row.base_offset, epochs=log.epochs)
             assert found.next_offset == row.end_offset, "a repair keeps every offset accounted for"
-            _replace(log, number, inspected, data)
+            if len(inspected.data):
+                quarantine(storage, paths, number, inspected.data, report, reason, room=len(data))
+            _replace(log, number, inspected, data, comes_again=True)
             report.add("repaired", path, size=len(data), reason=reason)
             for gap in gaps:
                 report.add("gap", path, gap.begin, gap.end, reason=gap.reason.name.lower())
@@ -174,23 +174,42 @@ def _put_back(
 ) -> None:
     """Durable when this returns.  Raises OSError."""
     path = log.paths.log(row.number)
+    content, reason = recalled.content, inspected.reason
     if len(inspected.data):
-        quarantine(log.storage, log.paths, row.number, inspected.data, report, inspected.reason)
-    _replace(log, row.number, inspected, recalled.content)
-    reason = f"a sealed segment: {inspected.reason}"
+        quarantine(
+            log.storage,
+            log.paths,
+            row.number,
+            inspected.data,
+            report,
+            reason,
+            room=len(content),
+        )
+    _replace(log, row.number, inspected, content, comes_again=False)
+    reason = f"a sealed segment: {reason}"
     logger.error("sealed_segment_damaged", path=path, reason=reason, advice="check the disk")
     report.add("replayed", path, recalled.begin, recalled.end, size=recalled.size, reason=reason)
 
 
-def _replace(log: PartitionLog, number: int, inspected: Inspection, content: memoryview) -> None:
+def _replace(
+    log: PartitionLog,
+    number: int,
+    inspected: Inspection,
+    content: memoryview,
+    *,
+    comes_again: bool,
+) -> None:
     """Put a repaired segment in the place of the damaged one, durably.
 
     Raises OSError.  Where its name could not be synced the damage stands there again: whoever reads
     it next comes back with a new file, and is not told by what may be gone behind a power cut.
+    comes_again: the damage alone is enough to repair it: if there was no descriptor to sync the
+    name with, nothing is in doubt, and a power cut brings back what is repaired once more.
     """
-    path = log.paths.log(number)
+    path, failures = log.paths.log(number), log.storage.failures
+    put_file(log.storage, path, content)
     try:
-        log.storage.replace_file(path, content)
+        log.storage.sync_names(failures)
     except NamesNotSynced:
         with suppress(OSError):
             if len(inspected.data):
@@ -199,6 +218,10 @@ def _replace(log: PartitionLog, number: int, inspected: Inspection, content: mem
                 log.storage.unlink(path)
         log.files.drop(range(number, number + 1))  # somebody may have opened it in between
         raise
+    except OSError as exc:
+        if not comes_again or exc.errno not in NO_DESCRIPTORS:
+            raise
+        logger.warning("name_not_synced", path=path, error=str(exc))
 
 
 def _has_index(storage: Storage, paths: LogPaths, row: Row, index: BlockIndex) -> bool:

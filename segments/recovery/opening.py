@@ -29,7 +29,7 @@ from ..decisions import Decision, stamp_of
 from ..disk.storage import Storage, make_dirs, read_file, write_all
 from ..errors import PASSING_ERRNOS, PartitionForeign, PartitionMissing
 from ..files.manifest import start_row
-from ..files.unsynced import mark_unsynced, sync_or_mark
+from ..files.unsynced import mark_unsynced, sync_names_or_mark, sync_or_mark
 from ..log.caches import Caches
 from ..log.partition_log import PartitionLog
 from ..log.sealed import SealedFiles
@@ -232,7 +232,7 @@ class _Opening:
                 self._write_and_sync()
             was_synced = found.is_clean or (evidence.durable and self._steps and found.keeps_names)
             if not (self._is_kept and was_synced):
-                self._storage.fsync_dir(self._paths.folder)
+                sync_names_or_mark(self._storage, self._paths)
         for segment in self.unsealed:
             segment.synced_size = segment.size
             segment.name_is_durable = not self._is_new

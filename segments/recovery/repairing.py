@@ -10,17 +10,18 @@
 
 Whenever the power goes, either the damaged original or the repaired file stands under the
 segment's name, so recovery may be interrupted anywhere and started again; a copy of the same bytes
-is not made twice.
+is not kept twice.
 
 Afterwards every file up to the last is whole and continues the one before.
 """
 
+import errno
 from contextlib import suppress
 from typing import Final
 
 from ..decisions import Decision, Tail, scan
-from ..disk.storage import Advice, Storage, make_dirs, read_file, replace_file
-from ..files.unsynced import sync_or_mark
+from ..disk.storage import TEMPORARY, Advice, Storage, make_dirs, read_file, replace_file
+from ..files.unsynced import replace_or_mark, sync_names_or_mark, sync_or_mark
 from ..names import LogPaths
 from ..report import LogReport
 from .survey import Step, Survey
@@ -44,7 +45,7 @@ def carry_out(storage: Storage, paths: LogPaths, found: Survey, report: LogRepor
         # The sync of its last row may have failed before the start: then nothing but a new file
         # proves that it will be there when what it replaced is gone.
         rows = read_file(storage, paths.manifest)[: found.known.size]
-        replace_file(storage, paths.manifest, rows)
+        replace_or_mark(storage, paths, paths.manifest, rows)
         if is_segment(storage, paths.log(swapped.number), swapped):
             # Nor of its name anything but giving it once more.
             storage.rename(paths.log(swapped.number), paths.cleaned(swapped.number))
@@ -72,7 +73,7 @@ def carry_out(storage: Storage, paths: LogPaths, found: Survey, report: LogRepor
 def _finish(storage: Storage, paths: LogPaths, number: int) -> None:
     """A segment written anew gets its name, durably: before what it stands for goes."""
     storage.rename(paths.cleaned(number), paths.log(number))
-    storage.fsync_dir(paths.folder)
+    sync_names_or_mark(storage, paths)
 
 
 def _do(storage: Storage, paths: LogPaths, step: Step, report: LogReport) -> Step:
@@ -109,9 +110,10 @@ def _repair(storage: Storage, paths: LogPaths, step: Step, report: LogReport) ->
     assert rebuilt is not None, "the survey says what to put in its place"
     if len(step.data):
         reason = f"{step.scan.tail.value} at byte {step.scan.valid_size}"
-        quarantine(storage, paths, step.number, step.data, report, reason)
+        room = sum(map(len, rebuilt.parts))
+        quarantine(storage, paths, step.number, step.data, report, reason, room=room)
     content = b"".join(rebuilt.parts)
-    replace_file(storage, path, content)
+    replace_or_mark(storage, paths, path, content)
     report.add("repaired", path, size=len(content))
     for gap in rebuilt.gaps:
         report.add("gap", path, gap.begin, gap.end, reason=gap.reason.name.lower())
@@ -139,19 +141,40 @@ def quarantine(
     content: bytes | bytearray | memoryview,
     report: LogReport,
     reason: str,
+    *,
+    room: int = 0,
 ) -> None:
-    """Keep a durable copy of a damaged segment file under a name of its own."""
+    """Keep a durable copy of a damaged segment file under a name of its own.
+
+    room: bytes that the caller writes behind it.  Raises OSError; also where there is not as much
+    room as both take: each try would take from others what there is, and give it back.
+    """
     make_dirs(storage, paths.quarantine)
     name = paths.log(number).rpartition("/")[2]
     for attempt in range(QUARANTINE_TRIES_MAX):
         target = f"{paths.quarantine}/{name}.{attempt}"
-        if not storage.exists(target):
+        is_there = storage.exists(target)
+        if not is_there or read_file(storage, target) == content:
             break
-        # Recovery was interrupted after the copy and sees the same bytes again.
-        if read_file(storage, target) == content:
-            return
-    replace_file(storage, target, content)
-    copy = storage.open(target, read_only=True)
-    copy.advise(Advice.DONT_NEED)  # for people, not for readers
-    copy.close()
+    _check_room(storage, paths.quarantine, room if is_there else len(content) + room)
+    if is_there:
+        # Recovery was interrupted behind the copy: it is synced, but its name may be on no disk.
+        storage.rename(target, target + TEMPORARY)
+        storage.rename(target + TEMPORARY, target)
+        storage.fsync_dir(paths.quarantine)
+    else:
+        replace_file(storage, target, content)
+        copy = storage.open(target, read_only=True)
+        copy.advise(Advice.DONT_NEED)  # for people, not for readers
+        copy.close()
     report.add("quarantined", target, size=len(content), reason=reason)
+
+
+def _check_room(storage: Storage, folder: str, size: int) -> None:
+    """Raises OSError where the volume has not so many bytes."""
+    try:
+        space = storage.space(folder)
+    except OSError:
+        return  # it is found out by writing
+    if space is not None and space.usable < size:
+        raise OSError(errno.ENOSPC, f"a repair takes {size} bytes of {space.usable}", folder)

@@ -21,7 +21,7 @@ damaged, nobody can tell, and the report says just that (`wal_torn`).
 
 from collections.abc import Mapping, Sequence
 
-from ..disk.storage import Storage, make_dirs, write_temporary
+from ..disk.storage import Storage, make_dirs, replace_file
 from ..errors import NO_SPACE, PASSING_ERRNOS, PartitionForeign, StorageError
 from ..files.unsynced import mark_unsynced
 from ..metadata.metadata import TopicMeta
@@ -185,8 +185,7 @@ class PuttingBack:
         path = f"{folder}/wal-{key[0].hex()}-{key[1]}.log"
         make_dirs(self._storage, folder)
         content = b"".join(bytes(frame.payload) for frame in batches)
-        write_temporary(self._storage, path, content)
-        self._storage.fsync_dir(folder)
+        replace_file(self._storage, path, content)
         ends = [frame.end_offset for frame in batches]
         self._report.add(
             ReportRow(

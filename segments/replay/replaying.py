@@ -16,7 +16,7 @@ none.  Done twice, or after an interruption, it changes nothing more:
 | ... but others of this segment stand elsewhere | it has no position any more: reported |
 | lies in a segment that was deleted | nothing |
 | lies in a sealed one: then it was synced | nothing, unless the disk lost it (restoring.py) |
-| lies in a file that has its offsets, without a loss: a cleaning wrote it anew | nothing |
+| lies in a file that has its offsets, without a loss, and no manifest: cleaned | nothing |
 | ... and that has another number, where no manifest says so: made one of several | nothing |
 
 What lies below the log start is put back as well: it says where the log ends.
@@ -44,11 +44,15 @@ from ..disk.storage import (
     Storage,
     make_dirs,
     read_file,
-    replace_file,
     write_all,
 )
 from ..errors import PartitionForeign
-from ..files.unsynced import mark_unsynced, read_unsynced
+from ..files.unsynced import (
+    mark_unsynced,
+    read_unsynced,
+    replace_or_mark,
+    sync_names_or_mark,
+)
 from ..names import LogPaths
 from ..recovery.known import disagrees, is_of_a_deleted_topic, read_known
 from ..recovery.renewing import renew
@@ -122,9 +126,10 @@ def put_back(
         batches = list(_batches(found))
         durable_end = max((durable_end, *(batch.next_offset for batch in batches)))
         if number >= first and batches:
-            _put_back(storage, paths, number, found, batches, report)
+            is_known = known is not None and known.size > 0  # then only what is sealed was cleaned
+            _put_back(storage, paths, number, found, batches, report, may_be_cleaned=not is_known)
             synced.add(number)
-    storage.fsync_dir(paths.folder)
+    sync_names_or_mark(storage, paths)
     return PutBack(durable_end, frozenset(synced))
 
 
@@ -168,7 +173,7 @@ def _put_front_back(
     path = paths.log(number)
     if not begin or storage.exists(path) or not present or number > min(present):
         return
-    replace_file(storage, path, b"".join(frame.payload for frame in frames))
+    replace_or_mark(storage, paths, path, b"".join(frame.payload for frame in frames))
     last = [read_header(batch) for batch in iter_batches(frames[-1].payload)][-1]
     report.add("replayed", path, frames[0].base_offset, last.next_offset, size=end - begin)
 
@@ -197,6 +202,8 @@ def _put_back(
     frames: Sequence[Frame],
     batches: Sequence[Placed],
     report: LogReport,
+    *,
+    may_be_cleaned: bool,
 ) -> None:
     path = paths.log(number)
     content = read_file(storage, path) if storage.exists(path) else bytearray()
@@ -207,7 +214,8 @@ def _put_back(
         if len(content):
             write_all(file, content, 0)
         if not all(_stands_at(content, frame.position, frame.payload) for frame in frames):
-            for batch in _missing(path, content, batches, report):
+            is_cleaned = may_be_cleaned and _has_all(content, batches)
+            for batch in [] if is_cleaned else _missing(path, content, batches, report):
                 write_all(file, batch.content, batch.position)
         try:
             file.fdatasync()
@@ -251,8 +259,6 @@ def _missing(
     """The batches that are to be written; those that have no place any more are reported."""
     missing: list[Placed] = []
     moved = False
-    if _has_all(content, batches):
-        return []
     # A repaired segment is whole, so walking from batch to batch finds everything in it.
     places = dict(_walk(content))
     for batch in batches:

@@ -29,8 +29,9 @@ import structlog
 from segbroker.protocol.record_batch import GapReason, iter_batches, read_header
 
 from ..decisions import Epochs, Gap, Loss, rebuild
-from ..disk.storage import Storage, replace_file
+from ..disk.storage import Storage
 from ..files.manifest import Row
+from ..files.unsynced import replace_or_mark
 from ..names import LogPaths
 from ..recovery.identity import Inspection, inspect, is_segment
 from ..recovery.known import Known
@@ -144,7 +145,7 @@ def restore(
         log.error("sealed_segment_not_read", path=path, error=str(exc))
         return
     if not missing:
-        replace_file(storage, path, inspected.data)
+        replace_or_mark(storage, paths, path, inspected.data)
         return
     found = restored(inspected, row, epochs, frames)
     if found is None:
@@ -153,7 +154,7 @@ def restore(
     log.error("sealed_segment_damaged", path=path, reason=reason, advice="check the disk")
     if len(inspected.data):
         quarantine(storage, paths, row.number, inspected.data, report, reason)
-    replace_file(storage, path, found.content)
+    replace_or_mark(storage, paths, path, found.content)
     begin, end, size = _extent(missing)
     report.add("replayed", path, begin, end, size=size, reason=reason)
 

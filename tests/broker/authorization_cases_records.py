@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from segbroker.protocol import messages_core as core
+from segbroker.protocol.record_batch import encode_batch
 
 from ..support.wire_client import batch, fetch_request, produce_request
 from .authorization_case import (
@@ -13,6 +14,7 @@ from .authorization_case import (
     READ,
     T29,
     TOPIC,
+    TXN,
     WRITE,
     Case,
 )
@@ -28,9 +30,31 @@ def followers_fetch(version: int) -> core.FetchRequest:
     return request
 
 
+def within_a_transaction() -> core.ProduceRequest:
+    """Of a producer that has none open."""
+    records = encode_batch(
+        [b"one"],
+        timestamps_ms=0,
+        producer_id=1,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    request = produce_request("t", records)
+    request.transactional_id = "x"
+    return request
+
+
 OF_RECORDS: dict[str, Callable[[], Case]] = {
     "produce": lambda: Case(
         produce_request("t", batch(b"one")), core.ProduceResponse, 9, T29, ((WRITE, TOPIC, "t"),)
+    ),
+    "produce in a transaction": lambda: Case(
+        within_a_transaction(),
+        core.ProduceResponse,
+        9,
+        T29,
+        ((WRITE, TXN, "x"), (WRITE, TOPIC, "t")),
     ),
     "fetch": lambda: Case(
         fetch_request("t", 0), core.FetchResponse, 12, T29, ((READ, TOPIC, "t"),)

@@ -165,7 +165,7 @@ class Partition:
                     return ErrorCode.NONE, base
             if any(p == mine[0] and e > mine[1] for p, e in self.seen):
                 return ErrorCode.INVALID_PRODUCER_EPOCH, -1
-            expected = known[-1][1] + 1 if known else 0
+            expected = (known[-1][1] + 1) % (1 << 31) if known else 0
             # Who is not known is taken at its word: it may have been forgotten.
             is_known = any(producer_id == mine[0] for producer_id, _ in self.seen)
             if is_known and header.base_sequence != expected:

@@ -1,6 +1,8 @@
 """The producer's core among simulated brokers: exactly once, in order, or said."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from segbroker.client.batches import RECORD_OVERHEAD
 from segbroker.client.completion import Completion
 from segbroker.client.engine import Call, Pause
 from segbroker.client.errors import (
+    ClosedError,
     ClusterAuthorizationFailed,
     ConnectionLost,
     DeliveryFailed,
@@ -21,6 +24,7 @@ from segbroker.client.errors import (
     TimedOut,
     UnknownTopicOrPartition,
 )
+from segbroker.client.identity import EPOCH_MAX
 from segbroker.client.inbox import Delivery, Many
 from segbroker.client.producing import Producing
 from segbroker.client.records import RecordMetadata
@@ -43,10 +47,10 @@ from segbroker.protocol.messages_transactions import (
     EndTxnResponse,
 )
 from segbroker.protocol.partitioner import partition_for_key
-from segbroker.protocol.record_batch import read_header
+from segbroker.protocol.record_batch import decode_batch, read_header
 from segbroker.protocol.schema import Message, records_view
 
-from .simulated import NOBODY, Broker, World
+from .simulated import NOBODY, Broker, Partition, World
 
 
 class Sender:
@@ -142,6 +146,17 @@ def test_a_batch_lingers_and_then_goes_by_itself() -> None:
     world.run(lambda: delivery.done)
     assert 20 <= world.now_ms - began_ms < 40
     assert len(world.cluster.topics["a"][0].batches) == 1
+
+
+def test_a_batch_does_not_linger_until_there_is_no_time_to_deliver_it() -> None:
+    world = World()
+    sender = Sender(world, linger_ms=60_000, delivery_timeout_ms=30_000)
+    sender.send("a", b"first")
+    began_ms = world.now_ms
+    world.run(lambda: bool(world.cluster.topics["a"][0].batches))
+    assert world.now_ms - began_ms == 15_000
+    sender.flush()
+    assert not sender.accumulator.take_undelivered()
 
 
 def test_waiting_for_a_record_ends_the_lingering() -> None:
@@ -245,6 +260,45 @@ def test_a_batch_that_is_too_large_is_split_until_it_fits() -> None:
     assert sender.accumulator.reserved_bytes == 0
 
 
+def test_records_of_a_batch_that_is_split_keep_all_that_they_have() -> None:
+    world = World()
+    world.broker.too_large_bytes = 400
+    sender = Sender(world, batch_bytes=4_000)
+    for number in range(40):
+        name = b"%d" % number
+        sender.send("a", name, key=name, headers=[("h", name)], timestamp_ms=1_000 + number)
+    sender.flush()
+    batches = [decode_batch(data) for data in world.cluster.topics["a"][0].batches]
+    assert len(batches) > 1
+
+    def column(name: str) -> list[Any]:
+        return [one for batch in batches for one in getattr(batch, name)()]
+
+    names = [b"%d" % number for number in range(40)]
+    assert column("values") == column("keys") == names
+    assert column("headers") == [(("h", name),) for name in names]
+    assert column("timestamps") == list(range(1_000, 1_040))
+
+
+def test_records_of_a_batch_that_is_split_have_the_time_that_it_had() -> None:
+    world = World()
+    world.broker.too_large_bytes = 400
+    sender = Sender(world, batch_bytes=4_000, delivery_timeout_ms=5_000)
+
+    def go_away(_: ProduceRequest) -> None:
+        world.broker.is_up = world.broker.refused_as_too_large == 0
+
+    world.broker.on_produce = go_away
+    began_ms = world.now_ms
+    for value in numbers(40):
+        sender.send("a", value)
+    sender.flush()
+    assert 5_000 <= world.now_ms - began_ms < 7_000
+    lost = [record.value for record in sender.accumulator.take_undelivered()]
+    assert sorted([*world.stored("a"), *lost]) == numbers(40)  # type: ignore[type-var]
+    assert lost
+
+
 def test_after_a_batch_that_was_too_large_the_next_ones_are_smaller() -> None:
     world = World()
     world.broker.too_large_bytes = 400
@@ -342,6 +396,27 @@ def test_who_is_never_known_is_not_asked_for_without_a_pause() -> None:
     assert 900 < len(world.broker.produce_errors) < 998
 
 
+@contextmanager
+def silent(broker: Broker, *, is_done: bool) -> Iterator[None]:
+    """It answers nothing, whether or not it does what it is told."""
+    answer = broker.answer
+
+    def answer_not(frame: memoryview) -> bytes:
+        if is_done:
+            answer(frame)
+        return b""
+
+    broker.answer = answer_not  # type: ignore[method-assign]
+    yield
+    broker.answer = answer  # type: ignore[method-assign]
+
+
+def settle(world: World) -> None:
+    """Have all exchanged that there is, without the time passing."""
+    while world.turn():
+        pass
+
+
 def test_what_comes_behind_a_batch_that_may_be_there_says_nothing_of_it() -> None:
     """The leader has the first of three, and its answers are lost; the next leader, which has that
     one too, is sent the third meanwhile, and refuses it."""
@@ -352,25 +427,13 @@ def test_what_comes_behind_a_batch_that_may_be_there_says_nothing_of_it() -> Non
     sender.send("a", b"known")
     sender.flush()
     old, new = world.cluster.brokers[2], world.cluster.brokers[1]
-    answer = old.answer
-
-    def hang(frame: memoryview) -> bytes:
-        if not heard:
-            answer(frame)
-        heard.append(bytes(frame))
-        return b""
-
-    heard: list[bytes] = []
-    old.answer = hang  # type: ignore[method-assign]  # a broker that hangs
-    for value in (b"0", b"1"):
-        sender.send("a", value)
-        while world.turn():
-            pass
-    assert len(heard) == 2
+    for is_done in (True, False):
+        with silent(old, is_done=is_done):
+            sender.send("a", b"%d" % is_done)
+            settle(world)
     world.cluster.move("a", 0, 1)
     seen = world.engine.cluster.refreshed()
     world.run(lambda: seen.done)
-    old.answer = answer  # type: ignore[method-assign]
 
     def cut(_: ProduceRequest) -> None:
         for connection in world.engine.network.connections():
@@ -378,27 +441,55 @@ def test_what_comes_behind_a_batch_that_may_be_there_says_nothing_of_it() -> Non
                 connection.lost(ConnectionLost("cut"), world.now_ms)
 
     new.on_produce = cut
-    sender.send("a", b"2")
+    sender.send("a", b"third")
     sender.flush()
-    assert world.stored("a") == [b"known", b"0", b"1", b"2"]
+    assert world.stored("a") == [b"known", b"1", b"0", b"third"]
 
 
-def test_sequences_wrap_round_at_two_to_the_thirty_one() -> None:
+def test_what_may_be_there_is_not_repeated_when_what_was_before_it_is_given_up() -> None:
+    world = World()
+    sender = Sender(world, linger_ms=0, delivery_timeout_ms=5_000)
+    sender.send("a", b"known")
+    sender.flush()
+    with silent(world.broker, is_done=True):
+        for value in (b"given up", b"in time"):
+            world.now_ms += 3_000
+            delivery = sender.send("a", value)
+            settle(world)
+    world.broker.is_up = False
+    settle(world)
+    world.now_ms += 2_500
+    settle(world)
+    assert [record.value for record in sender.accumulator.take_undelivered()] == [b"given up"]
+    world.broker.is_up = True
+    sender.flush()
+    assert metadata(delivery).offset == 2
+    assert world.stored("a") == [b"known", b"given up", b"in time"]
+
+
+@pytest.mark.parametrize("trouble", ["answer lost", "refused", "too large"])
+def test_sequences_wrap_round_at_two_to_the_thirty_one(trouble: str) -> None:
     world = World()
     sender = Sender(world, batch_bytes=150)
     sender.send("a", b"first")
     sender.flush()
     queue = sender.accumulator.topics["a"].queue(0)
-    # As if 2^31 - 3 records had been sent: the broker has seen up to there.
-    queue.next_sequence = 2**31 - 3
+    # As if 2^31 - 6 records had been sent: the broker has seen up to there.
+    queue.next_sequence = 2**31 - 6
     partition = world.cluster.topics["a"][0]
-    partition.seen[queue.producer_id, queue.epoch] = [(0, 2**31 - 4, 0)]
-    world.broker.cut_after(2)
-    for value in numbers(5):
+    partition.seen[queue.producer_id, queue.epoch] = [(0, 2**31 - 7, 0)]
+    if trouble == "answer lost":
+        world.broker.cut_after(produces(world.broker) + 2)
+    elif trouble == "refused":
+        world.broker.produce_errors = [0, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    else:
+        world.broker.too_large_bytes = 100
+    for value in numbers(12):
         sender.send("a", value)
     sender.flush()
-    assert world.stored("a") == [b"first", *numbers(5)]
-    assert read_header(partition.batches[-1]).last_sequence == 1
+    assert world.stored("a") == [b"first", *numbers(12)]
+    assert read_header(partition.batches[-1]).last_sequence == 5
+    assert {read_header(batch).producer_epoch for batch in partition.batches} == {0}
 
 
 def test_no_more_than_five_batches_of_a_partition_are_in_flight() -> None:
@@ -709,8 +800,6 @@ def test_columns_that_came_late_are_filled_up() -> None:
     sender.send("a", b"4")
     sender.flush()
     data = world.cluster.topics["a"][0].batches[0]
-    from segbroker.protocol.record_batch import decode_batch
-
     batch = decode_batch(data)
     assert batch.headers() == [(), (("n", None),), (), ()]
     now = 1_700_000_000_000
@@ -738,6 +827,40 @@ def test_a_partition_that_does_not_exist_is_refused_with_the_bounds() -> None:
             sender.send("a", b"x", partition=3)
     with pytest.raises(ValueError, match=r"partition -1 of topic 'a' is outside \[0, 1\)"):
         sender.try_send("a", b"x", partition=-1)
+
+
+def test_that_no_broker_answers_does_not_say_that_a_partition_does_not_exist() -> None:
+    """One that came a moment ago: the view is to be looked at, and nobody is there."""
+    world = World()
+    sender = Sender(world)
+    sender.send("a", b"x")
+    sender.flush()
+    world.broker.is_up = False
+    settle(world)
+    room = sender.try_send("a", b"waits", partition=1)
+    assert isinstance(room, Completion)
+    back_ms = world.now_ms + 5_000
+    world.run(lambda: world.now_ms >= back_ms)
+    assert not room.done
+    world.cluster.topics["a"].append(Partition(leader=1))
+    world.broker.is_up = True
+    world.run(lambda: room.done)
+    sender.send("a", b"waits", partition=1)
+    sender.flush()
+    assert world.stored("a", 1) == [b"waits"]
+
+
+def test_who_waits_for_a_partition_hears_of_the_end() -> None:
+    world = World()
+    sender = Sender(world)
+    sender.send("a", b"x")
+    sender.flush()
+    room = sender.try_send("a", b"waits", partition=1)
+    world.engine.close(world.now_ms)
+    assert isinstance(room, Completion)
+    assert room.done
+    with pytest.raises(ClosedError):
+        sender.try_send("a", b"waits", partition=1)
 
 
 @pytest.mark.parametrize("value", ["text", 5, [b"x"]])
@@ -1177,11 +1300,15 @@ def produces(broker: Broker) -> int:
     return sum(isinstance(request, ProduceRequest) for request in broker.requests)
 
 
+@pytest.mark.parametrize("was_refused", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_another_identity_does_not_repeat_what_other_partitions_wait_to_hear_of(seed: int) -> None:
+def test_another_identity_does_not_repeat_what_other_partitions_wait_to_hear_of(
+    seed: int, was_refused: bool
+) -> None:
     world = World(seed=seed)
     partitions = world.cluster.create("t", 2)
     sender = Sender(world, linger_ms=0)
+    partitions[1].refusals += [ErrorCode.UNKNOWN_PRODUCER_ID] * was_refused
     for number in (0, 1):
         sender.send("t", b"first", partition=number)
     sender.flush()
@@ -1197,3 +1324,38 @@ def test_another_identity_does_not_repeat_what_other_partitions_wait_to_hear_of(
     sender.flush()
     assert world.stored("t", 0) == [b"first", b"refused"]
     assert world.stored("t", 1) == [b"first", b"appended, not answered", b"last"]
+
+
+def test_another_identity_waits_for_the_answers_of_other_partitions() -> None:
+    world = World(brokers=2)
+    partitions = world.cluster.create("t", 2)
+    sender = Sender(world, linger_ms=0)
+    for number in (0, 1):
+        sender.send("t", b"first", partition=number)
+    sender.flush()
+    with silent(world.cluster.brokers[2], is_done=True):
+        sender.send("t", b"on its way", partition=1)
+        settle(world)
+    partitions[0].refusals.append(ErrorCode.UNKNOWN_PRODUCER_ID)
+    refused = sender.send("t", b"refused", partition=0)
+    world.run(lambda: refused.done)
+    sender.send("t", b"last", partition=1)
+    sender.flush()
+    assert world.stored("t", 0) == [b"first", b"refused"]
+    assert world.stored("t", 1) == [b"first", b"on its way", b"last"]
+
+
+def test_behind_the_last_epoch_there_is_another_producer_id() -> None:
+    world = World()
+    sender = Sender(world, linger_ms=0)
+    sender.send("a", b"first")
+    sender.flush()
+    partition, queue = world.cluster.topics["a"][0], sender.accumulator.topics["a"].queue(0)
+    partition.seen[queue.producer_id, EPOCH_MAX] = partition.seen.pop((queue.producer_id, 0))
+    queue.epoch = EPOCH_MAX
+    partition.refusals.append(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    sender.send("a", b"behind a hole")
+    sender.flush()
+    assert world.stored("a") == [b"first", b"behind a hole"]
+    last = read_header(partition.batches[-1])
+    assert (last.producer_id, last.producer_epoch) == (world.cluster.next_producer_id, 0)

@@ -3,6 +3,7 @@
 import errno
 import threading
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from segbroker.segments.checks.directory_check import DirectoryChecker
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.disk.posix import PosixStorage
-from segbroker.segments.disk.storage import read_file, write_all
+from segbroker.segments.disk.storage import Space, read_file, write_all
 from segbroker.segments.errors import (
     CorruptSegment,
     DiskFull,
@@ -255,6 +256,30 @@ def test_a_repair_may_be_interrupted_anywhere() -> None:
     assert dies_at > 10
 
 
+def test_the_damaged_original_is_kept_durably_by_who_goes_on_behind_a_kill() -> None:
+    whole = MemoryStorage()
+    manager, _ = partition_with(whole, 15)
+    manager.close()
+    damaged = flipped(whole, LOG_1, 200)
+    for steps in count():
+        disk = CrashingStorage()
+        disk._root = whole.after_kill()._root
+        handler = manager_on(disk).get_handler("t", 0)
+        disk.dies_at = len(disk.operations) + steps
+        try:
+            readable(handler)
+        except Killed:
+            disk.dies_at = -1
+            disk._locks.clear()
+        else:
+            break
+        readable(manager_on(disk).get_handler("t", 0))  # in the same boot
+        image = disk.after_power_cut()
+        copies = [f"{FOLDER}/quarantine/{name}" for name in image.listdir(f"{FOLDER}/quarantine")]
+        assert [bytes(read_file(image, copy)) for copy in copies] == [damaged]
+    assert steps > 10
+
+
 def test_readonly_serves_what_is_whole_and_takes_no_write_until_an_operator_has_looked() -> None:
     disk = MemoryStorage()
     config = TopicConfig({**SMALL.overrides, "on.corruption": "readonly"})
@@ -396,6 +421,137 @@ def test_what_a_full_disk_left_of_a_batch_is_no_record_whatever_its_value_was() 
         assert append(handler, batch_of(b"more")).base_offset == 2
         assert damage_row(again, "gap") == []
     assert damage_row(manager, "cut") == [(-1, -1)]
+
+
+class RoomyStorage(CrashingStorage):
+    """It says how much room there is, and gets back what is unlinked."""
+
+    least = 1 << 30
+    """The least room that there was."""
+
+    def step(self, name: str) -> None:
+        super().step(name)
+        if self.room is not None:
+            self.least = min(self.least, self.room)
+
+    def unlink(self, path: str) -> None:
+        size = super().open(path).size()
+        super().unlink(path)
+        if self.room is not None:
+            self.room += size
+
+    def space(self, path: str) -> Space | None:
+        return None if self.room is None else Space(1 << 30, self.room)
+
+
+def test_a_repair_that_has_no_room_takes_none_from_others() -> None:
+    # A reader tries again ten times a second, and each try would fill the volume for a moment.
+    disk = RoomyStorage()
+    config = TopicConfig({"segment.bytes": "20000"})
+    _, handler = partition_with(disk, 0, config)
+    for _ in range(30):
+        append(handler, batch_of(b"x" * 3_000))
+    flip(disk, LOG_1, 5_000)
+    handler._log.files.indexes.drop(FOLDER)
+    for room in (15_000, 30_000):  # not for the copy; for that and not for what is written anew
+        disk.room = room
+        for _ in range(3):
+            with pytest.raises(CorruptSegment):
+                read_once(handler, 8)
+        disk.step("")
+        assert (disk.room, disk.least) == (room, min(room, disk.least))
+        assert disk.least == 15_000
+        assert append(handler, batch_of(b"x" * 20)).base_offset >= 30
+        disk.least = 15_000
+    disk.room = 60_000
+    assert gaps_in(handler) == [(7, 8)]
+
+
+def test_a_start_that_has_no_room_for_a_repair_takes_none_from_others() -> None:
+    disk = RoomyStorage()
+    manager, handler = partition_with(disk, 0, TopicConfig({}))
+    for _ in range(5):
+        append(handler, batch_of(b"x" * 3_000))
+    manager.close()
+    flip(disk, LOG_1.replace("_1.log", "_0.log"), 5_000)
+    manager = manager_on(disk)
+    disk.room = disk.least = 20_000
+    with pytest.raises(StorageError, match=r"a repair takes .* bytes of 20000"):
+        manager.get_handler("t", 0)
+    assert disk.least == 20_000
+    disk.room = 80_000  # it counts what is written over as well
+    assert gaps_in(manager.get_handler("t", 0)) == [(1, 2)]
+
+
+class _NothingNew(RoomyStorage):
+    """No file can be made under `path`: others have taken the room."""
+
+    path = ""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> CrashingFile:
+        if create and self.path and path.startswith(self.path):
+            raise OSError(errno.ENOSPC, "cannot be made", path)
+        return super().open(path, create=create, read_only=read_only)
+
+
+def test_a_copy_that_is_there_already_takes_no_room_once_more() -> None:
+    disk = _NothingNew()
+    manager, handler = partition_with(disk, 0, TopicConfig({}))
+    for _ in range(5):
+        append(handler, batch_of(b"x" * 3_000))
+    manager.close()
+    path = LOG_1.replace("_1.log", "_0.log")
+    flip(disk, path, 5_000)
+    size = len(read_file(disk, path))
+    manager = manager_on(disk)
+    disk.room, disk.path = 2 * size, path
+    for _ in range(3):
+        with pytest.raises(StorageError, match="cannot be made"):
+            manager.get_handler("t", 0)
+        disk.step("")
+        assert disk.least == size, "copied once"
+    disk.path = ""
+    disk.room += size  # it counts what is written over as well
+    assert gaps_in(manager.get_handler("t", 0)) == [(1, 2)]
+    assert len(disk.listdir(f"{FOLDER}/quarantine")) == 1
+
+
+class _NoDescriptor(MemoryStorage):
+    """There is none to sync the directory with, behind a segment that gets its name."""
+
+    path = ""
+    is_met = False
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        self.is_met = self.is_met or target == self.path
+
+    def fsync_dir(self, path: str) -> None:
+        if self.is_met and self.path:
+            raise OSError(errno.EMFILE, "too many open files", path)
+        super().fsync_dir(path)
+
+
+@pytest.mark.parametrize("policy", ["gap", "readonly"])
+def test_a_repair_is_told_also_where_no_descriptor_was_left_to_sync_its_name(policy: str) -> None:
+    disk = _NoDescriptor()
+    config = TopicConfig({**SMALL.overrides, "on.corruption": policy})
+    manager, handler = partition_with(disk, 15, config)
+    flip(disk, LOG_1, 200)
+    handler._log.files.indexes.drop(FOLDER)
+    disk.path = LOG_1
+    assert readable(handler) == list(range(15))
+    assert disk.is_met
+    disk.path = ""
+    assert gaps_in(handler) == [(4, 5)]
+    assert damage_row(manager, "gap") == [(4, 5)]
+    assert handler.repairs_count == 1
+    if policy == "readonly":
+        with pytest.raises(PartitionDamaged):
+            append(handler, batch_of(b"more"))
+    for image in (disk.after_kill(), disk.after_power_cut()):
+        lose_wal(image)  # or what it has is put back into the damaged one, which is there again
+        assert gaps_in(manager_on(image).get_handler("t", 0)) == [(4, 5)]
 
 
 class WaitingStorage(MemoryStorage):

@@ -728,3 +728,110 @@ def test_a_log_is_opened_again_when_nobody_makes_segments_of_it_any_more() -> No
     handler.sync()
     assert handler._log.active.path not in disk.in_doubt
     manager.close()
+
+
+class _OnceFull(_InDoubt):
+    """The sync of the partition's directory finds no space, the n-th time that it is asked for."""
+
+    until = 0
+
+    def fsync_dir(self, path: str) -> None:
+        if path.endswith("/partition_0"):
+            self.until -= 1
+            if not self.until:
+                self.in_doubt |= self._waiting
+                raise OSError(errno.ENOSPC, "no space", path)
+        super().fsync_dir(path)
+
+
+@pytest.mark.parametrize("damaged", ["names", "sealed", "unsealed", "manifest", "checkpoint"])
+def test_names_that_a_start_could_not_sync_for_want_of_space_are_given_anew(damaged: str) -> None:
+    """It is tried again by the same process, and the write-ahead log is empty behind it."""
+    whole = MemoryStorage()
+    manager = DiskManager("/data", storage=whole, flushers=0)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig(SMALL.overrides))
+    for number in range(8):
+        append(manager.get_handler("t", 0), batch_of(b"%03d" % number + b"x" * 57))
+    paths = manager.get_handler("t", 0)._log.paths
+    if damaged == "checkpoint":
+        manager.close()
+    met = 0
+    for until in range(1, 20):
+        disk = _OnceFull()
+        image = whole.after_kill()
+        disk._root, disk._boot = image._root, image._boot
+        match damaged:
+            case "names":  # as a power cut leaves it
+                for name in disk.listdir(paths.folder):
+                    disk.unlink(f"{paths.folder}/{name}")
+            case "sealed":
+                flip(disk, paths.log(0), 100)
+            case "unsealed":
+                flip(disk, paths.log(2), 100)
+            case "manifest":
+                disk.unlink(paths.manifest)
+            case _:
+                disk.unlink(paths.log(2))
+        disk._waiting.clear()
+        disk.until = until
+        manager = DiskManager("/data", storage=disk, flushers=0)
+        with suppress(StorageError):
+            manager.open()
+        if manager._lock_file is None:
+            manager.open()
+        with suppress(StorageError):
+            manager.get_handler("t", 0)
+        handler = manager.get_handler("t", 0)
+        recovered(manager)
+        assert handler.log_end_offset == 8
+        assert disk.doubted == [], until
+        if disk.until > 0:
+            break
+        met += 1
+    assert met, "it was met"
+
+
+def test_a_manifest_that_could_not_be_synced_for_a_log_start_is_not_synced_for_the_log() -> None:
+    # It is that of a new log: the first sync of its records would make it durable as well.
+    driver = Driver(Plan(instead=lambda explorer: None))
+    with silence():
+        driver.open()
+        driver.create("t", 1, durability="disk")
+        driver.append("t", count=3)
+        fault(driver, Fault("fdatasync", ".manifest", 0))
+        with pytest.raises(StorageError, match="planned"):
+            driver.delete_records("t", 0, 2)
+        driver.append("t")
+        for _ in range(3):
+            driver.tick()
+        assert driver.handler("t").read_only is None
+        driver.append("t")
+        driver.tick()
+        driver.explorer.look_at_images()
+        driver.explorer.finish()
+
+
+@pytest.mark.parametrize("policy", ["readonly", "refuse"])
+def test_a_mark_of_damage_whose_name_may_be_gone_is_written_again(policy: str) -> None:
+    disk = _InDoubt()
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    config = TopicConfig({**SMALL.overrides, "on.corruption": policy})
+    manager.create_topic("t", 1, config)
+    as_after_a_checkpoint(manager)
+    handler = manager.get_handler("t", 0)
+    for number in range(8):
+        append(handler, batch_of(b"%03d" % number + b"x" * 57))
+    handler.sync()
+    opened = handler._log
+    path = opened.paths.log(0)
+    opened.files.drop()
+    flip(disk, path, 100)
+    disk.behind = ".damaged"
+    disk.fails = lambda: opened.storage.fsync_dir(opened.paths.folder)
+    handler.mend(CorruptSegment(path, 0, "a read met it"))
+    assert not disk.behind, "it was met"
+    handler.mend(CorruptSegment(path, 0, "another read met it"))
+    assert disk.exists(opened.paths.damaged)
+    assert opened.paths.damaged not in disk.in_doubt

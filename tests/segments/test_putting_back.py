@@ -2,18 +2,20 @@
 
 import pytest
 
-from segbroker.protocol.record_batch import check_batch, encode_batch, iter_batches
+from segbroker.protocol.record_batch import check_batch, decode_batch, encode_batch, iter_batches
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
-from segbroker.segments.disk.storage import read_file
+from segbroker.segments.disk.storage import read_file, replace_file
 from segbroker.segments.errors import StorageError
+from segbroker.segments.names import partition_paths
 from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.frames import FRAMES_BEGIN, FrameType, header_of
 from segbroker.segments.wal.scanning import scan_file
 
+from .crash.images import Images
 from .crash.observing import see_handler
 from .crash.recording import Fault, RecordingStorage
-from .tools import flip
+from .tools import flip, read_from
 
 ROOT = "/data"
 WAL = f"{ROOT}/wal/shard-00/wal-0.log"
@@ -157,6 +159,20 @@ def test_records_of_a_topic_whose_creation_is_lost_are_told_and_kept() -> None:
     assert b"in the first 2" in kept
 
 
+def test_records_that_a_start_could_not_keep_by_their_name_are_kept_by_the_next() -> None:
+    image = cut_off()
+    damage_event(image, b"topic_created")
+    disk = RecordingStorage.over(image.after_power_cut())
+    disk.faults.append(Fault("fsync_dir", "/quarantine", 0))
+    with pytest.raises(StorageError, match="planned"):
+        manager_on(disk)
+    disk.restart()
+    manager = manager_on(disk)
+    kept = {row.path for row in manager.report.rows if row.what == "unknown_topic"}
+    assert len(kept) == 2
+    assert all(kept <= set(left.files()) for left in Images(disk).now())
+
+
 def test_records_of_a_partition_whose_making_is_lost_are_told_and_kept() -> None:
     disk = MemoryStorage()
     manager = manager_on(disk)
@@ -271,3 +287,29 @@ def test_partitions_begin_an_epoch_when_nobody_knows_whose_frames_are_lost() -> 
     again = manager_on(disk.after_kill())
     assert ends(again) == [(records + 1, end + 1) for records, end in before]
     assert [again.get_handler("t", number).leader_epoch for number in range(2)] == after
+
+
+@pytest.mark.parametrize("is_swapped", [True, False], ids=["swapped", "copied"])
+def test_a_segment_of_another_partition_is_none_of_which_a_cleaning_left_something(
+    is_swapped: bool,
+) -> None:
+    # Of the same number and offsets, whole, and with other records: the frames say what was here.
+    disk = MemoryStorage()
+    manager = manager_on(disk)
+    manager.create_topic("t", 2, TopicConfig({}))
+    values = [[b"%d of %d" % (number, partition) for number in range(5)] for partition in (0, 1)]
+    for partition in (0, 1):
+        for value in values[partition]:
+            append(manager, "t", partition, value)
+    disk = disk.after_kill()
+    first, second = (partition_paths("/data", "t", partition).log(0) for partition in (0, 1))
+    before = bytes(read_file(disk, first))
+    replace_file(disk, first, bytes(read_file(disk, second)))
+    if is_swapped:
+        replace_file(disk, second, before)
+    manager = manager_on(disk)
+    for partition in (0, 1):
+        data = read_from(manager.get_handler("t", partition), 0)
+        records = [record for batch in iter_batches(data) for record in decode_batch(batch)]
+        assert [record.value for record in records] == values[partition]
+    assert not [row for row in manager.report.rows if row.what == "gap"]

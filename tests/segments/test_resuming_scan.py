@@ -1,10 +1,20 @@
 """Where a scan goes on behind damage: what is believed of the bytes behind it, and what is not."""
 
+from random import Random
+from unittest.mock import patch
+
 import pytest
 
 from segbroker.protocol.batch_layout import HEADER_SIZE
-from segbroker.protocol.record_batch import emptied_batch, encode_batch, read_header
-from segbroker.segments.decisions import Scan, Tail, scan
+from segbroker.protocol.record_batch import (
+    BatchHeader,
+    check_batch,
+    emptied_batch,
+    encode_batch,
+    read_header,
+)
+from segbroker.segments import decisions
+from segbroker.segments.decisions import Scan, Tail, any_offset_of, scan
 from segbroker.segments.files.index import OFFSET_SPAN_MAX
 
 
@@ -76,6 +86,42 @@ def test_a_batch_whose_length_is_damaged_ends_where_its_checksum_says(length: in
     assert (found.tail, found.resume) == (Tail.HOLE, SIZE + len(whole))
 
 
+@pytest.mark.parametrize("length", [0x7FFF_FFFF, 4_000])
+def test_a_length_that_is_damaged_claims_nothing_behind_the_end_that_the_checksum_says(
+    length: int,
+) -> None:
+    # | 0 | 1, its length is too great | 2, damaged, too | 3 | 4 | ... within what the 1 claims
+    whole = batch(1, b"before" + INNER + b"behind")
+    claims = whole[:8] + length.to_bytes(4, "big") + whole[12:]
+    behind = [batch(offset) for offset in range(3, 30)]
+    found = scanned(batch(0), claims, bad(batch(2)), *behind)
+    assert (found.tail, found.resume) == (Tail.HOLE, SIZE + len(whole) + SIZE)
+
+
+@pytest.mark.parametrize("front", [[], [b"?" * 90], [bad(batch(7)), b"?" * 90]])
+def test_a_batch_is_found_whatever_its_offset_where_another_or_the_end_follows(
+    front: list[bytes],
+) -> None:
+    for behind in ([], [b"?" * 7], [batch(10)], [batch(10), b"?" * 90]):
+        data = memoryview(b"".join([*front, batch(9), *behind]))
+        assert any_offset_of(data) == 9
+
+
+def test_what_is_no_batch_is_not_summed_up_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a file of which nobody knows where it begins, so that any offset will do."""
+    summed = 0
+
+    def check(buf: memoryview, *, stored: bool) -> BatchHeader:
+        nonlocal summed
+        summed += len(buf)
+        return check_batch(buf, stored=stored)
+
+    monkeypatch.setattr(decisions, "check_batch", check)
+    data = Random(5).randbytes(16 << 20)
+    assert any_offset_of(memoryview(data)) is None
+    assert summed <= len(data)
+
+
 @pytest.mark.parametrize(("size", "tail"), [(HEADER_SIZE - 1, Tail.TORN), (HEADER_SIZE, Tail.HOLE)])
 def test_in_front_of_the_last_batch_there_was_room_for_the_one_that_is_missing(
     size: int, tail: Tail
@@ -114,3 +160,14 @@ def test_the_offset_behind_damage_is_higher_and_fits_the_segment(
 def test_zeros_are_zeros_to_the_last_byte(size: int) -> None:
     assert scanned(batch(0), bytes(size)).tail is Tail.ZEROS
     assert scanned(batch(0), bytes(size - 1) + b"\1").tail is Tail.TORN
+
+
+def test_what_only_looks_like_a_batch_is_not_summed_up_where_any_offset_would_do() -> None:
+    # Of a large file of chance a quarter of all that looks like one would claim half of the file.
+    header = bytearray(batch(7)[:HEADER_SIZE])
+    header[8:12] = (1 << 15).to_bytes(4, "big")
+    chance = Random(1).randbytes(1 << 16) + bytes(header) * 1_000
+    data = memoryview(chance + batch(5_000_000_000) + batch(5_000_000_001))
+    with patch.object(decisions, "check_batch", wraps=check_batch) as summed:
+        assert decisions.any_offset_of(data) == 5_000_000_000
+    assert summed.call_count < 10

@@ -155,3 +155,35 @@ def test_a_read_beside_a_swap_that_fails_takes_the_new_segment_for_no_damage(
         assert found, "reads go on"
     log.check()
     check_recovered(log)
+
+
+class _NoRoom(MemoryStorage):
+    """No room for the name of a cleaned segment."""
+
+    is_full = True
+
+    def rename(self, source: str, target: str) -> None:
+        if self.is_full and source.endswith(".cleaned"):
+            raise OSError(errno.ENOSPC, "no space", target)
+        super().rename(source, target)
+
+
+def test_a_cleaned_segment_that_retention_has_taken_meanwhile_gets_no_name() -> None:
+    disk = _NoRoom()
+    log = Compacted(disk, cleanup_policy="compact,delete", retention_ms=1_000)
+    for _ in range(6):
+        log.send((b"a", b"x" * 300))
+    log.seal()
+    log.clean_sealed()
+    handler, later = log.handler, log.now_ms + 10_000
+    assert handler.is_poisoned, "the swap has failed"
+    cleaned = handler._log.paths.cleaned(5)
+    assert disk.exists(cleaned)
+    handler.keep_house(later, later)
+    assert handler.log_start_offset == 6, "retention makes room on a full disk"
+    disk.is_full = False
+    handler.try_recover(later)
+    assert handler.read_only is None
+    log.manager.close()
+    names = disk.listdir(handler._log.paths.folder)
+    assert not [name for name in names if name.endswith(("_5.log", "_5.cleaned", "_5.index"))]

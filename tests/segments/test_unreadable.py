@@ -157,6 +157,17 @@ def test_a_topic_whose_directory_cannot_be_read_keeps_no_other_from_a_start() ->
     assert rows(manager, "orphan_removed") == []
 
 
+@pytest.mark.parametrize("name", ["nobody's", "~deleted"])
+def test_a_directory_of_no_topic_that_cannot_be_read_is_told_and_left(name: str) -> None:
+    disk = Unreadable(filled(), f"/data/topics/{name}")
+    disk.mkdir(disk.bad)
+    found = told(disk)
+    assert set(found) == {disk.bad, PATHS.log(3), OTHER.log(3)}
+    assert found[disk.bad].action == "it is left as it is"
+    manager_on(disk)
+    assert disk.exists(disk.bad)
+
+
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE])
 def test_what_we_may_not_read_is_no_damage(number: int) -> None:
     disk = Unreadable(filled(), PATHS.log(1), number)

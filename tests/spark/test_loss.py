@@ -1,10 +1,16 @@
 """Data loss: what of a range is gone, and how it is said."""
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
 
+from segbroker.spark.data_source import SegbrokerDataSource
 from segbroker.spark.errors import DataLoss
 from segbroker.spark.loss import LogBounds, Lost, clip, report
 from segbroker.spark.offsets import OffsetRange
+from segbroker.spark.source import TaskPartition
+
+from .scripted_broker import TOPIC, ScriptedBroker, fetched
 
 
 def asked(start: int, end: int) -> OffsetRange:
@@ -77,3 +83,20 @@ def test_without_failing_the_loss_is_logged(caplog: pytest.LogCaptureFixture) ->
         "topic 'clicks' partition 0: offsets [7, 9) are lost, gone (2 offsets);"
         " reading on because failOnDataLoss is false",
     ]
+
+
+def test_what_an_open_transaction_holds_up_in_apache_kafka_is_no_cut_log() -> None:
+    """Its one request for the end of a log tells of what is committed, if it is asked so."""
+    start, end = {TOPIC: {"0": 3}}, {TOPIC: {"0": 5}}
+    with ScriptedBroker(lambda _: fetched(), log_end=6, stable_end=2).running() as broker:
+        host, port = broker.address
+        given = {"kafka.bootstrap.servers": f"{host}:{port}", "subscribe": TOPIC}
+        given["kafka.isolation.level"] = "read_committed"
+        reader = SegbrokerDataSource(given).streamReader(StructType())
+        try:
+            assert reader.latestOffset(end, ReadAllAvailable()) == end
+            (task,) = reader.partitions(start, end)
+        finally:
+            reader.stop()
+    assert isinstance(task, TaskPartition)
+    assert (task.task.range.start, task.task.range.end) == (3, 5)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow
+import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
 from pyspark.errors import AnalysisException
@@ -225,6 +226,30 @@ def test_fields_with_the_names_of_the_records_columns_are_kept_beside_them(
     assert (row["record_key"], row["_topic"], row["record_record_offset"]) == ("k", topic, 0)
 
 
+def test_a_column_of_the_record_has_one_name_in_all_files_of_an_export(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic = name()
+    topics.create(topic)
+    lost, gained = tmp_path / "lost", tmp_path / "gained"
+    topics.produce(topic, [b'{"n": 1}'], key=b"k")
+    command("export", topic, "--to", str(lost), "--format", "json", "--values", "_key STRING")
+    command("export", topic, "--to", str(gained), "--values", "json")
+    topics.produce(topic, [b'{"n": 2, "_key": "a field"}'], key=b"k")
+    # A field that is not asked for any more: what was `record_key` stays so.
+    command("export", topic, "--to", str(lost), "--format", "json", "--values", "n INT")
+    rows = [json.loads(file.read_text()) for file in lost.glob("*=*/*.json")]
+    assert [row["record_key"] for row in rows] == ["k", "k"]
+    assert not any("_key" in row for row in rows)
+    # One that the values have gained: `_key` would be the record's in some files only.
+    said = command.refused("export", topic, "--to", str(gained), "--values", "json", code=2)
+    assert "column '_key'" in said
+    assert "--values" in said
+    command("export", topic, "--to", str(gained), "--values", "n INT")
+    tables = [pyarrow.parquet.read_table(file) for file in gained.glob("*=*/*.parquet")]
+    assert [table["_key"].to_pylist() for table in tables] == [["k"], ["k"]]
+
+
 def test_an_error_of_a_query_is_told_once_and_without_the_stack_of_the_jvm(
     command: Command, topics: Topics, name: Name, spark: "SparkSession"
 ) -> None:
@@ -301,6 +326,60 @@ def test_rows_that_happen_to_have_a_value_are_not_taken_for_records(
     (row,) = topics.read(topic, 1)
     assert row.key == b"kitchen"
     assert json.loads(row.value or b"") == {"sensor": "kitchen", "value": "21.5"}
+
+
+def test_an_import_sends_the_columns_of_all_files(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    """As an export has them whose values gained fields between two runs."""
+    topic = name()
+    topics.create(topic)
+    rows = [{"a": 1}, {"a": 2, "b": "x"}, {"a": 3, "c": 0.5}]
+    for n, row in enumerate(rows):
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), tmp_path / f"{n}.parquet")
+    command("import", str(tmp_path), "--topic", topic)
+    found = [json.loads(row.value or b"") for row in topics.read(topic, len(rows))]
+    assert sorted(found, key=lambda row: row["a"]) == rows
+
+
+@pytest.mark.parametrize(
+    ("texts", "reason"),
+    [
+        (["a,b\n1,2\n", "b,a\n3,4\n"], "header"),
+        (["a\n1\n", "a,b\n1,2\n"], "header"),
+        (["a,b\n1,2\n3,4,5\n"], "3,4,5"),
+        (["a,b\n1,2\n3\n"], "3"),
+    ],
+)
+def test_csv_whose_values_would_go_to_other_columns_or_nowhere_is_refused(
+    command: Command, topics: Topics, name: Name, tmp_path: Path, texts: list[str], reason: str
+) -> None:
+    topic = name()
+    topics.create(topic)
+    for n, text in enumerate(texts):
+        (tmp_path / f"{n}.csv").write_text(text)
+    said = command.refused("import", str(tmp_path), "--topic", topic, "--format", "csv", code=6)
+    last = said.strip().splitlines()[-1]
+    assert ".csv cannot be read: " in last
+    assert reason in last.partition(".csv cannot be read: ")[2]
+    for file in tmp_path.glob("*.csv"):
+        file.write_text("a,b\n1,2\n")
+    command("import", str(tmp_path), "--topic", topic, "--format", "csv")
+    found = [json.loads(row.value or b"") for row in topics.read(topic, len(texts))]
+    assert found == [{"a": "1", "b": "2"}] * len(texts)
+
+
+def test_csv_may_have_empty_lines_fields_and_files(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic = name()
+    topics.create(topic)
+    (tmp_path / "0.csv").write_text('a,b\n1,2\n\n,"x"\n"y,",\n\n')
+    (tmp_path / "1.csv").write_text("")
+    (tmp_path / "2.csv").write_text("a,b\n")
+    command("import", str(tmp_path), "--topic", topic, "--format", "csv")
+    found = [json.loads(row.value or b"") for row in topics.read(topic, 3)]
+    assert found == [{"a": "1", "b": "2"}, {"b": "x"}, {"a": "y,"}]
 
 
 def test_a_file_that_came_late_and_is_old_is_imported_too(

@@ -378,10 +378,18 @@ LOG_BUGS: tuple[Bug, ...] = (
         "test_a_sync_under_way_takes_nothing_for_durable_whose_name_another_could_not_sync",
     ),
     Bug(
+        "a_manifest_is_synced_again_for_the_log_after_its_sync_failed",
+        "manifest_file",
+        "        if self.sync_failed:\n            raise",
+        "        if False:\n            raise",
+        "tests.segments.test_failing_names:"
+        "test_a_manifest_that_could_not_be_synced_for_a_log_start_is_not_synced_for_the_log",
+    ),
+    Bug(
         "segments_made_ahead_do_not_wait_for_their_names",
         "partition_log",
-        "self.manifest.name_is_doubtful or self.ready.has_unsynced\n",
-        "self.manifest.name_is_doubtful\n",
+        "self.manifest.sync_failed or self.ready.has_unsynced\n",
+        "self.manifest.sync_failed\n",
         "tests.segments.test_failing_names:"
         "test_nothing_is_believed_of_segments_whose_maker_has_not_told_yet_that_it_failed",
     ),

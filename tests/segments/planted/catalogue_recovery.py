@@ -53,7 +53,7 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "names_that_recovery_keeps_are_not_synced",
         "opening",
-        "                self._storage.fsync_dir(self._paths.folder)\n",
+        "                sync_names_or_mark(self._storage, self._paths)\n",
         "                pass\n",
         "rolls_of_class_disk",
     ),
@@ -211,7 +211,7 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_sealed_segment_that_was_put_back_is_not_synced",
         "restoring",
-        "    replace_file(storage, path, found.content)\n",
+        "    replace_or_mark(storage, paths, path, found.content)\n",
         "    storage.open(path, create=True).pwrite(found.content, 0)\n",
         "damage_of_a_sealed_segment_under_the_wal",
     ),
@@ -225,8 +225,8 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_segment_in_use_that_was_put_back_is_not_synced",
         "mending",
-        "    _replace(log, row.number, inspected, recalled.content)\n",
-        "    log.storage.open(path, create=True).pwrite(recalled.content, 0)\n",
+        "    _replace(log, row.number, inspected, content, comes_again=False)\n",
+        "    log.storage.open(path, create=True).pwrite(content, 0)\n",
         "damage_of_a_sealed_segment_found_in_use",
     ),
     Bug(
@@ -303,6 +303,16 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
         "        known = known._replace(epochs=epochs)\n",
         "        pass\n",
         "tests.segments.test_epochs:test_without_a_manifest_no_record_of_an_earlier_epoch_is_lost",
+    ),
+    Bug(
+        "a_copy_that_is_found_in_quarantine_is_believed",
+        "repairing",
+        "        storage.rename(target, target + TEMPORARY)\n"
+        "        storage.rename(target + TEMPORARY, target)\n"
+        "        storage.fsync_dir(paths.quarantine)\n",
+        "        pass\n",
+        "tests.segments.test_damage:"
+        "test_the_damaged_original_is_kept_durably_by_who_goes_on_behind_a_kill",
     ),
     Bug(
         "the_copy_of_a_log_start_is_not_looked_at_where_no_batch_is_left",

@@ -185,7 +185,8 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_names_of_what_is_put_back_are_not_synced",
         "replaying",
-        "    storage.fsync_dir(paths.folder)\n    return PutBack(durable_end, frozenset(synced))\n",
+        "    sync_names_or_mark(storage, paths)\n"
+        "    return PutBack(durable_end, frozenset(synced))\n",
         "    return PutBack(durable_end, frozenset(synced))\n",
         "the_wal_of_a_killed_process",
     ),
@@ -206,18 +207,22 @@ WAL_BUGS: tuple[Bug, ...] = (
         "test_a_snapshot_that_a_kill_left_and_a_start_could_not_sync_survives_a_power_cut",
     ),
     Bug(
-        "a_snapshot_whose_name_could_not_be_synced_stays",
-        "metadata_log",
-        "                    self._storage.unlink(self._path(new))\n                raise\n",
-        "                    pass\n                raise\n",
-        "the_name_of_a_snapshot_cannot_be_synced_and_another_process",
-    ),
-    Bug(
         "what_could_not_be_put_back_goes_into_the_same_files_later",
         "putting_back",
         "                mark_unsynced(self._storage, paths)\n",
         "                pass\n",
         "the_names_of_what_is_put_back_cannot_be_synced_at_first",
+    ),
+    Bug(
+        "what_has_no_place_goes_under_the_name_that_is_there",
+        "putting_back",
+        "        replace_file(self._storage, path, content)\n",
+        "        file = self._storage.open(path, create=True)\n"
+        "        file.pwrite(content, 0)\n"
+        "        file.fdatasync()\n"
+        "        self._storage.fsync_dir(folder)\n",
+        "tests.segments.test_putting_back:"
+        "test_records_that_a_start_could_not_keep_by_their_name_are_kept_by_the_next",
     ),
     Bug(
         "what_stands_in_memory_is_not_written_again_by_replay",
@@ -257,12 +262,12 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_old_snapshot_goes_before_the_new_one_is_there",
         "metadata_log",
-        "            try:\n                replace_file(self._storage, self._path(new), data)\n",
+        "            replace_file(self._storage, self._path(new), data)\n",
         "            if old:\n"
         "                self._storage.unlink(self._path(old))\n"
         "                self._storage.fsync_dir(self._folder)\n"
         "                old = 0\n"
-        "            try:\n                replace_file(self._storage, self._path(new), data)\n",
+        "            replace_file(self._storage, self._path(new), data)\n",
         "closed_and_opened_again",
     ),
     Bug(
@@ -545,9 +550,9 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_snapshot_is_spoken_of_before_it_is_there",
         "metadata.metadata_log",
-        "            try:\n                replace_file(self._storage, self._path(new), data)\n",
+        "            replace_file(self._storage, self._path(new), data)\n",
         "            self._number = new\n            self._tell_witness()\n"
-        "            try:\n                replace_file(self._storage, self._path(new), data)\n",
+        "            replace_file(self._storage, self._path(new), data)\n",
         "the_first_records",
     ),
     Bug(
