@@ -183,7 +183,6 @@ class Reply:
 ANSWERS: Final[dict[int, Answer]] = {
     ApiKey.DESCRIBE_CLUSTER: describe_cluster,
     ApiKey.FIND_COORDINATOR: find_coordinator,
-    ApiKey.LIST_CONFIG_RESOURCES: list_config_resources,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments,
     ApiKey.DESCRIBE_TRANSACTIONS: describe_transactions,
 }
@@ -226,6 +225,7 @@ SLOW_ANSWERS: Final[dict[int, SlowAnswer]] = {
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: alter_share_group_offsets,
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: delete_share_group_offsets,
     ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs,
+    ApiKey.LIST_CONFIG_RESOURCES: list_config_resources,
     ApiKey.UPDATE_FEATURES: update_features,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
     ApiKey.ELECT_LEADERS: elect_leaders,

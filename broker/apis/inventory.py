@@ -168,7 +168,7 @@ async def describe_log_dirs(
     return DescribeLogDirsResponse(results=[directory])
 
 
-def list_config_resources(
+async def list_config_resources(
     core: Core, call: Call[ListConfigResourcesRequest]
 ) -> ListConfigResourcesResponse:
     """What DescribeConfigs may be asked about; by type, none named: every type."""
@@ -177,19 +177,23 @@ def list_config_resources(
         return ListConfigResourcesResponse(
             error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[]
         )
+    response = ListConfigResourcesResponse(config_resources=[])
     if call.version < _ALL_TYPES_SINCE:
-        return ListConfigResourcesResponse(config_resources=[])
-    found = []
-    if not asked or TOPIC in asked:
-        found += [(TOPIC, name) for name in sorted(core.topics.all)]
-    for kind in (BROKER, BROKER_LOGGER):
-        if not asked or kind in asked:
-            found.append((kind, str(core.config.broker_id)))
-    if not asked or GROUP in asked:
-        found += [(GROUP, name) for name in core.group_settings.groups()]
-    return ListConfigResourcesResponse(
-        config_resources=[
-            ListConfigResourcesResponseResource(resource_type=kind, resource_name=name)
-            for kind, name in found
-        ]
+        return response
+    node = [str(core.config.broker_id)]
+    found: tuple[tuple[int, Iterable[str]], ...] = (
+        (TOPIC, core.topics.all),
+        (BROKER, node),
+        (BROKER_LOGGER, node),
+        (GROUP, core.group_settings.groups()),
     )
+    pace = Pace()
+    for kind, names in found:
+        if asked and kind not in asked:
+            continue
+        for name in sorted(names) if kind == TOPIC else names:
+            response.config_resources.append(
+                ListConfigResourcesResponseResource(resource_type=kind, resource_name=name)
+            )
+            await pace.step()
+    return response

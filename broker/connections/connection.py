@@ -397,6 +397,7 @@ class Connection:
                     try:
                         if (pending := handle(core, peer, frame)) is not None:
                             peer.waiting = reader.waiting_frames
+                            self._hold(len(frame) + reader.buffered)
                             if is_aside:
                                 self._shelf.put_back(reader)
                                 peer.waiting, reader = tuple, None
@@ -481,14 +482,18 @@ class Connection:
     def _without_buffer(self, reader: FrameReader | None) -> FrameReader | None:
         """Before any wait: what is held is counted, and a reader that holds nothing goes back."""
         buffered = 0 if reader is None else reader.buffered
-        held = buffered if buffered > SMALL_BYTES else 0
-        if held != self._held:
-            self._half.change(self.peer.address[0], self, held - self._held)
-            self._held = held
+        self._hold(buffered)
         if reader is not None and not buffered:
             self._shelf.put_back(reader)
             return None
         return reader
+
+    def _hold(self, size: int) -> None:
+        """It holds so many bytes that it has received: counted where they are many."""
+        held = size if size > SMALL_BYTES else 0
+        if held != self._held:
+            self._half.change(self.peer.address[0], self, held - self._held)
+            self._held = held
 
     def _give_back(self, reader: FrameReader | None) -> tuple[FrameReader | None, bytes]:
         """Before it is waited for more: a reader that holds much for its size, or None, and what it

@@ -1,6 +1,6 @@
-"""Bytes of requests that are not whole yet: over all connections, and of each address.
+"""Bytes of requests that are not whole yet, or wait: over all connections, and of each address.
 
-A large request is received piece by piece, and each piece takes memory until the last has come.
+A large request is received piece by piece, and each piece takes memory until it is done with.
 Above the budget every connection in the middle of a large request waits.  An address above its own
 share waits alone, so that it cannot take the room of all others.
 

@@ -22,6 +22,8 @@ from segbroker.protocol.messages_admin import (
     DescribeConfigsRequest,
     DescribeConfigsRequestResource,
     DescribeConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
 )
 from segbroker.protocol.messages_core import (
     FetchRequest,
@@ -290,6 +292,21 @@ async def test_partitions_that_their_sender_may_not_open_do_not_hold_the_loop() 
             "who is refused gives way as often as others"
         )
         assert not broker.core.topics.served
+
+
+async def test_resources_are_listed_with_others_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are as many as topics."""
+    count = 300
+    async with serving() as broker, connect(broker.address) as client:
+        await broker.core.topics.auto_create([f"t{n}" for n in range(count)])
+        monkeypatch.setattr(pace, "STEP_S", -1.0)
+
+        async def ask() -> None:
+            request = ListConfigResourcesRequest(resource_types=[])
+            reply = await client.ask(request, ListConfigResourcesResponse, 1)
+            assert len(reply.config_resources) == count + 2
+
+        assert await turns_meanwhile(ask) >= count
 
 
 @pytest.mark.usefixtures("no_patience")

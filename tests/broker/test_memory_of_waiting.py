@@ -210,3 +210,20 @@ async def test_who_owes_something_keeps_no_room_from_others() -> None:
         assert not broker.half_request_bytes
         with trio.fail_after(20):
             assert (await other.produce("t", b"v" * size)).error_code == 0
+
+
+async def test_a_large_request_that_waits_is_counted_whole() -> None:
+    """Not only what of it had come before the last bytes: it may come at once."""
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        may_open = held_opening(broker)
+        frame = client.encode(produce_request("t", batch(bytes(900_000))), 9)[1]
+        try:
+            await client.send_bytes(frame)
+            await becomes(lambda: bool(broker.core.topics._opening))
+            assert broker.half_request_bytes == len(frame) - 4
+        finally:
+            may_open.set()
+        await client.receive(ProduceResponse, 9)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not broker.half_request_bytes
