@@ -14,7 +14,9 @@ from .command import Command
 from .dump_report import Report
 from .exit_codes import ExitCode
 
-SUFFIXES = (".log", ".index", ".manifest", ".producers", ".msgpack")
+SUFFIXES = (".log", ".cleaned", ".index", ".manifest", ".start", ".producers", ".msgpack")
+KEPT = re.compile(r"(.*\.log)\.\d+")
+"""A damaged segment in quarantine/."""
 SEGMENT = re.compile(r"(.*_segment_)(\d+)\.log")
 
 
@@ -25,7 +27,7 @@ SEGMENT = re.compile(r"(.*_segment_)(\d+)\.log")
 @click.pass_context
 def dump(ctx: click.Context, file: Path, records: bool, as_json: bool) -> None:
     """Show what FILE holds: a segment's log or index, a manifest, producer state, a file of the
-    write-ahead log, or a snapshot of the metadata.
+    write-ahead log, a snapshot of the metadata, or a damaged segment in quarantine/.
 
     The exit code is 8 when damage is found. A torn tail, as a crash leaves it, is said but is not
     damage: the broker cuts it off when it starts.
@@ -51,11 +53,13 @@ def read_file(path: Path, *, with_records: bool) -> Report:
     Raises:
         click.UsageError: it is none of ours.
     """
-    if path.suffix not in SUFFIXES:  # before it is read: it may be an image of a whole disk
+    kept = KEPT.fullmatch(path.name)
+    suffix = ".log" if kept else path.suffix
+    if suffix not in SUFFIXES:  # before it is read: it may be an image of a whole disk
         raise click.UsageError(f"{path.name} is none of {', '.join(f'*{one}' for one in SUFFIXES)}")
     content = path.read_bytes()
-    match path.suffix:
-        case ".log":
+    match suffix:
+        case ".log" | ".cleaned":
             from .wal_dump import dump_wal, is_wal_file
 
             if is_wal_file(path.name, content):
@@ -69,7 +73,7 @@ def read_file(path: Path, *, with_records: bool) -> Report:
 
             log = path.with_suffix(".log")
             return dump_index(content, log.read_bytes() if log.exists() else None)
-        case ".manifest":
+        case ".manifest" | ".start":
             from .manifest_dump import dump_manifest
 
             return dump_manifest(content)

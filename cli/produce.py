@@ -242,7 +242,7 @@ def _headers(
     type=click.IntRange(min=0),
     default=5,
     show_default=True,
-    help="How long a record may wait for more records in its batch.",
+    help="How long a record may wait for more records in its batch, up to half of --timeout.",
 )
 @click.option(
     "--timeout",

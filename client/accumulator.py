@@ -204,7 +204,7 @@ class Accumulator(Batches):
         inbox.pending.limit = inbox.limit_usual
         self._lingering[inbox] = None
         if wake:
-            self._wake_by(inbox.opened_ms + self.settings.linger_ms)
+            self._wake_by(inbox.opened_ms + self.linger_ms)
 
     def _drain(self, inbox: Inbox, *, force: bool) -> Completion[None] | None:
         """Move what is pending into batches; what to wait for when there is no room for all.
@@ -359,7 +359,7 @@ class Accumulator(Batches):
 
     def seal_due(self, now_ms: int) -> None:
         """Seal what has lingered, what somebody waits for, and all of it when memory is short."""
-        linger_ms = self.settings.linger_ms
+        linger_ms = self.linger_ms
         if self.is_failing:
             self._is_short_way_closed = True
             self._close_inboxes()
@@ -388,7 +388,7 @@ class Accumulator(Batches):
                 self.seal(queue)
 
     def next_linger_ms(self) -> int | None:
-        linger_ms = self.settings.linger_ms
+        linger_ms = self.linger_ms
         wake = None
         for inbox in self._lingering:
             due = inbox.opened_ms + linger_ms

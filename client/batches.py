@@ -78,6 +78,8 @@ class Batches:
         """
         self.undisturbed = undisturbed if undisturbed is not None else nullcontext()
         self.settings = settings
+        # What lingers is to be delivered in time all the same.
+        self.linger_ms = min(settings.linger_ms, settings.delivery_timeout_ms // 2)
         self.topics: dict[str, TopicQueue] = {}
         # Queues that hold anything, for the I/O side; a dict for its order.
         self.active: dict[PartitionQueue, None] = {}
@@ -293,7 +295,7 @@ class Batches:
         batch.deadline_ms = now_ms + self.settings.delivery_timeout_ms
         self.active[queue] = None
         self.unfinished_count += 1
-        self._wake_by(now_ms + self.settings.linger_ms)
+        self._wake_by(now_ms + self.linger_ms)
         return batch
 
     # Both sides.

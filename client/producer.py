@@ -111,7 +111,7 @@ class Producer:
         acks: "all" (and 1): acknowledged when the topic's durability class is met; 0: not at all.
         idempotent: retries neither repeat nor reorder records; default: as acks="all" allows.
         compression: "none" (the default), "gzip", "snappy", "lz4" or "zstd".
-        linger_ms: how long a batch waits for more records; 5.
+        linger_ms: how long a batch waits for more records, up to half of delivery_timeout_ms; 5.
         batch_bytes: a batch is sent when it has this size, uncompressed; 512 KiB.
         buffer_bytes: what may be under way; beyond, `send` waits; 32 MiB.
         delivery_timeout_ms: a record that is not acknowledged by then has failed; 120,000.

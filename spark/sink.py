@@ -50,7 +50,7 @@ from .cluster import Cluster
 from .errors import SinkError, SourceUnavailable, plain
 from .rows import records_of
 from .sink_options import SinkOptions
-from .transactions import Identity, abort, commit_batch, forget, last_batch
+from .transactions import Committed, Identity, abort, commit_batch, forget, last_batch
 from .writing import RecordWriter, made_again
 
 if TYPE_CHECKING:
@@ -162,13 +162,14 @@ class _Writer:
         assert query is not None
         cluster = Cluster(self._options.client)
         try:
-            first = commit_batch(
+            committed = commit_batch(
                 cluster, query, batch, identities, self._options.client.request_timeout_ms
             )
             self._forget(cluster, messages)
-            if not first:
+            if committed is not Committed.NOW:
                 last = last_batch(cluster, query, self._options.client.request_timeout_ms)
                 self._refuse_older(query, batch, batch if last is None else last)
+            if committed is Committed.BEFORE:
                 log.warning(REPEATED, batch, query)
         finally:
             cluster.close()

@@ -16,6 +16,7 @@ Repeating any of these is harmless: a commit of a batch that is committed is ans
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, TypeVar
 
 from segbroker.client.errors import (
@@ -138,23 +139,34 @@ def abort(cluster: Cluster, identity: Identity, timeout_ms: int) -> None:
     _at_coordinator(cluster, identity.transactional_id, "an abort", timeout_ms, ask)
 
 
+class Committed(Enum):
+    """Who has committed a batch."""
+
+    NOW = "this call, at its first try"
+    PERHAPS_NOW = "an earlier try, whose answer was lost, or somebody before it"
+    BEFORE = "somebody before this call: nothing of it was committed"
+
+
 def commit_batch(
     cluster: Cluster, query: str, batch: int, identities: Iterable[Identity], timeout_ms: int
-) -> bool:
-    """Commit all of these at once, as batch `batch` of the query; whether this was the first time.
+) -> Committed:
+    """Commit all of these at once, as batch `batch` of the query, once.
 
-    If it was, the broker aborts what other attempts of the query's tasks have open.
+    With the first time the broker aborts what other attempts of the query's tasks have open.
     Raises SinkError for a broker that cannot and for a transaction that is not open any more,
     SourceUnavailable when no broker answers in time.
     """
     body = _batch_body(query, batch, identities)
+    tries: list[Link] = []
     try:
-        reply = _ask_vendor(cluster, VendorKey.COMMIT_BATCH, query, body, timeout_ms)
+        reply = _ask_vendor(cluster, VendorKey.COMMIT_BATCH, query, body, timeout_ms, tries)
     except SourceUnavailable as exc:
         if isinstance(exc.__cause__, BrokerError) and exc.__cause__.code in OVER:
             raise SinkError(f"{exc.__cause__}; {WHY_OVER}") from exc
         raise
-    return not reply["repeated"]
+    if not reply["repeated"]:
+        return Committed.NOW
+    return Committed.PERHAPS_NOW if len(tries) > 1 else Committed.BEFORE
 
 
 def _batch_body(query: str, batch: int, identities: Iterable[Identity]) -> dict[str, Any]:
@@ -205,9 +217,18 @@ def last_batch(cluster: Cluster, query: str, timeout_ms: int) -> int | None:
 
 
 def _ask_vendor(
-    cluster: Cluster, key: VendorKey, query: str, body: Mapping[str, Any], timeout_ms: int
+    cluster: Cluster,
+    key: VendorKey,
+    query: str,
+    body: Mapping[str, Any],
+    timeout_ms: int,
+    tries: list[Link] | None = None,
 ) -> Mapping[str, Any]:
+    """`tries`: to which the links go on which it was sent."""
+
     def ask(link: Link) -> Mapping[str, Any]:
+        if tries is not None:
+            tries.append(link)
         reply = link.ask_vendor(VendorRequest(key, body), timeout_ms)
         if "error" in reply:
             error = reply["error"]

@@ -8,7 +8,9 @@ one of each partition in a request: a request for each would take a broker longe
 
 Each partition's batches carry consecutive sequences, so a batch that is sent again after a lost
 connection or a moved leader is recognised by the broker and neither repeated nor reordered.  After
-trouble on a link all that is not acknowledged there is sent again, in order.
+trouble on a link all that is not acknowledged there is sent again, in order.  The second batch of a
+partition is sent when the first one is there: Apache Kafka takes any sequence of a producer that it
+does not know, and could take the second one alone.
 
 With a transactional id all of it is one transaction, which `prepare` leaves open for the driver to
 commit; otherwise records are there as soon as they are acknowledged.
@@ -123,6 +125,8 @@ class RecordWriter:
         self._codec = parse_codec(options.compression)
         self._topics: dict[str, TopicLayout] = {}
         self._sequences: dict[TopicPartition, int] = {}
+        # Partitions that have a batch of ours.
+        self._begun: set[TopicPartition] = set()
         self._held: dict[TopicPartition, Held] = {}
         self._held_bytes = 0
         # Batches of one request are of different partitions.
@@ -292,8 +296,10 @@ class RecordWriter:
         return self._topics[key[0]].leaders[key[1]]
 
     def _send(self, leader: Address, batches: list[Batch]) -> None:
-        while len(self._in_flight.setdefault(leader, deque())) >= IN_FLIGHT_MAX:
+        waiting = self._in_flight.setdefault(leader, deque())
+        while len(waiting) >= IN_FLIGHT_MAX or (waiting and self._has_second(batches)):
             self._receive(leader)
+            waiting = self._in_flight.setdefault(leader, deque())
         if any(self._leader(batch.key) != leader for batch in batches):
             self._send_all(batches)  # some of their leaders have moved meanwhile
             return
@@ -341,12 +347,24 @@ class RecordWriter:
         except SegbrokerError as exc:
             self._again(leader, exc)
             return
-        refused, error = _refused(waiting[0], reply, self._names)
+        refused, error = self._refused(waiting[0], reply)
         if error is None:
             waiting.popleft()
             return
         waiting[0] = refused
         self._again(leader, error)
+
+    def _has_second(self, batches: Iterable[Batch]) -> bool:
+        """Whether the first batch of one of their partitions is still on its way."""
+        return any(batch.sequence and batch.key not in self._begun for batch in batches)
+
+    def _refused(
+        self, batches: list[Batch], reply: ProduceResponse
+    ) -> tuple[list[Batch], SegbrokerError | None]:
+        """Those of a request that are not there, and why the first of them is not."""
+        refused, error = _refused(batches, reply, self._names)
+        self._begun |= {batch.key for batch in batches} - {batch.key for batch in refused}
+        return refused, error
 
     def _again(self, leader: Address, error: SegbrokerError) -> None:
         """Send all that waits at a leader again, to where its partitions are led now."""
@@ -432,7 +450,7 @@ class RecordWriter:
                 first_ones.setdefault(batch.key, batch)
         batches = next(_requests(first_ones.values()))
         reply = self._link(leader).ask(self._request(batches), ProduceResponse, self._timeout_ms)
-        refused, error = _refused(batches, reply, self._names)
+        refused, error = self._refused(batches, reply)
         sent = set(batches)
         rest = [batch for batch in waiting if batch not in sent]
         waiting.clear()

@@ -91,14 +91,12 @@ class Meter:
         "consume",
         "generation",
         "mutations",
-        "principal",
         "produce",
         "requests",
         "time",
     )
 
     def __init__(self, peer: Peer, generation: int, buckets: Mapping[str, Bucket | None]) -> None:
-        self.principal = peer.principal
         self.client_id = peer.client_id
         self.generation = generation
         self.produce = buckets[PRODUCE]
@@ -204,8 +202,8 @@ class Quotas:
         if (
             isinstance(meter, Meter)
             and meter.generation == self._generation
-            and meter.client_id == peer.client_id
-            and meter.principal is peer.principal
+            and meter.client_id
+            == peer.client_id  # who it is stays: before a login nobody is charged
         ):
             return meter
         self._make_room()  # in front of the look-ups: what one has found is not dropped by the next

@@ -11,12 +11,13 @@
 
 What is not here has no more rows than its request has items (`items_size`, of one that is large),
 or a limit of its own.  It is the most that it may be, for who may see all: without a right it is
-less.  Bytes, of the objects and of what they are encoded to; texts of rows
-are not added up where that would take as long as the answer.
+less.  Bytes, of the objects and of what they are encoded to, with the texts that clients may have
+made long: metadata of commits, ids and names.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from segbroker.protocol.api_keys import ApiKey
@@ -27,7 +28,12 @@ from segbroker.protocol.messages_admin import (
 )
 from segbroker.protocol.messages_consumer_groups import ConsumerGroupDescribeRequest
 from segbroker.protocol.messages_core import MetadataRequest
-from segbroker.protocol.messages_groups import DescribeGroupsRequest, OffsetFetchRequest
+from segbroker.protocol.messages_groups import (
+    DescribeGroupsRequest,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroupTopic,
+    OffsetFetchRequestTopic,
+)
 from segbroker.protocol.messages_share_groups import (
     DescribeShareGroupOffsetsRequest,
     ShareGroupDescribeRequest,
@@ -38,6 +44,7 @@ from segbroker.protocol.messages_transactions import (
     DescribeTransactionsRequest,
 )
 from segbroker.protocol.schema import ZERO_UUID, Message
+from segbroker.segments.metadata.committed import CommittedOffset
 from segbroker.segments.metadata.share_groups import SECTION as SHARES
 from segbroker.segments.settings.topic_config import TopicConfig
 
@@ -46,7 +53,15 @@ from ..core import Core
 from ..groups.consumer_group import ConsumerGroup
 from ..groups.group import Group
 from ..groups.group_keys import GROUP_KEYS
+from ..groups.member_room import (
+    classic_size,
+    consumer_size,
+    share_size,
+    streams_size,
+    topology_size,
+)
 from ..groups.streams_group import StreamsGroup
+from ..groups.task_assignor import NO_TASKS
 from ..loop.pace import Pace
 from ..peers.long_answers import BYTES_MAX
 from .config_admin import BROKER, GROUP, TOPIC
@@ -60,6 +75,9 @@ _MEMBER_BYTES: Final = 1_000
 _TOPIC_SETTINGS: Final = len(list(TopicConfig().describe()))
 _NUMBER_BYTES: Final = 40
 """A partition in a list of numbers."""
+_METADATA: Final = CommittedOffset._fields.index("metadata")
+
+T = TypeVar("T")
 
 
 async def answer_size(core: Core, call: Call[Any]) -> int:
@@ -128,40 +146,68 @@ def _of_created(core: Core, request: CreateTopicsRequest) -> Iterator[int]:
     yield _CREATED_SETTING_BYTES * _TOPIC_SETTINGS * len(request.topics)
 
 
-def _kept(content: Mapping[str, Any], groups: Iterable[str]) -> Iterator[int]:
-    """Where groups stand, as it is kept: of each by topic its id, and the rows by partition."""
-    for group_id in dict.fromkeys(groups):
-        for _, rows in content.get(group_id, {}).values():  # never changed in place
-            yield ROW_BYTES * len(rows)
-
-
 def _of_offsets(core: Core, request: OffsetFetchRequest) -> Iterator[int]:
-    groups = [one.group_id for one in request.groups if one.topics is None]
-    if request.topics is None:
-        groups.append(request.group_id)
-    return _kept(core.topics.manager.committed, groups)
+    yield from _stands(core, request.group_id, request.topics)
+    for one in request.groups:
+        yield from _stands(core, one.group_id, one.topics)
+
+
+def _stands(
+    core: Core,
+    group_id: str,
+    topics: Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestGroupTopic] | None,
+) -> Iterator[int]:
+    """Where a group stands, in topics or in all; as it is kept, which is never changed in place: by
+    topic its id, and rows by partition with the metadata of the commit."""
+    kept = core.topics.manager.committed.get(group_id, {})
+    if topics is None:
+        for _, rows in kept.values():
+            for some in _pieces(rows.values()):
+                yield sum(ROW_BYTES + len(row[_METADATA]) for row in some)
+        return
+    for topic in topics:
+        name = topic.name
+        if isinstance(topic, OffsetFetchRequestGroupTopic) and topic.topic_id != ZERO_UUID:
+            meta = core.topics.by_id(topic.topic_id)
+            name = "" if meta is None else meta.name
+        _, rows = kept.get(name, (None, {}))
+        for indexes in _pieces(dict.fromkeys(topic.partition_indexes)):
+            found = (rows.get(str(index)) for index in indexes)
+            yield sum(ROW_BYTES + len(row[_METADATA]) for row in found if row is not None)
+
+
+def _pieces(items: Iterable[T]) -> Iterator[list[T]]:
+    """A step of the loop each."""
+    rest = iter(items)
+    while some := list(islice(rest, 200)):
+        yield some
 
 
 def _of_share_offsets(core: Core, request: DescribeShareGroupOffsetsRequest) -> Iterator[int]:
-    groups = (one.group_id for one in request.groups if one.topics is None)
-    return _kept(core.topics.manager.section(SHARES) or {}, groups)
+    content = core.topics.manager.section(SHARES) or {}
+    for group_id in dict.fromkeys(one.group_id for one in request.groups if one.topics is None):
+        for _, rows in content.get(group_id, {}).values():  # as those of other groups
+            yield ROW_BYTES * len(rows)
 
 
 def _of_group_list(core: Core, request: object) -> Iterator[int]:
-    yield ROW_BYTES * (core.groups.count_max + len(core.groups.share_groups.names()))
+    groups = core.groups
+    found = (groups.names(), groups.share_groups.names(), core.transactions.table.groups)
+    for names in found:
+        for some in _pieces(names):
+            yield sum(ROW_BYTES + len(name) for name in some)
 
 
 def _of_classic_groups(core: Core, request: DescribeGroupsRequest) -> Iterator[int]:
     for name in dict.fromkeys(request.groups):
         group = core.groups.in_memory(name)
         if isinstance(group, Group):
-            for member in tuple(group.members.values()):
-                said = max(map(len, member.protocols.values()), default=0)
-                yield _MEMBER_BYTES + 2 * (said + len(member.assignment))
+            for one in tuple(group.members.values()):
+                yield _MEMBER_BYTES + 2 * (classic_size(one) + len(one.assignment))
 
 
-def _member(names: Iterable[str], *has: Collection[object]) -> int:
-    return _MEMBER_BYTES + sum(map(len, names)) + _NUMBER_BYTES * sum(map(len, has))
+def _member(said: int, names: Iterable[str], *has: Collection[object]) -> int:
+    return _MEMBER_BYTES + said + sum(map(len, names)) + _NUMBER_BYTES * sum(map(len, has))
 
 
 def _of_consumer_groups(core: Core, request: ConsumerGroupDescribeRequest) -> Iterator[int]:
@@ -170,20 +216,25 @@ def _of_consumer_groups(core: Core, request: ConsumerGroupDescribeRequest) -> It
         if isinstance(group, ConsumerGroup):
             for one in tuple(group.members.values()):
                 to_have = group.target.of(one.member_id)
-                yield _member(one.names, one.assigned, one.revoking, to_have)
+                yield _member(consumer_size(one), one.names, one.assigned, one.revoking, to_have)
 
 
 def _of_share_groups(core: Core, request: ShareGroupDescribeRequest) -> Iterator[int]:
     for name in dict.fromkeys(request.group_ids):
         if (group := core.groups.share_groups.get(name)) is not None:
             for one in tuple(group.members.values()):
-                yield _member(one.names, one.assigned)
+                yield _member(share_size(one), one.names, one.assigned)
 
 
 def _of_streams_groups(core: Core, request: StreamsGroupDescribeRequest) -> Iterator[int]:
     for name in dict.fromkeys(request.group_ids):
         group = core.groups.in_memory(name)
-        yield _MEMBER_BYTES * len(group.members) if isinstance(group, StreamsGroup) else 0
+        if isinstance(group, StreamsGroup):
+            yield 0 if group.topology is None else topology_size(group.topology)
+            for one in tuple(group.members.values()):
+                to_have = group.target.get(one.member_id, NO_TASKS)
+                has = (*one.assigned, *to_have)
+                yield _member(streams_size(one.said), (), *has)
 
 
 def _of_transactions(core: Core, request: DescribeTransactionsRequest) -> Iterator[int]:
@@ -200,7 +251,8 @@ def _of_producers(core: Core, request: DescribeProducersRequest) -> Iterator[int
 
 
 def _of_transaction_list(core: Core, request: object) -> Iterator[int]:
-    yield ROW_BYTES * len(core.transactions.table.entries)
+    for some in _pieces(core.transactions.table.all()):
+        yield sum(ROW_BYTES + len(known.transactional_id) for known in some)
 
 
 def _of_resources(core: Core, request: object) -> Iterator[int]:
@@ -208,12 +260,14 @@ def _of_resources(core: Core, request: object) -> Iterator[int]:
 
 
 def _of_quotas(core: Core, request: object) -> Iterator[int]:
-    yield 2 * ROW_BYTES * len(core.all_quotas.rows)
+    for some in _pieces(core.all_quotas.rows):
+        yield sum(2 * ROW_BYTES + sum(len(name or "") for _, name in entity) for entity in some)
 
 
 def _of_acls(core: Core, request: object) -> Iterator[int]:
     if core.authorizer is not None:
-        yield 2 * ROW_BYTES * len(core.authorizer.rules.acls)
+        for some in _pieces(core.authorizer.rules.acls):
+            yield sum(2 * ROW_BYTES + len(acl.resource_name) + len(acl.principal) for acl in some)
 
 
 _SIZES: Final[dict[int, Callable[[Core, Any], Iterator[int]]]] = {

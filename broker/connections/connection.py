@@ -36,7 +36,11 @@ import trio
 
 from segbroker.protocol.errors import RemoteProtocolError
 from segbroker.protocol.frames import FrameReader
-from segbroker.protocol.limits import RECEIVE_KEEP_MAX, REQUEST_HEADER_SIZE_MIN
+from segbroker.protocol.limits import (
+    RECEIVE_KEEP_MAX,
+    RECEIVE_SIZE,
+    REQUEST_HEADER_SIZE_MIN,
+)
 
 from ..address import plain_host
 from ..configuration.config import join_address
@@ -415,6 +419,7 @@ class Connection:
                     elif is_counted:
                         self._end_work()
                     if peer.muted_until:
+                        frame, reader = None, self._without_buffer(reader)
                         await self._wait_unmuted()
                     if len(outbox) >= core.config.slots_max:
                         core.turn.end()
@@ -428,12 +433,12 @@ class Connection:
                 if self._draining:
                     return
                 core.turn.end()
-                await self._wait_room(0 if reader is None else reader.buffered)
+                frame, reader = None, self._without_buffer(reader)
+                await self._wait_room()
                 if self._draining:
                     return
                 budget -= size
                 brought = 0
-                frame = None  # which is in a buffer
                 if not is_full:
                     reader, aside = self._give_back(reader)
                     reader, brought = await self._wait_readable(reader, aside)
@@ -473,9 +478,25 @@ class Connection:
         self._reads += size > 0
         return size, size == len(space)
 
+    def _without_buffer(self, reader: FrameReader | None) -> FrameReader | None:
+        """Before any wait: what is held is counted, and a reader that holds nothing goes back."""
+        buffered = 0 if reader is None else reader.buffered
+        held = buffered if buffered > SMALL_BYTES else 0
+        if held != self._held:
+            self._half.change(self.peer.address[0], self, held - self._held)
+            self._held = held
+        if reader is not None and not buffered:
+            self._shelf.put_back(reader)
+            return None
+        return reader
+
     def _give_back(self, reader: FrameReader | None) -> tuple[FrameReader | None, bytes]:
-        """Before it is waited for more: a reader that holds much, or None, and what it held."""
-        if reader is None or reader.buffered > ASIDE_BYTES_MAX:
+        """Before it is waited for more: a reader that holds much for its size, or None, and what it
+        held: what is not counted keeps no buffer that a large request was received into."""
+        if reader is None:
+            return None, b""
+        has_grown = reader.capacity > RECEIVE_SIZE
+        if reader.buffered > (SMALL_BYTES if has_grown else ASIDE_BYTES_MAX):
             return reader, b""
         aside = reader.take_rest() if reader.buffered else b""
         self._shelf.put_back(reader)
@@ -529,13 +550,9 @@ class Connection:
             self._parked = False
         peer.muted_until = 0.0
 
-    async def _wait_room(self, buffered: int) -> None:
+    async def _wait_room(self) -> None:
         """Everything that stops the reading."""
-        held = buffered if buffered > SMALL_BYTES else 0
-        if held != self._held:
-            self._half.change(self.peer.address[0], self, held - self._held)
-            self._held = held
-        if held and self._half.is_full(self.peer.address[0], self):
+        if self._held and self._half.is_full(self.peer.address[0], self):
             with trio.move_on_after(self.core.config.request_wait_ms / 1000) as patience:
                 await self._half.wait_room(self.peer.address[0], self)
             if patience.cancelled_caught:

@@ -401,7 +401,6 @@ class ConsumerGroup:
         member.epoch, member.previous_epoch, member.said_epoch = LEAVE_FOR_A_WHILE, LEAVE, 0
         self._stands(member)
         self._changed(member.member_id)
-        self.due_at(member.session_ends_ms)
 
     # What is to be read, and by whom
 

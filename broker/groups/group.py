@@ -73,9 +73,7 @@ class Group(Rounds):
         member_id, instance_id = joining.member_id, joining.instance_id
         if self.members and joining.protocol_type != self.protocol_type:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if not joining.protocols or not joining.protocol_type:
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if not self.roster.has_common(joining):
+        if not (joining.protocol_type and self.roster.has_common(joining)):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if member_id and member_id not in self.roster.given:
             if code := self.roster.check(member_id, instance_id):
@@ -113,8 +111,7 @@ class Group(Rounds):
         self._due(until_ms)
 
     def _add(self, now_ms: int, member_id: str, joining: Joining) -> Member:
-        if not self.members:
-            self.protocol_type = joining.protocol_type
+        self.protocol_type = joining.protocol_type
         member = self.roster.add(member_id, joining)
         self._alive(now_ms, member)
         return member

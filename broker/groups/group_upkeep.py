@@ -107,12 +107,6 @@ class GroupUpkeep(GroupOffsets):
         kept = (*self._consumers.names(), *self._streams.names())
         return {*self._groups, *self._manager.committed, *kept}
 
-    @property
-    def count_max(self) -> int:
-        """As many groups as there may be, `names` without a look at which of them are the same."""
-        kept = len(self._consumers.names()) + len(self._streams.names())
-        return len(self._groups) + len(self._manager.committed) + kept
-
     def exists(self, group_id: str) -> bool:
         """Whether there is such a group."""
         self.check_open()

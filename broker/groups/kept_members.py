@@ -172,9 +172,8 @@ class KeptMembers(ABC, Generic[G]):
             if error is not None:
                 log.warning(self.not_recorded, group=group.group_id, error=str(error))
                 writing.is_whole = True
-            is_here = self._writings.get(group.group_id) is writing
-            if error is not None and is_here:
                 group.unkept.update(members)
+            is_here = self._writings.get(group.group_id) is writing
             writing.tell(error)
             if is_here:
                 self.keep(group)

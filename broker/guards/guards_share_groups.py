@@ -29,6 +29,7 @@ from segbroker.protocol.messages_share_groups import (
     DeleteShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponseTopic,
     DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsResponse,
     DescribeShareGroupOffsetsResponseGroup,
     DescribeShareGroupOffsetsResponsePartition,
@@ -112,10 +113,12 @@ def _describe_offsets(
     groups = take_refused(
         request.groups, lambda one: authorizer.allows(peer, DESCRIBE, GROUP, one.group_id)
     )
-    asked_all = {one.group_id for one in request.groups if one.topics is None}
-    refused: dict[str, list[DescribeShareGroupOffsetsResponseTopic]] = {}
+    first: dict[str, DescribeShareGroupOffsetsRequestGroup] = {}  # asked again: told nothing
     for group in request.groups:
-        refused.setdefault(group.group_id, []).extend(
+        first.setdefault(group.group_id, group)
+    asked_all = {name for name, group in first.items() if group.topics is None}
+    refused = {
+        name: [
             DescribeShareGroupOffsetsResponseTopic(
                 topic_name=topic.topic_name,
                 topic_id=ZERO_UUID,
@@ -134,12 +137,12 @@ def _describe_offsets(
                 group.topics or [],
                 lambda one: authorizer.allows(peer, DESCRIBE, TOPIC, one.topic_name),
             )
-        )
+        ]
+        for name, group in first.items()
+    }
 
     def amend(response: DescribeShareGroupOffsetsResponse) -> None:
         for row in response.groups:
-            if row.error_code:
-                continue
             if row.group_id in asked_all:
                 take_refused(
                     row.topics,

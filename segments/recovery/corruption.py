@@ -13,16 +13,24 @@ log, `<log>.damaged`, says why.  It is written before anything is repaired.  `se
 A lost tail of class disk is not damage: a power cut explains it.
 """
 
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TypeAlias
+
 import structlog
 
-from ..disk.storage import Storage, read_file, replace_file
+from ..disk.storage import Buffer, Storage, read_file
 from ..errors import PartitionRefused
+from ..files.unsynced import replace_or_mark
 from ..names import LogPaths
 from ..settings.topic_config import OnCorruption
 
 log = structlog.get_logger()
 
 REASON_SIZE_MAX = 4096
+
+Replace: TypeAlias = Callable[[str, Buffer], None]
 
 
 def read_mark(storage: Storage, paths: LogPaths) -> str:
@@ -34,10 +42,20 @@ def read_mark(storage: Storage, paths: LogPaths) -> str:
     return found.decode(errors="replace").strip() or "damage was found"
 
 
-def write_mark(storage: Storage, paths: LogPaths, reason: str) -> None:
-    """Remember the reason over a restart; the first one stays.  Raises OSError."""
-    if not storage.exists(paths.damaged):
-        replace_file(storage, paths.damaged, reason.encode()[:REASON_SIZE_MAX] + b"\n")
+def write_mark(storage: Storage, paths: LogPaths, reason: str, replace: Replace) -> None:
+    """Remember the reason over a restart; the first one stays.
+
+    replace: puts a file in the place of another, durably.  Raises OSError: then it is not there, or
+    the next one would take for durable what is in doubt.
+    """
+    if storage.exists(paths.damaged):
+        return
+    try:
+        replace(paths.damaged, reason.encode()[:REASON_SIZE_MAX] + b"\n")
+    except OSError:
+        with suppress(OSError):
+            storage.unlink(paths.damaged)
+        raise
 
 
 def remove_mark(storage: Storage, paths: LogPaths) -> None:
@@ -76,5 +94,5 @@ def check_opening(
         return ""
     if policy is OnCorruption.REFUSE:
         raise PartitionRefused(*name, reason)
-    write_mark(storage, paths, reason)
+    write_mark(storage, paths, reason, partial(replace_or_mark, storage, paths))
     return reason

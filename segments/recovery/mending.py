@@ -112,7 +112,7 @@ def mend(
             reason = inspected.reason
             if policy is not OnCorruption.GAP:
                 damage = f"{path} is damaged: {reason}"
-                write_mark(storage, paths, damage)
+                write_mark(storage, paths, damage, storage.replace_file)
             if policy is OnCorruption.REFUSE:
                 report.add("refused", path, row.base_offset, row.end_offset, reason=reason)
                 return Mended([], is_whole=False, damage=damage)

@@ -1,5 +1,6 @@
 """Committed offsets over the wire: durable, bound to the topic that was meant, refused in words."""
 
+import errno
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -35,13 +36,15 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
+from segbroker.segments.directory.age_clock import JUMP_MS
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata.committed import Content, Offsets, offsets_of
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect
 from ..support.wire_groups import WireMember
-from .conftest import serving
+from ..support.wire_transactions import until
+from .conftest import Events, serving
 from .obedient_members import Member
 from .test_consumer_groups import commit as commit_as
 
@@ -405,6 +408,115 @@ async def test_a_group_that_had_nothing_to_commit_keeps_its_offsets_for_as_long_
             await stands(client, None)
 
 
+def ends(broker: Broker) -> dict[str, int]:
+    """When groups lost their last members, as far as that is written down."""
+    return dict(broker.core.topics.manager.section("emptied") or {})
+
+
+@pytest.mark.parametrize(("passed_ms", "is_written"), [(60_000, False), (60_001, True)])
+@pytest.mark.parametrize("kind", ["classic", "consumer"])
+async def test_the_end_of_a_group_is_written_down_where_its_last_commit_is_a_minute_older(
+    kind: str, passed_ms: int, *, is_written: bool
+) -> None:
+    """Most commit when they go: of these nothing is."""
+    now = 1_700_000_000_000
+    async with alone(MemoryStorage(), lambda: now) as broker, connect(broker.address) as client:
+        member = await _with_an_offset(client, kind)
+        now += passed_ms
+        assert await member.leave() == 0
+        await client.create("behind")
+        assert ends(broker) == ({"g": now} if is_written else {})
+
+
+@pytest.mark.parametrize("kind", ["classic", "consumer"])
+async def test_the_end_of_a_group_that_could_not_be_written_down_is_later(
+    kind: str, events: Events
+) -> None:
+    now, disk = 1_700_000_000_000, GatedStorage()
+    async with (
+        serving(
+            storage=disk,
+            now_ms=lambda: now,
+            housekeeping_interval_ms=20,
+            group_initial_rebalance_delay_ms=0,
+        ) as broker,
+        connect(broker.address) as client,
+    ):
+        member = await _with_an_offset(client, kind)
+        now += 3 * WEEK_MS
+        disk.sync_error = OSError(errno.EIO, "no sync")
+        await member.leave()
+
+        async def is_told() -> bool:
+            return bool(events.named("group_end_not_recorded"))
+
+        await until(is_told)
+        assert not ends(broker)
+        disk.sync_error = None
+        section = {"classic": "generations", "consumer": "consumer_groups"}[kind]
+
+        async def is_written() -> bool:
+            rows = broker.core.topics.manager.section(section) or {}
+            return "g" in ends(broker) and not (rows["g"].get("members") or rows["g"].get("says"))
+
+        await until(is_written)
+        image = disk.after_kill()
+    async with alone(image, lambda: now) as broker, connect(broker.address) as client:
+        await go_after_a_week(broker.core.groups, client, now)
+
+
+async def test_the_end_of_a_group_without_offsets_is_not_written_down() -> None:
+    async with (
+        alone(MemoryStorage(), lambda: 1_700_000_000_000) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        member = Member(client, "m")
+        await member.join()
+        assert await member.leave() == 0
+        await client.create("behind")
+        assert not ends(broker)
+
+
+async def test_the_end_of_a_group_is_not_written_down_by_a_clock_that_jumped_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its offsets would be kept until that time has come."""
+    now, asked_count = 1_700_000_000_000, 0
+
+    def clock() -> int:
+        nonlocal asked_count
+        asked_count += 1
+        return now
+
+    async def rounds_passed() -> bool:
+        return asked_count >= 20
+
+    monkeypatch.setattr("segbroker.broker.chores.wall_ms", clock)  # nobody sets it on purpose
+    async with (
+        serving(
+            now_ms=clock, housekeeping_interval_ms=10, group_initial_rebalance_delay_ms=0
+        ) as broker,
+        connect(broker.address) as client,
+    ):
+        member = await _with_an_offset(client, "classic")
+        asked_count = 0
+        await until(rounds_passed)
+        now += 2 * JUMP_MS
+        asked_count = 0
+        await until(rounds_passed)
+        assert not broker.core.topics.manager.believes_clock
+        assert await member.leave() == 0
+        await client.create("behind")
+        assert not ends(broker)
+        now -= 2 * JUMP_MS - 300_000
+
+        async def is_written() -> bool:
+            return "g" in ends(broker)
+
+        await until(is_written)
+
+
 @pytest.mark.parametrize("is_member", [False, True], ids=["nobody was in it", "emptied"])
 async def test_a_start_does_not_make_the_end_of_a_group_any_later(is_member: bool) -> None:
     now, disk = 1_700_000_000_000, MemoryStorage()
@@ -431,7 +543,10 @@ async def test_a_start_does_not_make_the_end_of_a_group_any_later(is_member: boo
         await forgotten(broker.core.groups, client, now)
 
 
-async def test_offsets_of_members_that_a_start_does_not_bring_back_count_from_that_start() -> None:
+@pytest.mark.parametrize("is_late", [False, True], ids=["at once", "behind the longest session"])
+async def test_offsets_of_members_that_a_start_does_not_bring_back_count_from_that_start(
+    *, is_late: bool
+) -> None:
     now, disk = 1_700_000_000_000, MemoryStorage()
     async with alone(disk, lambda: now) as broker, connect(broker.address) as client:
         await _with_an_offset(client, "classic")
@@ -441,6 +556,8 @@ async def test_offsets_of_members_that_a_start_does_not_bring_back_count_from_th
         image = disk.after_kill()
     now += 3 * WEEK_MS
     async with alone(image, lambda: now, groups_max=1) as broker, connect(broker.address) as client:
+        if is_late:  # its disk had failed until then
+            await expects_nobody(broker.core.groups)
         broker.core.groups.keep_house(now)
         await go_after_a_week(broker.core.groups, client, now)
 

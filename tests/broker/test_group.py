@@ -459,6 +459,125 @@ def test_members_that_come_together_join_in_one_round() -> None:
     assert {client.generation for client in clients} == {1}
 
 
+def test_a_static_member_that_was_away_in_the_first_round_begins_the_next_one_at_once() -> None:
+    shared = group(delay_ms=3_000)
+    one = Client(shared, "i")
+    one.join(0)
+    one.cut(0)
+    shared.tick(3_000)
+    assert not one.joined
+    one.join(4_000)
+    assert [joined.code for joined in one.joined] == [ErrorCode.NONE]
+
+
+def test_a_round_that_may_take_no_time_and_that_nobody_joins_leaves_the_loop_to_others() -> None:
+    shared = group()
+    one, two = Client(shared, "i1"), Client(shared, "i2")
+    stable(one, two)
+    for member in shared.members.values():
+        member.rebalance_timeout_ms = 0
+    shared.leave(10, two.member_id, None)
+    assert shared.state is State.PREPARING
+    shared.tick(10)
+    assert shared.due_ms > 10
+
+
+def test_another_leads_a_round_that_a_static_leader_does_not_join() -> None:
+    shared = group()
+    one, two = Client(shared, "i1"), Client(shared, "i2")
+    stable(one, two)
+    assert shared.leader == one.member_id
+    two.join(10, {"range": b"other"})
+    for at in range(10, REBALANCE_MS + 11, 5_000):
+        assert one.heartbeat(at) is ErrorCode.REBALANCE_IN_PROGRESS
+        shared.tick(at)
+    shared.tick(REBALANCE_MS + 10)
+    assert two.joined[-1].leader == shared.leader == two.member_id
+    assert len(two.joined[-1].members) == 2
+
+
+def test_who_has_waited_for_a_round_has_a_session_from_its_end_on() -> None:
+    shared = group()
+    one, two = Client(shared), Client(shared)
+    stable(one, two)
+    one.join(100, {"range": b"other"})
+    two.join(SESSION_MS)
+    assert one.generation == two.generation == shared.generation
+    two.sync(SESSION_MS + 1)
+    shared.tick(SESSION_MS + 101)
+    assert one.heartbeat(SESSION_MS + 102) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("kind", "offers"), [("", {"range": b""}), ("consumer", {})])
+def test_who_offers_nothing_is_refused(kind: str, offers: dict[str, bytes]) -> None:
+    told: list[Joined] = []
+    joining = Joining("", None, "", "", SESSION_MS, REBALANCE_MS, kind, offers, False, True)
+    group().join(0, joining, told.append)
+    assert [joined.code for joined in told] == [ErrorCode.INCONSISTENT_GROUP_PROTOCOL]
+
+
+def test_an_id_that_was_given_takes_no_place_of_an_instance() -> None:
+    shared = group()
+    one, other = Client(shared, "i"), Client(shared)
+    stable(one)
+    other.join(0, first=True)
+    other.instance = "i"
+    other.join(1)
+    assert other.joined[-1].code is ErrorCode.FENCED_INSTANCE_ID
+    assert one.heartbeat(1) is ErrorCode.NONE
+
+
+def test_a_static_member_comes_back_to_a_group_that_is_full() -> None:
+    shared = group(size_max=1)
+    one, back = Client(shared, "i"), Client(shared, "i")
+    stable(one)
+    back.join(1)
+    assert back.joined[-1].code is ErrorCode.NONE
+
+
+def test_ids_are_given_to_so_many_as_a_group_may_have() -> None:
+    shared = group(size_max=2)
+    clients = [Client(shared) for _ in range(3)]
+    for client in clients:
+        client.join(0, first=True)
+    codes = [client.joined[-1].code for client in clients]
+    given = ErrorCode.MEMBER_ID_REQUIRED
+    assert codes == [given, given, ErrorCode.GROUP_MAX_SIZE_REACHED]
+
+
+def test_an_id_is_good_from_when_it_was_asked_for() -> None:
+    shared = group()
+    asked = Joining("", None, "", "", SESSION_MS, REBALANCE_MS, "consumer", {"a": b""}, True, True)
+    told: list[Joined] = []
+    shared.join(5_000, asked, told.append, said_ms=1_000)
+    assert shared.due_ms == 1_000 + SESSION_MS
+    shared.tick(shared.due_ms)
+    shared.join(shared.due_ms, asked._replace(member_id=told[0].member_id), told.append)
+    assert told[-1].code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_knows_since_when_nobody_is_in_it() -> None:
+    shared = group()
+    for at in (100, 200):
+        one = Client(shared)
+        stable(one, now_ms=at)
+        assert shared.leave(at + 50, one.member_id, None) is ErrorCode.NONE
+        assert shared.empty_since_ms == at + 50
+
+
+def test_who_finds_nobody_in_a_group_may_be_of_another_kind_than_the_last_one() -> None:
+    shared = group()
+    one = Client(shared)
+    stable(one)
+    assert shared.leave(0, one.member_id, None) is ErrorCode.NONE
+    joining = Joining(
+        "", None, "", "", SESSION_MS, REBALANCE_MS, "connect", {"a": b""}, False, True
+    )
+    told: list[Joined] = []
+    shared.join(0, joining, told.append)
+    assert [(joined.code, joined.protocol_type) for joined in told] == [(ErrorCode.NONE, "connect")]
+
+
 def test_a_group_that_was_empty_waits_while_members_come_but_no_longer_than_a_rebalance() -> None:
     shared = group(delay_ms=10_000)
     clients = [Client(shared) for _ in range(5)]

@@ -441,6 +441,17 @@ async def test_a_static_member_takes_its_place_over_in_the_other_protocol() -> N
         assert (await back.sync({back.member_id: ALL}), back.has) == (0, ALL)
 
 
+async def test_what_a_static_member_reads_that_came_back_is_its_own_when_its_group_turns() -> None:
+    async with broker_on(None) as (_, (client,)):
+        await client.create("t", partitions=2)
+        await alone(client, instance_id="i")
+        back, two = ClassicMember(client, instance_id="i"), Member(client, "m")
+        await back.join()
+        assert (await back.sync(), back.has) == (0, ALL)
+        await two.join()
+        assert not two.reads
+
+
 async def test_a_sync_that_waits_is_told_to_begin_again_when_its_group_turns() -> None:
     async with broker_on(None, 2) as (_, (client, waits)):
         await client.create("t", partitions=2)

@@ -27,6 +27,7 @@ from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect
 from ..support.wire_groups import GROUP, WireMember, described
 from ..support.wire_transactions import V2, Tx, until
+from .classic_member import ClassicMember
 from .conftest import Events, serving
 from .test_consumer_groups import beat, joining
 
@@ -483,6 +484,17 @@ async def test_a_group_that_nobody_is_in_for_a_while_counts_on() -> None:
         fourth = WireMember(client)
         await fourth.join()
         assert fourth.generation == 1
+
+
+async def test_a_group_of_which_an_id_was_given_is_there_until_that_is_used() -> None:
+    often = {"housekeeping_interval_ms": 10, "group_kept_empty_ms": 1}
+    async with broker_on(None, **often) as (broker, (client,)):
+        one = ClassicMember(client)
+        one.member_id = (await one.join_once()).member_id
+        groups = broker.core.groups
+        assert groups.exists("g")
+        groups.keep_house(None)
+        assert (await one.join_once()).error_code == 0
 
 
 async def test_that_a_group_is_empty_is_written_down_again_where_it_failed() -> None:

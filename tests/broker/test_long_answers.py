@@ -3,7 +3,7 @@
 import gc
 import select
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
@@ -30,8 +30,12 @@ from segbroker.protocol.messages_core import (
     ProduceResponsePartition,
 )
 from segbroker.protocol.messages_groups import (
+    ListGroupsRequest,
+    OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestGroupTopic,
+    OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
 from segbroker.protocol.messages_placement import (
@@ -39,12 +43,21 @@ from segbroker.protocol.messages_placement import (
     DescribeQuorumRequestPartition,
     DescribeQuorumRequestTopic,
 )
+from segbroker.protocol.messages_streams_groups import StreamsGroupDescribeRequest
+from segbroker.protocol.messages_transactions import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListTransactionsRequest,
+)
 from segbroker.protocol.schema import Message
 
 from ..support.gated_storage import GatedStorage
 from ..support.waiting import becomes
 from ..support.wire_client import WireClient, connect, fetch_request
 from ..support.wire_groups import GROUP
+from ..support.wire_streams import beat as streams_beat
+from ..support.wire_streams import internal, subtopology
+from ..support.wire_streams import joining as streams_joining
 from .conftest import Events, serving
 from .test_hostile_groups import commit_of
 
@@ -276,3 +289,82 @@ async def test_what_large_requests_are_answered_takes_bounded_memory_until_it_is
 def stuck(broker: Broker) -> int:
     """Connections that are owed more than their clients take."""
     return sum(one.outbox.unsent for one in broker._connections)
+
+
+async def with_offsets(client: WireClient) -> None:
+    """400 offsets, each with as much metadata as may be."""
+    await client.create("t", partitions=TEXTS)
+    await client.ask(commit_of(*range(TEXTS), metadata="x" * 4_096), OffsetCommitResponse, 8)
+
+
+async def with_transactions(client: WireClient) -> None:
+    for n in range(TEXTS):
+        name = f"{n:020000}"
+        request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1_000)
+        assert not (await client.ask(request, InitProducerIdResponse, 2)).error_code
+
+
+async def with_groups(client: WireClient) -> None:
+    await client.create("t")
+    for n in range(TEXTS):
+        request = commit_of(0)
+        request.group_id = f"{n:020000}"
+        await client.ask(request, OffsetCommitResponse, 8)
+
+
+async def with_topologies(client: WireClient) -> None:
+    for n in range(TEXTS // 10):
+        kept = internal("kept", setting="x" * 30_000, other="x" * 30_000)
+        said = streams_joining("m", subtopology("0", "t", keeps=[kept]), group_id=f"g{n}")
+        assert not (await streams_beat(client, said)).error_code
+
+
+TEXTS = 400
+NAMED = OffsetFetchRequestGroup(
+    group_id=GROUP,
+    topics=[OffsetFetchRequestGroupTopic(name="t", partition_indexes=[*range(TEXTS)])],
+)
+NAMED_ALONE = OffsetFetchRequest(
+    group_id=GROUP,
+    topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[*range(TEXTS)])],
+)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "request_", "version"),
+    [
+        (with_offsets, ALL_OFFSETS, 8),
+        (with_offsets, OffsetFetchRequest(groups=[NAMED]), 8),
+        (with_offsets, NAMED_ALONE, 7),
+        (with_transactions, ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 0),
+        (with_groups, ListGroupsRequest(), 4),
+        (
+            with_topologies,
+            StreamsGroupDescribeRequest(
+                group_ids=[f"g{n}" for n in range(TEXTS // 10)],
+                include_authorized_operations=False,
+            ),
+            0,
+        ),
+    ],
+    ids=["all offsets", "offsets", "of one group", "transactions", "groups", "topologies"],
+)
+async def test_texts_in_an_answer_count_before_it_is_made(
+    prepare: Callable[[WireClient], Awaitable[None]], request_: Message, version: int
+) -> None:
+    """A MiB of them in hundreds of rows; who asks often at once has all of it often."""
+    async with serving() as broker, connect(broker.address) as client:
+        await prepare(client)
+        reckoned: list[int] = []
+        may_begin = long_answers.LongAnswer.may_begin
+
+        def asked(self: long_answers.LongAnswer, size: int) -> bool:
+            reckoned.append(size)
+            return may_begin(self, size)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(long_answers.LongAnswer, "may_begin", asked)
+            await client.send(request_, version)
+            size = len(await client.receive_frame())
+        assert size > long_answers.LONG_BYTES
+        assert size <= reckoned[0] <= 2 * size

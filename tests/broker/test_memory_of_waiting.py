@@ -16,6 +16,7 @@ from segbroker.protocol.frames import FrameReader
 from segbroker.protocol.limits import RECEIVE_KEEP_MAX, REQUEST_HEADER_SIZE_MIN
 from segbroker.protocol.messages_core import ProduceResponse
 
+from ..support.gated_storage import GatedStorage
 from ..support.waiting import becomes
 from ..support.wire_client import batch, connect, produce_request
 from .conftest import serving
@@ -129,22 +130,30 @@ async def test_what_large_requests_were_received_into_is_not_kept_for_ever(
         assert (await clients[0].produce("t", b"v")).error_code == 0
 
 
-async def test_an_idle_connection_holds_nothing_of_its_last_request() -> None:
-    """However large that was: a client may send one by each of a thousand connections."""
-    size, count = 2 * RECEIVE_KEEP_MAX, 4
+@pytest.mark.parametrize("begun", [0, 2 * connection.ASIDE_BYTES_MAX], ids=["idle", "begun"])
+@pytest.mark.parametrize("size", [RECEIVE_KEEP_MAX // 2, 2 * RECEIVE_KEEP_MAX])
+async def test_a_connection_that_waits_holds_nothing_of_its_last_request(
+    size: int, begun: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However large that was: a client may send one by each of a thousand connections, and the
+    beginning of another."""
+    count = 8
+    monkeypatch.setattr(connection, "SHELF_BYTES_MAX", size)
     async with serving() as broker, AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
         gc.collect()
         tracemalloc.start()
         try:
+            _, frame = clients[0].encode(produce_request("none", bytes(size)), 9)
             for client in clients:
-                await client.ask(produce_request("none", bytes(size)), ProduceResponse, 9)
+                await client.send_bytes(frame + frame[:begun])
+                await client.receive(ProduceResponse, 9)
             await trio.testing.wait_all_tasks_blocked()
             gc.collect()
             kept, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        assert kept < size
+        assert kept < 4 * size, "its own frames, and the shelf"
 
 
 async def test_an_idle_connection_holds_no_reader_that_nobody_wants() -> None:
@@ -166,3 +175,38 @@ async def test_an_idle_connection_holds_no_reader_that_nobody_wants() -> None:
             await client.receive(ProduceResponse, 9)
         await trio.testing.wait_all_tasks_blocked()
         assert len(readers()) - before <= connection.SHELF_MAX
+
+
+async def test_who_waits_for_the_disk_holds_no_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of producers do, where it is slow."""
+    size, count = 1 << 20, 8
+    monkeypatch.setattr(connection, "SHELF_MAX", 1)
+    disk = GatedStorage()
+    async with serving(storage=disk, ingest_bytes_max=1 << 16) as broker, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
+        await clients[0].create("t")
+        before = len(readers())
+        disk.syncs.clear()
+        stack.callback(disk.syncs.set)
+        for client in clients:
+            await client.send(produce_request("t", batch(bytes(size - 1_000))), 9)
+        await becomes(lambda: broker.core.ingest.stalls == count)
+        assert len(readers()) - before <= 1
+        disk.syncs.set()
+        for client in clients:
+            await client.receive(ProduceResponse, 9)
+
+
+async def test_who_owes_something_keeps_no_room_from_others() -> None:
+    """What it has sent is done with; it is not read for up to half a minute."""
+    size = 700_000
+    async with (
+        serving(request_bytes_max=1 << 20, quota_produce_bytes_per_second=30_000) as broker,
+        connect(broker.address) as muted,
+        connect(broker.address, source="127.0.0.2") as other,
+    ):
+        await muted.create("t")
+        assert (await muted.produce("t", b"v" * size)).error_code == 0
+        assert not broker.half_request_bytes
+        with trio.fail_after(20):
+            assert (await other.produce("t", b"v" * size)).error_code == 0

@@ -80,6 +80,41 @@ async def test_who_has_used_up_a_quota_of_changes_is_refused_by_each_api_that_ca
             assert (0 if meta is None else meta.partitions) == partitions
 
 
+async def test_what_is_refused_costs_nothing() -> None:
+    """Or who asks again and again would never be served."""
+    async with serving(partitions_max=100) as broker, connect(broker.address) as admin:
+        assert await alter(admin, {"client-id": "c"}, **{MUTATIONS: 1.0}) == 0
+        for number in range(4):
+            async with connect(broker.address, "c") as client:
+                codes, throttle_ms = await create(client, 6, f"t{number}")
+                assert codes == [REFUSED if number else 0]
+                assert throttle_ms <= 1000 * (MANY - MUTATION_BURST_S)
+
+
+async def test_what_is_not_there_costs_nothing_to_delete() -> None:
+    async with serving(partitions_max=100) as broker, connect(broker.address) as admin:
+        await admin.create("t", MANY)
+        assert await alter(admin, {"client-id": "c"}, **{MUTATIONS: 1.0}) == 0
+        async with connect(broker.address, "c") as client:
+            codes, _ = await delete(client, 5, "missing", "t")
+            assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]
+
+
+async def test_a_growth_costs_what_it_adds() -> None:
+    async with serving(partitions_max=100) as broker, connect(broker.address) as admin:
+        await admin.create("t", MANY)
+        await admin.create("u", 1)
+        assert await alter(admin, {"client-id": "c"}, **{MUTATIONS: 1.0}) == 0
+        async with connect(broker.address, "c") as client:
+            asked = [
+                CreatePartitionsRequestTopic(name=name, count=count, assignments=None)
+                for name, count in (("t", MANY + 1), ("u", 2))
+            ]
+            request = CreatePartitionsRequest(topics=asked, timeout_ms=0, validate_only=False)
+            reply = await client.ask(request, CreatePartitionsResponse, 3)
+            assert [row.error_code for row in reply.results] == [0, 0], "two of the eleven"
+
+
 async def test_in_an_older_version_a_change_is_made_and_its_client_waits() -> None:
     async with serving(partitions_max=100) as broker, connect(broker.address) as admin:
         await admin.create("t", MANY)

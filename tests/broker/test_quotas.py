@@ -1,5 +1,6 @@
 """Quotas: who is charged for what, and what it costs in time."""
 
+import errno
 import itertools
 import math
 from typing import Any
@@ -8,11 +9,24 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from segbroker.broker.access import address_limits
 from segbroker.broker.access import quotas as quotas_module
-from segbroker.broker.access.quota_rules import CONSUME, PRODUCE, REQUESTS, TIME, Owner, find
+from segbroker.broker.access.address_limits import AddressLimits
+from segbroker.broker.access.closing_lines import ClosingLines
+from segbroker.broker.access.quota_rules import (
+    CONNECTIONS,
+    CONSUME,
+    PRODUCE,
+    REQUESTS,
+    TIME,
+    Owner,
+    find,
+)
 from segbroker.broker.access.quotas import BUCKETS_MAX, DEBT_S, Bucket, Quotas
+from segbroker.broker.apis import quota_apis
 from segbroker.broker.configuration.config import InvalidConfig, merge
 from segbroker.broker.connections.login import STRANGERS_REQUESTS_MAX
+from segbroker.broker.principal import USER, Principal
 from segbroker.broker.server import Broker
 from segbroker.protocol import messages_quotas as messages
 from segbroker.protocol.errors import ErrorCode
@@ -37,6 +51,7 @@ from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata import quotas as metadata_quotas
 from segbroker.segments.metadata.quotas import Entity, entity_of
 
+from ..support.gated_storage import GatedStorage
 from ..support.waiting import becomes
 from ..support.wire_client import (
     Closed,
@@ -530,15 +545,67 @@ async def test_two_connections_of_a_client_share_its_allowance_also_where_others
             assert await _throttled_ms(broker, "a", 1) > 10_000
 
 
+async def test_full_allowances_give_way_and_no_connection_keeps_one_that_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(quotas_module, "BUCKETS_MAX", 8)
+    monkeypatch.setattr(quotas_module, "SWEEP_S", 0.0)
+    async with (
+        serving() as broker,
+        connect(broker.address) as admin,
+        connect(broker.address, "kept") as kept,
+    ):
+        await admin.create("t", durability="disk")
+        assert await alter(admin, {"client-id": None}, producer_byte_rate=10_000) == 0
+        small = produce_request("t", batch(b"x"))
+        assert (await kept.ask(small, ProduceResponse, 9)).throttle_time_ms == 0
+        for number in range(12):
+            assert await _throttled_ms(broker, f"quick-{number}", 1) == 0
+            await trio.sleep(0.05)  # it has all of its allowance again
+        assert await _throttled_ms(broker, "greedy", 200_000) > 10_000
+        assert await _throttled_ms(broker, "modest", 1) == 0, "it has one of its own"
+        assert await _throttled_ms(broker, "kept", 200_000) > 10_000
+        assert (await kept.ask(small, ProduceResponse, 9)).throttle_time_ms > 10_000
+
+
+async def test_a_connection_that_is_open_goes_by_the_quota_that_there_is_now() -> None:
+    async with (
+        serving() as broker,
+        connect(broker.address) as admin,
+        connect(broker.address, "c") as client,
+    ):
+        await admin.create("t", durability="disk")
+        request = produce_request("t", batch(b"x" * 9_000))
+        for rate, least_ms in ((1e9, 0), (2e9, 0), (100.0, 10_000)):
+            assert await alter(admin, {"client-id": "c"}, producer_byte_rate=rate) == 0
+            reply = await client.ask(request, ProduceResponse, 9)
+            assert reply.throttle_time_ms >= least_ms
+            assert bool(reply.throttle_time_ms) == bool(least_ms)
+
+
+async def test_a_quota_of_the_settings_is_of_each_user_at_each_address() -> None:
+    opened = manager()
+    opened.open()
+    quotas = Quotas(opened, {PRODUCE: 1.0})
+    for user, host, is_new in (
+        ("a", "10.0.0.1", True),
+        ("a", "10.0.0.1", False),
+        ("b", "10.0.0.1", True),
+        ("a", "10.0.0.2", True),
+    ):
+        peer = _Peer("c", user, host)
+        quotas.arrived(peer, 1, is_produce=True)  # type: ignore[arg-type]
+        assert (peer.muted_s == 0) == is_new, (user, host)
+    opened.close()
+
+
 class _Peer:
     is_admitted = True
 
-    def __init__(self, client_id: str) -> None:
-        from segbroker.broker.principal import ANONYMOUS
-
-        self.principal = ANONYMOUS
+    def __init__(self, client_id: str, user: str = "ANONYMOUS", host: str = "127.0.0.1") -> None:
+        self.principal = Principal(USER, user)
         self.client_id = client_id
-        self.address = ("127.0.0.1", 1)
+        self.address = (host, 1)
         self.meter: object = None
         self.muted_s = 0.0
 
@@ -592,6 +659,73 @@ async def test_new_connections_of_one_address_are_limited_per_second() -> None:
                 nursery.start_soon(_hold, broker, "127.0.0.1", 0.2)
         assert broker.core.counters.connections_refused >= 20
         assert not await _closed_at_once(broker, "127.0.0.2")
+
+
+async def test_the_pace_of_an_address_is_that_of_its_quota_and_is_not_charged_for_who_is_refused(
+    mock_clock: MockClock,
+) -> None:
+    """The broker's time goes on only where the test says so."""
+    opened = manager()
+    opened.open()
+    quotas = Quotas(opened, {})
+    limits = AddressLimits(most=100, overrides={}, rate=1, quotas=quotas)
+
+    def admitted(host: str, tries: int) -> int:
+        now = trio.current_time()
+        return sum(limits.why_refused(host, now) is None for _ in range(tries))
+
+    assert admitted("10.0.0.1", 10) == 2, "one of the settings, and one that is owed"
+    mock_clock.jump(1.5)
+    assert admitted("10.0.0.1", 10) == 1, "who was refused owes nothing"
+    quotas.rows = {
+        entity_of({"ip": None}): {CONNECTIONS: 3.0},
+        entity_of({"ip": "10.0.0.1"}): {CONNECTIONS: 5.0},
+    }
+    assert admitted("10.0.0.1", 10) == 6, "another rate begins anew"
+    assert admitted("10.0.0.2", 10) == admitted("10.0.0.3", 10) == 4, "each its own"
+    assert admitted("10.0.0.2", 10) == 0
+    opened.close()
+
+
+async def test_addresses_are_remembered_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(address_limits, "HOSTS_MAX", 3)
+    opened = manager()
+    opened.open()
+    limits = AddressLimits(most=1, overrides={}, rate=1, quotas=Quotas(opened, {}))
+    lines = ClosingLines()
+    for number in range(10):
+        limits.why_refused(f"10.0.0.{number}", 0.0)
+        limits.refused(f"10.0.0.{number}", 0.0, {}, lines)
+    assert len(limits._buckets) == len(limits._refused) == 3
+    opened.close()
+
+
+async def test_quotas_have_a_limit_and_names_have_one_in_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(quota_apis, "ENTITIES_MAX", 2)
+    long = "\N{LATIN SMALL LETTER A WITH DIAERESIS}" * (metadata_quotas.NAME_SIZE_MAX // 2)
+    async with serving() as broker, connect(broker.address) as client:
+        invalid = ErrorCode.INVALID_REQUEST
+        assert await alter(client, {"user": long + "x"}, producer_byte_rate=1e6) == invalid
+        assert await alter(client, {"user": long}, producer_byte_rate=1e6) == 0
+        assert await alter(client, USER_A, producer_byte_rate=1e6) == 0
+        full = await alter(client, {"user": None}, producer_byte_rate=1e6)
+        assert full == ErrorCode.POLICY_VIOLATION
+        assert await alter(client, USER_A, consumer_byte_rate=1e6) == 0, "it is there"
+        assert await alter(client, {"user": long}, producer_byte_rate=None) == 0
+        assert await alter(client, {"user": None}, producer_byte_rate=1e6) == 0
+
+
+async def test_a_quota_that_could_not_be_stored_is_not_in_force() -> None:
+    disk = GatedStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        disk.sync_error = OSError(errno.EIO, "the disk is broken")
+        code = await alter(client, USER_A, producer_byte_rate=1e6)
+        disk.sync_error = None
+        assert code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert await describe(client) == {}
+        assert broker.core.quotas is None
 
 
 async def test_half_requests_of_one_address_do_not_take_the_room_of_another() -> None:

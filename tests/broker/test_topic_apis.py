@@ -413,6 +413,42 @@ async def test_a_topic_may_grow_but_not_shrink() -> None:
         assert (await client.produce("t", b"v", partition=4)).error_code == 0
 
 
+async def test_a_growth_that_is_only_tried_is_judged_as_one_that_is_done() -> None:
+    wanted = {"t": 5, "u": 2, "v": 101, "missing": 3}
+    rows = [
+        CreatePartitionsRequestTopic(name=name, count=count, assignments=None)
+        for name, count in wanted.items()
+    ]
+    async with serving(partitions_max=100) as broker, connect(broker.address) as client:
+        for name in ("t", "u", "v"):
+            await client.create(name, partitions=2)
+        for is_tried, partitions in ((True, 2), (False, 5)):
+            request = CreatePartitionsRequest(topics=rows, timeout_ms=1000, validate_only=is_tried)
+            reply = await client.ask(request, CreatePartitionsResponse, 3)
+            assert {row.name: row.error_code for row in reply.results} == {
+                "t": 0,
+                "u": ErrorCode.INVALID_PARTITIONS,
+                "v": ErrorCode.INVALID_PARTITIONS,
+                "missing": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            }
+            assert broker.core.topics.all["t"].partitions == partitions
+
+
+async def test_an_assignment_goes_with_no_count_of_either_kind() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        row = CreateTopicsRequestAssignment(
+            partition_index=0, broker_ids=[broker.core.config.broker_id]
+        )
+        for partitions, replicas, code in (
+            (-1, -1, 0),
+            (1, -1, ErrorCode.INVALID_REQUEST),
+            (-1, 1, ErrorCode.INVALID_REQUEST),
+        ):
+            topic = creation("t", partitions, replicas)
+            topic.assignments = [row]
+            assert await create(client, topic, validate_only=True) == [("t", code)]
+
+
 async def test_no_topic_is_made_whose_name_differs_from_one_in_dots_and_underscores_only() -> None:
     refused = ErrorCode.INVALID_TOPIC_EXCEPTION
     async with serving() as broker, connect(broker.address) as client:

@@ -18,6 +18,7 @@ from segbroker.segments.metadata.generations import GENERATION, Generation, Kept
 from segbroker.segments.metadata.share_groups import STATES, ShareRow, Span, states_fields
 from segbroker.segments.settings.topic_config import TopicConfig
 
+from ..segments.tools import append, batch_of
 from ..support.daemon import start
 from .conftest import in_process as segbroker
 
@@ -195,6 +196,31 @@ def test_a_damaged_manifest_row_is_damage_and_a_cut_one_is_a_torn_tail(copy: Pat
     cut = segbroker("dump", str(path))
     assert cut.returncode == 0
     assert "torn tail" in cut.stdout.decode()
+
+
+def test_the_copy_of_a_log_start_a_segment_written_anew_and_one_in_quarantine_are_read_as_well(
+    tmp_path: Path,
+) -> None:
+    manager = DiskManager(str(tmp_path), flushers=0, now_ms=1_000)
+    with manager:
+        manager.create_topic("s", 1, TopicConfig({}))
+        handler = manager.get_handler("s", 0)
+        for value in (b"one", b"two", b"three"):
+            append(handler, batch_of(value))
+        handler.delete_records_before(2)
+        paths = handler._log.paths
+    code, text = dumped("--json", paths.start)
+    (row,) = json.loads(text)["rows"]
+    assert (code, row["kind"], row["base_offset"]) == (0, "start", 2)
+    log = Path(paths.log(0)).read_bytes()
+    Path(paths.cleaned(0)).write_bytes(log)
+    Path(paths.folder, "quarantine").mkdir()
+    kept = Path(paths.folder, "quarantine", f"{Path(paths.log(0)).name}.17")
+    kept.write_bytes(log)
+    shown = [dumped("--records", str(path)) for path in (paths.log(0), paths.cleaned(0), kept)]
+    assert [code for code, _ in shown] == [0, 0, 0]
+    assert len({text.partition("\n")[2] for _, text in shown}) == 1
+    assert dumped(f"{paths.folder}/quarantine.7")[0] == 2
 
 
 def test_a_snapshot_shows_the_topics_and_a_flipped_bit_is_damage(

@@ -24,6 +24,7 @@ from segbroker.client.errors import (
     TimedOut,
     UnknownTopicOrPartition,
 )
+from segbroker.client.identity import EPOCH_MAX
 from segbroker.client.inbox import Delivery, Many
 from segbroker.client.producing import Producing
 from segbroker.client.records import RecordMetadata
@@ -145,6 +146,17 @@ def test_a_batch_lingers_and_then_goes_by_itself() -> None:
     world.run(lambda: delivery.done)
     assert 20 <= world.now_ms - began_ms < 40
     assert len(world.cluster.topics["a"][0].batches) == 1
+
+
+def test_a_batch_does_not_linger_until_there_is_no_time_to_deliver_it() -> None:
+    world = World()
+    sender = Sender(world, linger_ms=60_000, delivery_timeout_ms=30_000)
+    sender.send("a", b"first")
+    began_ms = world.now_ms
+    world.run(lambda: bool(world.cluster.topics["a"][0].batches))
+    assert world.now_ms - began_ms == 15_000
+    sender.flush()
+    assert not sender.accumulator.take_undelivered()
 
 
 def test_waiting_for_a_record_ends_the_lingering() -> None:
@@ -1288,11 +1300,15 @@ def produces(broker: Broker) -> int:
     return sum(isinstance(request, ProduceRequest) for request in broker.requests)
 
 
+@pytest.mark.parametrize("was_refused", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_another_identity_does_not_repeat_what_other_partitions_wait_to_hear_of(seed: int) -> None:
+def test_another_identity_does_not_repeat_what_other_partitions_wait_to_hear_of(
+    seed: int, was_refused: bool
+) -> None:
     world = World(seed=seed)
     partitions = world.cluster.create("t", 2)
     sender = Sender(world, linger_ms=0)
+    partitions[1].refusals += [ErrorCode.UNKNOWN_PRODUCER_ID] * was_refused
     for number in (0, 1):
         sender.send("t", b"first", partition=number)
     sender.flush()
@@ -1308,3 +1324,38 @@ def test_another_identity_does_not_repeat_what_other_partitions_wait_to_hear_of(
     sender.flush()
     assert world.stored("t", 0) == [b"first", b"refused"]
     assert world.stored("t", 1) == [b"first", b"appended, not answered", b"last"]
+
+
+def test_another_identity_waits_for_the_answers_of_other_partitions() -> None:
+    world = World(brokers=2)
+    partitions = world.cluster.create("t", 2)
+    sender = Sender(world, linger_ms=0)
+    for number in (0, 1):
+        sender.send("t", b"first", partition=number)
+    sender.flush()
+    with silent(world.cluster.brokers[2], is_done=True):
+        sender.send("t", b"on its way", partition=1)
+        settle(world)
+    partitions[0].refusals.append(ErrorCode.UNKNOWN_PRODUCER_ID)
+    refused = sender.send("t", b"refused", partition=0)
+    world.run(lambda: refused.done)
+    sender.send("t", b"last", partition=1)
+    sender.flush()
+    assert world.stored("t", 0) == [b"first", b"refused"]
+    assert world.stored("t", 1) == [b"first", b"on its way", b"last"]
+
+
+def test_behind_the_last_epoch_there_is_another_producer_id() -> None:
+    world = World()
+    sender = Sender(world, linger_ms=0)
+    sender.send("a", b"first")
+    sender.flush()
+    partition, queue = world.cluster.topics["a"][0], sender.accumulator.topics["a"].queue(0)
+    partition.seen[queue.producer_id, EPOCH_MAX] = partition.seen.pop((queue.producer_id, 0))
+    queue.epoch = EPOCH_MAX
+    partition.refusals.append(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    sender.send("a", b"behind a hole")
+    sender.flush()
+    assert world.stored("a") == [b"first", b"behind a hole"]
+    last = read_header(partition.batches[-1])
+    assert (last.producer_id, last.producer_epoch) == (world.cluster.next_producer_id, 0)

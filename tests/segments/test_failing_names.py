@@ -810,3 +810,28 @@ def test_a_manifest_that_could_not_be_synced_for_a_log_start_is_not_synced_for_t
         driver.tick()
         driver.explorer.look_at_images()
         driver.explorer.finish()
+
+
+@pytest.mark.parametrize("policy", ["readonly", "refuse"])
+def test_a_mark_of_damage_whose_name_may_be_gone_is_written_again(policy: str) -> None:
+    disk = _InDoubt()
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    config = TopicConfig({**SMALL.overrides, "on.corruption": policy})
+    manager.create_topic("t", 1, config)
+    as_after_a_checkpoint(manager)
+    handler = manager.get_handler("t", 0)
+    for number in range(8):
+        append(handler, batch_of(b"%03d" % number + b"x" * 57))
+    handler.sync()
+    opened = handler._log
+    path = opened.paths.log(0)
+    opened.files.drop()
+    flip(disk, path, 100)
+    disk.behind = ".damaged"
+    disk.fails = lambda: opened.storage.fsync_dir(opened.paths.folder)
+    handler.mend(CorruptSegment(path, 0, "a read met it"))
+    assert not disk.behind, "it was met"
+    handler.mend(CorruptSegment(path, 0, "another read met it"))
+    assert disk.exists(opened.paths.damaged)
+    assert opened.paths.damaged not in disk.in_doubt

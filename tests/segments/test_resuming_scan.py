@@ -1,6 +1,7 @@
 """Where a scan goes on behind damage: what is believed of the bytes behind it, and what is not."""
 
 from random import Random
+from unittest.mock import patch
 
 import pytest
 
@@ -159,3 +160,14 @@ def test_the_offset_behind_damage_is_higher_and_fits_the_segment(
 def test_zeros_are_zeros_to_the_last_byte(size: int) -> None:
     assert scanned(batch(0), bytes(size)).tail is Tail.ZEROS
     assert scanned(batch(0), bytes(size - 1) + b"\1").tail is Tail.TORN
+
+
+def test_what_only_looks_like_a_batch_is_not_summed_up_where_any_offset_would_do() -> None:
+    # Of a large file of chance a quarter of all that looks like one would claim half of the file.
+    header = bytearray(batch(7)[:HEADER_SIZE])
+    header[8:12] = (1 << 15).to_bytes(4, "big")
+    chance = Random(1).randbytes(1 << 16) + bytes(header) * 1_000
+    data = memoryview(chance + batch(5_000_000_000) + batch(5_000_000_001))
+    with patch.object(decisions, "check_batch", wraps=check_batch) as summed:
+        assert decisions.any_offset_of(data) == 5_000_000_000
+    assert summed.call_count < 10

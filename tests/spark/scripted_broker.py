@@ -2,7 +2,8 @@
 
 It speaks the wire through segbroker.protocol: frames in, decoded requests to the script, encoded
 replies out.  ApiVersions, Metadata and ListOffsets of a healthy one-partition topic are answered
-by default; the script gets each Fetch and returns a reply, HANG_UP or SILENCE.
+by default; the script gets each Fetch and returns a reply, HANG_UP or SILENCE, and `produce` each
+batch, and returns an error code.
 """
 
 import socket
@@ -32,13 +33,19 @@ from segbroker.protocol.messages_core import (
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceResponsePartition,
+    ProduceResponseTopic,
 )
 from segbroker.protocol.messages_groups import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FindCoordinatorResponseCoordinator,
 )
-from segbroker.protocol.schema import Message
+from segbroker.protocol.messages_transactions import InitProducerIdRequest, InitProducerIdResponse
+from segbroker.protocol.record_batch import BatchHeader, read_header
+from segbroker.protocol.schema import Message, records_view
 
 TOPIC = "clicks"
 
@@ -82,6 +89,7 @@ class ScriptedBroker:
     stable_end: int = 1 << 40
     fetches: list[int] = field(default_factory=list)
     connections_count: int = 0
+    produce: Callable[[BatchHeader], ErrorCode] = lambda _: ErrorCode.NONE
     address: tuple[str, int] = ("", 0)
     peers: list[socket.socket] = field(default_factory=list)
 
@@ -153,6 +161,10 @@ class ScriptedBroker:
             return ListOffsetsResponse(
                 topics=[ListOffsetsResponseTopic(name=TOPIC, partitions=[found])]
             )
+        if isinstance(request, ProduceRequest):
+            return self._produced(request)
+        if isinstance(request, InitProducerIdRequest):
+            return InitProducerIdResponse(producer_id=1, producer_epoch=0)
         if isinstance(request, FindCoordinatorRequest):
             host, port = self.address
             row = FindCoordinatorResponseCoordinator(
@@ -169,6 +181,13 @@ class ScriptedBroker:
                 for key, versions in SERVED.items()
             ]
         )
+
+    def _produced(self, request: ProduceRequest) -> ProduceResponse:
+        (row,) = request.topic_data[0].partition_data
+        code = self.produce(read_header(records_view(row.records)))
+        answer = ProduceResponsePartition(index=row.index, error_code=code, base_offset=0)
+        topic = ProduceResponseTopic(name=TOPIC, partition_responses=[answer])
+        return ProduceResponse(responses=[topic])
 
     def _metadata(self) -> MetadataResponse:
         host, port = self.address

@@ -8,7 +8,7 @@ from segbroker.spark.cluster import Cluster
 from segbroker.spark.layouts import Layout
 from segbroker.spark.options import Subscribe
 from segbroker.spark.sink_options import parse_sink_options
-from segbroker.spark.transactions import commit_batch, last_batch, producer_id
+from segbroker.spark.transactions import Committed, commit_batch, last_batch, producer_id
 
 from ..support.daemon import running
 from .topics import Topics
@@ -43,6 +43,6 @@ def test_a_batch_is_committed_however_long_its_names_are_in_all(bootstrap: str) 
     prepared = [
         producer_id(cluster, f"{query}/{n}/0", TIMEOUT_MS, TIMEOUT_MS) for n in range(count)
     ]
-    assert commit_batch(cluster, query, 0, prepared, TIMEOUT_MS)
+    assert commit_batch(cluster, query, 0, prepared, TIMEOUT_MS) is Committed.NOW
     assert last_batch(cluster, query, TIMEOUT_MS) == 0
     cluster.close()

@@ -3,7 +3,7 @@
 import hashlib
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,8 +22,12 @@ from pyspark.sql.types import (
 )
 
 from segbroker.client import Admin, TopicPartition
-from segbroker.client.spoken import ById, Request
+from segbroker.client.errors import ConnectionLost
+from segbroker.client.spoken import ById, Request, VendorRequest
+from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.partitioner import partition_for_key
+from segbroker.protocol.record_batch import BatchHeader
+from segbroker.protocol.vendor import VendorKey
 from segbroker.spark.data_source import SegbrokerDataSource
 from segbroker.spark.errors import OptionError, SinkError
 from segbroker.spark.link import Link
@@ -270,6 +274,33 @@ def test_a_numbered_batch_write_is_done_once_and_what_is_not_written_is_said(
         [f"batch 3 of query {topic}-nightly {again}"],
         [],
     ]
+
+
+@pytest.mark.usefixtures("segbroker_only")
+def test_a_commit_whose_answer_was_lost_is_not_told_as_a_repetition(
+    topics: Topics, name: Name, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = name()
+    topics.create(topic)
+    ask, lost = Link.ask_vendor, 0
+
+    def asked(link: Link, request: VendorRequest, timeout_ms: int) -> Mapping[str, Any]:
+        nonlocal lost
+        reply = ask(link, request, timeout_ms)
+        if request.message_key is VendorKey.COMMIT_BATCH and not lost:
+            lost += 1
+            link.close()
+            raise ConnectionLost("the broker went away behind it")
+        return reply
+
+    monkeypatch.setattr(Link, "ask_vendor", asked)
+    options = {"topic": topic, "transactionalId": topic, "batchId": "7"}
+    write(topics, table(value=["once"]), **options)
+    assert lost == 1
+    assert not [each for each in caplog.records if each.levelname == "WARNING"]
+    write(topics, table(value=["again"]), **options)
+    assert [each for each in caplog.records if each.levelname == "WARNING"]
+    assert values(topics.read(topic, 1)) == [b"once"]
 
 
 @pytest.mark.usefixtures("segbroker_only")
@@ -644,6 +675,30 @@ def test_another_broker_that_cannot_commit_a_batch_is_told_so() -> None:
             SinkError, match=r"cannot commit a batch of transactions at once .*at-lea"
         ):
             writer.write(iter([table(value=["x"])]))
+
+
+def test_the_first_batch_of_a_partition_is_there_before_the_second_one_is_sent() -> None:
+    """Of a producer that it does not know Apache Kafka takes any sequence, then no lower one."""
+    taken: list[int] = []
+    is_new = True
+
+    def produce(header: BatchHeader) -> ErrorCode:
+        nonlocal is_new
+        if is_new:  # the leader of a topic that was just made
+            is_new = False
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if taken and header.base_sequence != taken[-1] + 1:
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        taken.extend(range(header.base_sequence, header.base_sequence + header.records_count))
+        return ErrorCode.NONE
+
+    with ScriptedBroker(lambda _: fetched(), produce=produce).running() as broker:
+        host, port = broker.address
+        options = {"kafka.bootstrap.servers": f"{host}:{port}", "topic": "clicks", **ONCE}
+        options["kafka.batch.size"] = "1000"
+        writer = SegbrokerDataSource(options).writer(schema("value"), overwrite=False)
+        writer.write(iter([table(value=[str(n) for n in range(1000)])]))
+    assert taken == list(range(1000))
 
 
 def test_a_topic_cannot_be_overwritten(topics: Topics) -> None:
