@@ -202,19 +202,16 @@ class ShardFiles:
         """
         header = Header(self._shard, self.file_bytes, used.sequence, used.salt)
         content = read_file(self._storage, used.path)
-        with self._naming:
-            copy_out(self._storage, self.folder, content, header, used.end, keys)
+        copy_out(self._storage, self.folder, content, header, used.end, keys, self._naming)
 
     def keep_ends(self, number: int, frames: Iterable[Frame]) -> None:
         """Write END frames into a kept file of a number that was claimed.  Durable when this
         returns.  Raises OSError: nothing counts on it, and it may be there."""
-        with self._naming:
-            write_kept(self._storage, self.folder, number, frames)
+        write_kept(self._storage, self.folder, number, frames, self._naming)
 
     def remove_kept(self, number: int) -> None:
         """Others say all that this one says; again after a failure.  Raises OSError."""
-        with self._naming:
-            remove_kept(self._storage, self.folder, number)
+        remove_kept(self._storage, self.folder, number, self._naming)
 
     def recycle(self, used: WalFile, *, trusted: bool = True) -> None:
         """A used file, the oldest, becomes a free one, or goes where there is one and the volume is

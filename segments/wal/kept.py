@@ -25,12 +25,12 @@ than its frames; each durably before the next.  So it goes when a later one says
 """
 
 from collections.abc import Collection, Iterable
-from contextlib import suppress
-from typing import Final
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Final, TypeAlias
 
 import structlog
 
-from ..disk.storage import TEMPORARY, Buffer, Storage, make_dirs, replace_file
+from ..disk.storage import TEMPORARY, Buffer, Storage, make_dirs, write_temporary
 from .frames import (
     FRAMES_BEGIN,
     HEADER_AT_END,
@@ -45,6 +45,9 @@ from .scanning import Hole, Scanned, scan_file
 
 log = structlog.get_logger()
 
+Naming: TypeAlias = AbstractContextManager[object]
+ALONE: Final = nullcontext()
+"""For who shares the directory with nobody: a start."""
 SHARD_OF_STARTS: Final = 0
 """In its directory are the kept files of a start: they have frames of all shards."""
 
@@ -66,9 +69,11 @@ def copy_out(
     header: Header,
     end: int,
     keys: Collection[tuple[bytes, int]],
+    naming: Naming = ALONE,
 ) -> None:
     """Copy the frames of these partitions out of a full file, whose frames end at `end`.
 
+    naming: held while names in the directory change, not while the frames are written.
     Durable when this returns.  What stands behind the end was given up.  Raises OSError.
     """
     found = scan_file(memoryview(content)[:end], header)
@@ -89,33 +94,33 @@ def copy_out(
                 encode_frame(frame, frame.lsn, frame.ordinal, header.salt, frame.flags)
             )
     ordered = [part for position in sorted(parts) for part in parts[position]]
-    _write(storage, folder, header, ordered)
+    _write(storage, folder, header, ordered, naming)
     log.warning("wal_frames_kept", path=kept_path(folder, header.sequence))
 
 
-def write_kept(storage: Storage, folder: str, number: int, frames: Iterable[Frame]) -> None:
-    """Keep these frames for the next start.  Durable when this returns.  Raises OSError: it
-    may be there then, without its markers."""
+def write_kept(
+    storage: Storage, folder: str, number: int, frames: Iterable[Frame], naming: Naming = ALONE
+) -> None:
+    """Keep these frames for the next start.  naming: as for `copy_out`.  Durable when this returns.
+    Raises OSError: it may be there then, without its markers."""
     make_dirs(storage, folder)
     salt = int.from_bytes(storage.random_bytes(8), "big")
     parts: list[Buffer] = []
     for lsn, frame in enumerate(frames):
         parts += encode_frame(frame, lsn, 0, salt)
-    try:
-        _write(storage, folder, Header(SHARD_OF_STARTS, 0, number, salt), parts)
-    except OSError:
-        with suppress(OSError):  # half a file is in the way of a full disk
-            storage.unlink(kept_path(folder, number) + TEMPORARY)
-        raise
+    _write(storage, folder, Header(SHARD_OF_STARTS, 0, number, salt), parts, naming)
 
 
-def remove_kept(storage: Storage, folder: str, number: int) -> None:
-    """What this file says stands elsewhere.  Durable when this returns.  Raises OSError: it may be
-    tried again."""
-    if storage.exists(kept_path(folder, number)):  # else its marker went before it, durably
+def remove_kept(storage: Storage, folder: str, number: int, naming: Naming = ALONE) -> None:
+    """What this file says stands elsewhere.  naming: as for `copy_out`.  Durable when this returns.
+    Raises OSError: it may be tried again."""
+    is_there = storage.exists(kept_path(folder, number))  # else its marker went before it, durably
+    if is_there:
         remove_marker(storage, folder, KEPT, number)
-        storage.unlink(kept_path(folder, number))
-    storage.fsync_dir(folder)
+    with naming:
+        if is_there:
+            storage.unlink(kept_path(folder, number))
+        storage.fsync_dir(folder)
 
 
 def holes_of(scanned: Scanned) -> list[Hole]:
@@ -129,9 +134,20 @@ def holes_of(scanned: Scanned) -> list[Hole]:
     return [*before, last] if last.size else before
 
 
-def _write(storage: Storage, folder: str, header: Header, parts: list[Buffer]) -> None:
+def _write(
+    storage: Storage, folder: str, header: Header, parts: list[Buffer], naming: Naming
+) -> None:
     header = header._replace(size=FRAMES_BEGIN + sum(map(len, parts)) + HEADER_SIZE)
     path = kept_path(folder, header.sequence)
+    temporary = path + TEMPORARY
     (_, begin), (_, end) = header_blocks(header)
-    replace_file(storage, path, b"".join((begin, *parts, end)))
+    try:
+        write_temporary(storage, temporary, b"".join((begin, *parts, end)))
+        with naming:
+            storage.rename(temporary, path)
+            storage.fsync_dir(folder)
+    except OSError:
+        with suppress(OSError):  # half a file is in the way of a full disk
+            storage.unlink(temporary)
+        raise
     make_marker(storage, folder, KEPT, header.sequence)

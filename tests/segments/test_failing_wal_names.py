@@ -11,11 +11,11 @@ import errno
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count, product
-from threading import Thread, current_thread
+from threading import Event, Thread, current_thread
 
 import pytest
 
-from segbroker.segments.disk.memory import MemoryStorage
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.errors import StorageError
 from segbroker.segments.wal.files import ShardFiles
 from segbroker.segments.witness import make_fact, unmake_fact
@@ -155,6 +155,38 @@ def test_a_file_that_gets_its_name_while_another_cannot_be_freed_outlives_a_powe
     disk.other = lambda: files.recycle(used)
     path = files.prepare().path
     assert all(path in left for left in disk.left())
+
+
+class Slow(MemoryStorage):
+    """It begins with a kept file when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits, self.may_go = Event(), Event()
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if create and "kept-" in path:
+            self.waits.set()
+            self.may_go.wait(60)
+        return super().open(path, create=create, read_only=read_only)
+
+
+def test_a_file_is_made_while_a_checkpoint_writes_what_it_keeps() -> None:
+    disk = Slow()
+    files = ShardFiles(disk, FOLDER, 0, 8192)
+    files.open()
+    keeper = Thread(target=files.keep_ends, args=(0, []))
+    maker = Thread(target=files.prepare, args=(1,))
+    keeper.start()
+    assert disk.waits.wait(60)
+    maker.start()
+    maker.join(5)
+    is_made = not maker.is_alive()
+    disk.may_go.set()
+    keeper.join()
+    maker.join()
+    assert is_made, "the writer may be waiting for it"
+    assert disk.exists(f"{FOLDER}/kept-0.log")
 
 
 @pytest.mark.parametrize("change", [make_fact, unmake_fact], ids=["said", "taken back"])

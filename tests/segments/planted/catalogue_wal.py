@@ -377,9 +377,9 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_marker_of_a_kept_file_comes_before_it",
         "wal.kept",
-        '    replace_file(storage, path, b"".join((begin, *parts, end)))\n',
-        "    make_marker(storage, folder, KEPT, header.sequence)\n"
-        '    replace_file(storage, path, b"".join((begin, *parts, end)))\n',
+        "        with naming:\n            storage.rename(temporary, path)\n",
+        "        make_marker(storage, folder, KEPT, header.sequence)\n"
+        "        with naming:\n            storage.rename(temporary, path)\n",
         "what_a_checkpoint_kept_is_put_back",
     ),
     Bug(
@@ -440,6 +440,15 @@ WAL_BUGS: tuple[Bug, ...] = (
         "        if self._naming:\n            self._storage.rename(path, target)\n",
         "tests.segments.test_failing_wal_names:"
         "test_a_file_that_gets_its_name_while_another_cannot_be_freed_outlives_a_power_cut",
+    ),
+    Bug(
+        "nobody_gets_a_name_while_what_is_kept_is_written",
+        "wal.files",
+        "        write_kept(self._storage, self.folder, number, frames, self._naming)\n",
+        "        with self._naming:\n"
+        "            write_kept(self._storage, self.folder, number, frames)\n",
+        "tests.segments.test_failing_wal_names:"
+        "test_a_file_is_made_while_a_checkpoint_writes_what_it_keeps",
     ),
     Bug(
         "who_starts_takes_the_markers_that_there_are",
