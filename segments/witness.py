@@ -20,6 +20,7 @@ a crash leaves, what is said here is true.
 
 import re
 import threading
+from contextlib import suppress
 from typing import Final
 
 from .disk.storage import Storage, make_dirs
@@ -79,7 +80,13 @@ def say_least(storage: Storage, folder: str, what: str, number: int) -> None:
     before = _numbers(storage, folder, what)
     if number in before:
         return
-    make_fact(storage, f"{folder}/{what}-{number}")
+    path = f"{folder}/{what}-{number}"
+    try:
+        make_fact(storage, path)
+    except OSError:
+        with suppress(OSError):  # nobody takes it for said
+            storage.unlink(path)
+        raise
     for one in before:
         if one < number:
             storage.unlink(f"{folder}/{what}-{one}")  # not synced: the higher one counts

@@ -18,7 +18,7 @@ import pytest
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.errors import StorageError
 from segbroker.segments.wal.files import ShardFiles
-from segbroker.segments.witness import make_fact, unmake_fact
+from segbroker.segments.witness import WAL_FROM, least, make_fact, say_least, unmake_fact
 
 from ..support.extent import share
 from .crash.driver import Driver
@@ -202,6 +202,17 @@ def test_what_is_said_beside_another_whose_sync_fails_is_true_behind_a_power_cut
     disk.other = lambda: make_fact(disk, "/data/snapshot-2")
     change(disk, path)
     assert {path in left for left in disk.left()} == {change is make_fact}
+
+
+def test_what_could_not_be_said_is_said_by_the_next_who_does() -> None:
+    disk = RecordingStorage()
+    say_least(disk, "/data/witness", WAL_FROM, 3)
+    disk.faults = [Fault("fsync_dir", "/data/witness", 0)]
+    with pytest.raises(OSError, match="planned"):
+        say_least(disk, "/data/witness", WAL_FROM, 5)
+    say_least(disk, "/data/witness", WAL_FROM, 5)
+    for image in Images(disk).now():
+        assert least(image.build(), "/data/witness", WAL_FROM) == 5
 
 
 def test_a_file_that_could_not_be_freed_is_freed_whole_by_the_next_checkpoint() -> None:
