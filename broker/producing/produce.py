@@ -13,6 +13,7 @@ it is counted but no longer answered.
 """
 
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from types import MappingProxyType
 from typing import Final
@@ -50,8 +51,6 @@ _NONE: Final[Mapping[int, InvalidBatch | None]] = MappingProxyType({})
 _BY_ID: Final = topic_ids.PRODUCE_SINCE
 ROWS_AT_ONCE: Final = 1_000
 """Partitions of a request that are appended to before others have their turn."""
-ENCODED_ON_LOOP_MAX: Final = 2_000
-"""Rows; the reply of a request that has more of them is encoded in a lane."""
 ROWS_PER_SLOT: Final = 32
 """So many rows of a reply that is not sent count as a request of their own."""
 
@@ -87,7 +86,8 @@ class ProduceSlot:
     def __init__(
         self, core: Core, peer: Peer, header: RequestHeader, place: LongAnswer | None = None
     ) -> None:
-        """place: the room that a reply with very many rows takes until it is sent."""
+        """place: the room that the reply takes until it is sent, of a request with very many items;
+        it is encoded in a lane."""
         self.done = False
         self._place = place
         self._core = core
@@ -190,14 +190,15 @@ class ProduceSlot:
     def _settle(self, *, is_abandoned: bool = False) -> None:
         """Of each row is known what became of it: nobody changes one any more."""
         self._is_settled = True
-        if len(self._rows) > ENCODED_ON_LOOP_MAX and not is_abandoned:
+        if self._place is not None and not is_abandoned:
             self._say_throttled()
-            self._core.spawn(self._finish_in_lane)
+            self._core.spawn(partial(self._finish_in_lane, self._place))
             return
         self._core.counters.tally.answered(self._header.api_key, self._response)
         self._finish()
 
-    async def _finish_in_lane(self) -> None:
+    async def _finish_in_lane(self, place: LongAnswer) -> None:
+        """In a lane; then until the client has taken it."""
         lanes, tally = self._core.lanes, self._core.counters.tally
         try:
             tally.add(self._header.api_key, await lanes.run(codes_of, self._response))
@@ -206,8 +207,7 @@ class ProduceSlot:
         finally:  # what failed fails again when it is to leave, and closes its connection
             self._finish()
             self._core.turn.end()
-        if self._place is not None:
-            await self._place.hold(frame_size(self._parts))
+        await place.hold(frame_size(self._parts))
 
     def _finish(self) -> None:
         self.done = True

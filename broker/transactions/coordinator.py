@@ -344,11 +344,14 @@ class Coordinator:
         return ErrorCode.NONE, "", is_repeated
 
     def open_tasks(self, query: str) -> frozenset[str]:
-        """The transactional ids `query/TASK/ATTEMPT`, both numbers, that are open."""
+        """The transactional ids `query/TASK/ATTEMPT`, both numbers, that are open.
+
+        From any thread: the rights of a large request are looked at in a lane.
+        """
         begin = f"{query}/"
         return frozenset(
             name
-            for name in self.table.open
+            for name in tuple(self.table.open)  # at once: others begin and end meanwhile
             if name.startswith(begin) and _TASK.fullmatch(name, len(begin))
         )
 

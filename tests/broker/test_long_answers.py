@@ -27,6 +27,7 @@ from segbroker.protocol.messages_core import (
     ProduceRequest,
     ProduceRequestPartition,
     ProduceRequestTopic,
+    ProduceResponse,
     ProduceResponsePartition,
 )
 from segbroker.protocol.messages_groups import (
@@ -283,6 +284,39 @@ async def test_what_large_requests_are_answered_takes_bounded_memory_until_it_is
                 for client in clients:
                     nursery.start_soon(take, client)
         assert [len(answer) > 2 * len(frame) for answer in answers] == [True] * count
+        await becomes(lambda: broker.core.long_answers.held_bytes == 0)
+
+
+async def test_who_takes_nothing_of_a_reply_to_few_rows_of_many_topics_makes_room(
+    events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic counts beside its row: such a reply takes room, too."""
+    monkeypatch.setattr(long_answers, "HOST_BYTES_MAX", 1)
+    monkeypatch.setattr(long_answers, "TAKEN_S", 0.1)
+    topics = [
+        ProduceRequestTopic(
+            name=f"{n:0200}", partition_data=[ProduceRequestPartition(index=0, records=None)]
+        )
+        for n in range(1_900)
+    ]
+    asked = ProduceRequest(acks=-1, timeout_ms=0, topic_data=topics)
+    async with (
+        serving() as broker,
+        connect(broker.address) as first,
+        connect(broker.address) as second,
+    ):
+        await ask_small(first)
+        (mine,) = [one for one in broker._connections if one.greeted]
+        assert isinstance(mine._sock, socket.socket)
+        mine._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+        first.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        await first.send(asked, 9)
+        await becomes(lambda: stuck(broker) == 1)
+        assert broker.core.long_answers.held_bytes > 0
+        with trio.fail_after(20):
+            await second.ask(asked, ProduceResponse, 9)
+        (line,) = events.named("unserved_request")
+        assert "was not taken" in line["error"]
         await becomes(lambda: broker.core.long_answers.held_bytes == 0)
 
 
