@@ -111,7 +111,6 @@ class Outcomes:
             row_or_none = rows.get((queue.topic, queue.partition))
             if row_or_none is not None and row_or_none.error_code == ErrorCode.NONE:
                 queue.known_as = queue.producer_id, batch.topic_id
-                queue.failures = 0
                 if self._transactions is not None:
                     self._transactions.wrote(queue.topic, batch.topic_id)
                 self.finish(batch, row_or_none.base_offset, row_or_none.log_append_time_ms)
@@ -136,7 +135,6 @@ class Outcomes:
             self._engine.cluster.invalidate()
         if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             # Appended, and so long ago that the broker forgot where.
-            queue.failures = 0
             self.finish(batch, -1, -1)
         elif self._transactions is not None and self._ends_transaction(batch, code):
             self._give_up(batch, error)
@@ -196,6 +194,8 @@ class Outcomes:
 
     def finish(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
         """It is in the log, or with acks=0 with the kernel; offset -1: nobody knows where."""
+        if not _has_overtaken(batch):
+            batch.queue.failures = 0
         batch.finish(base_offset, log_append_time_ms)
         self._accumulator.finished(batch)
 
@@ -241,6 +241,14 @@ class Outcomes:
 def _is_oldest(batch: ProducerBatch) -> bool:
     """Whether nothing that was sent before it still waits for its acknowledgement."""
     return not any(precedes(other, batch) for other in unanswered(batch.queue))
+
+
+def _has_overtaken(batch: ProducerBatch) -> bool:
+    """Whether one that was sent before it waits to be sent again: a broker that has forgotten the
+    producer takes what comes behind one that it refused.  That one goes alone then: with others on
+    their way no epoch can begin, and it would be refused until its time is over."""
+    sealed = batch.queue.sealed
+    return bool(sealed) and sealed[0].is_sent and precedes(sealed[0], batch)
 
 
 def _passes_frame(batch: ProducerBatch, error: SegbrokerError | None) -> bool:

@@ -341,6 +341,29 @@ def test_nothing_overtakes_the_first_batch_that_is_refused(
     assert [*lost, *world.stored("a")] == numbers(60)
 
 
+def test_what_was_overtaken_at_a_broker_that_forgot_the_producer_is_stored_all_the_same() -> None:
+    """Also where there is always something behind it on its way, that the broker takes."""
+    world = World()
+    sender = Sender(world, linger_ms=0, delivery_timeout_ms=20_000)
+    sender.send("a", b"known")
+    sender.flush()
+    partition = world.cluster.topics["a"][0]
+    partition.seen.clear()
+    partition.refusals = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    for number in range(1_200):
+        # Two batches, on their way at the same time where they may be.
+        sender.send("a", b"%06d" % (2 * number))
+        sender.accumulator.seal_due(world.now_ms)
+        sender.send("a", b"%06d" % (2 * number + 1))
+        settle(world)
+        world.now_ms += 20
+    sender.flush()
+    assert sender.accumulator.take_undelivered() == []
+    stored = world.stored("a")
+    assert sorted(stored) == [*numbers(2_400), b"known"]  # type: ignore[type-var]
+    assert stored.index(b"000000") == 2, "behind the one that overtook it, and no more"
+
+
 def test_what_is_small_does_not_overtake_a_first_batch_that_is_too_large() -> None:
     world = World()
     world.cluster.create("a")
@@ -910,6 +933,26 @@ def test_with_acks_0_what_is_not_handed_over_is_given_up_once_or_goes_again() ->
     sender.flush()
     assert not sender.accumulator.take_undelivered()
     assert world.stored("a") == [b"first", b"late", b"second", b"third"]
+
+
+def test_with_acks_0_a_failure_is_over_when_something_is_handed_over() -> None:
+    world = World()
+    sender = Sender(world, acks=0, idempotent=False, linger_ms=0)
+    sender.send("a", b"before")
+    sender.flush()
+    world.broker.is_up = False
+    sender.send("a", b"away")
+    settle(world)
+    world.now_ms += 500
+    settle(world)
+    world.broker.is_up = True
+    sender.flush()
+    count = produces(world.broker)
+    for value in numbers(3):
+        sender.send("a", value)
+        sender.accumulator.seal_due(world.now_ms)
+    world.turn()
+    assert produces(world.broker) == count + 3, "at once, as before the failure"
 
 
 def test_without_idempotence_one_batch_is_in_flight_so_that_retries_keep_the_order() -> None:
