@@ -37,8 +37,8 @@ What counts as valid: magic 2, CRC-32C, and the offset: batches follow each othe
 so base offset and length, of which the first lies outside the CRC, are checked by their
 neighbours.  The leader epoch, outside the CRC too, is what the manifest says for that offset.
 Behind damage a batch is accepted when its offset is higher, and the next batch
-continues it or the file ends with it.  Not if it lies within the damaged batch, which may be a torn
-one: then it is the value of a record (docs/decisions/0356).
+continues it or the file ends with it; or when it continues the damaged one.  Not if it lies within
+a damaged batch, which may be a torn one: then it is the value of a record (docs/decisions/0356).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,7 +48,6 @@ from typing import Final, NamedTuple, TypeAlias
 
 from segbroker.protocol.batch_layout import (
     ATTRIBUTES_POSITION,
-    CRC_POSITION,
     HEADER_SIZE,
     LENGTH_END,
     MAGIC,
@@ -157,7 +156,7 @@ def scan(data: memoryview, offset: int | None, position: int = 0, *, epochs: Epo
     next_offset = offset if offset is not None else 0
     if position == size:
         return Scan(batches, position, next_offset, Tail.WHOLE, -1)
-    resume = _find_resume(data, position, next_offset, _Own(data, position, offset))
+    resume = _find_resume(data, position, next_offset, offset)
     if resume >= 0:
         return Scan(batches, position, next_offset, Tail.HOLE, resume)
     foreign = _checked_at(data, position)
@@ -323,14 +322,34 @@ class _Own:
         self._summed_to = begin + ATTRIBUTES_POSITION
         self.end = begin
         """Where it ends, also behind the end of the file; `begin` where nothing is believed."""
-        if len(data) <= self._summed_to or data[begin + MAGIC_POSITION] != MAGIC:
+        if len(data) - begin < HEADER_SIZE or data[begin + MAGIC_POSITION] != MAGIC:
             return
-        offset = int.from_bytes(data[begin : begin + 8], "big", signed=True)
-        size = LENGTH_END + int.from_bytes(data[begin + 8 : begin + 12], "big", signed=True)
-        if size >= HEADER_SIZE and (due in (None, offset) or _checked_at(data, begin)):
-            self.end = begin + size
-            checksum = data[begin + CRC_POSITION : begin + ATTRIBUTES_POSITION]
-            self._checksum = int.from_bytes(checksum, "big")
+        header = read_header(data, begin)
+        if due not in (None, header.base_offset) and not _checked_at(data, begin):
+            return
+        self._checksum = header.crc
+        if header.size >= HEADER_SIZE:
+            self.end = begin + header.size
+            if self.end <= len(data) and self._may_end(self.end, header.base_offset):
+                return
+        for length in _but_for_a_byte(header.batch_length):
+            end = begin + LENGTH_END + length
+            if (
+                begin + HEADER_SIZE <= end <= len(data)
+                and self._may_end(end, header.base_offset)
+                and crc32c(data[self._summed_to : end]) == self._checksum
+            ):
+                self.end = end  # its length, which lies outside of the checksum, is damaged
+                break
+
+    def _may_end(self, end: int, offset: int) -> bool:
+        """Whether another batch begins there, or nothing does."""
+        data = self._data
+        return end == len(data) or (
+            len(data) - end > MAGIC_POSITION
+            and data[end + MAGIC_POSITION] == MAGIC
+            and _is_in_reach(data, end, offset)
+        )
 
     def reaches(self, position: int) -> bool:
         """Whether it goes on at `position`; not if its checksum says that it ends there, and its
@@ -347,18 +366,40 @@ class _Own:
         return False
 
 
-def _find_resume(data: memoryview, damaged: int, offset: int | None, own: _Own) -> int:
+def _but_for_a_byte(length: int) -> Iterator[int]:
+    """What a length may have been of which one byte is damaged."""
+    for shift in (0, 8, 16, 24):
+        for wrong in range(1, 256):
+            changed = (length ^ (wrong << shift)) & 0xFFFF_FFFF
+            if changed < 1 << 31:
+                yield changed
+
+
+def _find_resume(data: memoryview, damaged: int, offset: int | None, due: int | None) -> int:
     """Where valid batches go on behind the damage that begins at `damaged`; -1: nowhere.
 
     First where the damaged batch says that it ends, then wherever a magic byte could be one that is
-    not within that batch.
+    not within that batch, nor within the next ones, where those are damaged as well.  offset: they
+    have higher ones; None: any.  due: what is due at the damage; None: nobody knows.
     """
-    if len(data) - damaged >= LENGTH_END:
-        size = LENGTH_END + int.from_bytes(data[damaged + 8 : damaged + 12], "big", signed=True)
-        if size >= HEADER_SIZE and _is_resume(data, damaged, damaged + size, offset):
-            return damaged + size
+    begin, own = damaged, _Own(data, damaged, due)
+    if own.end == begin and len(data) - begin >= LENGTH_END:
+        size = LENGTH_END + int.from_bytes(data[begin + 8 : begin + 12], "big", signed=True)
+        if size >= HEADER_SIZE and _is_resume(data, damaged, begin + size, offset):
+            return begin + size
+    while own.end > begin:
+        following_offset = read_header(data, begin).next_offset
+        if _is_resume(data, damaged, own.end, offset) or (
+            _is_in_reach(data, own.end, offset)
+            and base_offset_of(data[own.end :]) == following_offset
+        ):
+            return own.end
+        following = _Own(data, own.end, following_offset)
+        if following.end == own.end:
+            break
+        begin, own = own.end, following
     content = bytes(data)
-    found = content.find(_MAGIC, damaged + 1 + MAGIC_POSITION)
+    found = content.find(_MAGIC, begin + 1 + MAGIC_POSITION)
     while found >= 0:
         position = found - MAGIC_POSITION
         if (
@@ -459,7 +500,7 @@ def any_offset_of(data: memoryview) -> int | None:
     """The base offset of the first valid batch of a file, wherever it lies; None without one."""
     header = _batch_at(data, 0)
     if header is None:
-        resume = _find_resume(data, 0, None, _Own(data, 0, None))
+        resume = _find_resume(data, 0, None, None)
         header = None if resume < 0 else read_header(data, resume)
     return None if header is None else header.base_offset
 

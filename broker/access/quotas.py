@@ -199,11 +199,11 @@ class Quotas:
 
     def _meter(self, peer: Peer) -> Meter:
         meter = peer.meter
+        # Whose it is stays: before a login nobody is charged, and the same user renews it.
         if (
             isinstance(meter, Meter)
             and meter.generation == self._generation
-            and meter.client_id
-            == peer.client_id  # who it is stays: before a login nobody is charged
+            and meter.client_id == peer.client_id
         ):
             return meter
         self._make_room()  # in front of the look-ups: what one has found is not dropped by the next

@@ -621,6 +621,30 @@ def test_what_comes_back_when_it_was_heard_to_go_is_said_to_be_assigned() -> Non
     assert first.told == [("assigned", [0, 1]), ("revoked", [1]), ("assigned", [1])]
 
 
+def test_what_comes_back_while_it_is_heard_to_go_is_said_to_be_assigned() -> None:
+    """Its callback takes as long as a rebalance."""
+    world = GroupWorld(1, partitions=2, records=20)
+    first = world.start()
+    world.run(world.is_settled)
+    group, membership = first.reading.group, first.reading.group.membership
+    first.busy_until_ms = world.now_ms + 600_000
+    second = world.start()
+    world.run(lambda: group.events.is_waiting)
+    event = group.events.next()
+    assert event is not None
+    assert event.listener is not None
+    event.is_told = True
+    event.listener(event.partitions)
+    world.kill(second)
+    world.group.leave(world.now_ms, second.reading.group.membership.member_id, None)
+    world.run(lambda: membership.generation == 3 and membership.phase is Phase.STABLE)
+    group.event_done(event, world.now_ms)
+    first.busy_until_ms = world.now_ms
+    world.store(1, 1, 20)
+    world.run(lambda: (1, 20) in world.processed)
+    assert first.told == [("assigned", [0, 1]), ("revoked", [1]), ("assigned", [1])]
+
+
 @pytest.mark.parametrize("how", ["lost", "closed"])
 def test_what_was_heard_to_go_is_not_heard_to_be_gone_once_more(how: str) -> None:
     world = GroupWorld(1, partitions=2, records=20)

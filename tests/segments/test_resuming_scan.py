@@ -11,10 +11,11 @@ from segbroker.protocol.record_batch import (
     check_batch,
     emptied_batch,
     encode_batch,
+    iter_batches,
     read_header,
 )
 from segbroker.segments import decisions
-from segbroker.segments.decisions import Scan, Tail, any_offset_of, scan
+from segbroker.segments.decisions import Loss, Scan, Tail, any_offset_of, rebuild, scan
 from segbroker.segments.files.index import OFFSET_SPAN_MAX
 
 
@@ -84,6 +85,47 @@ def test_a_batch_whose_length_is_damaged_ends_where_its_checksum_says(length: in
     damaged = whole[:8] + length.to_bytes(4, "big") + whole[12:]
     found = scanned(batch(0), damaged, batch(2), batch(3))
     assert (found.tail, found.resume) == (Tail.HOLE, SIZE + len(whole))
+
+
+def kept(data: bytes) -> list[bytes]:
+    """The batches that a repair keeps, without its gaps."""
+    found = rebuild(memoryview(data), 0, -1, Loss(0, [(0, 0)], 0), is_followed=False)
+    batches = [one for part in found.parts for one in iter_batches(memoryview(part))]
+    return [bytes(one) for one in batches if read_header(one).records_count]
+
+
+ARCHIVE = [
+    batch(0),
+    batch(1, b"before" + INNER + b"behind" * 30),
+    batch(2, b"before" + batch(3, b"never") + batch(4, b"of this log") + b"behind" * 9),
+    *(batch(offset, b"x" * 40) for offset in range(3, 7)),
+]
+
+
+@pytest.mark.parametrize("number", range(len(ARCHIVE)))
+def test_a_damaged_byte_costs_its_batch_whatever_the_values_hold(number: int) -> None:
+    size = len(ARCHIVE[number])
+    others = [whole for whole in ARCHIVE if whole is not ARCHIVE[number]]
+    for position in [*range(21), *range(21, size, 7)]:
+        for wrong in (1, 2, 4, 8, 16, 32, 64, 128, 255):
+            damaged = bytearray(ARCHIVE[number])
+            damaged[position] ^= wrong
+            parts = [*ARCHIVE[:number], bytes(damaged), *ARCHIVE[number + 1 :]]
+            assert kept(b"".join(parts)) == others, (position, wrong)
+
+
+def test_batches_inside_the_value_of_a_second_damaged_one_are_not_where_the_log_goes_on() -> None:
+    for front, behind in ((bad(ARCHIVE[0]), ARCHIVE[2:]), (ARCHIVE[0], ARCHIVE[3:])):
+        damaged = [bad(whole) for whole in ARCHIVE[1 : len(ARCHIVE) - len(behind)]]
+        whole = [] if front != ARCHIVE[0] else [front]
+        assert kept(b"".join([front, *damaged, *behind])) == [*whole, *behind]
+
+
+def test_a_batch_that_the_damaged_one_in_front_of_it_speaks_of_needs_no_other() -> None:
+    # | 0 | ? | 2 | 3, which says that it is another |
+    strange = (3 ^ 1 << 40).to_bytes(8, "big") + batch(3)[8:]
+    parts = [batch(0), bad(batch(1)), batch(2), strange, batch(4), batch(5)]
+    assert kept(b"".join(parts)) == [batch(0), batch(2), batch(4), batch(5)]
 
 
 @pytest.mark.parametrize("length", [0x7FFF_FFFF, 4_000])

@@ -36,6 +36,7 @@ YOUNG = {
     "last_crash": "none",
     "sync_s": (0.02, 0.1),
     "latency_s": 0.001,
+    "hasty": True,
 }
 CALM = {"faults": (), "last_crash": "none"}
 NAMES = {

@@ -9,12 +9,16 @@ foreign record.
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from unittest.mock import patch
 
 import trio
 
 from segbroker.client import AsyncAdmin, AsyncConsumer, AsyncProducer
 from segbroker.client.async_producer import AsyncDelivery
 from segbroker.client.errors import SegbrokerError
+from segbroker.client.producer_batch import PartitionQueue
+from segbroker.client.producing import Producing
 
 from .history import History, Key
 from .network import BROKER
@@ -37,6 +41,18 @@ def raise_others(group: BaseExceptionGroup[BaseException]) -> None:
     others = group.split(SegbrokerError)[1]
     if others is not None:
         raise others from None
+
+
+def hasty() -> AbstractContextManager[object]:
+    """Idempotent producers are as others': what is behind the first batch does not wait for it."""
+    careful = Producing._in_flight_max
+
+    def most(self: Producing, queue: PartitionQueue) -> int:
+        if queue.known_as is None and self.settings.idempotent and not queue.failures:
+            return self.settings.in_flight_count
+        return careful(self, queue)
+
+    return patch.object(Producing, "_in_flight_max", most)
 
 
 class Clients:

@@ -31,6 +31,7 @@ EXPRESS_SHARE: Final = 0.5
 YOUNG_SHARE: Final = 0.1
 CLASS_CHANGES_SHARE: Final = 0.25
 NAMES_SHARE: Final = 0.25
+HASTY_SHARE: Final = 0.5
 STAYING: Final = ("fsync", "fsync", "disk", "memory")
 """Classes between which a topic is moved: each keeps its records over the end of a process."""
 
@@ -203,6 +204,9 @@ class Plan:
 
     name_errors: float = 0.0
     """Which share of the syncs of directories fails, or begins a streak of such."""
+    hasty: bool = False
+    """Whether a producer sends batches behind its first one before that is answered, as others'
+    clients do; what overtakes it then is for the broker to refuse (docs/decisions/0080)."""
 
     def topic(self, name: str) -> Topic:
         (found,) = (topic for topic in self.topics if topic.name == name)
@@ -318,6 +322,7 @@ def draw(seed: int) -> Plan:
     name_errors = own.choice((0.003, 0.01, 0.03)) if own.random() < NAMES_SHARE else 0.0
     own = Random(f"{seed}/class changes")
     return Plan(
+        hasty=Random(f"{seed}/hasty").random() < HASTY_SHARE,
         name_errors=name_errors,
         class_changes=_class_changes(own, topics, duration_s, faults),
         topics=tuple(topics),

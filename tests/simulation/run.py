@@ -21,7 +21,7 @@ from segbroker.client import AsyncProducer
 from segbroker.client.errors import SegbrokerError
 
 from . import threads
-from .clients import BOOTSTRAP, Clients, value_of
+from .clients import BOOTSTRAP, Clients, hasty, value_of
 from .disk import Disk
 from .groups import Groups
 from .history import History
@@ -366,6 +366,7 @@ def run_seed(
     try:
         with (
             simulated(world, simulation.network, Threads(world, 0.0)),
+            hasty() if plan.hasty else nullcontext(),
             planted(),
         ):
             try:

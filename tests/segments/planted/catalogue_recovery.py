@@ -37,6 +37,38 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
         "damage_in_the_active_segment",
     ),
     Bug(
+        "the_length_of_a_damaged_batch_is_believed",
+        "decisions",
+        "        for length in _but_for_a_byte(header.batch_length):\n",
+        "        for length in ():\n",
+        "tests.segments.test_resuming_scan:"
+        "test_a_damaged_byte_costs_its_batch_whatever_the_values_hold[1]",
+    ),
+    Bug(
+        "only_the_first_damaged_batch_has_bytes_of_its_own",
+        "decisions",
+        "        begin, own = own.end, following\n",
+        "        break\n",
+        "tests.segments.test_resuming_scan:"
+        "test_batches_inside_the_value_of_a_second_damaged_one_are_not_where_the_log_goes_on",
+    ),
+    Bug(
+        "a_batch_that_continues_a_damaged_one_needs_another",
+        "decisions",
+        "            and base_offset_of(data[own.end :]) == following_offset\n",
+        "            and False\n",
+        "tests.segments.test_resuming_scan:"
+        "test_a_batch_that_the_damaged_one_in_front_of_it_speaks_of_needs_no_other",
+    ),
+    Bug(
+        "what_a_damaged_length_claims_is_within",
+        "decisions",
+        "        self.end = position  # what lies",
+        "        pass  # what lies",
+        "tests.segments.test_resuming_scan:"
+        "test_a_length_that_is_damaged_claims_nothing_behind_the_end_that_the_checksum_says[4000]",
+    ),
+    Bug(
         "what_recovery_keeps_is_not_synced",
         "opening",
         "                sync_or_mark(self._storage, self._paths, file, end_offset)\n",
