@@ -67,7 +67,7 @@ CSV_LOOK = {"header": "false", "mode": "PERMISSIVE", "unescapedQuoteHandling": "
 # What is in front of a quote in a value: another one (RFC 4180), but Spark writes a backslash.
 CSV_ESCAPE = '"'
 SPARKS_ESCAPE = "\\"
-SPARKS_FILE = re.compile(r"part-\d{5}-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}[.-]c\d{3}\.csv")
+SPARKS_FILE = re.compile(r"part-\d{5,}-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}[.-]c\d{3}\.csv")
 # Left alone, Spark takes the columns of one file, and leaves out what only others have.
 PARQUET_READ = {"mergeSchema": "true"}
 FILES_READ = {"csv": CSV_READ, "parquet": PARQUET_READ}
@@ -278,7 +278,8 @@ def _csv(spark: "SparkSession", path: str, schema: StructType) -> tuple[StructTy
     if first is None:
         return schema, CSV_ESCAPE
     *header, file = first  # and the values of folders
-    unnamed = [n for n, each in enumerate(header) if each is None and schema.names[n] == f"_c{n}"]
+    named = enumerate(zip(header, schema.names, strict=False))  # another file may have had these
+    unnamed = [n for n, (each, name) in named if each is None and name == f"_c{n}"]
     if len(unnamed) > 1:
         places = ", ".join(str(n + 1) for n in unnamed)
         raise SourceError(f"{file} cannot be read: its columns {places} have no name")

@@ -365,6 +365,7 @@ def test_files_whose_columns_cannot_be_those_of_one_frame_are_refused_in_a_sente
         (["a\n1\n", "a,b\n1,2\n"], "header"),
         (["a,b\n1,2\n3,4,5\n"], "3,4,5"),
         (["a,b\n1,2\n3\n"], "3"),
+        (["a\n1\n", "a,\n" + 1000 * "1,2\n"], "header"),
         (['a,b\n"say \\"hi\\"",2\n'], "nescaped quote"),
     ],
 )
