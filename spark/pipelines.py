@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
 from segbroker.client import Admin
@@ -50,14 +51,23 @@ CSV_WRITTEN = {
     "ignoreTrailingWhiteSpace": "false",
 }
 # It takes the names from one file, and gives the values of all others to them by their places;
-# fields beyond those names it drops.  Both are errors with the last two.
+# fields beyond those names it drops; what is quoted in another way it takes with its quotes, to the
+# next comma.  All are errors with the last three.
+NO_VALUE = "\0"
 CSV_READ = {
     "header": "true",
     "multiLine": "true",
-    "nullValue": "\0",
+    "nullValue": NO_VALUE,
     "enforceSchema": "false",
     "mode": "FAILFAST",
+    "unescapedQuoteHandling": "RAISE_ERROR",
 }
+# To look at the first row of a file, whatever follows.
+CSV_LOOK = {"header": "false", "mode": "PERMISSIVE", "unescapedQuoteHandling": "STOP_AT_DELIMITER"}
+# What is in front of a quote in a value: another one (RFC 4180), but Spark writes a backslash.
+CSV_ESCAPE = '"'
+SPARKS_ESCAPE = "\\"
+SPARKS_FILE = re.compile(r"part-\d{5,}-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}[.-]c\d{3}\.csv")
 # Left alone, Spark takes the columns of one file, and leaves out what only others have.
 PARQUET_READ = {"mergeSchema": "true"}
 FILES_READ = {"csv": CSV_READ, "parquet": PARQUET_READ}
@@ -172,10 +182,14 @@ def import_files(
     """
     how = FILES_READ.get(file_format, {})
     schema = _schema(spark, path, file_format, how)
+    names = schema.names
+    if file_format == "csv":
+        schema, escape = _csv(spark, path, schema)
+        how = {**how, "escape": escape}
     if file_format == "json" and "value" in schema.names:
         schema = _with_headers(schema)
     stream = spark.readStream.format(file_format).schema(schema).options(**how)
-    frame = stream.option("maxFileAge", FILE_AGE_MAX).load(_watched(spark, path))
+    frame = stream.option("maxFileAge", FILE_AGE_MAX).load(_watched(spark, path)).toDF(*names)
     if key is not None and key not in frame.columns:
         raise OptionError(f"there is no column {key!r} to be the key; {', '.join(frame.columns)}")
     if file_format == "text" or _are_records(frame.columns):
@@ -239,8 +253,9 @@ def _schema(
 ) -> StructType:
     """The columns of the files.  Raises SourceError where two types of one name do not go
     together."""
+    look = {name: value for name, value in how.items() if name != "unescapedQuoteHandling"}
     try:
-        return spark.read.format(file_format).options(**how).load(path).schema
+        return spark.read.format(file_format).options(**look).load(path).schema
     except Exception as exc:  # PySpark has no class of its own for it
         text = " ".join(str(exc).partition("\n\tat ")[0].split())
         _, code, reason = text.partition("[CANNOT_MERGE_SCHEMAS] ")
@@ -249,6 +264,36 @@ def _schema(
         raise SourceError(
             f"the files in {path} have columns of one name and of different types: {reason}"
         ) from exc
+
+
+def _csv(spark: "SparkSession", path: str, schema: StructType) -> tuple[StructType, str]:
+    """The columns as Spark compares them with headers, and what is in front of a quote in a value.
+
+    A column without a name, as of an index, has one of Spark's making (`_c0`); a header it has to
+    be NO_VALUE.  Spark's own files are known by their names, those of an export by their columns.
+    Raises SourceError where several columns have no name: Spark has no two of one.
+    """
+    look = spark.read.format("csv").options(**{**CSV_READ, **CSV_LOOK}).load(path)
+    first = look.select("*", functions.input_file_name()).first()
+    if first is None:
+        return schema, CSV_ESCAPE
+    *header, file = first  # and the values of folders
+    named = enumerate(zip(header, schema.names, strict=False))  # another file may have had these
+    unnamed = [n for n, (each, name) in named if each is None and name == f"_c{n}"]
+    if len(unnamed) > 1:
+        places = ", ".join(str(n + 1) for n in unnamed)
+        raise SourceError(f"{file} cannot be read: its columns {places} have no name")
+    fields = list(schema.fields)
+    for n in unnamed:
+        fields[n] = StructField(NO_VALUE, fields[n].dataType)
+    is_sparks = SPARKS_FILE.match(file.rpartition("/")[2]) or _is_exported(schema.names)
+    return StructType(fields), SPARKS_ESCAPE if is_sparks else CSV_ESCAPE
+
+
+def _is_exported(columns: Sequence[str]) -> bool:
+    """Whether the columns say where a record was, whatever they are called beside its fields."""
+    own = {re.sub(r"^(_|(record_)+)", "", name) for name in columns}
+    return own >= WHERE_IT_WAS
 
 
 def _reason(error: StreamingQueryException) -> str:

@@ -296,14 +296,14 @@ class RecordWriter:
         return self._topics[key[0]].leaders[key[1]]
 
     def _send(self, leader: Address, batches: list[Batch]) -> None:
-        waiting = self._in_flight.setdefault(leader, deque())
-        while len(waiting) >= IN_FLIGHT_MAX or (waiting and self._has_second(batches)):
+        while len(self._in_flight.setdefault(leader, deque())) >= IN_FLIGHT_MAX:
             self._receive(leader)
-            waiting = self._in_flight.setdefault(leader, deque())
+        while (of_first := self._leader_of_first(batches)) is not None:
+            self._receive(of_first)
         if any(self._leader(batch.key) != leader for batch in batches):
             self._send_all(batches)  # some of their leaders have moved meanwhile
             return
-        self._in_flight[leader].append(batches)
+        self._in_flight.setdefault(leader, deque()).append(batches)
         try:
             self._link(leader).send(self._request(batches), self._timeout_ms)
         except SegbrokerError as exc:
@@ -354,9 +354,18 @@ class RecordWriter:
         waiting[0] = refused
         self._again(leader, error)
 
-    def _has_second(self, batches: Iterable[Batch]) -> bool:
-        """Whether the first batch of one of their partitions is still on its way."""
-        return any(batch.sequence and batch.key not in self._begun for batch in batches)
+    def _leader_of_first(self, batches: Iterable[Batch]) -> Address | None:
+        """Where the first batch of one of their partitions is still on its way.
+
+        That may be a leader of before: it is known to have gone by what another batch met.
+        """
+        keys = {batch.key for batch in batches if batch.sequence and batch.key not in self._begun}
+        if not keys:
+            return None
+        for leader, requests in self._in_flight.items():
+            if any(batch.key in keys for batch in chain.from_iterable(requests)):
+                return leader
+        return None
 
     def _refused(
         self, batches: list[Batch], reply: ProduceResponse

@@ -3,12 +3,12 @@
 It speaks the wire through segbroker.protocol: frames in, decoded requests to the script, encoded
 replies out.  ApiVersions, Metadata and ListOffsets of a healthy one-partition topic are answered
 by default; the script gets each Fetch and returns a reply, HANG_UP or SILENCE, and `produce` each
-batch, and returns an error code.
+batch with its partition, and returns an error code.
 """
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -80,7 +80,8 @@ def fetched(
 class ScriptedBroker:
     """See the module.
 
-    `fetches` are the offsets asked for, in order of arrival; `peers` the connections.
+    `fetches` are the offsets asked for, in order of arrival; `peers` the connections; `leaders`
+    says where each partition is led, left out: the one partition here.
     """
 
     script: Script
@@ -89,7 +90,8 @@ class ScriptedBroker:
     stable_end: int = 1 << 40
     fetches: list[int] = field(default_factory=list)
     connections_count: int = 0
-    produce: Callable[[BatchHeader], ErrorCode] = lambda _: ErrorCode.NONE
+    produce: Callable[[int, BatchHeader], ErrorCode] = lambda *_: ErrorCode.NONE
+    leaders: Callable[[], Sequence[tuple[str, int]]] | None = None
     address: tuple[str, int] = ("", 0)
     peers: list[socket.socket] = field(default_factory=list)
 
@@ -183,20 +185,35 @@ class ScriptedBroker:
         )
 
     def _produced(self, request: ProduceRequest) -> ProduceResponse:
-        (row,) = request.topic_data[0].partition_data
-        code = self.produce(read_header(records_view(row.records)))
-        answer = ProduceResponsePartition(index=row.index, error_code=code, base_offset=0)
-        topic = ProduceResponseTopic(name=TOPIC, partition_responses=[answer])
+        answers = [
+            ProduceResponsePartition(
+                index=row.index,
+                error_code=self.produce(row.index, read_header(records_view(row.records))),
+                base_offset=0,
+            )
+            for row in request.topic_data[0].partition_data
+        ]
+        topic = ProduceResponseTopic(name=TOPIC, partition_responses=answers)
         return ProduceResponse(responses=[topic])
 
     def _metadata(self) -> MetadataResponse:
-        host, port = self.address
-        partition = MetadataResponsePartition(
-            partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1]
-        )
+        leaders = [self.address] if self.leaders is None else self.leaders()
+        nodes = {address: 1 + n for n, address in enumerate(dict.fromkeys(leaders))}
+        partitions = [
+            MetadataResponsePartition(
+                partition_index=n,
+                leader_id=nodes[address],
+                replica_nodes=[nodes[address]],
+                isr_nodes=[nodes[address]],
+            )
+            for n, address in enumerate(leaders)
+        ]
         return MetadataResponse(
-            brokers=[MetadataResponseBroker(node_id=1, host=host, port=port)],
-            topics=[MetadataResponseTopic(name=TOPIC, partitions=[partition])],
+            brokers=[
+                MetadataResponseBroker(node_id=node, host=host, port=port)
+                for (host, port), node in nodes.items()
+            ],
+            topics=[MetadataResponseTopic(name=TOPIC, partitions=partitions)],
         )
 
 

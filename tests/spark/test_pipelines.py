@@ -3,6 +3,7 @@
 The command makes and stops a session of its own; here it is given the shared one, which stays.
 """
 
+import csv
 import io
 import json
 import logging
@@ -364,6 +365,8 @@ def test_files_whose_columns_cannot_be_those_of_one_frame_are_refused_in_a_sente
         (["a\n1\n", "a,b\n1,2\n"], "header"),
         (["a,b\n1,2\n3,4,5\n"], "3,4,5"),
         (["a,b\n1,2\n3\n"], "3"),
+        (["a\n1\n", "a,\n" + 1000 * "1,2\n"], "header"),
+        (['a,b\n"say \\"hi\\"",2\n'], "nescaped quote"),
     ],
 )
 def test_csv_whose_values_would_go_to_other_columns_or_nowhere_is_refused(
@@ -395,6 +398,79 @@ def test_csv_may_have_empty_lines_fields_and_files(
     command("import", str(tmp_path), "--topic", topic, "--format", "csv")
     found = [json.loads(row.value or b"") for row in topics.read(topic, 3)]
     assert found == [{"a": "1", "b": "2"}, {"b": "x"}, {"a": "y,"}]
+
+
+def test_csv_may_have_a_column_without_a_name(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    """As data frames are written with their index: Spark calls it by its place."""
+    topic = name()
+    topics.create(topic)
+    for n, day in enumerate(["2026-01-01", "__HIVE_DEFAULT_PARTITION__"]):
+        folder = tmp_path / f"day={day}"
+        folder.mkdir()
+        (folder / f"{n}.csv").write_text(f",b\n{n},x\n")
+    command("import", str(tmp_path), "--topic", topic, "--format", "csv", "--key", "_c0")
+    found = sorted((row.key, json.loads(row.value or b"")) for row in topics.read(topic, 2))
+    rows = [{"_c0": "0", "b": "x", "day": "2026-01-01"}, {"_c0": "1", "b": "x"}]
+    assert found == [(b"0", rows[0]), (b"1", rows[1])]
+
+
+def test_csv_with_several_columns_without_a_name_is_refused_in_a_sentence(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic = name()
+    topics.create(topic)
+    (tmp_path / "0.csv").write_text("a,,\n0,x,\n")
+    said = command.refused("import", str(tmp_path), "--topic", topic, "--format", "csv", code=6)
+    (line,) = said.strip().splitlines()
+    assert line.endswith("0.csv cannot be read: its columns 2, 3 have no name")
+
+
+QUOTED = ['say "hi"', 'say "hi", you', '"', '{"a": 1, "b": "c"}', 'a "b"\nc', "back\\slash,\\"]
+
+
+def test_quotes_in_csv_are_read_as_the_rfc_has_them(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic = name()
+    topics.create(topic)
+    with (tmp_path / "rows.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["a", "b"], *([value, "x"] for value in QUOTED)])
+    command("import", str(tmp_path), "--topic", topic, "--format", "csv")
+    found = [json.loads(row.value or b"") for row in topics.read(topic, len(QUOTED))]
+    assert found == [{"a": value, "b": "x"} for value in QUOTED]
+
+
+def test_quotes_in_csv_that_spark_wrote_are_read_as_spark_writes_them(
+    command: Command, spark: "SparkSession", topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic = name()
+    topics.create(topic)
+    rows = spark.createDataFrame([(value, "x") for value in QUOTED], "a STRING, b STRING")
+    folder = str(tmp_path / "rows")
+    rows.coalesce(1).write.option("header", "true").csv(folder)
+    command("import", folder, "--topic", topic, "--format", "csv")
+    found = [json.loads(row.value or b"") for row in topics.read(topic, len(QUOTED))]
+    assert found == [{"a": value, "b": "x"} for value in QUOTED]
+
+
+def test_csv_that_an_export_wrote_may_be_called_otherwise_and_have_fields(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic, again = name(), name()
+    for each in (topic, again):
+        topics.create(each)
+    topics.produce(topic, [json.dumps({"a": value, "topic": "x"}).encode() for value in QUOTED])
+    to = ("--to", str(tmp_path / "lake"), "--format", "csv", "--values", "json")
+    command("export", topic, *to)
+    files = [file for file in (tmp_path / "lake").glob("date=*/*.csv") if file.stat().st_size]
+    (tmp_path / "files").mkdir()
+    for n, file in enumerate(files):
+        file.rename(tmp_path / "files" / f"{n}.csv")
+    command("import", str(tmp_path / "files"), "--topic", again, "--format", "csv")
+    found = [json.loads(row.value or b"") for row in topics.read(again, len(QUOTED))]
+    assert [row["a"] for row in found] == QUOTED
 
 
 def test_a_file_that_came_late_and_is_old_is_imported_too(

@@ -682,7 +682,7 @@ def test_the_first_batch_of_a_partition_is_there_before_the_second_one_is_sent()
     taken: list[int] = []
     is_new = True
 
-    def produce(header: BatchHeader) -> ErrorCode:
+    def produce(_: int, header: BatchHeader) -> ErrorCode:
         nonlocal is_new
         if is_new:  # the leader of a topic that was just made
             is_new = False
@@ -699,6 +699,43 @@ def test_the_first_batch_of_a_partition_is_there_before_the_second_one_is_sent()
         writer = SegbrokerDataSource(options).writer(schema("value"), overwrite=False)
         writer.write(iter([table(value=[str(n) for n in range(1000)])]))
     assert taken == list(range(1000))
+
+
+def test_a_first_batch_that_a_leader_of_before_has_is_waited_for() -> None:
+    """That the leader has moved the writer knows from a batch of another partition."""
+    taken: dict[int, list[int]] = {0: [], 1: []}
+    has_moved = False
+
+    def before(_: int, header: BatchHeader) -> ErrorCode:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def now(partition: int, header: BatchHeader) -> ErrorCode:
+        nonlocal has_moved
+        if not has_moved:
+            has_moved = True
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        own = taken[partition]
+        if own and header.base_sequence != own[-1] + 1:
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        own.extend(range(header.base_sequence, header.base_sequence + header.records_count))
+        return ErrorCode.NONE
+
+    def leaders() -> list[tuple[str, int]]:
+        return [second.address if has_moved else first.address, second.address]
+
+    first = ScriptedBroker(lambda _: fetched(), produce=before, leaders=leaders)
+    second = ScriptedBroker(lambda _: fetched(), produce=now, leaders=leaders)
+    with first.running(), second.running():
+        host, port = second.address
+        options = {"kafka.bootstrap.servers": f"{host}:{port}", "topic": "clicks", **ONCE}
+        options["kafka.batch.size"] = "1000"
+        given = schema("value", "partition")
+        writer = SegbrokerDataSource(options).writer(given, overwrite=False)
+        # Each row is a batch.
+        order = [0, 1, 1, 0, 0]
+        tables = (table(value=["x" * 2000], partition=[n]) for n in order)
+        writer.write(tables)
+    assert taken == {0: [0, 1, 2], 1: [0, 1]}
 
 
 def test_a_topic_cannot_be_overwritten(topics: Topics) -> None:
