@@ -133,6 +133,12 @@ class FrameReader:
         self._read = self._write = 0
         return rest
 
+    def fit(self) -> None:
+        """Have no larger buffer than at the beginning, if what is unread fits into that.  Frames
+        handed out before keep the old one."""
+        if len(self._view) > limits.RECEIVE_SIZE >= self.buffered:
+            self._replace(limits.RECEIVE_SIZE)
+
     def receive_data(self, data: Buffer) -> None:
         """Take a copy of `data`.  Frames handed out before become invalid."""
         rest = memoryview(data)

@@ -28,7 +28,7 @@ Others are the transactions of the query's attempts that came to nothing: of tas
 Spark ran twice, of a driver that is dead and had more tasks.  The names of tasks are the query's,
 with two numbers behind it.  What is open there when a batch is committed is of this batch or of one
 before it, as nobody writes the next one until this is durable: so the next one loses nothing by it,
-whoever runs it.
+whoever runs it.  Who may not end one of them commits nothing (53).
 
 FORGET_TRANSACTIONS is for names under which nothing more is written: those of tasks whose work came
 to nothing, and all of a write that is done and never comes again.  What they have open is aborted.
@@ -42,6 +42,7 @@ from typing import Any, Final
 
 from segbroker.protocol.errors import ErrorCode
 
+from ..access.authorizer import TRANSACTIONAL_ID, WRITE
 from ..core import Core
 from ..peers.peer import Peer
 from ..refused import Refused
@@ -72,8 +73,13 @@ async def commit_batch(core: Core, peer: Peer, body: dict[str, Any]) -> dict[str
         core.transactions.queries_count() >= QUERIES_MAX
     ):
         raise Refused(ErrorCode.POLICY_VIOLATION, f"there are {QUERIES_MAX} queries already")
+
+    def may_end(name: str) -> bool:
+        authorizer = core.authorizer
+        return authorizer is None or authorizer.allows(peer, WRITE, TRANSACTIONAL_ID, name)
+
     code, about, is_repeated = await core.transactions.commit_batch(
-        query, batch, members, ends_others=ends_others
+        query, batch, members, may_end=may_end if ends_others else None
     )
     if code:
         raise Refused(code, f"batch {batch} of {query!r} is not committed: {about!r}")

@@ -420,7 +420,7 @@ class Connection:
                     elif is_counted:
                         self._end_work()
                     if peer.muted_until:
-                        frame, reader = None, self._without_buffer(reader)
+                        frame, reader = None, self._without_buffer(reader, waits=True)
                         await self._wait_unmuted()
                     if len(outbox) >= core.config.slots_max:
                         core.turn.end()
@@ -434,7 +434,8 @@ class Connection:
                 if self._draining:
                     return
                 core.turn.end()
-                frame, reader = None, self._without_buffer(reader)
+                waits = outbox.unsent or (peer.produces and core.ingest.full)
+                frame, reader = None, self._without_buffer(reader, waits=waits)
                 await self._wait_room()
                 if self._draining:
                     return
@@ -479,13 +480,16 @@ class Connection:
         self._reads += size > 0
         return size, size == len(space)
 
-    def _without_buffer(self, reader: FrameReader | None) -> FrameReader | None:
-        """Before any wait: what is held is counted, and a reader that holds nothing goes back."""
+    def _without_buffer(self, reader: FrameReader | None, *, waits: bool) -> FrameReader | None:
+        """Before a wait that there may be: what is held is counted, and a reader that holds nothing
+        goes back.  waits: there will be one, so what is not counted keeps no large buffer."""
         buffered = 0 if reader is None else reader.buffered
         self._hold(buffered)
         if reader is not None and not buffered:
             self._shelf.put_back(reader)
             return None
+        if reader is not None and waits:
+            reader.fit()
         return reader
 
     def _hold(self, size: int) -> None:

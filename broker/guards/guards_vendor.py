@@ -96,9 +96,7 @@ def _commit_batch(core: Core, authorizer: Authorizer, peer: Peer, body: Body) ->
     if not isinstance(asked, list) or len(asked) > TRANSACTIONS_MAX or prefix is None:
         asked = []  # refused by the handler
     names = [f"{prefix}{one.get('transactional_id')}" for one in asked if isinstance(one, dict)]
-    query = body.get("query")
-    others = core.transactions.open_tasks(str(query)) if body.get("ends_others") else ()
-    for name in [query, *names, *others]:
+    for name in [body.get("query"), *names]:  # others that end: when they do
         _may_use(authorizer, peer, WRITE, name)
 
 

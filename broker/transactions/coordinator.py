@@ -288,19 +288,20 @@ class Coordinator:
         batch: int,
         members: Iterable[tuple[str, int, int]],
         *,
-        ends_others: bool = False,
+        may_end: Callable[[str], bool] | None = None,
     ) -> tuple[ErrorCode, str, bool]:
         """Commit these transactions, all or none, together with `query`'s last batch.
 
-        ends_others: what else the query's tasks have open by then is aborted with it.  It is of no
-            later batch: nobody writes one before this is durable.
+        may_end: whether the sender may abort this one, of what else the query's tasks have open by
+            then; all of that is aborted with the batch, or nothing is done.  None: it stays.  It is
+            of no later batch: nobody writes one before this is durable.
         Returns a code, whose transaction it is about, and whether the batch had been committed
         before: then those that are still open are aborted, and no others.
         """
         wanted = {member[0]: member for member in members}
         async with self._batches, AsyncExitStack() as held:
             entries: dict[str, Entry] = {}
-            others = self.open_tasks(query) - wanted.keys() if ends_others else frozenset()
+            others = self._open_tasks(query) - wanted.keys() if may_end is not None else frozenset()
             for name in sorted(wanted.keys() | others):
                 if (entry := self.table.entries.get(name)) is None:
                     if name in others:
@@ -326,32 +327,33 @@ class Coordinator:
                     # It is over: aborted by its time, or by a successor.  EMPTY: nothing was sent.
                     return code or ErrorCode.INVALID_TXN_STATE, name, False
             commit = not is_repeated
+            left: list[tuple[Entry, Decision]] = []
+            if commit and may_end is not None:
+                left = self._fences(
+                    (name, entries[name]) for name in sorted(others & entries.keys())
+                )
+                for _, decision in left:
+                    if not may_end(name := decision.transactional_id):
+                        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, name, False
             if ending or commit:
                 decided = (query, batch) if commit else None
                 failed = await self._decide(ending, commit=commit, query=decided)
                 if failed:
                     return failed, query, False
-            if commit:
-                left = self._fences(
-                    (name, entries[name]) for name in sorted(others & entries.keys())
-                )
-                # The batch is committed: what cannot be aborted now ends when its time is over.
-                if left and not await self._decide(left, commit=False):
-                    ending += left
+            # The batch is committed: what cannot be aborted now ends when its time is over.
+            if left and not await self._decide(left, commit=False):
+                ending += left
         with trio.move_on_after(MARKERS_WAIT_SECONDS):
             for entry, _ in ending:
                 await entry.completed.wait()
         return ErrorCode.NONE, "", is_repeated
 
-    def open_tasks(self, query: str) -> frozenset[str]:
-        """The transactional ids `query/TASK/ATTEMPT`, both numbers, that are open.
-
-        From any thread: the rights of a large request are looked at in a lane.
-        """
+    def _open_tasks(self, query: str) -> frozenset[str]:
+        """The transactional ids `query/TASK/ATTEMPT`, both numbers, that are open."""
         begin = f"{query}/"
         return frozenset(
             name
-            for name in tuple(self.table.open)  # at once: others begin and end meanwhile
+            for name in self.table.open
             if name.startswith(begin) and _TASK.fullmatch(name, len(begin))
         )
 

@@ -4,7 +4,6 @@
 127.0.0.2   bob: nobody has allowed him anything
 """
 
-import threading
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -22,7 +21,6 @@ from segbroker.broker.guards.authorized import GUARDS, OPEN
 from segbroker.broker.recording import recorded
 from segbroker.broker.requests import SLOW_ANSWERS
 from segbroker.broker.server import Broker
-from segbroker.broker.transactions import coordinator
 from segbroker.protocol import messages_admin as admin
 from segbroker.protocol import messages_consumer_groups as consumer_groups
 from segbroker.protocol import messages_core as core
@@ -663,47 +661,29 @@ async def test_others_that_end_with_a_batch_are_asked_about_too() -> None:
             assert await one.end(commit=True) == 0
 
 
-async def test_others_of_a_large_batch_are_asked_about_while_transactions_begin(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The rights of a large request are looked at in a thread."""
-    looks, has_begun = threading.Event(), threading.Event()
-
-    class Held:
-        """Matches when another transaction has begun."""
-
-        def fullmatch(self, name: str, position: int) -> bool:
-            looks.set()
-            has_begun.wait()
-            return True
-
-    monkeypatch.setattr(coordinator, "_TASK", Held())
-    async with guarded() as broker, connect_from(ALICE, broker) as alice:
+async def test_others_that_begin_while_a_batch_waits_are_asked_about_too() -> None:
+    """They end when the batch is committed, and not as of when it was asked for."""
+    async with guarded() as broker, connect_from(BOB, broker) as bob:
         await filled(broker)
-        await allow(broker, rule(WRITE, TOPIC, "t"), rule(WRITE, TXN, "*"))
-        rows = [
-            {"transactional_id": f"q/{n:0100}/0", "producer_id": 1, "producer_epoch": 0}
-            for n in range(200)
-        ]
-        body = {"query": "q", "batch": 1, "transactions": rows, "ends_others": True}
-        async with connect_from(ALICE, broker) as driver:
-            await some(alice, 1, "q/0/0")
-            replies: list[Any] = []
+        await allow(broker, rule(WRITE, TOPIC, "t"), rule(WRITE, TXN, "q/0/0"))
+        await allow(broker, rule(WRITE, TXN, "q", host=BOB))
+        replies: list[Any] = []
+        body = {"query": "q", "batch": 1, "transactions": [], "ends_others": True}
 
-            async def commit() -> None:
-                replies.append(await driver.ask_vendor(VendorKey.COMMIT_BATCH, body))
+        async def commit() -> None:
+            replies.append(await bob.ask_vendor(VendorKey.COMMIT_BATCH, body))
 
+        batches = broker.core.transactions._batches
+        async with connect_from(ALICE, broker) as alice:
             with trio.fail_after(60):
-                try:
-                    async with trio.open_nursery() as nursery:
-                        nursery.start_soon(commit)
-                        await trio.to_thread.run_sync(looks.wait)
-                        await some(alice, 1, "q/1/0")
-                        has_begun.set()
-                finally:
-                    has_begun.set()
-            (reply,) = replies
-            assert reply["error"]["code"] == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+                async with trio.open_nursery() as nursery, batches:  # another batch is committed
+                    nursery.start_soon(commit)
+                    await becomes(lambda: batches.statistics().tasks_waiting == 1)
+                    (one,) = await some(alice, 1, "q/0/0")
+            assert replies[0]["error"]["code"] == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            assert "'q/0/0'" in replies[0]["error"]["detail"]
+            assert broker.core.transactions.last_batch("q") is None
+            assert await one.end(commit=True) == 0
 
 
 async def test_a_large_request_is_checked_as_a_small_one() -> None:

@@ -197,6 +197,43 @@ async def test_who_waits_for_the_disk_holds_no_buffer(monkeypatch: pytest.Monkey
             await client.receive(ProduceResponse, 9)
 
 
+@pytest.mark.parametrize("waits_for", ["disk", "quota"])
+async def test_who_has_begun_with_the_next_request_and_waits_holds_no_large_buffer(
+    waits_for: str,
+) -> None:
+    """The beginning of it is behind the request that was received last, in the same buffer."""
+    size, count = 900_000, 8
+    disk = GatedStorage()
+    async with (
+        serving(
+            storage=disk,
+            ingest_bytes_max=1 << (20 if waits_for == "disk" else 30),
+            quota_produce_bytes_per_second=100_000 if waits_for == "quota" else 0,
+        ) as broker,
+        AsyncExitStack() as stack,
+    ):
+        clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
+        for n, client in enumerate(clients):
+            await client.create(f"t{n}")
+        if waits_for == "disk":
+            disk.syncs.clear()
+            stack.callback(disk.syncs.set)
+        before = sum(one.capacity for one in readers())
+        pauses = broker.core.counters.quota_pauses
+        for n, client in enumerate(clients):
+            _, data = client.encode(produce_request(f"t{n}", batch(bytes(size))), 9)
+            await client.send_bytes(data + data[: 2 * connection.ASIDE_BYTES_MAX])
+
+        def waiting() -> int:
+            if waits_for == "quota":
+                return broker.core.counters.quota_pauses - pauses
+            return broker.core.ingest.stalls
+
+        await becomes(lambda: waiting() >= count - 1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert sum(one.capacity for one in readers()) - before < 4 * size
+
+
 async def test_who_owes_something_keeps_no_room_from_others() -> None:
     """What it has sent is done with; it is not read for up to half a minute."""
     size = 700_000

@@ -209,3 +209,22 @@ def test_reporting_more_bytes_than_there_was_space_for_is_a_bug() -> None:
     reader = FrameReader()
     with pytest.raises(AssertionError):
         reader.buffer_updated(len(reader.get_buffer()) + 1)
+
+
+@pytest.mark.parametrize("begun", [0, 5, limits.RECEIVE_SIZE, limits.RECEIVE_SIZE + 1])
+def test_a_buffer_that_fits_has_the_same_frames(begun: int) -> None:
+    first, second = bytes(range(200)) * 5_000, bytes(reversed(range(200))) * 5_000
+    stream = b"".join(len(one).to_bytes(4, "big") + one for one in (first, second))
+    reader, cut = FrameReader(), 4 + len(first) + begun
+    reader.receive_data(stream[:cut])
+    frame = reader.next_frame()
+    assert frame is not None
+    reader.fit()
+    assert bytes(frame) == first
+    assert (reader.capacity == limits.RECEIVE_SIZE) == (begun <= limits.RECEIVE_SIZE)
+    assert reader.buffered == begun
+    assert reader.next_frame() is None
+    reader.receive_data(stream[cut:])
+    frame = reader.next_frame()
+    assert frame is not None
+    assert bytes(frame) == second
