@@ -14,6 +14,11 @@ earlier one, which this client gave up or the broker lost.  That batch is known 
 then: the partition takes the next epoch, which must begin at 0, and renumbers the waiting batches.
 OUT_OF_ORDER for a later batch only follows from the failure of an earlier one.
 
+What comes back goes alone, each until it is answered, before anything new goes.  A broker that has
+one of them may refuse it for a moment and take later ones: with five later ones it would have
+forgotten that one, and refuse it as if it were not there.  And one that it refused as it had
+forgotten the producer would never be the last that is answered, which an epoch waits for.
+
 A topic that was deleted and made again refuses what is for the one before by its id.  Then the view
 is asked for anew, and the batch goes to the new topic, as Kafka's producer has it: with its
 sequences, which a partition that does not know the producer takes from anywhere (0070, 0284).
@@ -194,7 +199,8 @@ class Outcomes:
 
     def finish(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
         """It is in the log, or with acks=0 with the kernel; offset -1: nobody knows where."""
-        if not _has_overtaken(batch):
+        sealed = batch.queue.sealed
+        if not (sealed and sealed[0].is_sent):
             batch.queue.failures = 0
         batch.finish(base_offset, log_append_time_ms)
         self._accumulator.finished(batch)
@@ -241,14 +247,6 @@ class Outcomes:
 def _is_oldest(batch: ProducerBatch) -> bool:
     """Whether nothing that was sent before it still waits for its acknowledgement."""
     return not any(precedes(other, batch) for other in unanswered(batch.queue))
-
-
-def _has_overtaken(batch: ProducerBatch) -> bool:
-    """Whether one that was sent before it waits to be sent again: a broker that has forgotten the
-    producer takes what comes behind one that it refused.  That one goes alone then: with others on
-    their way no epoch can begin, and it would be refused until its time is over."""
-    sealed = batch.queue.sealed
-    return bool(sealed) and sealed[0].is_sent and precedes(sealed[0], batch)
 
 
 def _passes_frame(batch: ProducerBatch, error: SegbrokerError | None) -> bool:

@@ -276,7 +276,7 @@ class PartitionQueue:
         self.known_as: tuple[int, UUID] | None = None
         # The broker does not know the identity of what it was sent.
         self.is_refused = False
-        # Failures since the last success that overtook nothing: while there are any, one batch at a
+        # Failures since all was well: while there are any, or what came back waits, one batch at a
         # time.
         self.failures = 0
         self.backoff_until_ms = 0

@@ -4,9 +4,10 @@
 
 Order: batches of a partition are sent in sequence order over one connection, at most
 `in_flight_count` unanswered.  After a failure nothing is sent for the partition until all its
-answers are in; then it goes on from the oldest.  Without idempotence only one is in flight, so that
-a retry cannot overtake.  So it is until the first one of a producer is acknowledged: a partition
-that does not know the producer takes any sequence, also what comes behind a batch that it refused.
+answers are in; then what came back goes again, oldest first, one by one (outcomes).  Without
+idempotence only one is in flight, so that a retry cannot overtake.  So it is until the first one of
+a producer is acknowledged: a partition that does not know the producer takes any sequence, also
+what comes behind a batch that it refused.
 
 A request says by their ids which topics it is for, where broker and view know them, so a topic that
 was made again takes nothing before the view has seen it.  What was refused then goes to the new one

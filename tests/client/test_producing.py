@@ -469,6 +469,47 @@ def test_what_comes_behind_a_batch_that_may_be_there_says_nothing_of_it() -> Non
     assert world.stored("a") == [b"known", b"1", b"0", b"third"]
 
 
+def test_what_may_be_there_is_not_repeated_where_it_is_refused_and_later_ones_are_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker knows the last five batches again: nothing may go on until it has said so."""
+    world = World()
+    sender = Sender(world, linger_ms=0)
+    sender.send("a", b"known")
+    sender.flush()
+    values = iter(numbers(100))
+
+    def send(count: int) -> None:
+        for _ in range(count):
+            sender.send("a", next(values))
+            sender.accumulator.seal_due(world.now_ms)
+
+    with silent(world.broker, is_done=True):
+        send(5)
+        settle(world)
+    partition = world.cluster.topics["a"][0]
+    append = partition.append
+    tries = {b"000001": 3, b"000003": 3}
+
+    def refuse_two(data: bytes) -> tuple[int, int]:
+        (value,) = decode_batch(data).values()
+        if not tries.get(value or b""):
+            return append(data)
+        tries[value or b""] -= 1
+        return ErrorCode.REQUEST_TIMED_OUT, -1
+
+    monkeypatch.setattr(partition, "append", refuse_two)
+    (connection,) = (c for c in world.engine.network.connections() if c.in_flight)
+    connection.lost(ConnectionLost("cut"), world.now_ms)
+    for _ in range(19):
+        send(5)
+        settle(world)
+        world.now_ms += 50
+    sender.flush()
+    assert not any(tries.values())
+    assert world.stored("a") == [b"known", *numbers(100)]
+
+
 def test_what_may_be_there_is_not_repeated_when_what_was_before_it_is_given_up() -> None:
     world = World()
     sender = Sender(world, linger_ms=0, delivery_timeout_ms=5_000)
