@@ -209,6 +209,8 @@ class PosixStorage:
 
     def space(self, path: str) -> Space | None:
         found = os.statvfs(path)
+        if not found.f_blocks:
+            return None  # it says nothing: FUSE without statfs answers with zeros
         size = found.f_frsize
         files = found.f_favail if found.f_files else None
         return Space(found.f_blocks * size, found.f_bavail * size, files)

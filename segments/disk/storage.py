@@ -121,7 +121,8 @@ class Storage(Protocol):
         ...
 
     def space(self, path: str) -> Space | None:
-        """How much room there is where `path` lies; None where there is no such limit."""
+        """How much room there is where `path` lies; None where there is no such limit, or the file
+        system does not say."""
         ...
 
     def boot_id(self) -> str:

@@ -3,66 +3,92 @@
     batches    0 0 0 64 0 0 1 1 0 1 1        the epoch lies outside of a batch's checksum
     epochs     (0, from the 1st), (1, from the 7th)
 
-Epochs rise.  Of all the ways to pass over some batches so that those of the others do, the one that
-passes over the fewest is believed; who scans with what comes out finds the others damaged.  So one
-flipped bit costs its batch, and neither those in front of it nor those behind it.
+Epochs and offsets rise.  Of all the ways to pass over some batches so that those of the others do,
+the one that passes over the fewest is believed; who scans with what comes out finds the others
+damaged.  So one flipped bit costs its batch, and neither those in front of it nor those behind it;
+and the file of another log with lower offsets, which stands behind ours, costs nothing.
 """
 
+from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from segbroker.protocol.record_batch import BatchHeader, read_header
 
 from ..decisions import Epochs, Tail, base_offset_of, scan
 
+CHAINS_MAX: Final = 64
+"""Ways that are followed at a time: each takes more batches that are damaged, or another's."""
+
 
 class _Chain(NamedTuple):
-    """Batches that are believed, by the last epoch that began among them."""
+    """Batches that are believed, by the last epoch that began among them; `end`: of the last."""
 
     batches: int
     epoch: int
     begin: int
+    end: int
     before: "_Chain | None"
 
+    def is_better(self, other: "_Chain") -> bool:
+        """Whether all that fits behind the other fits behind this one, which has not fewer."""
+        return self.batches >= other.batches and self.epoch <= other.epoch and self.end <= other.end
 
-def epochs_of(known: Epochs, files: Sequence[memoryview]) -> list[tuple[int, int]]:
-    """The leader epochs of a log: those that are `known`, and later ones by these files of it."""
+
+def epochs_of(known: Epochs, files: Sequence[memoryview], least: int = 0) -> list[tuple[int, int]]:
+    """The leader epochs of a log: those that are `known`, and later ones by these files of it.
+
+    least: the offset that is due where the first of them begins; what is below is not this log's.
+    """
     last, begin = known[-1] if known else (-1, -1)
-    best: dict[int, _Chain] = {}
-    for epoch, base_offset, batches in _runs(files):
+    begin = max(begin, least)
+    chains: list[_Chain] = []  # the most batches first, then the lowest epoch
+    for epoch, base_offset, end, batches in _runs(files):
         if epoch < last or base_offset < begin:
             continue
-        fits = [chain for chain in best.values() if chain.epoch <= epoch]
-        before = max(fits, key=lambda chain: chain.batches, default=None)
+        fits = (one for one in chains if one.epoch <= epoch and one.end <= base_offset)
+        before = next(fits, None)
         if before is None:
-            best[epoch] = _Chain(batches, epoch, base_offset, None)
+            chain = _Chain(batches, epoch, base_offset, end, None)
         elif before.epoch == epoch:
-            best[epoch] = before._replace(batches=before.batches + batches)
+            chain = before._replace(batches=before.batches + batches, end=end)
         else:
-            best[epoch] = _Chain(before.batches + batches, epoch, base_offset, before)
-    chain = max(best.values(), key=lambda chain: chain.batches, default=None)
+            chain = _Chain(before.batches + batches, epoch, base_offset, end, before)
+        if not any(one.is_better(chain) for one in chains):
+            chains = [one for one in chains if not chain.is_better(one)]
+            insort(chains, chain, key=lambda one: (-one.batches, one.epoch))
+            del chains[CHAINS_MAX:]
     found: list[tuple[int, int]] = []
-    while chain is not None:
-        found.append((chain.epoch, chain.begin))
-        chain = chain.before
+    chain_of = chains[0] if chains else None
+    while chain_of is not None:
+        found.append((chain_of.epoch, chain_of.begin))
+        chain_of = chain_of.before
     if found and not known and base_offset_of(files[0]) is None:
         found[-1] = found[-1][0], 0  # also in what is lost in front of it
     return [*known, *(one for one in reversed(found) if one[0] > last)]
 
 
-def _runs(files: Iterable[memoryview]) -> Iterator[tuple[int, int, int]]:
-    """(epoch, base offset of the first, how many) of batches behind each other with one epoch."""
-    first: BatchHeader | None = None
+def _runs(files: Iterable[memoryview]) -> Iterator[tuple[int, int, int, int]]:
+    """(epoch, base offset of the first, end of the last, how many) of batches that continue each
+    other with one epoch."""
+    first = last = None
     count = 0
     for data in files:
         for header in _headers(data):
-            if first is not None and header.leader_epoch != first.leader_epoch:
-                yield first.leader_epoch, first.base_offset, count
+            if (
+                first is not None
+                and last is not None
+                and (
+                    header.leader_epoch != first.leader_epoch
+                    or header.base_offset != last.next_offset
+                )
+            ):
+                yield first.leader_epoch, first.base_offset, last.next_offset, count
                 first, count = None, 0
-            first = first or header
+            first, last = first or header, header
             count += 1
-    if first is not None:
-        yield first.leader_epoch, first.base_offset, count
+    if first is not None and last is not None:
+        yield first.leader_epoch, first.base_offset, last.next_offset, count
 
 
 def _headers(data: memoryview) -> Iterator[BatchHeader]:

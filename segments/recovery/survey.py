@@ -185,13 +185,14 @@ def survey(storage: Storage, paths: LogPaths, around: Circumstances) -> Survey:
         base_offset = base_offset_of(contents[0][1])
         if base_offset is not None and base_offset < known.log_start_offset:
             known.sealed.end_offset = base_offset
+    files, due = [data for _, data in contents], known.sealed.end_offset
     if not known.size:
         # A row that is damaged may be that of an epoch, and so may any behind it.
-        epochs = epochs_of(known.epochs, [data for _, data in contents])
+        epochs = epochs_of(known.epochs, files, due)
         known = known._replace(epochs=epochs)
     elif known.epochs and known.epochs[-1][0] < around.leader_epoch:
         # It may be an older copy, put back by hand: those behind it are in the metadata.
-        epochs = epochs_of(known.epochs, [data for _, data in contents])
+        epochs = epochs_of(known.epochs, files, due)
         if len(epochs) > len(known.epochs) and epochs[-1][0] <= around.leader_epoch:
             known = known._replace(epochs=epochs, size=0)
     if not contents and _vouched(known, around) > known.sealed.end_offset:

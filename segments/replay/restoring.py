@@ -153,7 +153,8 @@ def restore(
     reason = f"a sealed segment: {inspected.reason}"
     log.error("sealed_segment_damaged", path=path, reason=reason, advice="check the disk")
     if len(inspected.data):
-        quarantine(storage, paths, row.number, inspected.data, report, reason)
+        room = len(found.content)
+        quarantine(storage, paths, row.number, inspected.data, report, reason, room=room)
     replace_or_mark(storage, paths, path, found.content)
     begin, end, size = _extent(missing)
     report.add("replayed", path, begin, end, size=size, reason=reason)

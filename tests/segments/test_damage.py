@@ -1,6 +1,7 @@
 """Damage and failures while a log is in use: the rest of it goes on."""
 
 import errno
+import os
 import threading
 from collections.abc import Callable
 from itertools import count
@@ -22,6 +23,7 @@ from segbroker.segments.errors import (
     SegmentReplaced,
     StorageError,
 )
+from segbroker.segments.names import partition_paths
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 
@@ -481,6 +483,26 @@ def test_a_start_that_has_no_room_for_a_repair_takes_none_from_others() -> None:
     assert disk.least == 20_000
     disk.room = 80_000  # it counts what is written over as well
     assert gaps_in(manager.get_handler("t", 0)) == [(1, 2)]
+
+
+def test_a_repair_is_done_where_the_file_system_does_not_say_how_much_room_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = os.statvfs_result([512, 0, 0, 0, 0, 0, 0, 0, 0, 255])
+    monkeypatch.setattr(os, "statvfs", lambda path: nothing)
+    root = str(tmp_path / "data")
+    with DiskManager(root, flushers=0) as manager:
+        manager.create_topic("t", 1, TopicConfig({"segment.bytes": "20000"}))
+        handler = manager.get_handler("t", 0)
+        for _ in range(15):
+            append(handler, batch_of(b"x" * 3_000))
+        path = partition_paths(root, "t", 0).log(1)
+        with open(path, "r+b") as file:
+            file.seek(5_000)
+            file.write(b"!")
+        handler._log.files.indexes.drop(partition_paths(root, "t", 0).folder)
+        assert readable(handler) == list(range(15))
+        assert len(os.listdir(partition_paths(root, "t", 0).quarantine)) == 1
 
 
 class _NothingNew(RoomyStorage):

@@ -131,6 +131,19 @@ def test_what_lies_in_an_epoch_that_is_known_speaks_against_a_flipped_one() -> N
     assert epochs_of([(0, 0)], [memoryview(data)]) == [(0, 0)]
 
 
+def test_a_flipped_offset_does_not_hide_the_epoch_behind_it() -> None:
+    whole = read_file(two_epochs(100_000), f"{FOLDER}/t_partition_0_segment_0.log")
+    batches = list(iter_batches(memoryview(whole)))
+    behind = [batch for batch in batches if read_header(batch).leader_epoch]
+    front = [batch for batch in batches if not read_header(batch).leader_epoch]
+    wrong = bytearray(front[-1])
+    wrong[4] ^= 64  # 2**30 offsets higher
+    files = [memoryview(b"".join(front[:-1])), memoryview(wrong), memoryview(b"".join(behind))]
+    epochs = [(0, 0), (1, read_header(behind[0]).base_offset)]
+    assert epochs_of([], files) == epochs
+    assert epochs_of([], files[1:])[-1] == epochs[-1]
+
+
 def test_rows_of_epochs_are_in_front_of_what_they_speak_of() -> None:
     # What the tests above stand on: a manifest says the second epoch in a row of its own.
     manifest = decode_manifest(read_file(two_epochs(512), MANIFEST))

@@ -234,6 +234,28 @@ def test_a_leader_epoch_that_nobody_has_begun_is_damage_as_before() -> None:
     assert seen(handler) == (list(range(COUNT - 1)), [(COUNT - 1, COUNT)])
 
 
+@pytest.mark.parametrize("of", [0, 1, 3])
+@pytest.mark.parametrize("has_manifest", [True, False])
+def test_the_leader_epoch_of_a_stranger_with_lower_offsets_is_not_that_of_the_log(
+    of: int, has_manifest: bool
+) -> None:
+    """| 12 13 14 | 3 4 5 |: a copy of another partition's, of an epoch that this one begins now."""
+    disk = MemoryStorage()
+    manager = filled(disk)
+    manager._resuming.begin_epoch(manager.topics["t"], 0)
+    disk = disk.after_kill()
+    lose_wal(disk)
+    other = bytearray(read_file(disk, PATHS.log(of)))
+    for position in range(0, len(other), 129):
+        other[position + 15] = 1  # the leader epoch
+    replace_file(disk, PATHS.log(COUNT // 3), bytes(other))
+    if not has_manifest:
+        disk.unlink(PATHS.manifest)
+    manager = manager_on(disk)
+    handler = manager.get_handler("t", 0)
+    assert records_of(handler) == list(range(COUNT))
+
+
 @pytest.mark.parametrize("count", [600, 601, 602])
 def test_what_the_write_ahead_log_has_behind_a_much_older_directory_is_kept(count: int) -> None:
     disk = MemoryStorage()

@@ -8,7 +8,8 @@ import pytest
 from segbroker.protocol.record_batch import gap_reason, iter_batches, read_header
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
-from segbroker.segments.disk.storage import read_file, write_all
+from segbroker.segments.disk.storage import Space, read_file, write_all
+from segbroker.segments.errors import StorageError
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 from segbroker.segments.wal.journal import WalConfig
@@ -161,6 +162,31 @@ def test_a_sealed_segment_that_cannot_be_read_keeps_nothing_from_being_served() 
     handler = manager.get_handler("t", 0)
     assert rows(manager, "not_served") == []
     assert append(handler, batch_of(b"more")).base_offset == 15
+
+
+class _RoomStorage(MemoryStorage):
+    """A volume that says how much room is left to keep damaged files in."""
+
+    room = 0
+
+    def space(self, path: str) -> Space | None:
+        return Space(1 << 30, self.room) if path.endswith("quarantine") else None
+
+
+@pytest.mark.parametrize("missing", [1, 150])
+def test_a_start_takes_no_room_to_put_back_what_it_cannot_put_back_whole(missing: int) -> None:
+    # A copy without room for what stands in its place: each start would fill the volume again.
+    disk = _RoomStorage()
+    disk._root = killed()._root
+    size = len(read_file(disk, LOG_1))
+    damage(disk, "flipped")
+    disk.room = 2 * size - missing
+    with pytest.raises(StorageError, match=f"a repair takes {2 * size} bytes of {disk.room}"):
+        manager_on(disk)
+    assert disk.listdir(f"{FOLDER}/quarantine") == []
+    disk._root = disk.after_kill()._root
+    disk.room = 2 * size
+    assert seen(manager_on(disk).get_handler("t", 0)) == (ALL, [])
 
 
 def test_segments_that_have_what_was_written_are_neither_written_nor_reported() -> None:

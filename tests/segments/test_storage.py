@@ -88,6 +88,14 @@ def test_a_volume_may_have_room_for_few_files(
     assert space == (real.f_blocks * real.f_frsize, real.f_bavail * real.f_frsize, said)
 
 
+def test_a_file_system_that_says_nothing_of_its_room_is_not_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = os.statvfs_result([512, 0, 0, 0, 0, 0, 0, 0, 0, 255])  # FUSE without statfs
+    monkeypatch.setattr(os, "statvfs", lambda path: nothing)
+    assert PosixStorage().space(str(tmp_path)) is None
+
+
 def test_what_was_written_is_read(disk: tuple[Storage, str]) -> None:
     storage, root = disk
     file = storage.open(f"{root}/a", create=True)
