@@ -10,7 +10,8 @@ and the file of another log with lower offsets, which stands behind ours, costs 
 """
 
 from bisect import insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from segbroker.protocol.record_batch import BatchHeader, read_header
@@ -43,52 +44,30 @@ def epochs_of(known: Epochs, files: Sequence[memoryview], least: int = 0) -> lis
     last, begin = known[-1] if known else (-1, -1)
     begin = max(begin, least)
     chains: list[_Chain] = []  # the most batches first, then the lowest epoch
-    for epoch, base_offset, end, batches in _runs(files):
+    for header in chain.from_iterable(map(_headers, files)):
+        epoch, base_offset, end = header.leader_epoch, header.base_offset, header.next_offset
         if epoch < last or base_offset < begin:
             continue
         fits = (one for one in chains if one.epoch <= epoch and one.end <= base_offset)
         before = next(fits, None)
         if before is None:
-            chain = _Chain(batches, epoch, base_offset, end, None)
+            longer = _Chain(1, epoch, base_offset, end, None)
         elif before.epoch == epoch:
-            chain = before._replace(batches=before.batches + batches, end=end)
+            longer = before._replace(batches=before.batches + 1, end=end)
         else:
-            chain = _Chain(before.batches + batches, epoch, base_offset, end, before)
-        if not any(one.is_better(chain) for one in chains):
-            chains = [one for one in chains if not chain.is_better(one)]
-            insort(chains, chain, key=lambda one: (-one.batches, one.epoch))
+            longer = _Chain(before.batches + 1, epoch, base_offset, end, before)
+        if not any(one.is_better(longer) for one in chains):
+            chains = [one for one in chains if not longer.is_better(one)]
+            insort(chains, longer, key=lambda one: (-one.batches, one.epoch))
             del chains[CHAINS_MAX:]
     found: list[tuple[int, int]] = []
-    chain_of = chains[0] if chains else None
-    while chain_of is not None:
-        found.append((chain_of.epoch, chain_of.begin))
-        chain_of = chain_of.before
+    believed = chains[0] if chains else None
+    while believed is not None:
+        found.append((believed.epoch, believed.begin))
+        believed = believed.before
     if found and not known and base_offset_of(files[0]) is None:
         found[-1] = found[-1][0], 0  # also in what is lost in front of it
     return [*known, *(one for one in reversed(found) if one[0] > last)]
-
-
-def _runs(files: Iterable[memoryview]) -> Iterator[tuple[int, int, int, int]]:
-    """(epoch, base offset of the first, end of the last, how many) of batches that continue each
-    other with one epoch."""
-    first = last = None
-    count = 0
-    for data in files:
-        for header in _headers(data):
-            if (
-                first is not None
-                and last is not None
-                and (
-                    header.leader_epoch != first.leader_epoch
-                    or header.base_offset != last.next_offset
-                )
-            ):
-                yield first.leader_epoch, first.base_offset, last.next_offset, count
-                first, count = None, 0
-            first, last = first or header, header
-            count += 1
-    if first is not None and last is not None:
-        yield first.leader_epoch, first.base_offset, last.next_offset, count
 
 
 def _headers(data: memoryview) -> Iterator[BatchHeader]:

@@ -141,13 +141,6 @@ EQUIVALENT: Final[dict[Key, str]] = {
     ("share_groups", "_Changed.rows", "known_id != topic_id", "(known_id == topic_id)", 0): (
         "cost: the rows are copied for each of the event's"
     ),
-    (
-        "epochs",
-        "_runs",
-        "first is not None and header.leader_epoch != first.leader_epoch",
-        "(first is not None)",
-        0,
-    ): ("cost: runs of one batch each count as much"),
     ("witness", "say_least", "one < number", "(one <= number)", 0): (
         "second line: the number itself was looked for before"
     ),
