@@ -257,12 +257,17 @@ def to_nothing() -> tuple[Message, int]:
     return ProduceRequest(acks=-1, timeout_ms=0, topic_data=[topic]), 9
 
 
+def rows_held() -> int:
+    """Rows of replies to Produces that anybody in this process has, other tests as well."""
+    return sum(isinstance(one, ProduceResponsePartition) for one in gc.get_objects())
+
+
 @pytest.mark.parametrize("asked", [of_nothing, to_nothing], ids=["rows", "produce"])
 async def test_what_large_requests_are_answered_takes_bounded_memory_until_it_is_taken(
     asked: Callable[[], tuple[Message, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A row is some bytes of the request, many more of the answer, and an object."""
-    count, most = 4, ROWS * ROW_BYTES + 1_000_000
+    count, most, before = 4, ROWS * ROW_BYTES + 1_000_000, rows_held()
     monkeypatch.setattr(long_answers, "HOST_BYTES_MAX", most)
     monkeypatch.setattr(long_answers, "TAKEN_S", 600)
     async with serving() as broker, AsyncExitStack() as stack:
@@ -273,7 +278,7 @@ async def test_what_large_requests_are_answered_takes_bounded_memory_until_it_is
             await client.send_bytes(frame)
         await becomes(lambda: stuck(broker) + len(broker.core.long_answers) == count)
         assert stuck(broker) == 1
-        assert not [one for one in gc.get_objects() if isinstance(one, ProduceResponsePartition)]
+        assert rows_held() <= before
         answers = []
 
         async def take(client: WireClient) -> None:
