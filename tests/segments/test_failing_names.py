@@ -21,7 +21,7 @@ from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.errors import CorruptSegment, PartitionDamaged, StorageError
 from segbroker.segments.files.manifest_file import ManifestFile
 from segbroker.segments.log.deleting import compact_manifest
-from segbroker.segments.log.log_storage import NamesNotSynced
+from segbroker.segments.log.log_storage import LogStorage, NamesNotSynced
 from segbroker.segments.log.partition_log import PartitionLog
 from segbroker.segments.log.ready import ReadySegments
 from segbroker.segments.partition.handler import DiskHandler
@@ -212,6 +212,37 @@ def test_a_sync_under_way_takes_nothing_for_durable_whose_name_another_could_not
 
     with patch.object(ManifestFile, "settle", lambda _: settled()):
         assert not handler.wal_checkpoint(), "the write-ahead log is all that has them for certain"
+    assert disk.doubted
+    recovered(manager)
+    assert not disk.doubted
+    assert handler.wal_checkpoint()
+
+
+def test_a_sync_behind_another_of_the_names_that_failed_takes_none_for_durable() -> None:
+    disk = _InDoubt()
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig(SMALL.overrides))
+    handler = manager.get_handler("t", 0)
+    append(handler, batch_of(b"v" * 100))
+    handler.sync()  # also of the manifest
+    opened = handler._log
+    handler._rolling._making = handler._rolling._sealing = True  # others are in front
+    for _ in range(4):
+        append(handler, batch_of(b"v" * 300))
+    sync = LogStorage.fsync_dir
+    begun: list[str] = []
+    disk.behind, disk.fails = "_5.log", partial(sync, opened.storage, opened.paths.folder)
+
+    def others_first(storage: LogStorage, path: str) -> None:
+        if not begun:
+            begun.append(path)
+            disk.open(opened.paths.log(5), create=True).close()
+        sync(storage, path)
+
+    with patch.object(LogStorage, "fsync_dir", others_first):
+        assert not handler.wal_checkpoint(), "the write-ahead log is all that has them for certain"
+    assert begun
     assert disk.doubted
     recovered(manager)
     assert not disk.doubted

@@ -375,7 +375,7 @@ LOG_BUGS: tuple[Bug, ...] = (
         "        if self.sync_failed:  # another failed since this sync began,",
         "        if False:  # another failed since this sync began,",
         "tests.segments.test_failing_names:"
-        "test_a_sync_under_way_takes_nothing_for_durable_whose_name_another_could_not_sync",
+        "test_a_sync_behind_another_of_the_names_that_failed_takes_none_for_durable",
     ),
     Bug(
         "a_manifest_is_synced_again_for_the_log_after_its_sync_failed",

@@ -269,13 +269,6 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
         "the_sync_of_a_deletion_in_a_closed_log_fails_and_another_process",
     ),
     Bug(
-        "what_could_not_be_opened_stays_in_the_same_files",
-        "opening",
-        "            mark_unsynced(storage, paths, found.end_offset)\n",
-        "            pass\n",
-        "the_names_of_a_log_that_is_opened_cannot_be_synced_at_first",
-    ),
-    Bug(
         "a_failed_sync_of_names_is_not_marked",
         "partition_log",
         "        self._mark_unsynced()  # in any case",

@@ -207,13 +207,6 @@ WAL_BUGS: tuple[Bug, ...] = (
         "test_a_snapshot_that_a_kill_left_and_a_start_could_not_sync_survives_a_power_cut",
     ),
     Bug(
-        "what_could_not_be_put_back_goes_into_the_same_files_later",
-        "putting_back",
-        "                mark_unsynced(self._storage, paths)\n",
-        "                pass\n",
-        "the_names_of_what_is_put_back_cannot_be_synced_at_first",
-    ),
-    Bug(
         "what_has_no_place_goes_under_the_name_that_is_there",
         "putting_back",
         "        replace_file(self._storage, path, content)\n",
