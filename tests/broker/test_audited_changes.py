@@ -23,6 +23,7 @@ from .authorization_case import ALTER, OF_CLUSTER, READ, T29, TOPIC
 from .conftest import Events, serving
 from .test_authorization import ALICE, BOB, allow, connect_from, guarded, rule
 from .test_quotas import alter, alteration
+from .test_rules_in_force import creating
 
 T56: Final = ErrorCode.KAFKA_STORAGE_ERROR
 AT_ONCE: Final = struct.pack("ii", 1, 0)
@@ -128,20 +129,7 @@ async def test_who_changes_rules_or_quotas_is_in_the_log_also_when_it_is_gone(
     disk = GatedStorage()
     names = {"t0", "t1", "t2"}
     rules = [rule(READ, TOPIC, name, host="*") for name in names]
-    create = security.CreateAclsRequest(
-        creations=[
-            security.CreateAclsRequestCreation(
-                resource_type=one.resource_type,
-                resource_name=one.resource_name,
-                resource_pattern_type=one.pattern_type,
-                principal=one.principal,
-                host=one.host,
-                operation=one.operation,
-                permission_type=one.permission,
-            )
-            for one in rules
-        ]
-    )
+    create = creating(*rules)
     delete = security.DeleteAclsRequest(
         filters=[
             security.DeleteAclsRequestFilter(

@@ -186,6 +186,15 @@ class _InDoubt(MemoryStorage):
         return [name for name in sorted(self.in_doubt) if name.endswith(ends)]
 
 
+def _with_a_topic() -> tuple[_InDoubt, DiskManager, DiskHandler]:
+    """A topic of small segments, of one partition."""
+    disk = _InDoubt()
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig(SMALL.overrides))
+    return disk, manager, manager.get_handler("t", 0)
+
+
 def recovered(manager: DiskManager) -> None:
     for second in range(1, 10):
         manager.keep_house_now(second * 1_000)
@@ -193,11 +202,7 @@ def recovered(manager: DiskManager) -> None:
 
 
 def test_a_sync_under_way_takes_nothing_for_durable_whose_name_another_could_not_sync() -> None:
-    disk = _InDoubt()
-    manager = DiskManager("/data", storage=disk, flushers=0)
-    manager.open()
-    manager.create_topic("t", 1, TopicConfig(SMALL.overrides))
-    handler = manager.get_handler("t", 0)
+    disk, manager, handler = _with_a_topic()
     opened = handler._log
     handler._rolling._making = handler._rolling._sealing = True  # others are in front
     for _ in range(4):
@@ -219,11 +224,7 @@ def test_a_sync_under_way_takes_nothing_for_durable_whose_name_another_could_not
 
 
 def test_a_sync_behind_another_of_the_names_that_failed_takes_none_for_durable() -> None:
-    disk = _InDoubt()
-    manager = DiskManager("/data", storage=disk, flushers=0)
-    manager.open()
-    manager.create_topic("t", 1, TopicConfig(SMALL.overrides))
-    handler = manager.get_handler("t", 0)
+    disk, manager, handler = _with_a_topic()
     append(handler, batch_of(b"v" * 100))
     handler.sync()  # also of the manifest
     opened = handler._log
@@ -251,11 +252,7 @@ def test_a_sync_behind_another_of_the_names_that_failed_takes_none_for_durable()
 
 @pytest.mark.parametrize("size", [150, 300], ids=["made-ahead", "made-by-the-roll"])
 def test_a_segment_made_beside_a_sync_of_names_that_fails_is_named_anew(size: int) -> None:
-    disk = _InDoubt()
-    manager = DiskManager("/data", storage=disk, flushers=0)
-    manager.open()
-    manager.create_topic("t", 1, TopicConfig(SMALL.overrides))
-    handler = manager.get_handler("t", 0)
+    disk, manager, handler = _with_a_topic()
     append(handler, batch_of(b"v" * 100))
     handler.sync()
     opened = handler._log
@@ -272,11 +269,7 @@ def test_a_segment_made_beside_a_sync_of_names_that_fails_is_named_anew(size: in
 
 def test_nothing_is_believed_of_segments_whose_maker_has_not_told_yet_that_it_failed() -> None:
     """Others roll into what it has made, and sync that, before it can say anything."""
-    disk = _InDoubt()
-    manager = DiskManager("/data", storage=disk, flushers=0)
-    manager.open()
-    manager.create_topic("t", 1, TopicConfig(SMALL.overrides))
-    handler = manager.get_handler("t", 0)
+    disk, manager, handler = _with_a_topic()
     handler._rolling._sealing = True  # others are in front
     append(handler, batch_of(b"v" * 100))
     handler.sync()
@@ -309,11 +302,7 @@ def test_nothing_is_believed_of_segments_whose_maker_has_not_told_yet_that_it_fa
 
 def test_nothing_is_believed_of_segments_that_a_maker_has_left_without_a_sync() -> None:
     """It had no room for the next one; then a sync failed that somebody else asked for."""
-    disk = _InDoubt()
-    manager = DiskManager("/data", storage=disk, flushers=0)
-    manager.open()
-    manager.create_topic("t", 1, TopicConfig(SMALL.overrides))
-    handler = manager.get_handler("t", 0)
+    disk, manager, handler = _with_a_topic()
     handler._rolling._making = handler._rolling._sealing = True  # others are in front
     append(handler, batch_of(b"v" * 100))
     handler.sync()
@@ -681,11 +670,7 @@ def a_segment_in_doubt_is_copied(handler: DiskHandler) -> str:
 def test_a_file_is_not_replaced_if_another_sync_of_names_failed_behind_its_name(
     happens: Callable[[DiskHandler], str], behind: str
 ) -> None:
-    disk = _InDoubt()
-    manager = DiskManager("/data", storage=disk, flushers=0)
-    manager.open()
-    manager.create_topic("t", 1, TopicConfig(SMALL.overrides))
-    handler = manager.get_handler("t", 0)
+    disk, manager, handler = _with_a_topic()
     for sequence in range(4):
         append(handler, batch_of(b"v" * 200, producer=(7, 0, sequence)))
     handler.sync()
