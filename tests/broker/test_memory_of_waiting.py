@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from segbroker.broker.connections import connection
+from segbroker.broker.connections import inbox
 from segbroker.broker.connections.connection import TURN_S
 from segbroker.broker.server import Broker
 from segbroker.protocol.frames import FrameReader
@@ -111,7 +111,7 @@ async def test_what_large_requests_were_received_into_is_not_kept_for_ever(
 ) -> None:
     """Readers go back to where the next connection takes one, however far they have grown."""
     count, most = 8, 8 << 20
-    monkeypatch.setattr(connection, "SHELF_BYTES_MAX", most)
+    monkeypatch.setattr(inbox, "SHELF_BYTES_MAX", most)
     frame = produce_request("none", bytes(size))
     before = sum(one.capacity for one in readers())
     async with serving() as broker, AsyncExitStack() as stack:
@@ -130,7 +130,7 @@ async def test_what_large_requests_were_received_into_is_not_kept_for_ever(
         assert (await clients[0].produce("t", b"v")).error_code == 0
 
 
-@pytest.mark.parametrize("begun", [0, 2 * connection.ASIDE_BYTES_MAX], ids=["idle", "begun"])
+@pytest.mark.parametrize("begun", [0, 2 * inbox.ASIDE_BYTES_MAX], ids=["idle", "begun"])
 @pytest.mark.parametrize("size", [RECEIVE_KEEP_MAX // 2, 2 * RECEIVE_KEEP_MAX])
 async def test_a_connection_that_waits_holds_nothing_of_its_last_request(
     size: int, begun: int, monkeypatch: pytest.MonkeyPatch
@@ -138,7 +138,7 @@ async def test_a_connection_that_waits_holds_nothing_of_its_last_request(
     """However large that was: a client may send one by each of a thousand connections, and the
     beginning of another."""
     count = 8
-    monkeypatch.setattr(connection, "SHELF_BYTES_MAX", size)
+    monkeypatch.setattr(inbox, "SHELF_BYTES_MAX", size)
     async with serving() as broker, AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
         gc.collect()
@@ -158,14 +158,14 @@ async def test_a_connection_that_waits_holds_nothing_of_its_last_request(
 
 async def test_an_idle_connection_holds_no_reader_that_nobody_wants() -> None:
     """More had something to say at the same time than readers are kept."""
-    count = 2 * connection.SHELF_MAX
+    count = 2 * inbox.SHELF_MAX
     before = len(readers())
     async with serving() as broker, AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
         await clients[0].create("t")
         may_open = held_opening(broker)
         stack.callback(may_open.set)
-        large = batch(bytes(2 * connection.ASIDE_BYTES_MAX))
+        large = batch(bytes(2 * inbox.ASIDE_BYTES_MAX))
         for client in clients:
             await client.send(produce_request("t", large), 9)
         await becomes(lambda: sum(one.greeted for one in broker._connections) == count)
@@ -174,13 +174,13 @@ async def test_an_idle_connection_holds_no_reader_that_nobody_wants() -> None:
         for client in clients:
             await client.receive(ProduceResponse, 9)
         await trio.testing.wait_all_tasks_blocked()
-        assert len(readers()) - before <= connection.SHELF_MAX
+        assert len(readers()) - before <= inbox.SHELF_MAX
 
 
 async def test_who_waits_for_the_disk_holds_no_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of producers do, where it is slow."""
     size, count = 1 << 20, 8
-    monkeypatch.setattr(connection, "SHELF_MAX", 1)
+    monkeypatch.setattr(inbox, "SHELF_MAX", 1)
     disk = GatedStorage()
     async with serving(storage=disk, ingest_bytes_max=1 << 16) as broker, AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
@@ -222,7 +222,7 @@ async def test_who_has_begun_with_the_next_request_and_waits_holds_no_large_buff
         pauses = broker.core.counters.quota_pauses
         for n, client in enumerate(clients):
             _, data = client.encode(produce_request(f"t{n}", batch(bytes(size))), 9)
-            await client.send_bytes(data + data[: 2 * connection.ASIDE_BYTES_MAX])
+            await client.send_bytes(data + data[: 2 * inbox.ASIDE_BYTES_MAX])
 
         def waiting() -> int:
             if waits_for == "quota":
