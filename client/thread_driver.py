@@ -315,6 +315,8 @@ class ThreadDriver(Driver):
             notices = engine.network.absences.take()
             tokens = engine.network.take_wanted()
             self._apply_closed(engine)
+            # What comes from now on, a request to be sent among it, is not seen below.
+            self._asleep_until_ms = inf
         for notice in notices:
             notice.write()
         if tokens is not None:
@@ -326,7 +328,6 @@ class ThreadDriver(Driver):
                 self._send(transport)
         with self.lock:
             # Sending may have failed, and failures have consequences: then there is more to do.
-            self._asleep_until_ms = inf
             wake_ms = engine.next_wake_ms()
             # Not longer than a request may take: the deadlines of what `push` sends lie behind it.
             latest_ms = now_ms() + engine.settings.request_timeout_ms // 2

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from queue import SimpleQueue
@@ -31,13 +31,18 @@ from segbroker.client import (
     TopicPartition,
     UnknownTopicOrPartition,
 )
+from segbroker.client.completion import Waitable
+from segbroker.client.connection import Connection
 from segbroker.client.errors import LeaderNotAvailable
+from segbroker.client.spoken import Buffer
+from segbroker.client.transport import Transport
+from segbroker.client.waiting import wait_done
 from segbroker.testing.embedded import EmbeddedBroker
 
 from ..support.cutting_proxy import CuttingProxy
 from ..support.daemon import Daemon, running, start
 from ..support.ports import keep_port, port_of
-from ..support.waiting import until
+from ..support.waiting import DEADLINE_S, until
 
 
 def numbers(count: int) -> list[bytes | None]:
@@ -795,3 +800,46 @@ def test_a_handler_of_the_log_cannot_have_the_client_wait_for_itself(topic: str)
             finally:
                 log.removeHandler(handler)
                 proxy.come_back()
+
+
+def test_a_call_that_begins_while_another_request_is_sent_does_not_wait_for_its_answer(
+    daemon: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The I/O thread has seen to the other connections by then, and sleeps until something comes:
+    of an idle topic that is a fetch that waits for a minute."""
+    with Admin(daemon.address) as admin:
+        admin.create_topic(topic, partitions=1)
+    fetches, has_called = threading.Event(), threading.Event()
+    send_some = Transport.send_some
+
+    def fetching() -> Connection:
+        _, connection = consumer._reading.engine.network.connections()
+        return connection
+
+    def send(transport: Transport, buffers: Sequence[Buffer]) -> int:
+        if transport.connection is fetching():
+            fetches.set()
+            assert has_called.wait(DEADLINE_S)
+        return send_some(transport, buffers)
+
+    def wait(what: Waitable, timeout_ms: float | None) -> bool:
+        if fetches.is_set():
+            has_called.set()
+        return wait_done(what, timeout_ms)
+
+    with (
+        Producer(daemon.address) as producer,
+        Consumer(
+            daemon.address, fetch_wait_ms=60_000, request_timeout_ms=120_000, api_timeout_ms=15_000
+        ) as consumer,
+    ):
+        consumer.assign([(topic, 0)])
+        for _ in range(2):  # behind what follows the first look at the cluster
+            producer.send(topic, b"").result(DEADLINE_S)
+            assert len(consumer.poll(timeout_ms=60_000)) == 1
+        until(lambda: bool(fetching().in_flight) and not fetching().outgoing)
+        monkeypatch.setattr(Transport, "send_some", send)
+        monkeypatch.setattr("segbroker.client.thread_driver.wait_done", wait)
+        producer.send(topic, b"").result(DEADLINE_S)
+        assert fetches.wait(DEADLINE_S)
+        assert consumer.end_offsets() == {(topic, 0): 3}
