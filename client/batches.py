@@ -18,7 +18,8 @@ has drained to half, so that the waiter does not wake for every batch.
 Records of one batch that were given no timestamp share the time at which the batch was opened.
 
 Invariant: sequences of a partition are numbered in the order of sealing, which is the order of
-sending; a batch keeps its records until it is acknowledged, so that a failure can hand them back.
+sending (the broker is told them where it is to know what is sent again); a batch keeps its records
+until it is acknowledged, so that a failure can hand them back.
 """
 
 from bisect import bisect_right
@@ -314,9 +315,8 @@ class Batches:
         self.reserved_bytes -= batch.reserved - batch.size
         batch.reserved = batch.size
         self._maybe_wake_senders()
-        if self.settings.idempotent:
-            batch.sequence = queue.next_sequence
-            queue.next_sequence = (queue.next_sequence + batch.count) % SEQUENCES
+        batch.sequence = queue.next_sequence
+        queue.next_sequence = (queue.next_sequence + batch.count) % SEQUENCES
         queue.sealed.append(batch)
         self.sealed_count += 1
         if queue.producer_id >= 0 or not self.settings.idempotent:
@@ -334,7 +334,7 @@ class Batches:
                 codec=self.settings.codec,
                 producer_id=queue.producer_id,
                 producer_epoch=queue.epoch,
-                base_sequence=batch.sequence,
+                base_sequence=batch.sequence if self.settings.idempotent else -1,
                 transactional=self.settings.transactional_id is not None,
             )
         return batch.encoded
@@ -396,7 +396,7 @@ class Batches:
             batches = list(queue.sealed)
             fresh = [batch for batch in batches if not batch.is_sent]
             has_hole = has_hole or len(fresh) < len(batches)
-            if fresh and fresh[0].sequence >= 0:
+            if fresh:
                 queue.next_sequence = fresh[0].sequence
             queue.sealed.clear()
             self._fail_all(queue, batches, error)

@@ -1006,6 +1006,38 @@ def test_without_idempotence_one_batch_is_in_flight_so_that_retries_keep_the_ord
     assert world.stored("a") == numbers(60)
 
 
+def test_without_idempotence_half_of_a_batch_that_is_refused_comes_again_before_the_other() -> None:
+    world = World()
+    world.broker.produce_errors = [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.REQUEST_TIMED_OUT]
+    sender = Sender(world, idempotent=False)
+    sender.send_many(Many("a", numbers(10), None, None, None, None))
+    sender.flush()
+    assert world.stored("a") == numbers(10)
+    batches = world.cluster.topics["a"][0].batches
+    assert {read_header(batch).base_sequence for batch in batches} == {-1}
+
+
+def test_with_acks_0_what_is_lost_twice_keeps_its_order() -> None:
+    world = World()
+    sender = Sender(world, acks=0, idempotent=False, linger_ms=0)
+    sender.send("a", b"first")
+    sender.flush()
+    for value in numbers(3):
+        sender.send("a", value)
+        sender.accumulator.seal_due(world.now_ms)
+    queue = sender.accumulator.topics["a"].queue(0)
+    for count in (3, 1):  # after the failure they go one by one
+        while not queue.in_flight:
+            world.engine.step(world.now_ms)
+            if not queue.in_flight and not world.turn():
+                world.now_ms += 10
+        assert len(queue.in_flight) == count
+        (connection,) = (c for c in world.engine.network.connections() if c.outgoing)
+        connection.lost(ConnectionLost("cut"), world.now_ms)
+    sender.flush()
+    assert world.stored("a") == [b"first", *numbers(3)]
+
+
 def test_one_request_carries_a_batch_of_each_partition() -> None:
     world = World()
     world.cluster.create("a", 3)
