@@ -23,6 +23,7 @@ until it is acknowledged, so that a failure can hand them back.
 """
 
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import accumulate, chain, islice
@@ -82,8 +83,8 @@ class Batches:
         # What lingers is to be delivered in time all the same.
         self.linger_ms = min(settings.linger_ms, settings.delivery_timeout_ms // 2)
         self.topics: dict[str, TopicQueue] = {}
-        # Queues that hold anything, for the I/O side; a dict for its order.
-        self.active: dict[PartitionQueue, None] = {}
+        # Queues that hold anything, for the I/O side: whose turn to send is next comes first.
+        self.active: OrderedDict[PartitionQueue, None] = OrderedDict()
         self.failed: list[ProducerBatch] = []
         self.reserved_bytes = 0
         self.failed_bytes = 0

@@ -224,7 +224,11 @@ class Producing:
             self._due_ms = at_ms
 
     def _send_to(self, node: Node, queues: list[PartitionQueue], now_ms: int) -> None:
-        """Requests of at most one batch per partition each, as long as there are any."""
+        """Requests of at most one batch per partition each, as long as there are any.
+
+        Who has sent one stands back behind the others: of more than a request takes, each has its
+        turn, however much the others have.
+        """
         connection = node.connection
         while queues and connection is not None and connection.is_ready:
             if len(connection.in_flight) >= self.settings.in_flight_count:
@@ -232,6 +236,7 @@ class Producing:
             taken: list[ProducerBatch] = []
             size = 0
             left: list[PartitionQueue] = []
+            with_more: list[PartitionQueue] = []
             for queue in queues:
                 if len(queue.in_flight) >= self._in_flight_max(queue):
                     continue
@@ -241,14 +246,15 @@ class Producing:
                     continue
                 queue.sealed.popleft()
                 queue.in_flight.append(batch)
+                self.accumulator.active.move_to_end(queue)
                 taken.append(batch)
                 size += batch.size
                 if queue.sealed:
-                    left.append(queue)
+                    with_more.append(queue)
             if not taken:
                 return
             self._send_request(node, taken, now_ms)
-            queues = left
+            queues = left + with_more
 
     def _in_flight_max(self, queue: PartitionQueue) -> int:
         settings = self.settings

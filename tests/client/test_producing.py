@@ -591,6 +591,27 @@ def test_so_many_requests_of_so_many_bytes_are_on_their_way_to_a_broker() -> Non
     assert all(world.stored("a", partition) for partition in range(24))
 
 
+def test_partitions_that_always_have_more_leave_others_their_turn() -> None:
+    world = World()
+    world.cluster.create("a", 3)
+    sender = Sender(world, batch_bytes=200, request_bytes=400, linger_ms=0)
+    for number in range(3):
+        sender.send("a", b"first", partition=number)
+    sender.flush()
+
+    def fill() -> None:
+        for number in (0, 1):
+            while len(sender.accumulator.topics["a"].queue(number).sealed) < 8:
+                sender.send("a", b"x" * 100, partition=number)
+
+    fill()
+    world.broker.on_produce = lambda _: fill()
+    delivery = sender.send("a", b"y" * 100, partition=2)
+    last = produces(world.broker) + 20
+    world.run(lambda: delivery.done or produces(world.broker) > last)
+    assert delivery.done
+
+
 def test_records_that_are_not_acknowledged_in_time_are_handed_back() -> None:
     world = World()
     sender = Sender(world, delivery_timeout_ms=5_000)
