@@ -150,15 +150,20 @@ class Producing:
                 )
 
     def _looked_again(self) -> Completion[None]:
-        """Done when a broker has said which topics there are, however often it is asked."""
+        """Done when a broker was asked from now on which topics there are, and has said so, however
+        often it is asked."""
         looked: Completion[None] = Completion()
+        # What is on its way was asked before.
+        is_of_before = self.engine.cluster.is_asking
 
         def look() -> None:
             asked = self.engine.cluster.refreshed()
             asked.on_done(lambda: seen(asked))
 
         def seen(asked: Completion[None]) -> None:
-            if asked.error is not None:
+            nonlocal is_of_before
+            if asked.error is not None or is_of_before:
+                is_of_before = False
                 look()
             elif not looked.done:
                 looked.resolve(None)

@@ -935,6 +935,32 @@ def test_that_no_broker_answers_does_not_say_that_a_partition_does_not_exist() -
     assert world.stored("a", 1) == [b"waits"]
 
 
+def test_what_was_asked_before_a_partition_was_added_does_not_say_that_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    (first,) = world.cluster.create("a", 1)
+    sender = Sender(world, linger_ms=0)
+    sender.send("a", b"x")
+    sender.flush()
+    answer = world.broker._metadata
+
+    def late(request: MetadataRequest) -> MetadataResponse:
+        """What it has found when the partition is added, and the caller goes on."""
+        found = answer(request)
+        monkeypatch.undo()
+        world.cluster.topics["a"].append(Partition(first.leader))
+        assert isinstance(sender.try_send("a", b"new", partition=1), Completion)
+        return found
+
+    monkeypatch.setattr(world.broker, "_metadata", late)
+    seen = world.engine.cluster.refreshed()
+    world.run(lambda: seen.done)
+    sender.send("a", b"new", partition=1)
+    sender.flush()
+    assert world.stored("a", 1) == [b"new"]
+
+
 def test_who_waits_for_a_partition_hears_of_the_end() -> None:
     world = World()
     sender = Sender(world)
