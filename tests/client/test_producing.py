@@ -591,6 +591,27 @@ def test_so_many_requests_of_so_many_bytes_are_on_their_way_to_a_broker() -> Non
     assert all(world.stored("a", partition) for partition in range(24))
 
 
+def test_partitions_that_always_have_more_leave_others_their_turn() -> None:
+    world = World()
+    world.cluster.create("a", 3)
+    sender = Sender(world, batch_bytes=200, request_bytes=400, linger_ms=0)
+    for number in range(3):
+        sender.send("a", b"first", partition=number)
+    sender.flush()
+
+    def fill() -> None:
+        for number in (0, 1):
+            while len(sender.accumulator.topics["a"].queue(number).sealed) < 8:
+                sender.send("a", b"x" * 100, partition=number)
+
+    fill()
+    world.broker.on_produce = lambda _: fill()
+    delivery = sender.send("a", b"y" * 100, partition=2)
+    last = produces(world.broker) + 20
+    world.run(lambda: delivery.done or produces(world.broker) > last)
+    assert delivery.done
+
+
 def test_records_that_are_not_acknowledged_in_time_are_handed_back() -> None:
     world = World()
     sender = Sender(world, delivery_timeout_ms=5_000)
@@ -914,6 +935,32 @@ def test_that_no_broker_answers_does_not_say_that_a_partition_does_not_exist() -
     assert world.stored("a", 1) == [b"waits"]
 
 
+def test_what_was_asked_before_a_partition_was_added_does_not_say_that_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    (first,) = world.cluster.create("a", 1)
+    sender = Sender(world, linger_ms=0)
+    sender.send("a", b"x")
+    sender.flush()
+    answer = world.broker._metadata
+
+    def late(request: MetadataRequest) -> MetadataResponse:
+        """What it has found when the partition is added, and the caller goes on."""
+        found = answer(request)
+        monkeypatch.undo()
+        world.cluster.topics["a"].append(Partition(first.leader))
+        assert isinstance(sender.try_send("a", b"new", partition=1), Completion)
+        return found
+
+    monkeypatch.setattr(world.broker, "_metadata", late)
+    seen = world.engine.cluster.refreshed()
+    world.run(lambda: seen.done)
+    sender.send("a", b"new", partition=1)
+    sender.flush()
+    assert world.stored("a", 1) == [b"new"]
+
+
 def test_who_waits_for_a_partition_hears_of_the_end() -> None:
     world = World()
     sender = Sender(world)
@@ -1004,6 +1051,38 @@ def test_without_idempotence_one_batch_is_in_flight_so_that_retries_keep_the_ord
         sender.send("a", value)
     sender.flush()
     assert world.stored("a") == numbers(60)
+
+
+def test_without_idempotence_half_of_a_batch_that_is_refused_comes_again_before_the_other() -> None:
+    world = World()
+    world.broker.produce_errors = [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.REQUEST_TIMED_OUT]
+    sender = Sender(world, idempotent=False)
+    sender.send_many(Many("a", numbers(10), None, None, None, None))
+    sender.flush()
+    assert world.stored("a") == numbers(10)
+    batches = world.cluster.topics["a"][0].batches
+    assert {read_header(batch).base_sequence for batch in batches} == {-1}
+
+
+def test_with_acks_0_what_is_lost_twice_keeps_its_order() -> None:
+    world = World()
+    sender = Sender(world, acks=0, idempotent=False, linger_ms=0)
+    sender.send("a", b"first")
+    sender.flush()
+    for value in numbers(3):
+        sender.send("a", value)
+        sender.accumulator.seal_due(world.now_ms)
+    queue = sender.accumulator.topics["a"].queue(0)
+    for count in (3, 1):  # after the failure they go one by one
+        while not queue.in_flight:
+            world.engine.step(world.now_ms)
+            if not queue.in_flight and not world.turn():
+                world.now_ms += 10
+        assert len(queue.in_flight) == count
+        (connection,) = (c for c in world.engine.network.connections() if c.outgoing)
+        connection.lost(ConnectionLost("cut"), world.now_ms)
+    sender.flush()
+    assert world.stored("a") == [b"first", *numbers(3)]
 
 
 def test_one_request_carries_a_batch_of_each_partition() -> None:
