@@ -10,8 +10,8 @@ One lock guards the core; it is held for computing only, never around a system c
 signal in the main thread is handled behind it (core_lock.py).
 
 Waking costs a system call, so it is done only when the I/O thread would sleep longer than `t`;
-`_asleep_until_ms` tells.  While the thread computes its next deadline that is "for ever": a wake_by
-in between may wake it once too often, but never too rarely.
+`_asleep_until_ms` tells.  From its step on, until it has computed its next deadline, that is "for
+ever": a wake_by in between may wake it once too often, but never too rarely (0398).
 
 Callers wait as waiting.py does: a signal interrupts it, so Ctrl-C works at once.
 
@@ -315,7 +315,7 @@ class ThreadDriver(Driver):
             notices = engine.network.absences.take()
             tokens = engine.network.take_wanted()
             self._apply_closed(engine)
-            # What comes from now on, a request to be sent among it, is not seen below.
+            # What another thread asks for from now on is in no step, nor sent, nor in a deadline.
             self._asleep_until_ms = inf
         for notice in notices:
             notice.write()

@@ -675,6 +675,26 @@ def test_partitions_that_are_added_are_dealt_out(daemon: Daemon, filled: str) ->
     member.stop()
 
 
+@pytest.mark.parametrize("when", ["later", "meanwhile"])
+def test_partitions_that_are_added_are_dealt_out_by_a_static_leader_that_came_back(
+    daemon: Daemon, filled: str, when: str
+) -> None:
+    """The group is told nothing of its restart, and goes on by what was dealt out before it."""
+    options: dict[str, Any] = {"instance_id": "one", "metadata_max_age_ms": 100}
+    first = Member(daemon.address, filled, **options)
+    until(lambda: len(first.values) == COUNT, first)
+    first.stop()
+    with Admin(daemon.address) as admin:
+        if when == "meanwhile":
+            admin.create_partitions(filled, PARTITIONS + 2)
+        again = Member(daemon.address, filled, **options)
+        until(lambda: again.owned >= set(range(PARTITIONS)), again)
+        if when == "later":
+            admin.create_partitions(filled, PARTITIONS + 2)
+    until(lambda: again.owned == set(range(PARTITIONS + 2)), again)
+    again.stop()
+
+
 def test_a_topic_that_is_not_there_is_said(daemon: Daemon, topic: str) -> None:
     with (
         Consumer(daemon.address, topic, group=topic) as consumer,
