@@ -311,6 +311,13 @@ class LogChecker:
 
     # The rest
 
+    def _has_content(self, path: str) -> bool:
+        file = self._storage.open(path, read_only=True)
+        try:
+            return file.size() > 0
+        finally:
+            file.close()
+
     def _producers(self) -> Iterator[Finding]:
         path = self._paths.producers
         try:
@@ -332,7 +339,7 @@ class LogChecker:
                 f"nobody has looked at damage that was found earlier: {reason}",
                 "the topic's on.corruption says; verify --repair lifts it",
             )
-        logs = {step.number for step in found.steps} | set(found.strangers)
+        logs = {step.number for step in found.steps} | {*found.strangers, *found.deleted}
         sealed = frozenset(found.known.sealed.numbers)
         for name in storage.listdir(paths.folder):
             path = f"{paths.folder}/{name}"
@@ -357,7 +364,12 @@ class LogChecker:
                         "they are left; nothing reads them, and they may be deleted",
                     )
                 continue
-            if paths.segment_number(name) is not None or name.endswith(".cleaned"):
+            number = paths.segment_number(name)
+            if number is not None or name.endswith(".cleaned"):
+                is_known = number is None or number in sealed or number in logs
+                if not is_known and self._has_content(path):
+                    text = "nothing speaks of a segment of this number behind the end of the log"
+                    yield damage(path, text, "it is moved to quarantine/ when the log gets there")
                 continue
             index = paths.index_number(name)
             if index is not None:
