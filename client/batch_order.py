@@ -52,5 +52,6 @@ def part_of(batch: ProducerBatch, start: int, stop: int) -> ProducerBatch:
         part.size = part.reserved = batch.reserved - batch.reserved * start // batch.count
     part.deadline_ms = batch.deadline_ms
     part.attempts = batch.attempts
+    part.doubt = batch.doubt
     part.sequence = (batch.sequence + start) % SEQUENCES
     return part

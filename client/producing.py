@@ -109,9 +109,7 @@ class Producing:
             return 0
         wakes: list[int] = []
         for queue in accumulator.active:
-            oldest = queue.in_flight or queue.sealed
-            if oldest:
-                wakes.append(oldest[0].deadline_ms)
+            wakes += [sent[0].deadline_ms for sent in (queue.in_flight, queue.sealed) if sent]
         if self._due_ms is not None:
             wakes.append(self._due_ms)
         linger_ms = accumulator.next_linger_ms()

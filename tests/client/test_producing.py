@@ -22,6 +22,7 @@ from segbroker.client.errors import (
     OutOfOrderSequenceNumber,
     PolicyViolation,
     TimedOut,
+    TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 from segbroker.client.identity import EPOCH_MAX
@@ -632,6 +633,119 @@ def test_records_that_are_not_acknowledged_in_time_are_handed_back() -> None:
     sender.flush()
     (record,) = sender.accumulator.take_undelivered()
     assert str(record.error).endswith("0 attempts; 10.0.0.1: refused")
+
+
+@pytest.mark.parametrize("is_idempotent", [True, False])
+@pytest.mark.parametrize("before", ["answer lost", "not yet durable"])
+def test_a_refusal_does_not_say_that_a_record_is_not_there_which_an_attempt_before_has_written(
+    before: str, is_idempotent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    (partition,) = world.cluster.create("a", 1)
+    sender = Sender(world, linger_ms=0, idempotent=is_idempotent)
+    if before == "answer lost":
+        world.broker.cut_after(1)
+    append = partition.append
+
+    def append_and_refuse_then(data: bytes) -> tuple[int, int]:
+        monkeypatch.undo()
+        done = append(data)
+        partition.refusals.append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return done if before == "answer lost" else (ErrorCode.REQUEST_TIMED_OUT, -1)
+
+    monkeypatch.setattr(partition, "append", append_and_refuse_then)
+    sender.send("a", b"x")
+    sender.flush()
+    (record,) = sender.accumulator.take_undelivered()
+    assert world.stored("a") == [b"x"]
+    assert isinstance(record.error, ConnectionLost if before == "answer lost" else TimedOut)
+    assert "it may be there" in str(record.error)
+    assert isinstance(record.error.__cause__, TopicAuthorizationFailed)
+
+
+def test_a_refusal_says_that_a_record_is_not_there_where_nothing_was_sent_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    sender = Sender(world, linger_ms=0)
+    sender.send("a", b"known")
+    sender.flush()
+    (partition,) = world.cluster.topics["a"]
+    world.broker.cut_before(2)
+    partition.refusals = [
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,  # as if one before it had been lost
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ]
+    sender.send("a", b"x")
+    sender.flush()
+    (record,) = sender.accumulator.take_undelivered()
+    assert isinstance(record.error, TopicAuthorizationFailed)
+    assert world.stored("a") == [b"known"]
+
+
+def test_what_was_on_its_way_when_a_refusal_ended_the_producer_may_be_there() -> None:
+    world = World()
+    world.cluster.create("a", 2)
+    sender = Sender(world, linger_ms=0)
+    for number in (0, 1):
+        sender.send("a", b"first", partition=number)
+    sender.flush()
+    with silent(world.broker, is_done=True):
+        sender.send("a", b"on its way", partition=0)
+        settle(world)
+    sender.try_send("a", b"never sent", partition=1)
+    sender.producing.close(ClusterAuthorizationFailed("may not"))
+    errors = {record.value: record.error for record in sender.accumulator.take_undelivered()}
+    assert isinstance(errors[b"on its way"], ConnectionLost)
+    assert isinstance(errors[b"never sent"], ClusterAuthorizationFailed)
+
+
+def test_an_answer_behind_the_deadline_leaves_open_what_an_attempt_before_has_done() -> None:
+    world = World()
+    sender = Sender(world, linger_ms=0, delivery_timeout_ms=3_000)
+    sender.send("a", b"known")
+    sender.flush()
+    (partition,) = world.cluster.topics["a"]
+    world.broker.cut_after(2)
+    sender.send("a", b"x")
+    world.run(lambda: produces(world.broker) == 2)
+
+    def late(_: ProduceRequest) -> None:
+        world.now_ms += 4_000
+        partition.refusals.append(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    world.broker.on_produce = late
+    sender.flush()
+    (record,) = sender.accumulator.take_undelivered()
+    assert isinstance(record.error, TimedOut)
+    assert world.stored("a") == [b"known", b"x"]
+
+
+def test_what_is_refused_fails_in_time_though_what_was_sent_behind_it_is_not_answered() -> None:
+    world = World()
+    sender = Sender(world, linger_ms=0, delivery_timeout_ms=3_000)
+    sender.send("a", b"known")
+    sender.flush()
+    sender.send("a", b"refused")
+    world.engine.step(world.now_ms)
+    deadline_ms = world.now_ms + 3_000
+    world.now_ms += 2_000
+    world.broker.produce_errors = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    sender.send("a", b"behind")
+    world.engine.step(world.now_ms)
+    answer = world.broker.answer
+
+    def answer_one(frame: memoryview) -> bytes | None:
+        return answer(frame) if world.broker.produce_errors else b""
+
+    world.broker.answer = answer_one  # type: ignore[method-assign]
+    while world.now_ms < deadline_ms:
+        settle(world)
+        world.now_ms = world.engine.next_wake_ms() or 0
+    settle(world)
+    assert world.now_ms == deadline_ms
+    assert [record.value for record in sender.accumulator.take_undelivered()] == [b"refused"]
 
 
 def test_a_record_for_a_partition_that_nobody_serves_waits_and_is_told_why_it_did() -> None:
