@@ -440,8 +440,9 @@ class Consumer(Generic[Notice]):
         Without `offsets` everything handed out until now counts as processed, the record in hand
         included.  An offset is that of the next record to be read.  `timeout` in seconds.
 
-        Raises IllegalGeneration and UnknownMemberId when the partitions are another member's by
-        now, TimedOut, and what the broker says.
+        Raises IllegalGeneration and UnknownMemberId when what is to be committed was lost since it
+        was handed out (its partition is another member's, or was), TimedOut, and what the broker
+        says.
         """
         self._driver.call(
             self._reading.commit(offsets),

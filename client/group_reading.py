@@ -164,6 +164,7 @@ class GroupReading:
     def is_here(self, now_ms: int) -> None:
         """The caller gets something, or nothing: the time until it comes back begins."""
         self._poll_interval.is_here(now_ms)
+        self._commits.is_here()
 
     def event_done(self, event: Event, now_ms: int) -> None:
         """The caller has been told."""
@@ -304,6 +305,7 @@ class GroupReading:
         """The others wait for what the caller has nothing of in hand, and it does not come."""
         if late := self.events.too_late(now_ms):
             self.committing.goes_unheard(late)
+            self._commits.loses(late - self._commits.gone_past(late).keys())
             # Not told where they are ours again before they are gone, see `_keep`.
             unsaid = late & self._unsaid()
             if told := late - unsaid:
@@ -364,6 +366,7 @@ class GroupReading:
         # Nor is it of what the caller is told to be going, or was.
         told = partitions - self._unsaid() - self.events.to_be_told(News.LOST) - self._told_gone
         self.committing.goes_unheard(partitions)
+        self._commits.loses(partitions)
         self.events.withdraw(partitions)
         self._drop(partitions)
         if told:

@@ -353,6 +353,40 @@ def test_a_commit_that_waits_for_its_broker_does_not_undo_that_of_who_was_there_
     assert world.committed[TOPIC, moved] == 20
 
 
+@pytest.mark.parametrize("named", [False, True], ids=["all", "named"])
+@pytest.mark.parametrize("is_back", [False, True], ids=["out", "back"])
+def test_what_was_lost_while_it_was_worked_at_is_not_said_to_be_committed(
+    named: bool, is_back: bool
+) -> None:
+    """Another member has it by now, or had it in between."""
+    world = GroupWorld(9, partitions=1, records=20)
+    member = world.start(auto_commit=False)
+    membership, engine = member.reading.group.membership, member.reading.engine
+    world.run(lambda: member.in_hand is not None and len(world.processed) > 3)
+    assert member.in_hand is not None
+    offsets = {(TOPIC, 0): member.in_hand.offset + 1} if named else None
+    first = membership.member_id
+    member.busy_until_ms = world.now_ms + 600_000
+    world.group.leave(world.now_ms, first, None)
+    world.run(lambda: membership.member_id != first)
+    world.committed[TOPIC, 0] = 15  # by the other one
+    if is_back:
+        world.run(lambda: member.owned == {0})
+    done = engine.call(member.reading.commit(offsets), world.now_ms)
+    world.run(lambda: done.done)
+    with pytest.raises(IllegalGeneration, match="t-0"):
+        done.result()
+    assert world.committed[TOPIC, 0] == 15
+    # Back in its loop it goes on with what it has by now.
+    member.busy_until_ms = world.now_ms
+    taken_count = len(world.processed)
+    world.run(lambda: len(world.processed) > taken_count)
+    done = engine.call(member.reading.commit(None), world.now_ms)
+    world.run(lambda: done.done)
+    done.result()
+    assert world.committed[TOPIC, 0] == world.processed[-1][1] + 1
+
+
 def test_a_member_that_works_keeps_its_partition_and_the_others_go_on() -> None:
     world = GroupWorld(1, partitions=2, records=20)
     long_job = world.start()
