@@ -12,8 +12,8 @@ missing can only be said from outside of it.
 The name is the fact, so nothing in it can be damaged.  A directory of an earlier version has no
 `witness/`: then nobody says anything.
 
-In each directory one at a time: a sync that fails is that of whoever made, or took, what was waiting
-for it.
+One at a time in each directory: a sync that fails is that of whoever made, or took, what was
+waiting for it.
 
 Invariant: a fact is written when it is durable, and taken back before it ends to be true; whatever
 a crash leaves, what is said here is true.
@@ -30,8 +30,9 @@ WITNESS: Final = "witness"
 SNAPSHOT: Final = "snapshot"
 WAL_FROM: Final = "wal-from"
 _LEAST: Final = re.compile(r"(snapshot|wal-from)-(0|[1-9][0-9]{0,18})")
-_changing: Final[dict[str, threading.Lock]] = {}
-"""By directory: one that does not answer stops nobody else, of another data directory perhaps."""
+_changing: Final[dict[str, threading.RLock]] = {}
+"""By directory: one that does not answer stops nobody else, of another data directory perhaps.
+Reentrant for tests, which look in the middle of a change at what a crash would leave."""
 
 
 def witness_folder(of: str) -> str:
@@ -70,8 +71,8 @@ def unmake_fact(storage: Storage, path: str) -> None:
         storage.fsync_dir(folder)
 
 
-def _changing_in(folder: str) -> threading.Lock:
-    return _changing.setdefault(folder, threading.Lock())
+def _changing_in(folder: str) -> threading.RLock:
+    return _changing.setdefault(folder, threading.RLock())
 
 
 def least(storage: Storage, folder: str, what: str) -> int:
