@@ -308,6 +308,10 @@ class Connection:
                 if brought:  # the express way has received it already
                     size, is_full = brought, False
                 else:
+                    if not inbox.has_room():
+                        await self._wait_half()
+                        if self._draining:
+                            return
                     size, is_full = inbox.receive(sock)
                     if size == NOTHING:
                         brought = await self._wait_readable()
@@ -343,23 +347,21 @@ class Connection:
                         if self._is_stranger and peer.authenticated:
                             self._admit()
                         core.turn.end()
-                        if outbox.unsent:  # what came with it would be answered into memory
-                            await outbox.wait_room(core.config.slots_max)
                     elif is_counted:
                         self._end_work()
                     if peer.muted_until:
                         frame = None
                         inbox.settle(waits=True)
                         await self._wait_unmuted()
-                    if len(outbox) >= core.config.slots_max:
-                        core.turn.end()
-                        await outbox.wait_room(core.config.slots_max)
                     if clock() >= over:
                         core.turn.end()
                         await trio.lowlevel.checkpoint()
-                        if outbox.unsent:
-                            await outbox.wait_room(core.config.slots_max)
                         budget, over = TURN_BYTES, clock() + TURN_S
+                    if outbox.is_behind(core.config.slots_max):
+                        core.turn.end()  # what came with it would be answered into memory
+                        frame = None
+                        inbox.settle(waits=True)
+                        await outbox.wait_room(core.config.slots_max)
                 if self._draining:
                     return
                 core.turn.end()
@@ -432,16 +434,18 @@ class Connection:
             self._parked = False
         peer.muted_until = 0.0
 
+    async def _wait_half(self) -> None:
+        """Until more of a large request may be received."""
+        with trio.move_on_after(self.core.config.request_wait_ms / 1000) as patience:
+            await self._inbox.wait_room()
+        if patience.cancelled_caught:
+            raise Unserved(
+                f"no room for a large request: {self._inbox.held_by_all} bytes of half "
+                f"requests, limit {self.core.config.request_bytes_max}"
+            )
+
     async def _wait_room(self) -> None:
-        """Everything that stops the reading."""
-        if self._inbox.must_wait:
-            with trio.move_on_after(self.core.config.request_wait_ms / 1000) as patience:
-                await self._inbox.wait_room()
-            if patience.cancelled_caught:
-                raise Unserved(
-                    f"no room for a large request: {self._inbox.held_by_all} bytes of half "
-                    f"requests, limit {self.core.config.request_bytes_max}"
-                )
+        """Until its client has taken what it was sent, and the disk has what it sent."""
         if self.outbox.unsent:
             await self.outbox.wait_room(self.core.config.slots_max)
         if self.peer.produces and self.core.ingest.full:

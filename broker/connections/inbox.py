@@ -3,11 +3,16 @@
     receive -> a reader of the shelf -> frames -> nothing is left: back on the shelf
                       |
                       +-- its rest is waited for, and it is little: put aside, the reader goes back
-                      +-- something else is waited for: no larger a buffer than it takes
                       +-- it is much: it stays where it is, and counts (loop/half_requests.py)
+                      +-- something else is waited for: in no larger a buffer than it takes
 
 An idle connection holds no buffer: readers come from a shelf that all share.  Nor does one that
 waits for the rest of a small request, or whose small request waits.
+
+What counts is the buffer: it grows ahead of what comes, or was that of a larger request.  Where
+more than half of what there is for all is taken, and above RECEIVE_KEEP_MAX anyway, it is made no
+larger than twice what is in it, before its rest is waited for.  Where all is taken, nothing more of
+a large request is received: it would have grown before it is known how much has come.
 
 Limits: what is not counted is SMALL_BYTES at most, in a buffer of twice as much.  The shelf has
 SHELF_MAX readers, and SHELF_BYTES_MAX bytes.  Who has not logged in has a reader of its own, that
@@ -99,10 +104,17 @@ class Inbox:
         """Bytes of which no frame was made yet."""
         return len(self._aside) if self._reader is None else self._reader.buffered
 
-    @property
-    def must_wait(self) -> bool:
-        """Whether it holds much, and so do others: nothing is to be received now."""
-        return self._held > 0 and self._half.is_full(self._host, self)
+    def has_room(self) -> bool:
+        """Whether more may be received: not of a large request, where there is no room."""
+        if self._reader is None and not self._aside:
+            return True
+        reader = self._reader or self._begin()
+        if reader.buffered + reader.missing_bytes <= SMALL_BYTES:
+            return True
+        if not self._half.is_full(self._host, self):
+            return True
+        self._fit()
+        return not self._half.is_full(self._host, self)
 
     @property
     def held_by_all(self) -> int:
@@ -145,20 +157,21 @@ class Inbox:
 
     def keep(self, frame: memoryview) -> None:
         """The frame that came last is still needed, while its handler waits."""
-        self._hold(len(frame) + self.unread)
         if len(frame) <= ASIDE_BYTES_MAX:
             self._release()
+        # It is in the buffer, which cannot be made smaller now.
+        self._count(self._reader is not None and self._reader.capacity > 2 * SMALL_BYTES)
 
     def settle(self, *, waits: bool) -> None:
         """What came is handled, as far as it is whole, and nobody has a frame any more.
 
-        waits: something is waited for now, other than the rest: what is not counted keeps no
-        large buffer.
+        waits: something is waited for now, other than the rest.
         """
-        self._hold(self.unread)
         self._release()
-        if self._reader is not None and waits:
-            self._reader.fit()
+        if waits:
+            self._fit()
+        else:
+            self._count(self.unread > SMALL_BYTES)
 
     def put_aside(self) -> None:
         """Its rest is waited for: what is little for its buffer keeps none, so what is not counted
@@ -168,6 +181,8 @@ class Inbox:
             return
         has_grown = reader.capacity > RECEIVE_SIZE
         if reader.buffered > (SMALL_BYTES if has_grown else ASIDE_BYTES_MAX):
+            if reader.capacity > RECEIVE_KEEP_MAX or self._half.is_tight(self._host):
+                self._fit()
             return
         if reader.buffered:
             self._aside = reader.take_rest()
@@ -182,7 +197,7 @@ class Inbox:
 
     def close(self) -> None:
         """Nothing more is received."""
-        self._hold(0)
+        self._count(False)
 
     def _begin(self) -> FrameReader:
         if self._is_stranger:  # gets no room for more than a login
@@ -201,9 +216,15 @@ class Inbox:
             self._shelf.put_back(self._reader)
             self._reader = None
 
-    def _hold(self, size: int) -> None:
-        """It holds so many bytes: counted where they are many."""
-        held = size if size > SMALL_BYTES else 0
+    def _fit(self) -> None:
+        """Hold no more than it must, before a wait."""
+        if self._reader is not None:
+            self._reader.fit()
+        self._count(self.unread > SMALL_BYTES)
+
+    def _count(self, is_much: bool) -> None:
+        """Whether what it holds counts."""
+        held = self._reader.capacity if is_much and self._reader is not None else 0
         if held != self._held:
             self._half.change(self._host, self, held - self._held)
             self._held = held
