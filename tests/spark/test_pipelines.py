@@ -633,6 +633,7 @@ def test_a_query_over_a_log_with_a_gap_is_refused_or_has_what_is_left(
         assert json.loads(command(*words, "--on-gap", "skip")) == {"n": 3}
 
 
+@pytest.mark.usefixtures("brief_java")
 @pytest.mark.parametrize(
     ("number", "to", "code"),
     [
@@ -668,6 +669,7 @@ def test_a_pipeline_that_is_interrupted_ends_without_a_traceback(
     assert "Traceback" not in said, said
 
 
+@pytest.mark.usefixtures("brief_java")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_start_of_spark_that_is_interrupted_ends_without_a_traceback(
     number: signal.Signals, code: int
