@@ -21,7 +21,7 @@ and write nothing: it is refused.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ from .decoding import BINARY, TEXT, decode, free_name
 from .errors import OptionError, SourceError
 from .given import Given
 from .progress import Tell, run
+from .sampling import sample
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -148,7 +149,7 @@ def export_topic(
     frame = _stream(spark, broker, topic, start, pace, includeHeaders=with_headers)
     noted = f"{place}/{NAMES}"
     earlier = _noted(spark, noted)
-    decoded = decode(frame, form, _batch(spark, broker, topic, pace), earlier)
+    decoded = decode(frame, form, _sample(spark, broker, topic, pace), earlier, keeps_text=True)
     date = _folder(spark, path, {name.lower() for name in decoded.frame.columns})
     if decoded.names and not earlier:
         _note(spark, noted, decoded.names)
@@ -346,10 +347,9 @@ def _stream(
     return spark.readStream.format("segbroker").options(**options).load()
 
 
-def _batch(spark: "SparkSession", broker: Broker, topic: str, pace: Pace) -> "DataFrame":
-    """The same topic as it is now, to look at values."""
+def _sample(spark: "SparkSession", broker: Broker, topic: str, pace: Pace) -> "Iterator[DataFrame]":
     options = {**broker.options, "subscribe": topic, "failOnDataLoss": str(not pace.skips_lost)}
-    return spark.read.format("segbroker").options(**options).load()
+    return sample(spark, {**options, "kafka.isolation.level": "read_committed"})
 
 
 def _refuse_second(spark: "SparkSession", path: str, checkpoint: str) -> None:

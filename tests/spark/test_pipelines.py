@@ -251,6 +251,63 @@ def test_a_column_of_the_record_has_one_name_in_all_files_of_an_export(
     assert [table["_key"].to_pylist() for table in tables] == [["k"], ["k"]]
 
 
+NO_NUMBERS = [b"no JSON", b'{"n": 2', b'{"n": "three"}', b'{"n": 4.5}', b"[5]", b"6"]
+
+
+@pytest.mark.parametrize(
+    ("form", "first", "column"),
+    [
+        ("n INT", b'{"n": 1}', "_value"),
+        ("n INT, _corrupt_record STRING", b'{"n": 1}', "_corrupt_record"),
+        ("json", b'{"n": 1, "_corrupt_record": "a field"}', "_value"),
+        ("json", b'{"n": 1, "_value": "a field"}', "record_value"),
+    ],
+)
+def test_a_value_that_is_not_what_the_columns_say_is_exported_as_text(
+    command: Command,
+    topics: Topics,
+    name: Name,
+    tmp_path: Path,
+    form: str,
+    first: bytes,
+    column: str,
+) -> None:
+    topic = name()
+    topics.create(topic)
+    # All that a sample sees are objects.
+    topics.produce(topic, [first] * 1000)
+    topics.produce(topic, [*NO_NUMBERS, b"", None])
+    topics.produce(topic, [first] * 1000)
+    command("export", topic, "--to", str(tmp_path), "--format", "json", "--values", form)
+    lines = [line for file in tmp_path.glob("*=*/*.json") for line in file.read_text().splitlines()]
+    rows = sorted(map(json.loads, lines), key=lambda row: row["_offset"])
+    assert len(rows) == 2000 + len(NO_NUMBERS) + 2
+    odd = [row.get(column) for row in rows[1000:-1000]]
+    empty = None if "_corrupt" in form else ""  # as Spark has it
+    assert odd == [*(value.decode() for value in NO_NUMBERS), empty, None]
+    assert [row["n"] for row in rows if "n" in row] == [1] * 2000
+    assert {row.get("_corrupt_record") for row in rows[:1000]} == {
+        json.loads(first).get("_corrupt_record")
+    }
+
+
+def test_columns_by_a_sample_are_those_of_the_newest_records_too(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    """As what came since the last run of an export has them."""
+    topic = name()
+    topics.create(topic, 2)
+    topics.produce(topic, [b'{"n": 1}'] * 1100)
+    to = ("--to", str(tmp_path), "--format", "json", "--values", "json")
+    command("export", topic, *to)
+    topics.produce(topic, [b'{"n": 2, "later": "x"}'], partition=1)
+    command("export", topic, *to)
+    lines = [line for file in tmp_path.glob("*=*/*.json") for line in file.read_text().splitlines()]
+    assert [row["later"] for row in map(json.loads, lines) if row["n"] == 2] == ["x"]
+    query = f"SELECT n FROM topic('{topic}') WHERE later = 'x'"
+    assert json.loads(command("sql", query, "--format", "json")) == {"n": 2}
+
+
 def test_an_error_of_a_query_is_told_once_and_without_the_stack_of_the_jvm(
     command: Command, topics: Topics, name: Name, spark: "SparkSession"
 ) -> None:
