@@ -55,12 +55,15 @@ CSV_WRITTEN = {
 # fields beyond those names it drops; what is quoted in another way it takes with its quotes, to the
 # next comma.  All are errors with the last three.
 NO_VALUE = "\0"
+# Where Spark would put what it cannot read: no column of a file has this name.
+UNREAD_ROW = "\1"
 CSV_READ = {
     "header": "true",
     "multiLine": "true",
     "nullValue": NO_VALUE,
     "enforceSchema": "false",
     "mode": "FAILFAST",
+    "columnNameOfCorruptRecord": UNREAD_ROW,
     "unescapedQuoteHandling": "RAISE_ERROR",
 }
 # To look at the first row of a file, whatever follows.
@@ -68,10 +71,13 @@ CSV_LOOK = {"header": "false", "mode": "PERMISSIVE", "unescapedQuoteHandling": "
 # What is in front of a quote in a value: another one (RFC 4180), but Spark writes a backslash.
 CSV_ESCAPE = '"'
 SPARKS_ESCAPE = "\\"
-SPARKS_FILE = re.compile(r"part-\d{5,}-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}[.-]c\d{3}\.csv")
+# The name of the job is Spark's own UUID or another one, as of Databricks.
+SPARKS_FILE = re.compile(r"part-\d{5,}-.+[.-]c\d{3}\.csv")
 # Left alone, Spark takes the columns of one file, and leaves out what only others have.
 PARQUET_READ = {"mergeSchema": "true"}
-FILES_READ = {"csv": CSV_READ, "parquet": PARQUET_READ}
+# Left alone, Spark makes nulls of a line that is no JSON, and of what has another type.
+JSON_READ = {"mode": "FAILFAST", "columnNameOfCorruptRecord": UNREAD_ROW}
+FILES_READ = {"csv": CSV_READ, "parquet": PARQUET_READ, "json": JSON_READ}
 # How Spark begins to say that a file cannot be read, and which.
 UNREAD = re.compile(r"\[FAILED_READ_FILE\S* Encountered error while reading file (\S+)\. ")
 # Without, a file that is a week older than the newest one of earlier runs is passed over.
@@ -84,6 +90,14 @@ FOLDER = {"date"}
 FOLDER_NAME = re.compile(r"((?:record_)*date)=")
 # Of any time zone that the session has, and of times before 1970.
 UTC_DATE = "CAST(date_from_unix_date(CAST(floor(unix_seconds({0}) / 86400) AS INT)) AS STRING)"
+# The columns of an export, without its folders.
+_BESIDE = "(_|(record_)+)"
+EXPORTED = re.compile(
+    "key,value,topic,partition,offset,timestamp|(.*,)?"
+    + ",".join(f"{_BESIDE}{name}" for name in ("key", "topic", "partition", "offset", "timestamp"))
+    + f"(,{_BESIDE}value)?",
+    re.DOTALL,
+)
 # Files that a file source looks past begin with this.
 HIDDEN = "_segbroker"
 # In the checkpoint of an export: what the record's columns are called beside fields of the values.
@@ -198,9 +212,9 @@ def import_files(
         rows = frame.selectExpr(*kept)
         if key is not None:
             rest = [name for name in kept if name != "key"]
-            rows = frame.selectExpr(f"CAST(`{key}` AS STRING) AS key", *rest)
+            rows = frame.selectExpr(_as_key(key), *rest)
     else:
-        keys = [] if key is None else [f"CAST(`{key}` AS STRING) AS key"]
+        keys = [] if key is None else [_as_key(key)]
         rows = frame.selectExpr(*keys, "to_json(struct(*)) AS value")
     place = checkpoint or _import_place(spark, broker, path, topic)
     try:
@@ -255,8 +269,11 @@ def _schema(
     """The columns of the files.  Raises SourceError where two types of one name do not go
     together."""
     look = {name: value for name, value in how.items() if name != "unescapedQuoteHandling"}
+    if file_format == "json":
+        look["mode"] = "PERMISSIVE"  # who reads the lines says which file it is
     try:
-        return spark.read.format(file_format).options(**look).load(path).schema
+        found = spark.read.format(file_format).options(**look).load(path).schema
+        return StructType([field for field in found if field.name != UNREAD_ROW])
     except Exception as exc:  # PySpark has no class of its own for it
         text = " ".join(str(exc).partition("\n\tat ")[0].split())
         _, code, reason = text.partition("[CANNOT_MERGE_SCHEMAS] ")
@@ -291,10 +308,16 @@ def _csv(spark: "SparkSession", path: str, schema: StructType) -> tuple[StructTy
     return StructType(fields), SPARKS_ESCAPE if is_sparks else CSV_ESCAPE
 
 
+def _as_key(column: str) -> str:
+    quoted = column.replace("`", "``")
+    return f"CAST(`{quoted}` AS STRING) AS key"
+
+
 def _is_exported(columns: Sequence[str]) -> bool:
-    """Whether the columns say where a record was, whatever they are called beside its fields."""
-    own = {re.sub(r"^(_|(record_)+)", "", name) for name in columns}
-    return own >= WHERE_IT_WAS
+    """Whether an export has such columns, in their order; others have some of them, too."""
+    *rest, last = columns
+    names = rest if FOLDER_NAME.match(f"{last}=") else columns
+    return EXPORTED.fullmatch(",".join(names)) is not None
 
 
 def _reason(error: StreamingQueryException) -> str:

@@ -444,6 +444,29 @@ def test_csv_whose_values_would_go_to_other_columns_or_nowhere_is_refused(
     assert found == [{"a": "1", "b": "2"}] * len(texts)
 
 
+def test_json_that_cannot_be_read_ends_the_import_and_leaves_nothing_out(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    """As the last line of a program that was killed."""
+    topic = name()
+    topics.create(topic)
+    (tmp_path / "0.json").write_text('{"a": 1}\n\n{"a": 2, "_corrupt_record": "a field"}\n')
+    torn = tmp_path / "1.json"
+    torn.write_text('{"a": 3}\n{"a": 4, "b": "x')
+    words = ["import", str(tmp_path), "--topic", topic, "--format", "json"]
+    said = command.refused(*words, code=6)
+    assert "1.json cannot be read: " in said.strip().splitlines()[-1]
+    torn.write_text('{"a": 3}\n{"a": 4, "b": "x"}\n')
+    command(*words)
+    found = [json.loads(row.value or b"") for row in topics.read(topic, 4)]
+    assert sorted(found, key=lambda row: row["a"]) == [
+        {"a": 1},
+        {"a": 2, "_corrupt_record": "a field"},
+        {"a": 3},
+        {"a": 4, "b": "x"},
+    ]
+
+
 def test_csv_may_have_empty_lines_fields_and_files(
     command: Command, topics: Topics, name: Name, tmp_path: Path
 ) -> None:
@@ -528,6 +551,35 @@ def test_csv_that_an_export_wrote_may_be_called_otherwise_and_have_fields(
     command("import", str(tmp_path / "files"), "--topic", again, "--format", "csv")
     found = [json.loads(row.value or b"") for row in topics.read(again, len(QUOTED))]
     assert [row["a"] for row in found] == QUOTED
+
+
+def test_csv_of_another_program_may_say_where_records_were(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic = name()
+    topics.create(topic)
+    columns = ["topic", "partition", "offset", "timestamp", "key", "value"]
+    rows = [["t", str(n), str(n), "0", f"k{n}", value] for n, value in enumerate(QUOTED)]
+    with (tmp_path / "dump.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([columns, *rows])
+    command("import", str(tmp_path), "--topic", topic, "--format", "csv")
+    found = [(row.key, row.value) for row in topics.read(topic, len(QUOTED))]
+    assert found == [(f"k{n}".encode(), value.encode()) for n, value in enumerate(QUOTED)]
+
+
+def test_names_of_files_and_columns_that_others_give_them(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic = name()
+    topics.create(topic)
+    # As Databricks names what Spark writes there.
+    uuid = "6e9e9b0c-5d3f-4a51-8c28-7a6d0e7a3b11"
+    file = tmp_path / f"part-00000-tid-2091085904019203489-{uuid}-20-1-c000.csv"
+    file.write_text('a`b.c,_corrupt_record\n1,"say \\"hi\\""\n')
+    command("import", str(tmp_path), "--topic", topic, "--format", "csv", "--key", "a`b.c")
+    (row,) = topics.read(topic, 1)
+    expected = {"a`b.c": "1", "_corrupt_record": 'say "hi"'}
+    assert (row.key, json.loads(row.value or b"")) == (b"1", expected)
 
 
 def test_a_file_that_came_late_and_is_old_is_imported_too(
