@@ -31,10 +31,13 @@ from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, St
 
 from segbroker.client import Admin
 
+from .cluster import Cluster
 from .connecting import parse_client
 from .decoding import BINARY, TEXT, decode, free_name
 from .errors import OptionError, SourceError
 from .given import Given
+from .offsets import id_text
+from .options import Subscribe
 from .progress import Tell, run
 from .sampling import sample
 
@@ -192,7 +195,7 @@ def import_files(
     headers alone are records; of others each is one JSON object, also where one of several columns
     happens to be named `value`.
     key: the column that is the record's key.
-    checkpoint: default inside `path`, or beside it where it is one file; for each cluster its own.
+    checkpoint: default inside `path`, or beside it where it is one file; for each topic its own.
     Raises OptionError, SourceError for a file that cannot be read, and what ends a query.
     """
     how = FILES_READ.get(file_format, {})
@@ -459,14 +462,28 @@ def _run(writer: "DataStreamWriter", checkpoint: str, pace: Pace, tell: Tell) ->
 
 
 def _import_place(spark: "SparkSession", broker: Broker, path: str, topic: str) -> str:
-    """Where it is noted which files the topic has: the one of another cluster has none of them."""
+    """Where it is noted which files the topic has.
+
+    The one of another cluster has none of them, nor has one that was made again.
+    """
+    client = parse_client(Given(broker.options))
     place = _beside(path, f"import-{topic}")
     if _exists(spark, f"{place}/metadata"):  # of an earlier version, which knew one cluster
         return place
-    client = parse_client(Given(broker.options))
     with Admin(client.bootstrap_text, security=client.security) as admin:
         cluster_id = admin.describe_cluster().cluster_id
-    return place if cluster_id is None else _beside(path, f"import-{topic}-{cluster_id}")
+    if cluster_id is not None:
+        place = _beside(path, f"import-{topic}-{cluster_id}")
+    if _exists(spark, f"{place}/metadata"):  # of one that knew no topics made again
+        return place
+    cluster = Cluster(client, creates_topics=True)
+    try:
+        found = cluster.layout(Subscribe((topic,))).get(topic)
+    finally:
+        cluster.close()
+    if found is None or found.topic_id is None:
+        return place
+    return _beside(path, f"import-{topic}-{id_text(found.topic_id)}")
 
 
 def _beside(path: str, name: str) -> str:

@@ -618,6 +618,22 @@ def test_files_that_one_broker_has_are_sent_to_another_one_too(
     assert "imported 0 rows" in command.said
 
 
+def test_a_topic_that_was_made_again_gets_all_files(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic = name()
+    topics.create(topic)
+    (tmp_path / "rows.txt").write_text("one\n")
+    words = ["import", str(tmp_path), "--topic", topic, "--format", "text"]
+    command(*words)
+    topics.delete(topic)
+    topics.create(topic)
+    command(*words)
+    assert [row.value for row in topics.read(topic, 1)] == [b"one"]
+    command(*words)
+    assert "imported 0 rows" in command.said
+
+
 def test_a_second_export_into_the_same_folder_is_refused_and_not_taken_for_the_first(
     command: Command, topics: Topics, name: Name, tmp_path: Path
 ) -> None:
