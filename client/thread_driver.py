@@ -470,8 +470,10 @@ class ThreadDriver(Driver):
                 raise
 
     def _send_all(self, transport: Transport) -> None:
-        """Until nothing is left, or the kernel is full, for which the I/O thread waits then.  Raises
-        SegbrokerError."""
+        """Until nothing is left, or the kernel is full, for which the I/O thread waits then.
+
+        Raises SegbrokerError.
+        """
         is_full = False
         while True:
             with self.lock:
