@@ -1,7 +1,7 @@
 """The producer's core among simulated brokers: exactly once, in order, or said."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,8 +19,10 @@ from segbroker.client.errors import (
     InvalidTopic,
     LeaderNotAvailable,
     MessageTooLarge,
+    NoTransaction,
     OutOfOrderSequenceNumber,
     PolicyViolation,
+    SegbrokerError,
     TimedOut,
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
@@ -1239,6 +1241,63 @@ def test_undelivered_records_are_raised_before_they_fill_the_buffer() -> None:
     assert len(caught.value.undelivered) > 10
 
 
+def test_what_another_thread_puts_while_the_inbox_is_closed_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Behind the last look, as it takes no lock."""
+    world = World()
+    sender = Sender(world, linger_ms=60_000)
+    sender.send("a", b"first")
+    sender.flush()
+    inbox = sender.accumulator.inboxes["a"]
+    drain = sender.accumulator._drain
+    got = [inbox.pending.put(b"before", None)]
+
+    def drain_and_put(of: Any, *, force: bool) -> Any:  # noqa: ANN401
+        room = drain(of, force=force)
+        got.append(inbox.pending.put(b"meanwhile", None))
+        return room
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sender.accumulator, "_drain", drain_and_put)
+        sender.accumulator.shut(NoTransaction("between two"))
+    assert inbox.pending.put(b"too late", None) is None
+    sender.flush()
+    assert world.stored("a") == [b"first", b"before", b"meanwhile"]
+    deliveries = [one[0] if isinstance(one, tuple) else one for one in got]
+    assert [one.metadata().offset for one in deliveries if isinstance(one, Delivery)] == [1, 2]
+
+
+def test_what_was_put_the_short_way_is_handed_back_when_all_is_broken_off() -> None:
+    world = World()
+    sender = Sender(world, linger_ms=60_000)
+    sender.send("a", b"first")
+    sender.flush()
+    inbox = sender.accumulator.inboxes["a"]
+    inbox.pending.put(b"put", None)
+    world.engine.close(world.now_ms)
+    (record,) = sender.accumulator.take_undelivered()
+    assert (record.value, type(record.error)) == (b"put", ClosedError)
+    assert inbox.pending.put(b"too late", None) is None
+
+
+def test_who_has_sent_the_short_way_and_has_nothing_more_to_send_is_not_woken() -> None:
+    world = World()
+    sender = Sender(world)
+    sender.send("a", b"first")
+    sender.flush()
+    inbox = sender.accumulator.inboxes["a"]
+    for value in (b"1", b"2"):
+        inbox.pending.put(value, None)
+        sender.accumulator.turn_in(inbox)
+        wake_ms = sender.producing.next_wake_ms()
+        assert wake_ms == world.now_ms + sender.accumulator.linger_ms
+        world.now_ms = wake_ms
+        settle(world)
+        assert sender.producing.next_wake_ms() is None
+    assert world.stored("a") == [b"first", b"1", b"2"]
+
+
 def test_who_puts_records_the_short_way_hears_of_failures_in_front_of_one() -> None:
     """That way takes a record before anybody looks: it is closed until they were told."""
     world = World()
@@ -1310,6 +1369,25 @@ def test_records_that_are_put_one_by_one_fill_whole_batches(varies: bool) -> Non
     assert [stored[one.partition][one.offset] for one in where] == list(map(bytes, sizes))
     batches = [batch for p in world.cluster.topics["a"] for batch in p.batches]
     assert len(batches) < 1.2 * sum(map(len, batches)) / 10_000
+
+
+def test_of_records_that_were_put_one_by_one_no_more_than_half_a_batch_lingers() -> None:
+    world = World()
+    sender = Sender(world, batch_bytes=1_000, linger_ms=60_000)
+    sender.send("a", b"first")
+    sender.flush()
+    inbox = sender.accumulator.inboxes["a"]
+    sizes: list[int] = []
+    lingering = []
+    for _ in range(500):
+        sizes.append(world.random.randrange(120))
+        if type(inbox.pending.put(b"x" * sizes[-1], None)) is tuple:
+            sender.accumulator.turn_in(inbox)
+            settle(world)
+            unsent = sizes[len(world.stored("a")) - 1 :]
+            lingering.append(sum(unsent) + len(unsent) * RECORD_OVERHEAD)
+    assert len(lingering) > 10
+    assert max(lingering) <= 1_000 / 2
 
 
 def keys(count: int) -> list[bytes | None]:
@@ -1464,6 +1542,27 @@ def test_a_recreated_topic_may_have_fewer_partitions() -> None:
     assert world.stored("a") == numbers(40)
 
 
+def test_what_has_no_key_goes_to_a_partition_that_the_new_topic_has() -> None:
+    world = World()
+    world.cluster.create("a", 8)
+    sender = Sender(world, linger_ms=5_000, delivery_timeout_ms=20_000)
+
+    def partition_of_next() -> int:
+        sender.flush()
+        sender.send("a", b"of before")
+        sticky = sender.accumulator.topics["a"].sticky
+        return 0 if sticky is None else sticky.partition
+
+    while not partition_of_next():
+        pass
+    world.cluster.create("a", 1)
+    seen = world.engine.cluster.refreshed()
+    world.run(lambda: seen.done)
+    sender.send("a", b"of the new")
+    sender.flush()
+    assert world.stored("a") == [b"of the new"]
+
+
 def test_what_waited_for_partitions_that_the_new_topic_has_not_is_handed_back() -> None:
     world = World()
     world.cluster.create("a", 8)
@@ -1489,8 +1588,8 @@ def test_what_waited_for_partitions_that_the_new_topic_has_not_is_handed_back() 
     assert not {record.value for record in lost} & set(stored)
 
 
-def coordinate(world: World, added: ErrorCode) -> None:
-    """The broker is a transaction coordinator, which answers AddPartitionsToTxn like this."""
+def coordinate(world: World, added: ErrorCode, ended: ErrorCode = ErrorCode.NONE) -> None:
+    """The broker is a transaction coordinator, which answers AddPartitionsToTxn and EndTxn so."""
     others = world.broker._reply
 
     def reply(request: Message, version: int) -> tuple[Message, int]:
@@ -1507,7 +1606,7 @@ def coordinate(world: World, added: ErrorCode) -> None:
                 topic = AddPartitionsToTxnResponseTopic(name="t", results_by_partition=[done])
                 return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[topic]), version
             case EndTxnRequest():
-                return EndTxnResponse(), version
+                return EndTxnResponse(error_code=ended), version
         return others(request, version)
 
     world.broker._reply = reply  # type: ignore[method-assign]  # a broker with two more apis
@@ -1557,6 +1656,55 @@ def test_in_a_transaction_too_what_follows_a_refused_batch_comes_again_behind_it
         sender.send("t", value, partition=0)
     run(world, sender.producing.in_transactions.commit())
     assert world.stored("t") == numbers(60)
+
+
+def test_under_version_1_the_transaction_behind_one_that_was_refused_a_batch_is_stored() -> None:
+    """The epoch stays, and the sequence that was refused is missing."""
+    world = World()
+    coordinate(world, added=ErrorCode.NONE)
+    (partition,) = world.cluster.create("t", 1)
+    sender = Sender(world, transactional_id="tx", linger_ms=0)
+    transactions = sender.producing.in_transactions
+
+    def send(value: bytes, end: Callable[[], Call[None]]) -> None:
+        run(world, transactions.begin())
+        transactions.open(world)
+        transactions.is_second = False
+        sender.send("t", value, partition=0)
+        run(world, end())
+
+    send(b"first", transactions.commit)
+    partition.refusals.append(ErrorCode.INVALID_RECORD)
+    with pytest.raises(DeliveryFailed):
+        send(b"refused", transactions.commit)
+    run(world, transactions.abort())
+    send(b"next", transactions.commit)
+    assert world.stored("t") == [b"first", b"next"]
+
+
+def test_under_version_1_an_abort_of_what_was_never_added_is_none_that_failed() -> None:
+    """A coordinator that has nothing to end says so."""
+    world = World()
+    coordinate(world, added=ErrorCode.TOPIC_AUTHORIZATION_FAILED, ended=ErrorCode.INVALID_TXN_STATE)
+    world.cluster.create("t", 1)
+    sender = Sender(world, transactional_id="tx", linger_ms=0)
+    transactions = sender.producing.in_transactions
+    run(world, transactions.begin())
+    transactions.open(world)
+    transactions.is_second = False
+    sender.send("t", b"may not", partition=0)
+    with pytest.raises(DeliveryFailed):
+        run(world, transactions.commit())
+    run(world, transactions.abort())
+    assert transactions.is_aborted
+
+
+def test_who_sends_behind_a_failure_of_the_client_between_transactions_hears_of_it() -> None:
+    world = World()
+    sender = Sender(world, transactional_id="tx")
+    world.engine.close(world.now_ms, SegbrokerError("bug in the client"))
+    with pytest.raises(SegbrokerError, match="bug in the client"):
+        sender.try_send("a", b"x")
 
 
 def test_a_hole_in_the_sequences_ends_the_transaction() -> None:
