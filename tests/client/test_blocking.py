@@ -2,6 +2,7 @@
 
 import logging
 import os
+import selectors
 import signal
 import subprocess
 import sys
@@ -35,6 +36,7 @@ from segbroker.client.completion import Waitable
 from segbroker.client.connection import Connection
 from segbroker.client.errors import LeaderNotAvailable
 from segbroker.client.spoken import Buffer
+from segbroker.client.thread_driver import ThreadDriver
 from segbroker.client.transport import Transport
 from segbroker.client.waiting import wait_done
 from segbroker.testing.embedded import EmbeddedBroker
@@ -843,3 +845,35 @@ def test_a_call_that_begins_while_another_request_is_sent_does_not_wait_for_its_
         producer.send(topic, b"").result(DEADLINE_S)
         assert fetches.wait(DEADLINE_S)
         assert consumer.end_offsets() == {(topic, 0): 3}
+
+
+def test_what_another_thread_has_sent_meanwhile_is_not_waited_to_be_sent(
+    daemon: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without linger a caller sends beside the I/O thread.  The kernel did not take all, the I/O
+    thread has sent the rest, and then the caller had it wait for room: it turned without end."""
+    caller = threading.current_thread()
+    send_some, send_all = Transport.send_some, ThreadDriver._send_all
+    cut: list[Transport] = []
+
+    def send(transport: Transport, buffers: Sequence[Buffer]) -> int:
+        if threading.current_thread() is caller and not cut:
+            cut.append(transport)
+            return send_some(transport, [bytes(buffers[0])[:1]])
+        return send_some(transport, buffers)
+
+    def then_send(driver: ThreadDriver, transport: Transport) -> object:
+        what = send_all(driver, transport)
+        if threading.current_thread() is caller and transport in cut:
+            driver._wake()
+            until(lambda: not transport.connection.outgoing)
+        return what
+
+    with Producer(daemon.address, linger_ms=0) as producer:
+        producer.send(topic, b"").result(DEADLINE_S)
+        monkeypatch.setattr(Transport, "send_some", send)
+        monkeypatch.setattr(ThreadDriver, "_send_all", then_send)
+        producer.send(topic, b"").result(DEADLINE_S)
+        assert cut
+        waits = producer._driver._selector.get_map().values()
+        assert {key.events for key in waits} == {selectors.EVENT_READ}
