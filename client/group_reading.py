@@ -118,6 +118,8 @@ class GroupReading:
         self._is_committed_to_join = False
         # Closed while the caller's loop goes on, in another thread or task: it does not join again.
         self._is_closing = False
+        # What is said at the end is under way, or over.
+        self._parting: Completion[None] | None = None
         self._poll_interval = PollInterval(settings.max_poll_interval_ms)
         self._now_ms = 0
         engine.components.append(self)
@@ -438,8 +440,19 @@ class GroupReading:
     def goodbye(self, *, patient: bool) -> Call[None]:
         """At the end: commit what the caller has gone past, and leave.
 
-        Patient: again until it is done.  Else one try, for who may wait a moment only.
+        Patient: again until it is done.  Else one try, for who may wait a moment only.  Whoever
+        closes while another thread or task says it waits for that.
         """
+        if self._parting is not None:
+            yield Until(self._parting)
+            return
+        self._parting = Completion()
+        try:
+            yield from self._part(patient)
+        finally:
+            self._parting.resolve(None)
+
+    def _part(self, patient: bool) -> Call[None]:
         coordinator = self.membership.coordinator
         offsets = self._commits.gone_past(self._owned - self._overdue)
         topic_ids = self._commits.topics_of(offsets)

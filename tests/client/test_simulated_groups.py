@@ -259,6 +259,31 @@ def test_who_is_closed_while_its_loop_goes_on_does_not_join_again() -> None:
     assert reading.group.membership.phase is Phase.OUT
 
 
+@pytest.mark.parametrize("patient", [True, False])
+def test_who_closes_as_well_waits_for_the_last_commit_of_who_closed_first(patient: bool) -> None:
+    """Two threads or tasks close one consumer: the second would end it in the middle of that."""
+    world = GroupWorld(5, partitions=2, records=20)
+    member = world.start(commit_interval_ms=60_000)
+    world.run(lambda: len(world.processed) > 5)
+    engine, group = member.reading.engine, member.reading.group
+    member.busy_until_ms = world.now_ms + 60_000
+    for _ in range(2):
+        group.closing(world.now_ms)
+        done = engine.call(group.goodbye(patient=patient), world.now_ms)
+    world.run(lambda: done.done)
+    assert sum(world.committed.values()) == len(world.processed) - 1  # but for the one in hand
+    assert not world.group.members
+
+
+def test_what_is_subscribed_to_while_it_joins_is_said_behind_that() -> None:
+    world = GroupWorld(5, partitions=1, records=0)
+    world.cluster.create("u", 1)
+    member = world.start()
+    world.run(lambda: member.reading.group.membership.phase is Phase.JOINING)
+    member.reading.subscribe([TOPIC, "u"], None)
+    world.run(lambda: member.reading.fetching.states.keys() == {(TOPIC, 0), ("u", 0)})
+
+
 def test_a_commit_that_is_sent_again_does_not_undo_a_later_one() -> None:
     world = GroupWorld(6, partitions=1, records=40)
     world.job_ms = lambda: 100
