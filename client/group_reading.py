@@ -35,7 +35,7 @@ from random import Random
 from .committing_member import CommittingMember
 from .completion import Completion
 from .engine import Call, Engine, Until
-from .errors import SegbrokerError
+from .errors import FencedInstanceId, SegbrokerError
 from .fetching import Fetching
 from .group_commits import COMMIT_TIMEOUT_MS, Commits, Offsets
 from .group_events import Event, Events, Listener, News
@@ -243,7 +243,8 @@ class GroupReading:
         self._fetching.fail(error)
 
     def failed(self, error: SegbrokerError) -> None:
-        self.error = error
+        if isinstance(error, FencedInstanceId):
+            self.error = error
         self._fetching.fail(error)
 
     # What is given.
@@ -265,10 +266,11 @@ class GroupReading:
         self._fetching.notify()
 
     def _cannot_begin(self, error: SegbrokerError) -> None:
-        """It is left to the others."""
+        """It is left to the others, for good: each time that it joined they would rebalance."""
         self._engine.call(self.membership.leave(str(error)), self._now_ms)
         self.lost(self._now_ms)
-        self.failed(error)
+        self.error = error
+        self._fetching.fail(error)
 
     def _cluster_updated(self, asked: Collection[str]) -> None:
         self._starts.look_up_returned(self._owned - self._leaving - self._fetching.states.keys())
