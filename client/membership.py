@@ -104,7 +104,7 @@ class Holder(Protocol):
         """It has tried to join for as long as that may take, and goes on."""
 
     def failed(self, error: SegbrokerError) -> None:
-        """There is no membership, and trying again would not help."""
+        """There is no membership, and trying again at once would not help."""
 
 
 class Membership:

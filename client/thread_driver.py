@@ -470,7 +470,7 @@ class ThreadDriver(Driver):
                 raise
 
     def _send_all(self, transport: Transport) -> None:
-        """Until nothing is left, or the kernel is full, for which the I/O thread waits then.
+        """Until nothing is left, or the kernel is full: then the I/O thread waits until it is not.
 
         Raises SegbrokerError.
         """

@@ -548,6 +548,28 @@ def test_a_callback_may_close_the_consumer(daemon: Daemon, filled: str) -> None:
     assert told == ["assigned", "revoked"]
 
 
+def test_two_threads_may_close_a_consumer_at_once(daemon: Daemon, filled: str) -> None:
+    consumer: Consumer = Consumer(daemon.address, filled, group=filled, **QUICK).open()
+    taken_count = 0
+    while taken_count < COUNT:
+        taken_count += len(consumer.poll(timeout_ms=60_000))
+    consumer.poll(timeout_ms=0)
+    both = threading.Barrier(2)
+
+    def close() -> None:
+        both.wait()
+        consumer.close()
+
+    threads = [threading.Thread(target=close) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert committed_count(daemon.address, filled) == COUNT
+    with Admin(daemon.address) as admin:
+        assert not admin.describe_group(filled).members
+
+
 def test_a_callback_that_closes_the_consumer_is_not_called_again_for_the_same(
     daemon: Daemon, filled: str
 ) -> None:

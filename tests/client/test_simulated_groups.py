@@ -5,9 +5,15 @@ from typing import Any
 
 import pytest
 
+from segbroker.broker.groups.group import Group
+from segbroker.broker.groups.group_members import Joined, Joining, OnJoined
 from segbroker.client import reading
 from segbroker.client.completion import Completion
-from segbroker.client.errors import GroupAuthorizationFailed, IllegalGeneration
+from segbroker.client.errors import (
+    GroupAuthorizationFailed,
+    IllegalGeneration,
+    InconsistentGroupProtocol,
+)
 from segbroker.client.group_commits import COMMIT_TIMEOUT_MS
 from segbroker.client.membership import Phase
 from segbroker.client.records import TopicPartition
@@ -148,6 +154,29 @@ def test_who_may_not_know_where_the_group_stands_leaves_it_to_the_others() -> No
         refused.reading.came_back()
 
 
+@pytest.mark.parametrize("code", [30, 23], ids=["no right", "another protocol"])
+def test_a_member_that_was_refused_joins_when_it_asks_again(
+    code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As somebody has given it the right by then, or the members of the other kind are gone."""
+    world = GroupWorld(11, partitions=2, records=20)
+    group = type(world.group)
+    join, refusals = group.join, [ErrorCode(code)] * 3
+
+    def refusing(self: Group, now_ms: int, joining: Joining, done: OnJoined) -> None:
+        if refusals:
+            done(Joined(refusals.pop(), joining.member_id))
+        else:
+            join(self, now_ms, joining, done)
+
+    monkeypatch.setattr(group, "join", refusing)
+    member = world.start()
+    with pytest.raises((GroupAuthorizationFailed, InconsistentGroupProtocol)):
+        world.run(lambda: False)
+    member.expected = (GroupAuthorizationFailed, InconsistentGroupProtocol)
+    world.run(world.is_settled)
+
+
 def test_what_is_said_of_what_was_lost_meanwhile_does_not_count() -> None:
     """Where the group stands was asked about a partition that the member has lost and has again."""
     world = GroupWorld(12, partitions=1, records=20)
@@ -259,6 +288,31 @@ def test_who_is_closed_while_its_loop_goes_on_does_not_join_again() -> None:
     assert reading.group.membership.phase is Phase.OUT
 
 
+@pytest.mark.parametrize("patient", [True, False])
+def test_who_closes_as_well_waits_for_the_last_commit_of_who_closed_first(patient: bool) -> None:
+    """Two threads or tasks close one consumer: the second would end it in the middle of that."""
+    world = GroupWorld(5, partitions=2, records=20)
+    member = world.start(commit_interval_ms=60_000)
+    world.run(lambda: len(world.processed) > 5)
+    engine, group = member.reading.engine, member.reading.group
+    member.busy_until_ms = world.now_ms + 60_000
+    for _ in range(2):
+        group.closing(world.now_ms)
+        done = engine.call(group.goodbye(patient=patient), world.now_ms)
+    world.run(lambda: done.done)
+    assert sum(world.committed.values()) == len(world.processed) - 1  # but for the one in hand
+    assert not world.group.members
+
+
+def test_what_is_subscribed_to_while_it_joins_is_said_behind_that() -> None:
+    world = GroupWorld(5, partitions=1, records=0)
+    world.cluster.create("u", 1)
+    member = world.start()
+    world.run(lambda: member.reading.group.membership.phase is Phase.JOINING)
+    member.reading.subscribe([TOPIC, "u"], None)
+    world.run(lambda: member.reading.fetching.states.keys() == {(TOPIC, 0), ("u", 0)})
+
+
 def test_a_commit_that_is_sent_again_does_not_undo_a_later_one() -> None:
     world = GroupWorld(6, partitions=1, records=40)
     world.job_ms = lambda: 100
@@ -355,18 +409,19 @@ def test_a_commit_that_waits_for_its_broker_does_not_undo_that_of_who_was_there_
 
 @pytest.mark.parametrize("named", [False, True], ids=["all", "named"])
 @pytest.mark.parametrize("is_back", [False, True], ids=["out", "back"])
+@pytest.mark.parametrize("count", [4, 10], ids=["in hand", "gone past"])
 def test_what_was_lost_while_it_was_worked_at_is_not_said_to_be_committed(
-    named: bool, is_back: bool
+    named: bool, is_back: bool, count: int
 ) -> None:
     """Another member has it by now, or had it in between."""
-    world = GroupWorld(9, partitions=1, records=20)
+    world = GroupWorld(9, partitions=1, records=10)
     member = world.start(auto_commit=False)
     membership, engine = member.reading.group.membership, member.reading.engine
-    world.run(lambda: member.in_hand is not None and len(world.processed) > 3)
-    assert member.in_hand is not None
-    offsets = {(TOPIC, 0): member.in_hand.offset + 1} if named else None
+    world.run(lambda: len(world.processed) == count and (member.in_hand is None) is (count == 10))
+    offsets = {(TOPIC, 0): count} if named else None
     first = membership.member_id
     member.busy_until_ms = world.now_ms + 600_000
+    world.store(0, 10, 10)
     world.group.leave(world.now_ms, first, None)
     world.run(lambda: membership.member_id != first)
     world.committed[TOPIC, 0] = 15  # by the other one
