@@ -31,11 +31,12 @@ from ..recovery.survey import Circumstances, Step, Survey, survey
 from ..replay.replaying import stands_in_another
 from ..replay.restoring import Restored, gaps_of, lasting_row, restored
 from ..wal.frames import Frame
-from .findings import Finding, Level, Progress, damage, note, unreadable
+from .findings import Finding, Level, Progress, damage, no_files, note, unreadable
 
 _REPAIRED = "the next read or scrub keeps the bytes in quarantine/ and puts a gap in their place"
 _PUT_BACK = "the write-ahead log holds records that it lost, and a start puts them back"
 _INDEX = "it is made again from the log when it is needed"
+_NOT_REMOVED = "an opening behind a crash fails until somebody removes the directory"
 NOT_OPENED = "the partition is not opened as long as that is so"
 _NOT_READ = (
     "its records are refused as long as that is so; a copy of what can be read of it, in its place,"
@@ -343,6 +344,8 @@ class LogChecker:
         sealed = frozenset(found.known.sealed.numbers)
         for name in storage.listdir(paths.folder):
             path = f"{paths.folder}/{name}"
+            if paths.is_temporary(name) or paths.cleaned_number(name) is not None:
+                yield from no_files(storage, [path], _NOT_REMOVED)
             if path in (paths.manifest, paths.start, paths.producers, paths.damaged):
                 continue
             if path == paths.unsynced:
