@@ -30,6 +30,7 @@ from segbroker.protocol.messages_core import (
 from segbroker.protocol.messages_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from segbroker.segments.disk.memory import MemoryStorage
 
+from ..support.gated_storage import GatedStorage
 from ..support.waiting import becomes
 from ..support.wire_client import Closed, batch, connect, fetch_request, produce_request, values
 from .classic_member import ClassicMember
@@ -365,6 +366,29 @@ async def test_fetches_wait_in_line_for_a_buffer() -> None:
             assert received == sent
             assert values(reply.responses[0].partitions[0]) == [b"x" * 1_000_000]
         assert broker.core.pool.lent_bytes == 0
+
+
+async def test_fetches_that_the_disk_answers_wait_in_line_and_each_has_its_turn() -> None:
+    """Who was called looks into the page cache first, with a buffer that it gives back."""
+    disk, count = GatedStorage(), 6
+    async with (
+        serving(storage=disk, fetch_buffer_bytes_max=1 << 20) as broker,
+        AsyncExitStack() as stack,
+    ):
+        clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
+        await clients[0].create("t")
+        await clients[0].produce("t", b"x" * 700_000)
+        disk.cached = False
+        disk.reads.clear()
+        stack.callback(disk.reads.set)
+        for client in clients:
+            await client.send(fetch_request("t", 0), 12)
+        await becomes(lambda: len(broker.core.pool._line) == count - 1)
+        disk.reads.set()
+        with trio.fail_after(60):
+            for client in clients:
+                _, reply = await client.receive(FetchResponse, 12)
+                assert values(reply.responses[0].partitions[0]) == [b"x" * 700_000]
 
 
 def _big(n: int) -> bytes:
