@@ -218,14 +218,16 @@ class Connection:
             self._scope.cancel()
 
     def close_because(self, event: str, **facts: object) -> None:
-        """Close at once, with one line that says why."""
-        self.refused(event, **facts)
-        self._end()
+        """Close at once, with one line that says why; once: its task may have a thread to wait for
+        before it ends."""
+        if not self._ended:
+            self.refused(event, **facts)
+            self._end()
 
     def _broken(self, why: Exception | None) -> None:
         """Nothing can be answered any more; why: what is to be told of that."""
         if why is not None:
-            self.refused("unserved_request", error=str(why))
+            self.close_because("unserved_request", error=str(why))
         self._end()
 
     def _end(self) -> None:
