@@ -83,6 +83,11 @@ JSON_READ = {"mode": "FAILFAST", "columnNameOfCorruptRecord": UNREAD_ROW}
 FILES_READ = {"csv": CSV_READ, "parquet": PARQUET_READ, "json": JSON_READ}
 # How Spark begins to say that a file cannot be read, and which.
 UNREAD = re.compile(r"\[FAILED_READ_FILE\S* Encountered error while reading file (\S+)\. ")
+# Of a batch that goes into a topic, as it is in files or in the log; a larger file is one batch.
+# The transactions of a batch are open until all of it is there, and the broker ends those that take
+# longer than kafka.transaction.timeout.ms: a batch that is too large never gets through, and what
+# it has is fixed once it was planned.
+BATCH_BYTES = 512 << 20
 # Without, a file that is a week older than the newest one of earlier runs is passed over.
 FILE_AGE_MAX = "36500d"
 HEADERS = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
@@ -207,6 +212,7 @@ def import_files(
     if file_format == "json" and "value" in schema.names:
         schema = _with_headers(schema)
     stream = spark.readStream.format(file_format).schema(schema).options(**how)
+    stream = stream.option("maxBytesPerTrigger", str(BATCH_BYTES))
     frame = stream.option("maxFileAge", FILE_AGE_MAX).load(_watched(spark, path)).toDF(*names)
     if key is not None and key not in frame.columns:
         raise OptionError(f"there is no column {key!r} to be the key; {', '.join(frame.columns)}")
@@ -254,7 +260,8 @@ def replay(
         raise OptionError(f"topic {source!r} would be replayed into itself without end")
     if sql is not None and where is not None:
         raise OptionError("give the filter in the SQL itself, or as --where, not both")
-    frame = _stream(spark, broker, source, start, pace, includeHeaders="true")
+    limits = {"maxBytesPerTrigger": str(BATCH_BYTES)}
+    frame = _stream(spark, broker, source, start, pace, includeHeaders="true", **limits)
     columns = ["*", "CAST(value AS STRING) AS text"]
     if values is not None:
         quoted = values.replace("'", "\\'")

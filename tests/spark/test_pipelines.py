@@ -715,6 +715,34 @@ def test_a_replay_filters_into_another_topic_and_goes_on_where_it_was(
     ] * 2
 
 
+@pytest.mark.parametrize("kind", ["import", "replay"])
+def test_what_goes_into_a_topic_goes_in_batches_that_a_transaction_lives_through(
+    command: Command,
+    topics: Topics,
+    name: Name,
+    tmp_path: Path,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic, target = name(), name()
+    topics.create(topic)
+    topics.create(target)
+    values = [b"%d" % n + bytes(1000) for n in range(30)]
+    monkeypatch.setattr("segbroker.spark.pipelines.BATCH_BYTES", 10_000)
+    words = ["replay", topic, target, "--checkpoint", str(tmp_path)]
+    if kind == "import":
+        words = ["import", str(tmp_path), "--topic", target, "--format", "text"]
+        for n, value in enumerate(values[:3]):
+            (tmp_path / f"{n}.txt").write_bytes(value.replace(b"\0", b"x") * 7 + b"\n")
+    else:
+        for value in values:
+            topics.produce(topic, [value], partition=0)
+    command(*words)
+    sent = 3 if kind == "import" else len(values)
+    assert command.said.count("batch ") >= 3, command.said
+    assert len(topics.read(target, sent)) == sent
+
+
 @pytest.mark.parametrize("kind", ["export", "replay"])
 def test_a_pipeline_that_retention_overtook_goes_on_when_it_is_told_to(
     command: Command, topics: Topics, name: Name, tmp_path: Path, kind: str
