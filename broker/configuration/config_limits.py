@@ -146,7 +146,11 @@ class LimitKeys:
         dynamic=True,
     )
     request_wait_ms: int = key(
-        10_000, "Longest wait of a large request for request_bytes_max.", least=1, dynamic=True
+        10_000,
+        "Longest wait of a large request for request_bytes_max. Who has sent half of one, and "
+        "nothing more for half of this time while others wait, is closed.",
+        least=1,
+        dynamic=True,
     )
     ingest_bytes_max: int = key(
         64 << 20,

@@ -261,6 +261,12 @@ class Connection:
         return self._parked
 
     @property
+    def is_in_the_way(self) -> bool:
+        """Whether it waits for its client in the middle of a large request, and keeps room from
+        others by that."""
+        return (self._parked or self.outbox.unsent) and self._inbox.keeps_room
+
+    @property
     def is_settled(self) -> bool:
         """Whether it is through with handshake and login, and has made a request."""
         return self.greeted and self.peer.is_admitted

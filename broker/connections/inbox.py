@@ -125,6 +125,11 @@ class Inbox:
         """Until more of it may be received."""
         await self._half.wait_room(self._host, self)
 
+    @property
+    def keeps_room(self) -> bool:
+        """Whether somebody waits for what it holds, or for what others hold."""
+        return self._held > 0 and self._half.is_waited_for
+
     def receive(self, sock: socket.socket | TlsSocket) -> tuple[int, bool]:
         """How many bytes have come, 0 at the end, NOTHING: none are there; and whether there may be
         more.  A view of the buffer is of this call alone: it would keep the memory."""

@@ -6,7 +6,8 @@ share waits alone, so that it cannot take the room of all others.
 
 Whoever has held something for longest, of all and of each address, never waits: a request that is
 larger than a budget comes through, and of two that are larger together one after the other.  So the
-budget of all may be passed by one request.
+budget of all may be passed by one request.  Whoever holds something, and from whom nothing comes
+while others wait, is closed (connections/watchdog.py).
 
 Limit: addresses are remembered as long as they hold something, so there are no more of them than
 connections.
@@ -39,7 +40,7 @@ class _Held:
 class HalfRequests:
     """What connections hold."""
 
-    __slots__ = ("_all", "_budget", "_by_host", "_host_budget", "_room")
+    __slots__ = ("_all", "_budget", "_by_host", "_host_budget", "_room", "_waiting")
 
     def __init__(self, budget: int, host_budget: int) -> None:
         """budget, host_budget: bytes over all connections, and of one address."""
@@ -48,6 +49,12 @@ class HalfRequests:
         self._all = _Held()
         self._by_host: dict[str, _Held] = {}
         self._room: trio.Event | None = None
+        self._waiting = 0
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a connection waits for room."""
+        return self._waiting > 0
 
     @property
     def held_bytes(self) -> int:
@@ -91,7 +98,11 @@ class HalfRequests:
 
     async def wait_room(self, host: str, holder: object) -> None:
         """Wait until there is room again for a connection."""
-        while self.is_full(host, holder):
-            if self._room is None:
-                self._room = trio.Event()
-            await self._room.wait()
+        self._waiting += 1
+        try:
+            while self.is_full(host, holder):
+                if self._room is None:
+                    self._room = trio.Event()
+                await self._room.wait()
+        finally:
+            self._waiting -= 1

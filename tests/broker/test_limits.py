@@ -335,15 +335,62 @@ async def test_half_requests_are_bounded_in_sum(events: Events) -> None:
             connect(broker.address) as small,
         ):
             await small.create("t")
-            await first.send_bytes((8 << 20).to_bytes(4, "big") + bytes(900_000))
+            await small.create("closed")
+            await small.produce("t", b"v")
+            may_open = held_opening(broker)
+            await first.send(produce_request("closed", batch(bytes(900_000))), 9)
+            await becomes(lambda: bool(broker.core.topics._opening))
             large = (8 << 20).to_bytes(4, "big") + bytes(8 << 20)
             with trio.fail_after(60), pytest.raises(trio.BrokenResourceError):
                 await second.send_bytes(large)
             assert len(events.named("unserved_request")) == 1
             assert (await small.produce("t", b"small")).error_code == 0
+            may_open.set()
         while broker.connections:
             await trio.lowlevel.checkpoint()
         assert broker.half_request_bytes == 0
+
+
+async def test_who_stops_in_the_middle_of_a_large_request_does_not_stop_others(
+    events: Events,
+) -> None:
+    """The watchdog is called by hand, for a later time than it is."""
+    async with (
+        serving(request_bytes_max=1 << 20) as broker,
+        connect(broker.address) as stopped,
+        connect(broker.address) as other,
+    ):
+        await stopped.create("t")
+        await other.produce("t", b"v")
+        await stopped.send_bytes((8 << 20).to_bytes(4, "big") + bytes(900_000))
+        await becomes(lambda: broker.half_request_bytes > 1 << 20)
+        config, admission = broker.core.config, broker._admission
+        assert admission is not None
+        half_s = config.request_wait_ms / 2000
+
+        def look(after_s: float) -> None:
+            for later_s in (0, after_s):  # at first it sees what has come
+                for one in tuple(broker._connections):
+                    watchdog.look(config, one, trio.current_time() + later_s)
+
+        look(half_s + 1)
+        assert not events.named("request_timed_out"), "nobody waits"
+        codes: list[int] = []
+
+        async def produce() -> None:
+            codes.append((await other.produce("t", bytes(300_000))).error_code)
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(produce)
+                await becomes(lambda: admission.half.is_waited_for)
+                look(half_s - 100)
+                assert not events.named("request_timed_out")
+                look(half_s + 1)
+            assert codes == [0]
+            assert await stopped.is_closed()
+        (line,) = events.named("request_timed_out")
+        assert line["limit_ms"] == config.request_wait_ms // 2
 
 
 async def test_fetches_wait_in_line_for_a_buffer() -> None:
