@@ -423,7 +423,6 @@ class ConsumerGroup:
         if self.target.look(topics, self.members.values(), resubscribed=False):
             self.epoch += 1
             self._tell_rise(group_news.OTHER_TOPICS)
-        self._retarget(None)
 
     def _retarget(self, now_ms: int | None) -> None:
         """now_ms: None where it cannot wait."""

@@ -562,6 +562,22 @@ def test_who_says_that_it_is_an_instance_that_another_is_does_nothing_in_its_nam
     assert shared.check_commit("one", one.epoch, "i") is ErrorCode.NONE
 
 
+def test_who_says_nothing_of_itself_may_ask_where_a_group_stands_and_a_member_as_what_it_is() -> (
+    None
+):
+    shared = group()
+    Client(shared, "one").join()
+    for member_id, epoch, code in (
+        (None, -1, ErrorCode.NONE),
+        (None, 0, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("", -1, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("other", 1, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("one", -1, ErrorCode.STALE_MEMBER_EPOCH),
+        ("one", 1, ErrorCode.NONE),
+    ):
+        assert shared.check_fetch(member_id, epoch) is code
+
+
 def test_an_instance_that_is_there_is_not_given_to_another() -> None:
     shared = group()
     Client(shared, "one", instance="i").join()

@@ -458,6 +458,17 @@ def test_an_instance_is_expelled_by_the_id_that_it_has() -> None:
     assert now.is_idle
 
 
+def test_what_a_member_has_said_long_ago_takes_nothing_of_its_session() -> None:
+    now = group()
+    Client(now, "consumer", topics=TOPICS).join()
+    metadata = encode_subscription(Subscription(("a",), (), -1))
+    said = Joining("", "i", "", "", 1_000, 9_000, "consumer", {"range": metadata}, True, True)
+    joined = classic_members.join(now, 0, said, lambda _: "c1", TOPICS)
+    for said_ms in (900, 100):
+        classic_members.heartbeat(now, 950, "c1", "i", joined.generation, TOPICS, said_ms=said_ms)
+        assert now.members["c1"].session_ends_ms == 1_900
+
+
 def test_partitions_that_there_cannot_be_are_left_out() -> None:
     rows = [("a", -1), ("a", 5), ("b", 0), ("a", 4)]
     assert classic_members.partitions_of(rows, TOPICS) == {(TOPICS["a"].topic_id.bytes, 4)}
