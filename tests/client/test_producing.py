@@ -183,6 +183,25 @@ def test_a_cut_connection_neither_loses_nor_repeats_nor_reorders(fault: str, num
     assert world.stored("a") == numbers(200)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_of_one_failure_five_batches_hear_and_it_is_paused_for_once(seed: int) -> None:
+    world = World(seed=seed)
+    sender = Sender(world, batch_bytes=150)
+    sender.send("a", b"known")
+    sender.flush()
+    for value in numbers(30):
+        sender.send("a", value)
+    world.engine.step(world.now_ms)
+    assert len(sender.accumulator.topics["a"].queue(0).in_flight) == 5
+    began_ms, count = world.now_ms, produces(world.broker)
+    (connection,) = (c for c in world.engine.network.connections() if c.in_flight)
+    connection.lost(ConnectionLost("cut"), world.now_ms)
+    world.run(lambda: produces(world.broker) > count)
+    assert world.now_ms <= began_ms + 2 * world.settings.retry_backoff_ms
+    sender.flush()
+    assert world.stored("a") == [b"known", *numbers(30)]
+
+
 def test_many_random_cuts_lose_nothing() -> None:
     for seed in range(20):
         world = World(seed=seed)
@@ -1266,8 +1285,8 @@ def test_with_acks_0_what_is_lost_twice_keeps_its_order() -> None:
             if not queue.in_flight and not world.turn():
                 world.now_ms += 10
         assert len(queue.in_flight) == count
-        (connection,) = (c for c in world.engine.network.connections() if c.outgoing)
-        connection.lost(ConnectionLost("cut"), world.now_ms)
+        for connection in world.engine.network.connections():
+            connection.lost(ConnectionLost("cut"), world.now_ms)
     sender.flush()
     assert world.stored("a") == [b"first", *numbers(3)]
 
