@@ -196,8 +196,13 @@ class Outcomes:
         return is_over or has_hole or code in IDENTITY_CODES
 
     def _hold(self, queue: PartitionQueue, now_ms: int, *, delayed: bool) -> None:
-        """Nothing more for this partition until its answers are in, and a back-off is over."""
+        """Nothing more for this partition until its answers are in, and a back-off is over.
+
+        What fails until then was on its way together with the first: it is the same failure.
+        """
         settings = self._engine.settings
+        if queue.failures and now_ms < queue.backoff_until_ms:
+            return
         queue.failures += 1
         if delayed:
             backoff = Backoff(

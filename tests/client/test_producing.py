@@ -16,6 +16,7 @@ from segbroker.client.errors import (
     ClusterAuthorizationFailed,
     ConnectionLost,
     DeliveryFailed,
+    InvalidRecord,
     InvalidTopic,
     LeaderNotAvailable,
     MessageTooLarge,
@@ -182,6 +183,25 @@ def test_a_cut_connection_neither_loses_nor_repeats_nor_reorders(fault: str, num
     assert world.stored("a") == numbers(200)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_of_one_failure_five_batches_hear_and_it_is_paused_for_once(seed: int) -> None:
+    world = World(seed=seed)
+    sender = Sender(world, batch_bytes=150)
+    sender.send("a", b"known")
+    sender.flush()
+    for value in numbers(30):
+        sender.send("a", value)
+    world.engine.step(world.now_ms)
+    assert len(sender.accumulator.topics["a"].queue(0).in_flight) == 5
+    began_ms, count = world.now_ms, produces(world.broker)
+    (connection,) = (c for c in world.engine.network.connections() if c.in_flight)
+    connection.lost(ConnectionLost("cut"), world.now_ms)
+    world.run(lambda: produces(world.broker) > count)
+    assert world.now_ms <= began_ms + 2 * world.settings.retry_backoff_ms
+    sender.flush()
+    assert world.stored("a") == [b"known", *numbers(30)]
+
+
 def test_many_random_cuts_lose_nothing() -> None:
     for seed in range(20):
         world = World(seed=seed)
@@ -317,6 +337,40 @@ def test_after_a_batch_that_was_too_large_the_next_ones_are_smaller() -> None:
     assert world.broker.refused_as_too_large == refused
     assert world.stored("a") == [b"first", *numbers(1_000), *numbers(1_000)]
     assert sender.accumulator.reserved_bytes == 0
+
+
+def test_a_view_of_the_same_topic_changes_nothing_of_how_large_its_batches_are() -> None:
+    world = World()
+    sender = Sender(world, batch_bytes=1_000)
+    world.broker.too_large_bytes = 600
+    for _ in range(2):
+        for value in numbers(100):
+            sender.send("a", value)
+        sender.flush()
+        refused = world.broker.refused_as_too_large
+        seen = world.engine.cluster.refreshed()
+        world.run(lambda: seen.done)  # noqa: B023
+        for value in numbers(100):
+            sender.send("a", value)
+        sender.flush()
+        assert world.broker.refused_as_too_large == refused > 0
+
+
+def test_a_view_with_fewer_partitions_of_the_same_topic_leaves_keys_where_they_go() -> None:
+    """As of a broker that has not heard of the new ones yet."""
+    world = World()
+    partitions = world.cluster.create("a", 8)
+    key = next(key for key in numbers(100) if partition_for_key(key, 8) == 7)
+    sender = Sender(world)
+    sender.send("a", b"before", key=key)
+    sender.flush()
+    new = partitions.pop()
+    seen = world.engine.cluster.refreshed()
+    world.run(lambda: seen.done)
+    partitions.append(new)
+    sender.send("a", b"behind", key=key)
+    sender.flush()
+    assert world.stored("a", 7) == [b"before", b"behind"]
 
 
 @pytest.mark.parametrize("is_made_again", [False, True], ids=["first topic", "made again"])
@@ -750,6 +804,28 @@ def test_what_is_refused_fails_in_time_though_what_was_sent_behind_it_is_not_ans
     assert [record.value for record in sender.accumulator.take_undelivered()] == [b"refused"]
 
 
+def test_the_time_of_a_record_begins_when_it_is_put_not_when_it_has_lingered() -> None:
+    world = World()
+    sender = Sender(world, linger_ms=2_000, delivery_timeout_ms=5_000)
+    sender.send("a", b"first")
+    sender.flush()
+    inbox = sender.accumulator.inboxes["a"]
+    for value in (b"second", b"put"):  # the first goes at once: nobody knows yet how large they are
+        sender.flush()
+        world.now_ms += 2_000
+        settle(world)
+        assert type(inbox.pending.put(value, None)) is tuple
+        sender.accumulator.turn_in(inbox)
+    world.broker.is_up = False
+    deadline_ms = world.now_ms + 5_000
+    while world.now_ms < deadline_ms:
+        assert not sender.accumulator.failed
+        settle(world)
+        world.now_ms = min(deadline_ms, world.engine.next_wake_ms() or 0)
+    settle(world)
+    assert [record.value for record in sender.accumulator.take_undelivered()] == [b"put"]
+
+
 def test_a_record_for_a_partition_that_nobody_serves_waits_and_is_told_why_it_did() -> None:
     world = World()
     world.cluster.create("a", 2)
@@ -956,6 +1032,20 @@ def test_a_full_buffer_is_waited_for_and_never_exceeded() -> None:
     assert waits > 5
     assert len(world.stored("a")) == 500
     assert sender.accumulator.reserved_bytes == 0
+
+
+def test_headers_count_for_the_buffer_and_for_a_batch() -> None:
+    world = World()
+    sender = Sender(world, buffer_bytes=10_000, batch_bytes=4_000, linger_ms=60_000)
+    sender.send("a", b"first")
+    sender.flush()
+    count = 0
+    while not isinstance(sender.try_send("a", b"", headers=[("h", b"x" * 1_000)]), Completion):
+        count += 1
+        assert count < 10
+    sender.flush()
+    sizes = [len(batch) for batch in world.cluster.topics["a"][0].batches]
+    assert max(sizes) <= 4_000
 
 
 def test_a_record_larger_than_the_whole_buffer_passes_alone() -> None:
@@ -1195,8 +1285,8 @@ def test_with_acks_0_what_is_lost_twice_keeps_its_order() -> None:
             if not queue.in_flight and not world.turn():
                 world.now_ms += 10
         assert len(queue.in_flight) == count
-        (connection,) = (c for c in world.engine.network.connections() if c.outgoing)
-        connection.lost(ConnectionLost("cut"), world.now_ms)
+        for connection in world.engine.network.connections():
+            connection.lost(ConnectionLost("cut"), world.now_ms)
     sender.flush()
     assert world.stored("a") == [b"first", *numbers(3)]
 
@@ -1288,7 +1378,7 @@ def test_who_has_sent_the_short_way_and_has_nothing_more_to_send_is_not_woken() 
     sender.flush()
     inbox = sender.accumulator.inboxes["a"]
     for value in (b"1", b"2"):
-        inbox.pending.put(value, None)
+        assert type(inbox.pending.put(value, None)) is tuple, "it says that it is there"
         sender.accumulator.turn_in(inbox)
         wake_ms = sender.producing.next_wake_ms()
         assert wake_ms == world.now_ms + sender.accumulator.linger_ms
@@ -1682,6 +1772,36 @@ def test_under_version_1_the_transaction_behind_one_that_was_refused_a_batch_is_
     assert world.stored("t") == [b"first", b"next"]
 
 
+@pytest.mark.parametrize("is_seen_before", [True, False])
+def test_a_transaction_whose_failure_the_caller_has_seen_is_not_committed_either(
+    is_seen_before: bool,
+) -> None:
+    world = World()
+    coordinate(world, added=ErrorCode.NONE)
+    (partition,) = world.cluster.create("t", 1)
+    sender = Sender(world, transactional_id="tx", linger_ms=0)
+    transactions = sender.producing.in_transactions
+    run(world, transactions.begin())
+    transactions.open(world)
+    partition.refusals.append(ErrorCode.INVALID_RECORD)
+    delivery = sender.send("t", b"refused", partition=0)
+    seen: list[bool] = []
+
+    def see() -> None:
+        with pytest.raises(InvalidRecord):
+            metadata(delivery)
+        seen.append(True)
+
+    batch, _ = delivery.place()
+    batch.on_done(see)
+    if is_seen_before:
+        sender.flush()
+    assert seen == [True] * is_seen_before
+    with pytest.raises(InvalidRecord):
+        run(world, transactions.commit())
+    assert not any(isinstance(request, EndTxnRequest) for request in world.broker.requests)
+
+
 def test_under_version_1_an_abort_of_what_was_never_added_is_none_that_failed() -> None:
     """A coordinator that has nothing to end says so."""
     world = World()
@@ -1693,10 +1813,12 @@ def test_under_version_1_an_abort_of_what_was_never_added_is_none_that_failed() 
     transactions.open(world)
     transactions.is_second = False
     sender.send("t", b"may not", partition=0)
+    began_ms = world.now_ms
     with pytest.raises(DeliveryFailed):
         run(world, transactions.commit())
     run(world, transactions.abort())
     assert transactions.is_aborted
+    assert world.now_ms < began_ms + 10_000, "not after the delivery timeout"
 
 
 def test_who_sends_behind_a_failure_of_the_client_between_transactions_hears_of_it() -> None:
