@@ -331,7 +331,8 @@ def test_what_is_subscribed_to_while_it_joins_is_said_behind_that() -> None:
     world = GroupWorld(5, partitions=1, records=0)
     world.cluster.create("u", 1)
     member = world.start()
-    world.run(lambda: member.reading.group.membership.phase is Phase.JOINING)
+    world.run(lambda: bool(world.group.members))
+    assert member.reading.group.membership.phase is Phase.JOINING
     member.reading.subscribe([TOPIC, "u"], None)
     world.run(lambda: member.reading.fetching.states.keys() == {(TOPIC, 0), ("u", 0)})
 
