@@ -29,7 +29,7 @@ from segbroker.protocol.record_batch import HEADER_SIZE
 from .batches import RECORD_OVERHEAD, Batches
 from .columns import as_bytes, headers_size
 from .completion import Completion
-from .errors import ClosedError, NoTransaction, SegbrokerError
+from .errors import ClosedError, ConnectionLost, NoTransaction, SegbrokerError
 from .inbox import ANY_PARTITION, Delivery, Group, Inbox, Many, Span
 from .pending import partitions_for_keys, scatter
 from .producer_batch import PartitionQueue, TopicQueue, WakeBy
@@ -439,6 +439,8 @@ class Accumulator(Batches):
             self.error = None
         self.error = error if isinstance(error, ClosedError) else self.error or error
         for queue in list(self.active):
+            for batch in queue.in_flight:
+                batch.doubt = ConnectionLost("its answer was not waited for")
             batches = [*queue.in_flight, *queue.sealed]
             queue.in_flight = []
             queue.sealed.clear()

@@ -10,10 +10,10 @@ from .producer_batch import PartitionQueue, ProducerBatch
 
 
 def put_back(*batches: ProducerBatch) -> None:
-    """Back among the sealed, in order of sequence (without idempotence: in order of time)."""
+    """Back among the sealed, in order of sequence."""
     queue = batches[0].queue
-    # Those that come back are older than all that was never sent; among themselves they come
-    # back in the order of their answers, which is the order of sending on one connection.
+    # Those that come back are older than all that was never sent; among themselves the first may
+    # come back behind the others: it was sent alone, while they waited.
     returned = [batch for batch in queue.sealed if batch.is_sent]
     fresh = [batch for batch in queue.sealed if not batch.is_sent]
     for batch in batches:
@@ -34,8 +34,6 @@ def precedes(one: ProducerBatch, other: ProducerBatch) -> bool:
 
 
 def _in_order(batches: list[ProducerBatch]) -> list[ProducerBatch]:
-    if not batches or batches[0].sequence < 0:
-        return batches
     origin = batches[0].sequence
     half = SEQUENCES // 2
     return sorted(batches, key=lambda batch: (batch.sequence - origin + half) % SEQUENCES)
@@ -54,6 +52,6 @@ def part_of(batch: ProducerBatch, start: int, stop: int) -> ProducerBatch:
         part.size = part.reserved = batch.reserved - batch.reserved * start // batch.count
     part.deadline_ms = batch.deadline_ms
     part.attempts = batch.attempts
-    if batch.sequence >= 0:
-        part.sequence = (batch.sequence + start) % SEQUENCES
+    part.doubt = batch.doubt
+    part.sequence = (batch.sequence + start) % SEQUENCES
     return part

@@ -18,10 +18,12 @@ has drained to half, so that the waiter does not wake for every batch.
 Records of one batch that were given no timestamp share the time at which the batch was opened.
 
 Invariant: sequences of a partition are numbered in the order of sealing, which is the order of
-sending; a batch keeps its records until it is acknowledged, so that a failure can hand them back.
+sending (the broker is told them where it is to know what is sent again); a batch keeps its records
+until it is acknowledged, so that a failure can hand them back.
 """
 
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import accumulate, chain, islice
@@ -81,8 +83,8 @@ class Batches:
         # What lingers is to be delivered in time all the same.
         self.linger_ms = min(settings.linger_ms, settings.delivery_timeout_ms // 2)
         self.topics: dict[str, TopicQueue] = {}
-        # Queues that hold anything, for the I/O side; a dict for its order.
-        self.active: dict[PartitionQueue, None] = {}
+        # Queues that hold anything, for the I/O side: whose turn to send is next comes first.
+        self.active: OrderedDict[PartitionQueue, None] = OrderedDict()
         self.failed: list[ProducerBatch] = []
         self.reserved_bytes = 0
         self.failed_bytes = 0
@@ -314,9 +316,8 @@ class Batches:
         self.reserved_bytes -= batch.reserved - batch.size
         batch.reserved = batch.size
         self._maybe_wake_senders()
-        if self.settings.idempotent:
-            batch.sequence = queue.next_sequence
-            queue.next_sequence = (queue.next_sequence + batch.count) % SEQUENCES
+        batch.sequence = queue.next_sequence
+        queue.next_sequence = (queue.next_sequence + batch.count) % SEQUENCES
         queue.sealed.append(batch)
         self.sealed_count += 1
         if queue.producer_id >= 0 or not self.settings.idempotent:
@@ -334,7 +335,7 @@ class Batches:
                 codec=self.settings.codec,
                 producer_id=queue.producer_id,
                 producer_epoch=queue.epoch,
-                base_sequence=batch.sequence,
+                base_sequence=batch.sequence if self.settings.idempotent else -1,
                 transactional=self.settings.transactional_id is not None,
             )
         return batch.encoded
@@ -396,7 +397,7 @@ class Batches:
             batches = list(queue.sealed)
             fresh = [batch for batch in batches if not batch.is_sent]
             has_hole = has_hole or len(fresh) < len(batches)
-            if fresh and fresh[0].sequence >= 0:
+            if fresh:
                 queue.next_sequence = fresh[0].sequence
             queue.sealed.clear()
             self._fail_all(queue, batches, error)

@@ -235,6 +235,11 @@ class Cluster:
         self._waiting.append(done)
         return done
 
+    @property
+    def is_asking(self) -> bool:
+        """Whether a question is on its way, which the next reply will be to."""
+        return self._in_flight
+
     def leader(self, topic: str, partition: int) -> int | None:
         """The broker that leads the partition; None when that is not known."""
         view = self.topics.get(topic)

@@ -186,8 +186,8 @@ def say_undelivered(count: int, first: Sequence[Undelivered]) -> str:
 class DeliveryFailed(SegbrokerError):
     """Records were not acknowledged.  `undelivered` has each with its error, in the order sent.
 
-    TimedOut and ConnectionLost leave it open whether the broker has the record; any other
-    error means that it has not.
+    A BrokerError means that the broker does not have the record.  Any other error leaves that open:
+    TimedOut, ConnectionLost, also where a BrokerError came to a later attempt; ClosedError.
     """
 
     def __init__(self, undelivered: Sequence[Undelivered]) -> None:

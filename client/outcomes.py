@@ -3,7 +3,7 @@
     in flight --ok, or duplicate--> finished
        |------ retryable, or lost ---> back to sealed, in order, after a back-off
        |------ too large ----> split in two, same sequences, sent again
-       +------ final ---> failed
+       +------ final ---> failed (a refusal of what may be there says so)
     any, delivery_timeout_ms after it was opened: failed with TimedOut
 
 Idempotence: the broker remembers the last five batches of (producer id, epoch, partition), answers
@@ -43,7 +43,15 @@ from .batch_order import part_of, precedes, put_back, unanswered
 from .cluster import NOBODY
 from .completion import after_all
 from .engine import Engine
-from .errors import LeaderNotAvailable, SegbrokerError, TimedOut, broker_error
+from .errors import (
+    BrokerUnreachable,
+    ConnectionLost,
+    LeaderNotAvailable,
+    SegbrokerError,
+    TimedOut,
+    UnsupportedByBroker,
+    broker_error,
+)
 from .identity import Identity
 from .producer_batch import PartitionQueue, ProducerBatch
 from .spoken import Reply
@@ -64,6 +72,10 @@ LEADER_CODES = frozenset(
     }
 )
 TOO_LARGE_CODES = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+# It is in the log, and not as safe as it was to be.
+APPENDED_CODES = frozenset(
+    {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
+)
 # The broker does not know this producer (any more): only a new id helps.
 IDENTITY_CODES = frozenset(
     {
@@ -120,15 +132,22 @@ class Outcomes:
                     self._transactions.wrote(queue.topic, batch.topic_id)
                 self.finish(batch, row_or_none.base_offset, row_or_none.log_append_time_ms)
                 continue
+            is_in_doubt = False
             if row_or_none is None:
                 code = ErrorCode.NETWORK_EXCEPTION
                 problem = error or broker_error(code, f"no answer for {_where(queue)}")
                 if _passes_frame(batch, error):
                     code = ErrorCode.MESSAGE_TOO_LARGE
                     problem = broker_error(code, _where(queue), str(problem.__cause__))
+                else:
+                    is_in_doubt = error is None or _may_be_done(error)
             else:
                 code = ErrorCode.of(row_or_none.error_code)
                 problem = broker_error(row_or_none.error_code, _where(queue), _said(row_or_none))
+                is_in_doubt = code in APPENDED_CODES
+            # Of what was in a transaction nothing is seen.
+            if is_in_doubt and self._transactions is None:
+                batch.doubt = problem
             self._failed(batch, code, problem, now_ms)
 
     def _failed(
@@ -149,6 +168,8 @@ class Outcomes:
             self._hold(queue, now_ms, delayed=False)
         elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._is_idempotent:
             is_oldest = _is_oldest(batch)
+            if is_oldest:
+                batch.doubt = None
             put_back(batch)
             self._hold(queue, now_ms, delayed=True)
             # Else what is in flight comes back, and this one is told so again.
@@ -158,8 +179,8 @@ class Outcomes:
             put_back(batch)
             self._hold(queue, now_ms, delayed=True)
             self._identity.forget(queue)
-        elif error.retryable and now_ms < batch.deadline_ms:
-            put_back(batch)
+        elif error.retryable:
+            put_back(batch)  # behind its deadline it expires there
             self._hold(queue, now_ms, delayed=True)
         else:
             self._give_up(batch, error)
@@ -221,32 +242,43 @@ class Outcomes:
     def expire(self, now_ms: int) -> None:
         """Give up what has waited for delivery_timeout_ms."""
         for queue in list(self._accumulator.active):
-            for batch in (*queue.in_flight, *queue.sealed):
-                if now_ms < batch.deadline_ms:
-                    break
-                where = "in_flight" if batch in queue.in_flight else "sealed"
-                getattr(queue, where).remove(batch)
-                allowed = batch.deadline_ms - batch.opened_ms
-                message = (
-                    f"{_where(queue)}: not acknowledged within {allowed} ms of send(),"
-                    f" {batch.attempts} attempts"
-                )
-                if batch.refusal is not None:
-                    message += f"; the last one failed: {batch.refusal}"
-                elif self._identity.is_missing and self._identity.refusal is not None:
-                    message += f"; {self._identity.refusal}"
-                elif (lost := self._why_away(queue)) is not None:
-                    message += f"; {lost}"
-                error = TimedOut(message)
-                if self._engine.cluster.is_unserved(queue.topic, queue.partition):
-                    error = TimedOut(f"{message}; {NOBODY}")
-                    error.__cause__ = LeaderNotAvailable(f"{_where(queue)}: {NOBODY}")
-                self._give_up(batch, error)
+            for batches in (queue.in_flight, queue.sealed):
+                while batches and now_ms >= batches[0].deadline_ms:
+                    batch = batches[0]
+                    del batches[0]
+                    self._give_up(batch, self._too_late(batch))
+
+    def _too_late(self, batch: ProducerBatch) -> TimedOut:
+        queue = batch.queue
+        allowed = batch.deadline_ms - batch.opened_ms
+        message = (
+            f"{_where(queue)}: not acknowledged within {allowed} ms of send(),"
+            f" {batch.attempts} attempts"
+        )
+        if batch.refusal is not None:
+            message += f"; the last one failed: {batch.refusal}"
+        elif self._identity.is_missing and self._identity.refusal is not None:
+            message += f"; {self._identity.refusal}"
+        elif (lost := self._why_away(queue)) is not None:
+            message += f"; {lost}"
+        error = TimedOut(message)
+        if self._engine.cluster.is_unserved(queue.topic, queue.partition):
+            error = TimedOut(f"{message}; {NOBODY}")
+            error.__cause__ = LeaderNotAvailable(f"{_where(queue)}: {NOBODY}")
+        return error
 
 
 def _is_oldest(batch: ProducerBatch) -> bool:
     """Whether nothing that was sent before it still waits for its acknowledgement."""
     return not any(precedes(other, batch) for other in unanswered(batch.queue))
+
+
+def _may_be_done(error: SegbrokerError) -> bool:
+    """Whether what was not answered was sent, or some of it."""
+    if isinstance(error, ConnectionLost | TimedOut):
+        return error.may_be_done
+    is_unsent = isinstance(error, BrokerUnreachable | UnsupportedByBroker)
+    return not is_unsent and not isinstance(error.__cause__, LocalProtocolError)
 
 
 def _passes_frame(batch: ProducerBatch, error: SegbrokerError | None) -> bool:

@@ -19,7 +19,7 @@ from segbroker.protocol.limits import FRAME_SIZE_MAX
 from segbroker.protocol.record_batch import HEADER_SIZE
 
 from .completion import Completion, Waker
-from .errors import SegbrokerError, Undelivered
+from .errors import BrokerError, ConnectionLost, SegbrokerError, TimedOut, Undelivered
 from .records import HeaderPairs, RecordMetadata
 
 WakeBy = Callable[[int], object]
@@ -35,6 +35,7 @@ class ProducerBatch:
         "count",
         "deadline_ms",
         "done",
+        "doubt",
         "encoded",
         "error",
         "halves",
@@ -79,6 +80,8 @@ class ProducerBatch:
         self.error: SegbrokerError | None = None
         # Why the last attempt failed, when it may be tried again.
         self.refusal: SegbrokerError | None = None
+        # Of an attempt that failed so that the broker may have it all the same.
+        self.doubt: SegbrokerError | None = None
         self.base_offset = -1
         self.log_append_time_ms = -1
         self.halves: tuple[ProducerBatch, ProducerBatch] | None = None
@@ -183,9 +186,17 @@ class ProducerBatch:
         self._wake()
 
     def fail(self, error: SegbrokerError) -> None:
-        """Given up.  The records stay, for DeliveryFailed."""
+        """Given up.  The records stay, for DeliveryFailed.
+
+        A broker's refusal would say that it does not have them: not where it may have them from an
+        attempt before.
+        """
         assert not self.done, "a batch is answered once"
         self.error = error
+        if self.doubt is not None and isinstance(error, BrokerError):
+            kind = ConnectionLost if isinstance(self.doubt, ConnectionLost) else TimedOut
+            self.error = kind(f"{error}; it may be there, from an attempt before: {self.doubt}")
+            self.error.__cause__ = error
         self.observed = set()
         self.encoded = None
         self._wake()

@@ -109,9 +109,7 @@ class Producing:
             return 0
         wakes: list[int] = []
         for queue in accumulator.active:
-            oldest = queue.in_flight or queue.sealed
-            if oldest:
-                wakes.append(oldest[0].deadline_ms)
+            wakes += [sent[0].deadline_ms for sent in (queue.in_flight, queue.sealed) if sent]
         if self._due_ms is not None:
             wakes.append(self._due_ms)
         linger_ms = accumulator.next_linger_ms()
@@ -150,15 +148,20 @@ class Producing:
                 )
 
     def _looked_again(self) -> Completion[None]:
-        """Done when a broker has said which topics there are, however often it is asked."""
+        """Done when a broker was asked from now on which topics there are, and has said so, however
+        often it is asked."""
         looked: Completion[None] = Completion()
+        # What is on its way was asked before.
+        is_of_before = self.engine.cluster.is_asking
 
         def look() -> None:
             asked = self.engine.cluster.refreshed()
             asked.on_done(lambda: seen(asked))
 
         def seen(asked: Completion[None]) -> None:
-            if asked.error is not None:
+            nonlocal is_of_before
+            if asked.error is not None or is_of_before:
+                is_of_before = False
                 look()
             elif not looked.done:
                 looked.resolve(None)
@@ -224,7 +227,11 @@ class Producing:
             self._due_ms = at_ms
 
     def _send_to(self, node: Node, queues: list[PartitionQueue], now_ms: int) -> None:
-        """Requests of at most one batch per partition each, as long as there are any."""
+        """Requests of at most one batch per partition each, as long as there are any.
+
+        Who has sent one stands back behind the others: of more than a request takes, each has its
+        turn, however much the others have.
+        """
         connection = node.connection
         while queues and connection is not None and connection.is_ready:
             if len(connection.in_flight) >= self.settings.in_flight_count:
@@ -232,6 +239,7 @@ class Producing:
             taken: list[ProducerBatch] = []
             size = 0
             left: list[PartitionQueue] = []
+            with_more: list[PartitionQueue] = []
             for queue in queues:
                 if len(queue.in_flight) >= self._in_flight_max(queue):
                     continue
@@ -241,14 +249,15 @@ class Producing:
                     continue
                 queue.sealed.popleft()
                 queue.in_flight.append(batch)
+                self.accumulator.active.move_to_end(queue)
                 taken.append(batch)
                 size += batch.size
                 if queue.sealed:
-                    left.append(queue)
+                    with_more.append(queue)
             if not taken:
                 return
             self._send_request(node, taken, now_ms)
-            queues = left
+            queues = left + with_more
 
     def _in_flight_max(self, queue: PartitionQueue) -> int:
         settings = self.settings

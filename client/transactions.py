@@ -376,8 +376,9 @@ class Transactions:
                 self.state = State.NEW
                 yield from self.init()
         except BrokerError as exc:
-            if exc.code in FENCING or (committed and exc.code == ErrorCode.INVALID_TXN_STATE):
-                # Its time was over, and the coordinator has aborted it; or we are fenced: ask.
+            if exc.code in FENCING or exc.code == ErrorCode.INVALID_TXN_STATE:
+                # Its time was over, and the coordinator has aborted it; it never had anything, as
+                # what was to take part was refused; or we are fenced: ask.
                 self.state = State.NEW
                 yield from self.init()
                 if committed:

@@ -130,8 +130,8 @@ class LimitKeys:
     )
     request_bytes_max: int = key(
         256 << 20,
-        "Maximum bytes of half-received requests, all connections together. Beyond it, "
-        "connections in the middle of a large request wait for at most request_wait_ms and are "
+        "Maximum bytes of the buffers of half-received requests, all connections together. Beyond "
+        "it, connections in the middle of a large request wait for at most request_wait_ms and are "
         "then closed; the first of them goes on.",
         least=1 << 16,
         most=1 << 40,

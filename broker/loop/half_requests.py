@@ -1,6 +1,6 @@
-"""Bytes of requests that are not whole yet, or wait: over all connections, and of each address.
+"""Memory of requests that are not whole yet, or wait: over all connections, and of each address.
 
-A large request is received piece by piece, and each piece takes memory until it is done with.
+A large request is received piece by piece, into a buffer that it takes until it is done with.
 Above the budget every connection in the middle of a large request waits.  An address above its own
 share waits alone, so that it cannot take the room of all others.
 
@@ -60,10 +60,18 @@ class HalfRequests:
         self._look_again()
 
     def is_full(self, host: str, holder: object) -> bool:
-        """Whether a connection from there that holds something must wait."""
-        of_host = self._by_host[host]
-        return not (
-            self._all.has_room(self._budget, holder) and of_host.has_room(self._host_budget, holder)
+        """Whether a connection from there that would hold something, or more, must wait."""
+        of_host = self._by_host.get(host)
+        return not self._all.has_room(self._budget, holder) or not (
+            of_host is None or of_host.has_room(self._host_budget, holder)
+        )
+
+    def is_tight(self, host: str) -> bool:
+        """Whether more than half of what there is, for all or for an address, is taken: then none
+        holds more than it must."""
+        of_host = self._by_host.get(host)
+        return self._all.size * 2 > self._budget or (
+            of_host is not None and of_host.size * 2 > self._host_budget
         )
 
     def change(self, host: str, holder: object, delta: int) -> None:
@@ -82,7 +90,7 @@ class HalfRequests:
             self._room = None
 
     async def wait_room(self, host: str, holder: object) -> None:
-        """Wait until there is room again for a connection that holds something."""
+        """Wait until there is room again for a connection."""
         while self.is_full(host, holder):
             if self._room is None:
                 self._room = trio.Event()

@@ -27,9 +27,9 @@ from segbroker.protocol.record_batch import GapReason
 
 from ..decisions import Decision, stamp_of
 from ..disk.storage import Storage, make_dirs, read_file, write_all
-from ..errors import PASSING_ERRNOS, PartitionForeign, PartitionMissing
+from ..errors import PartitionForeign, PartitionMissing
 from ..files.manifest import start_row
-from ..files.unsynced import mark_unsynced, sync_names_or_mark, sync_or_mark
+from ..files.unsynced import sync_names_or_mark, sync_or_mark
 from ..log.caches import Caches
 from ..log.partition_log import PartitionLog
 from ..log.sealed import SealedFiles
@@ -102,26 +102,6 @@ def open_log(
         now_ms, evidence.leader_epoch, evidence.durable_end, above, evidence.settled_end
     )
     found = survey(storage, paths, around)
-    try:
-        return _open_found(storage, paths, config, caches, evidence, found, now_ms, report)
-    except OSError as exc:
-        if exc.errno not in PASSING_ERRNOS:
-            # What was read may be gone from memory with a failed sync; so who comes next knows.
-            mark_unsynced(storage, paths, found.end_offset)
-        raise
-
-
-def _open_found(
-    storage: Storage,
-    paths: LogPaths,
-    config: TopicConfig,
-    caches: Caches,
-    evidence: Evidence,
-    found: Survey,
-    now_ms: int,
-    report: LogReport,
-) -> PartitionLog:
-    """The log that was surveyed.  Raises as above."""
     if found.manifest_lost and is_of_a_deleted_topic(storage, paths, evidence.first_epoch):
         raise PartitionForeign(paths.folder)
     name = (report.topic or paths.prefix, max(report.partition, 0))

@@ -30,11 +30,13 @@ from segbroker.protocol.messages_core import (
 from segbroker.protocol.messages_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from segbroker.segments.disk.memory import MemoryStorage
 
+from ..support.gated_storage import GatedStorage
 from ..support.waiting import becomes
 from ..support.wire_client import Closed, batch, connect, fetch_request, produce_request, values
 from .classic_member import ClassicMember
 from .conftest import Events, serving
 from .test_authorization import connect_from
+from .test_memory_of_waiting import held_opening
 
 
 async def test_a_frame_above_the_limit_is_refused_before_it_arrives(events: Events) -> None:
@@ -366,6 +368,29 @@ async def test_fetches_wait_in_line_for_a_buffer() -> None:
         assert broker.core.pool.lent_bytes == 0
 
 
+async def test_fetches_that_the_disk_answers_wait_in_line_and_each_has_its_turn() -> None:
+    """Who was called looks into the page cache first, with a buffer that it gives back."""
+    disk, count = GatedStorage(), 6
+    async with (
+        serving(storage=disk, fetch_buffer_bytes_max=1 << 20) as broker,
+        AsyncExitStack() as stack,
+    ):
+        clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
+        await clients[0].create("t")
+        await clients[0].produce("t", b"x" * 700_000)
+        disk.cached = False
+        disk.reads.clear()
+        stack.callback(disk.reads.set)
+        for client in clients:
+            await client.send(fetch_request("t", 0), 12)
+        await becomes(lambda: len(broker.core.pool._line) == count - 1)
+        disk.reads.set()
+        with trio.fail_after(60):
+            for client in clients:
+                _, reply = await client.receive(FetchResponse, 12)
+                assert values(reply.responses[0].partitions[0]) == [b"x" * 700_000]
+
+
 def _big(n: int) -> bytes:
     return bytes([65 + n]) * 900_000
 
@@ -488,3 +513,31 @@ async def test_a_reply_that_cannot_be_read_again_closes_its_connection(events: E
                 await trio.lowlevel.checkpoint()
         assert events.named("reply_not_read_again")
         assert values(await client.fetch("t", 1))[0] == _big(1)
+
+
+async def test_a_connection_that_is_closed_while_a_thread_is_at_its_request_is_told_once(
+    events: Events,
+) -> None:
+    """Its task ends when the thread does; the watchdog sees it again and again until then."""
+    async with serving(send_timeout_ms=40, long_poll_max_ms=60_000) as broker:
+        async with connect(broker.address) as client, connect(broker.address) as writer:
+            await writer.create("t")
+            await writer.create("closed")
+            client.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
+            for _ in range(8):
+                await client.send(fetch_request("t", 0, wait_ms=60_000), 12)
+            await becomes(lambda: broker.core.counters.fetch_requests == 8)
+            may_open = held_opening(broker)
+            try:
+                await client.send(produce_request("closed", batch(b"v")), 9)
+                await becomes(lambda: bool(broker.core.topics._opening))
+                await writer.produce("t", bytes(1_000_000))  # which the client does not take
+                await becomes(lambda: bool(events.named("send_timed_out")))
+                refused = broker.core.counters.connections_refused
+                for _ in range(5):
+                    await trio.sleep(watchdog.tick_seconds(broker.core.config))
+            finally:
+                may_open.set()
+        await becomes(lambda: not broker.connections)
+    assert len(events.named("send_timed_out")) == 1
+    assert broker.core.counters.connections_refused == refused == 1

@@ -1,7 +1,7 @@
 """The producer's core among simulated brokers: exactly once, in order, or said."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,9 +19,12 @@ from segbroker.client.errors import (
     InvalidTopic,
     LeaderNotAvailable,
     MessageTooLarge,
+    NoTransaction,
     OutOfOrderSequenceNumber,
     PolicyViolation,
+    SegbrokerError,
     TimedOut,
+    TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 from segbroker.client.identity import EPOCH_MAX
@@ -591,6 +594,27 @@ def test_so_many_requests_of_so_many_bytes_are_on_their_way_to_a_broker() -> Non
     assert all(world.stored("a", partition) for partition in range(24))
 
 
+def test_partitions_that_always_have_more_leave_others_their_turn() -> None:
+    world = World()
+    world.cluster.create("a", 3)
+    sender = Sender(world, batch_bytes=200, request_bytes=400, linger_ms=0)
+    for number in range(3):
+        sender.send("a", b"first", partition=number)
+    sender.flush()
+
+    def fill() -> None:
+        for number in (0, 1):
+            while len(sender.accumulator.topics["a"].queue(number).sealed) < 8:
+                sender.send("a", b"x" * 100, partition=number)
+
+    fill()
+    world.broker.on_produce = lambda _: fill()
+    delivery = sender.send("a", b"y" * 100, partition=2)
+    last = produces(world.broker) + 20
+    world.run(lambda: delivery.done or produces(world.broker) > last)
+    assert delivery.done
+
+
 def test_records_that_are_not_acknowledged_in_time_are_handed_back() -> None:
     world = World()
     sender = Sender(world, delivery_timeout_ms=5_000)
@@ -611,6 +635,119 @@ def test_records_that_are_not_acknowledged_in_time_are_handed_back() -> None:
     sender.flush()
     (record,) = sender.accumulator.take_undelivered()
     assert str(record.error).endswith("0 attempts; 10.0.0.1: refused")
+
+
+@pytest.mark.parametrize("is_idempotent", [True, False])
+@pytest.mark.parametrize("before", ["answer lost", "not yet durable"])
+def test_a_refusal_does_not_say_that_a_record_is_not_there_which_an_attempt_before_has_written(
+    before: str, is_idempotent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    (partition,) = world.cluster.create("a", 1)
+    sender = Sender(world, linger_ms=0, idempotent=is_idempotent)
+    if before == "answer lost":
+        world.broker.cut_after(1)
+    append = partition.append
+
+    def append_and_refuse_then(data: bytes) -> tuple[int, int]:
+        monkeypatch.undo()
+        done = append(data)
+        partition.refusals.append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return done if before == "answer lost" else (ErrorCode.REQUEST_TIMED_OUT, -1)
+
+    monkeypatch.setattr(partition, "append", append_and_refuse_then)
+    sender.send("a", b"x")
+    sender.flush()
+    (record,) = sender.accumulator.take_undelivered()
+    assert world.stored("a") == [b"x"]
+    assert isinstance(record.error, ConnectionLost if before == "answer lost" else TimedOut)
+    assert "it may be there" in str(record.error)
+    assert isinstance(record.error.__cause__, TopicAuthorizationFailed)
+
+
+def test_a_refusal_says_that_a_record_is_not_there_where_nothing_was_sent_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    sender = Sender(world, linger_ms=0)
+    sender.send("a", b"known")
+    sender.flush()
+    (partition,) = world.cluster.topics["a"]
+    world.broker.cut_before(2)
+    partition.refusals = [
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,  # as if one before it had been lost
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ]
+    sender.send("a", b"x")
+    sender.flush()
+    (record,) = sender.accumulator.take_undelivered()
+    assert isinstance(record.error, TopicAuthorizationFailed)
+    assert world.stored("a") == [b"known"]
+
+
+def test_what_was_on_its_way_when_a_refusal_ended_the_producer_may_be_there() -> None:
+    world = World()
+    world.cluster.create("a", 2)
+    sender = Sender(world, linger_ms=0)
+    for number in (0, 1):
+        sender.send("a", b"first", partition=number)
+    sender.flush()
+    with silent(world.broker, is_done=True):
+        sender.send("a", b"on its way", partition=0)
+        settle(world)
+    sender.try_send("a", b"never sent", partition=1)
+    sender.producing.close(ClusterAuthorizationFailed("may not"))
+    errors = {record.value: record.error for record in sender.accumulator.take_undelivered()}
+    assert isinstance(errors[b"on its way"], ConnectionLost)
+    assert isinstance(errors[b"never sent"], ClusterAuthorizationFailed)
+
+
+def test_an_answer_behind_the_deadline_leaves_open_what_an_attempt_before_has_done() -> None:
+    world = World()
+    sender = Sender(world, linger_ms=0, delivery_timeout_ms=3_000)
+    sender.send("a", b"known")
+    sender.flush()
+    (partition,) = world.cluster.topics["a"]
+    world.broker.cut_after(2)
+    sender.send("a", b"x")
+    world.run(lambda: produces(world.broker) == 2)
+
+    def late(_: ProduceRequest) -> None:
+        world.now_ms += 4_000
+        partition.refusals.append(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    world.broker.on_produce = late
+    sender.flush()
+    (record,) = sender.accumulator.take_undelivered()
+    assert isinstance(record.error, TimedOut)
+    assert world.stored("a") == [b"known", b"x"]
+
+
+def test_what_is_refused_fails_in_time_though_what_was_sent_behind_it_is_not_answered() -> None:
+    world = World()
+    sender = Sender(world, linger_ms=0, delivery_timeout_ms=3_000)
+    sender.send("a", b"known")
+    sender.flush()
+    sender.send("a", b"refused")
+    world.engine.step(world.now_ms)
+    deadline_ms = world.now_ms + 3_000
+    world.now_ms += 2_000
+    world.broker.produce_errors = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    sender.send("a", b"behind")
+    world.engine.step(world.now_ms)
+    answer = world.broker.answer
+
+    def answer_one(frame: memoryview) -> bytes | None:
+        return answer(frame) if world.broker.produce_errors else b""
+
+    world.broker.answer = answer_one  # type: ignore[method-assign]
+    while world.now_ms < deadline_ms:
+        settle(world)
+        world.now_ms = world.engine.next_wake_ms() or 0
+    settle(world)
+    assert world.now_ms == deadline_ms
+    assert [record.value for record in sender.accumulator.take_undelivered()] == [b"refused"]
 
 
 def test_a_record_for_a_partition_that_nobody_serves_waits_and_is_told_why_it_did() -> None:
@@ -914,6 +1051,32 @@ def test_that_no_broker_answers_does_not_say_that_a_partition_does_not_exist() -
     assert world.stored("a", 1) == [b"waits"]
 
 
+def test_what_was_asked_before_a_partition_was_added_does_not_say_that_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    (first,) = world.cluster.create("a", 1)
+    sender = Sender(world, linger_ms=0)
+    sender.send("a", b"x")
+    sender.flush()
+    answer = world.broker._metadata
+
+    def late(request: MetadataRequest) -> MetadataResponse:
+        """What it has found when the partition is added, and the caller goes on."""
+        found = answer(request)
+        monkeypatch.undo()
+        world.cluster.topics["a"].append(Partition(first.leader))
+        assert isinstance(sender.try_send("a", b"new", partition=1), Completion)
+        return found
+
+    monkeypatch.setattr(world.broker, "_metadata", late)
+    seen = world.engine.cluster.refreshed()
+    world.run(lambda: seen.done)
+    sender.send("a", b"new", partition=1)
+    sender.flush()
+    assert world.stored("a", 1) == [b"new"]
+
+
 def test_who_waits_for_a_partition_hears_of_the_end() -> None:
     world = World()
     sender = Sender(world)
@@ -1006,6 +1169,38 @@ def test_without_idempotence_one_batch_is_in_flight_so_that_retries_keep_the_ord
     assert world.stored("a") == numbers(60)
 
 
+def test_without_idempotence_half_of_a_batch_that_is_refused_comes_again_before_the_other() -> None:
+    world = World()
+    world.broker.produce_errors = [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.REQUEST_TIMED_OUT]
+    sender = Sender(world, idempotent=False)
+    sender.send_many(Many("a", numbers(10), None, None, None, None))
+    sender.flush()
+    assert world.stored("a") == numbers(10)
+    batches = world.cluster.topics["a"][0].batches
+    assert {read_header(batch).base_sequence for batch in batches} == {-1}
+
+
+def test_with_acks_0_what_is_lost_twice_keeps_its_order() -> None:
+    world = World()
+    sender = Sender(world, acks=0, idempotent=False, linger_ms=0)
+    sender.send("a", b"first")
+    sender.flush()
+    for value in numbers(3):
+        sender.send("a", value)
+        sender.accumulator.seal_due(world.now_ms)
+    queue = sender.accumulator.topics["a"].queue(0)
+    for count in (3, 1):  # after the failure they go one by one
+        while not queue.in_flight:
+            world.engine.step(world.now_ms)
+            if not queue.in_flight and not world.turn():
+                world.now_ms += 10
+        assert len(queue.in_flight) == count
+        (connection,) = (c for c in world.engine.network.connections() if c.outgoing)
+        connection.lost(ConnectionLost("cut"), world.now_ms)
+    sender.flush()
+    assert world.stored("a") == [b"first", *numbers(3)]
+
+
 def test_one_request_carries_a_batch_of_each_partition() -> None:
     world = World()
     world.cluster.create("a", 3)
@@ -1044,6 +1239,63 @@ def test_undelivered_records_are_raised_before_they_fill_the_buffer() -> None:
         for _ in range(1_000):
             sender.send("a", b"x" * 100)
     assert len(caught.value.undelivered) > 10
+
+
+def test_what_another_thread_puts_while_the_inbox_is_closed_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Behind the last look, as it takes no lock."""
+    world = World()
+    sender = Sender(world, linger_ms=60_000)
+    sender.send("a", b"first")
+    sender.flush()
+    inbox = sender.accumulator.inboxes["a"]
+    drain = sender.accumulator._drain
+    got = [inbox.pending.put(b"before", None)]
+
+    def drain_and_put(of: Any, *, force: bool) -> Any:  # noqa: ANN401
+        room = drain(of, force=force)
+        got.append(inbox.pending.put(b"meanwhile", None))
+        return room
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sender.accumulator, "_drain", drain_and_put)
+        sender.accumulator.shut(NoTransaction("between two"))
+    assert inbox.pending.put(b"too late", None) is None
+    sender.flush()
+    assert world.stored("a") == [b"first", b"before", b"meanwhile"]
+    deliveries = [one[0] if isinstance(one, tuple) else one for one in got]
+    assert [one.metadata().offset for one in deliveries if isinstance(one, Delivery)] == [1, 2]
+
+
+def test_what_was_put_the_short_way_is_handed_back_when_all_is_broken_off() -> None:
+    world = World()
+    sender = Sender(world, linger_ms=60_000)
+    sender.send("a", b"first")
+    sender.flush()
+    inbox = sender.accumulator.inboxes["a"]
+    inbox.pending.put(b"put", None)
+    world.engine.close(world.now_ms)
+    (record,) = sender.accumulator.take_undelivered()
+    assert (record.value, type(record.error)) == (b"put", ClosedError)
+    assert inbox.pending.put(b"too late", None) is None
+
+
+def test_who_has_sent_the_short_way_and_has_nothing_more_to_send_is_not_woken() -> None:
+    world = World()
+    sender = Sender(world)
+    sender.send("a", b"first")
+    sender.flush()
+    inbox = sender.accumulator.inboxes["a"]
+    for value in (b"1", b"2"):
+        inbox.pending.put(value, None)
+        sender.accumulator.turn_in(inbox)
+        wake_ms = sender.producing.next_wake_ms()
+        assert wake_ms == world.now_ms + sender.accumulator.linger_ms
+        world.now_ms = wake_ms
+        settle(world)
+        assert sender.producing.next_wake_ms() is None
+    assert world.stored("a") == [b"first", b"1", b"2"]
 
 
 def test_who_puts_records_the_short_way_hears_of_failures_in_front_of_one() -> None:
@@ -1117,6 +1369,25 @@ def test_records_that_are_put_one_by_one_fill_whole_batches(varies: bool) -> Non
     assert [stored[one.partition][one.offset] for one in where] == list(map(bytes, sizes))
     batches = [batch for p in world.cluster.topics["a"] for batch in p.batches]
     assert len(batches) < 1.2 * sum(map(len, batches)) / 10_000
+
+
+def test_of_records_that_were_put_one_by_one_no_more_than_half_a_batch_lingers() -> None:
+    world = World()
+    sender = Sender(world, batch_bytes=1_000, linger_ms=60_000)
+    sender.send("a", b"first")
+    sender.flush()
+    inbox = sender.accumulator.inboxes["a"]
+    sizes: list[int] = []
+    lingering = []
+    for _ in range(500):
+        sizes.append(world.random.randrange(120))
+        if type(inbox.pending.put(b"x" * sizes[-1], None)) is tuple:
+            sender.accumulator.turn_in(inbox)
+            settle(world)
+            unsent = sizes[len(world.stored("a")) - 1 :]
+            lingering.append(sum(unsent) + len(unsent) * RECORD_OVERHEAD)
+    assert len(lingering) > 10
+    assert max(lingering) <= 1_000 / 2
 
 
 def keys(count: int) -> list[bytes | None]:
@@ -1271,6 +1542,27 @@ def test_a_recreated_topic_may_have_fewer_partitions() -> None:
     assert world.stored("a") == numbers(40)
 
 
+def test_what_has_no_key_goes_to_a_partition_that_the_new_topic_has() -> None:
+    world = World()
+    world.cluster.create("a", 8)
+    sender = Sender(world, linger_ms=5_000, delivery_timeout_ms=20_000)
+
+    def partition_of_next() -> int:
+        sender.flush()
+        sender.send("a", b"of before")
+        sticky = sender.accumulator.topics["a"].sticky
+        return 0 if sticky is None else sticky.partition
+
+    while not partition_of_next():
+        pass
+    world.cluster.create("a", 1)
+    seen = world.engine.cluster.refreshed()
+    world.run(lambda: seen.done)
+    sender.send("a", b"of the new")
+    sender.flush()
+    assert world.stored("a") == [b"of the new"]
+
+
 def test_what_waited_for_partitions_that_the_new_topic_has_not_is_handed_back() -> None:
     world = World()
     world.cluster.create("a", 8)
@@ -1296,8 +1588,8 @@ def test_what_waited_for_partitions_that_the_new_topic_has_not_is_handed_back() 
     assert not {record.value for record in lost} & set(stored)
 
 
-def coordinate(world: World, added: ErrorCode) -> None:
-    """The broker is a transaction coordinator, which answers AddPartitionsToTxn like this."""
+def coordinate(world: World, added: ErrorCode, ended: ErrorCode = ErrorCode.NONE) -> None:
+    """The broker is a transaction coordinator, which answers AddPartitionsToTxn and EndTxn so."""
     others = world.broker._reply
 
     def reply(request: Message, version: int) -> tuple[Message, int]:
@@ -1314,7 +1606,7 @@ def coordinate(world: World, added: ErrorCode) -> None:
                 topic = AddPartitionsToTxnResponseTopic(name="t", results_by_partition=[done])
                 return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[topic]), version
             case EndTxnRequest():
-                return EndTxnResponse(), version
+                return EndTxnResponse(error_code=ended), version
         return others(request, version)
 
     world.broker._reply = reply  # type: ignore[method-assign]  # a broker with two more apis
@@ -1364,6 +1656,55 @@ def test_in_a_transaction_too_what_follows_a_refused_batch_comes_again_behind_it
         sender.send("t", value, partition=0)
     run(world, sender.producing.in_transactions.commit())
     assert world.stored("t") == numbers(60)
+
+
+def test_under_version_1_the_transaction_behind_one_that_was_refused_a_batch_is_stored() -> None:
+    """The epoch stays, and the sequence that was refused is missing."""
+    world = World()
+    coordinate(world, added=ErrorCode.NONE)
+    (partition,) = world.cluster.create("t", 1)
+    sender = Sender(world, transactional_id="tx", linger_ms=0)
+    transactions = sender.producing.in_transactions
+
+    def send(value: bytes, end: Callable[[], Call[None]]) -> None:
+        run(world, transactions.begin())
+        transactions.open(world)
+        transactions.is_second = False
+        sender.send("t", value, partition=0)
+        run(world, end())
+
+    send(b"first", transactions.commit)
+    partition.refusals.append(ErrorCode.INVALID_RECORD)
+    with pytest.raises(DeliveryFailed):
+        send(b"refused", transactions.commit)
+    run(world, transactions.abort())
+    send(b"next", transactions.commit)
+    assert world.stored("t") == [b"first", b"next"]
+
+
+def test_under_version_1_an_abort_of_what_was_never_added_is_none_that_failed() -> None:
+    """A coordinator that has nothing to end says so."""
+    world = World()
+    coordinate(world, added=ErrorCode.TOPIC_AUTHORIZATION_FAILED, ended=ErrorCode.INVALID_TXN_STATE)
+    world.cluster.create("t", 1)
+    sender = Sender(world, transactional_id="tx", linger_ms=0)
+    transactions = sender.producing.in_transactions
+    run(world, transactions.begin())
+    transactions.open(world)
+    transactions.is_second = False
+    sender.send("t", b"may not", partition=0)
+    with pytest.raises(DeliveryFailed):
+        run(world, transactions.commit())
+    run(world, transactions.abort())
+    assert transactions.is_aborted
+
+
+def test_who_sends_behind_a_failure_of_the_client_between_transactions_hears_of_it() -> None:
+    world = World()
+    sender = Sender(world, transactional_id="tx")
+    world.engine.close(world.now_ms, SegbrokerError("bug in the client"))
+    with pytest.raises(SegbrokerError, match="bug in the client"):
+        sender.try_send("a", b"x")
 
 
 def test_a_hole_in_the_sequences_ends_the_transaction() -> None:

@@ -298,6 +298,14 @@ ACCEPTED: Final = (
         label="of a topic that is not there|of a name that is none",
     ),
     Accepted(
+        ApiKey.HEARTBEAT,
+        r"error_code",
+        "a static member that is away keeps its place for its session",
+        label="dealt out|not dealt out",
+        theirs=25,
+        ours=22,
+    ),
+    Accepted(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         r"error_code",
         "to a member of a group that is gone: UNKNOWN_MEMBER_ID makes every client join again",

@@ -269,6 +269,13 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
         "the_sync_of_a_deletion_in_a_closed_log_fails_and_another_process",
     ),
     Bug(
+        "names_of_a_closed_log_that_could_not_be_synced_are_not_marked",
+        "unsynced",
+        "        if exc.errno not in NO_DESCRIPTORS:\n            mark_unsynced(storage, paths)\n",
+        "        del exc\n",
+        "the_names_of_a_log_that_is_opened_cannot_be_synced_at_first",
+    ),
+    Bug(
         "a_failed_sync_of_names_is_not_marked",
         "partition_log",
         "        self._mark_unsynced()  # in any case",
