@@ -548,6 +548,26 @@ def test_a_callback_may_close_the_consumer(daemon: Daemon, filled: str) -> None:
     assert told == ["assigned", "revoked"]
 
 
+def test_the_positions_of_a_member_that_gives_some_up_are_of_the_others(
+    daemon: Daemon, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    position = Consumer.position
+    others: list[Consumer] = []
+
+    def first(consumer: Consumer, topic: str, partition: int) -> int:
+        if not others:
+            others.append(Consumer(daemon.address, topic, group=topic, **QUICK).open())
+            until(lambda: len(consumer.assignment) == PARTITIONS // 2)
+        return position(consumer, topic, partition)
+
+    with Consumer(daemon.address, filled, group=filled, **QUICK) as consumer:
+        until(lambda: len(consumer.assignment) == PARTITIONS)
+        monkeypatch.setattr(Consumer, "position", first)
+        positions = consumer.positions()
+        assert positions == dict.fromkeys(consumer.assignment, 0)
+        others[0].close()
+
+
 def test_two_threads_may_close_a_consumer_at_once(daemon: Daemon, filled: str) -> None:
     consumer: Consumer = Consumer(daemon.address, filled, group=filled, **QUICK).open()
     taken_count = 0

@@ -1,6 +1,7 @@
 """Members that come, go, die, and work for long, in simulated time: a seed is a run."""
 
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from segbroker.client.errors import (
     InconsistentGroupProtocol,
 )
 from segbroker.client.group_commits import COMMIT_TIMEOUT_MS
-from segbroker.client.membership import Phase
+from segbroker.client.membership import REFUSALS_MAX, Phase
 from segbroker.client.records import TopicPartition
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import HeartbeatRequest, OffsetCommitRequest
@@ -177,6 +178,28 @@ def test_a_member_that_was_refused_joins_when_it_asks_again(
     world.run(world.is_settled)
 
 
+def test_a_member_that_is_not_known_again_and_again_takes_its_time_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = GroupWorld(11, partitions=1, records=0)
+    group, times = type(world.group), list[int]()
+    join = group.join
+
+    def refusing(self: Group, now_ms: int, joining: Joining, done: OnJoined) -> None:
+        times.append(now_ms)
+        if len(times) <= REFUSALS_MAX + 3:
+            done(Joined(ErrorCode.UNKNOWN_MEMBER_ID, joining.member_id))
+        else:
+            join(self, now_ms, joining, done)
+
+    monkeypatch.setattr(group, "join", refusing)
+    member = world.start()
+    world.run(lambda: member.owned == {0})
+    pauses = [after - before for before, after in pairwise(times[: REFUSALS_MAX + 4])]
+    assert all(pause < 20 for pause in pauses[:REFUSALS_MAX])
+    assert all(20 < pause < 1_000 for pause in pauses[REFUSALS_MAX:])
+
+
 def test_what_is_said_of_what_was_lost_meanwhile_does_not_count() -> None:
     """Where the group stands was asked about a partition that the member has lost and has again."""
     world = GroupWorld(12, partitions=1, records=20)
@@ -308,7 +331,8 @@ def test_what_is_subscribed_to_while_it_joins_is_said_behind_that() -> None:
     world = GroupWorld(5, partitions=1, records=0)
     world.cluster.create("u", 1)
     member = world.start()
-    world.run(lambda: member.reading.group.membership.phase is Phase.JOINING)
+    world.run(lambda: bool(world.group.members))
+    assert member.reading.group.membership.phase is Phase.JOINING
     member.reading.subscribe([TOPIC, "u"], None)
     world.run(lambda: member.reading.fetching.states.keys() == {(TOPIC, 0), ("u", 0)})
 
