@@ -110,7 +110,7 @@ def open_log(
     known, steps = found.known, found.steps
     if evidence.writes_again and known.size and known.deletes and not found.is_empty:
         # Nothing says that the process before has synced it, and what it speaks of as gone goes.
-        _write_again(storage, paths.manifest, known.size)
+        _write_manifest_again(storage, paths, found)
     if not found.is_clean:
         steps = carry_out(storage, paths, found, report)
     if found.manifest_lost:
@@ -289,13 +289,13 @@ class _Opening:
         )
 
 
-def _write_again(storage: Storage, path: str, size: int) -> None:
+def _write_manifest_again(storage: Storage, paths: LogPaths, found: Survey) -> None:
     """Write what is there once more and sync it; of a file that only grows, its first bytes."""
-    content = read_file(storage, path)[:size]
-    file = storage.open(path)
+    content = read_file(storage, paths.manifest)[: found.known.size]
+    file = storage.open(paths.manifest)
     try:
         write_all(file, content, 0)
-        file.fdatasync()
+        sync_or_mark(storage, paths, file, found.end_offset)
     finally:
         file.close()
 

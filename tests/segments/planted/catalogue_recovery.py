@@ -264,7 +264,7 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_log_start_is_shown_that_nobody_knows_to_be_synced",
         "opening",
-        "        _write_again(storage, paths.manifest, known.size)\n",
+        "        _write_manifest_again(storage, paths, found)\n",
         "        pass\n",
         "the_sync_of_a_deletion_in_a_closed_log_fails_and_another_process",
     ),
