@@ -92,10 +92,7 @@ def fair_share(
     left = limit - sum(share.values())
     for key in sorted(exact, key=lambda key: (-exact[key][1], key))[:left]:
         share[key] += 1
-    return {
-        key: start[key] + max(1, share[key]) if key in share else min(end[key], start[key])
-        for key in end
-    }
+    return {key: start[key] + max(1, share[key]) if key in share else to for key, to in end.items()}
 
 
 @dataclass(frozen=True, slots=True)
