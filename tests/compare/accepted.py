@@ -123,12 +123,6 @@ ACCEPTED: Final = (
         ours=90,
     ),
     Accepted(
-        ApiKey.OFFSET_DELETE,
-        r"error_code|topics.*",
-        "a group without members and without offsets is not kept",
-        label="again|a (partition|topic) that is not there",
-    ),
-    Accepted(
         ApiKey.PRODUCE,
         r"responses\.partition_responses\.error_code",
         "of a magic that nobody knows, UNSUPPORTED_FOR_MESSAGE_FORMAT says more than a checksum",
