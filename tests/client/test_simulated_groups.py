@@ -14,6 +14,7 @@ from segbroker.client.errors import (
     GroupAuthorizationFailed,
     IllegalGeneration,
     InconsistentGroupProtocol,
+    TimedOut,
 )
 from segbroker.client.group_commits import COMMIT_TIMEOUT_MS
 from segbroker.client.membership import REFUSALS_MAX, Phase
@@ -139,6 +140,17 @@ def test_a_coordinator_that_cannot_say_where_the_group_stands_is_asked_again_aft
     assert world.now_ms - began_ms > 3_000
     assert not member.reading.fetching.prefetched.errors
     world.run(world.is_settled)
+
+
+def test_who_could_not_be_told_in_time_where_the_group_stands_asks_again() -> None:
+    world = GroupWorld(10, partitions=2, records=20)
+    world.refusals = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 1_000
+    member = world.start()
+    with pytest.raises(TimedOut, match="coordinator of 'g'"):
+        world.run(lambda: False)
+    world.refusals.clear()
+    world.run(world.is_settled)
+    assert member.told == [("assigned", [0, 1])]
 
 
 def test_who_may_not_know_where_the_group_stands_leaves_it_to_the_others() -> None:
