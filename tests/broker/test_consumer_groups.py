@@ -115,6 +115,13 @@ async def join_classic(client: WireClient, member: str = "") -> JoinGroupRespons
     return await client.ask(request, JoinGroupResponse, 3)
 
 
+async def test_of_what_is_not_there_a_commit_is_told_so_whoever_makes_it() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        assert await commit(client, "nobody", 5) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await client.create("t")
+        assert await commit(client, "nobody", 5) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
 async def test_a_member_joins_reads_and_is_described() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t", partitions=2)

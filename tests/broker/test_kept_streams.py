@@ -88,3 +88,24 @@ def test_a_group_that_has_room_again_is_written_down_whole_once() -> None:
     kept.keep(some)
     assert not disk.events[-1]["whole"]
     assert disk.events[-1]["topology"] is None
+
+
+def test_a_topology_for_which_there_was_no_room_is_written_down_when_there_is() -> None:
+    disk = Disk()
+    kept, sizes = started(disk)
+    some = group()
+    one = Member(some, "one")
+    one.join()
+    kept.keep(some)
+    size, sizes.size_max = sizes.size_max, 10
+    some.heartbeat(0, StreamsBeat("one", LEAVE), TOPICS)
+    kept.keep(some)
+    assert (disk.events[-1]["whole"], disk.events[-1]["topology"]) == (True, None)
+    assert kept.number("g") == some.epoch
+    sizes.size_max = size
+    one.join()
+    kept.keep(some)
+    found = kept.find("g")
+    assert found is not None
+    assert found.topology is not None
+    assert list(found.members) == ["one"]
