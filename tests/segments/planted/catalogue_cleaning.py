@@ -17,7 +17,7 @@ CLEANING_BUGS = (
         "            if not log.manifest.is_doubtful:\n",
         "            log.note([row])\n        except Exception:\n"
         "            if not log.manifest.is_doubtful:\n",
-        "two_batches_in_two_segments_become_one",
+        "segments_become_one",
     ),
     Bug(
         "what_a_segment_stands_for_goes_before_the_decision",
@@ -28,7 +28,7 @@ CLEANING_BUGS = (
         "                log.storage.unlink(log.paths.log(old.number))\n"
         "            log.note([row], sync=True)\n        except Exception:\n"
         "            if not log.manifest.is_doubtful:\n",
-        "two_batches_in_two_segments_become_one",
+        "segments_become_one",
     ),
     Bug(
         "a_decision_without_its_rename_counts_as_a_clean_log",
