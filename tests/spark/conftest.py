@@ -82,6 +82,22 @@ def name() -> Callable[[], str]:
     return lambda: f"spark-{secrets.token_hex(6)}"
 
 
+@pytest.fixture
+def topic(topics: Topics, name: Callable[[], str]) -> str:
+    """A topic of one partition."""
+    found = name()
+    topics.create(found)
+    return found
+
+
+@pytest.fixture
+def target(topics: Topics, name: Callable[[], str]) -> str:
+    """Another one, into which something goes."""
+    found = name()
+    topics.create(found)
+    return found
+
+
 @pytest.fixture(scope="session")
 def jar_reader(spark: "SparkSession") -> JarReader:
     """The jar's reader in the session's JVM; skipped where no jar was built."""
