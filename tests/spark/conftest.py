@@ -89,6 +89,22 @@ def brief_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
+@pytest.fixture
+def topic(topics: Topics, name: Callable[[], str]) -> str:
+    """A topic of one partition."""
+    found = name()
+    topics.create(found)
+    return found
+
+
+@pytest.fixture
+def target(topics: Topics, name: Callable[[], str]) -> str:
+    """Another one, into which something goes."""
+    found = name()
+    topics.create(found)
+    return found
+
+
 @pytest.fixture(scope="session")
 def jar_reader(spark: "SparkSession") -> JarReader:
     """The jar's reader in the session's JVM; skipped where no jar was built."""

@@ -128,28 +128,23 @@ RECORDS: list[bytes | None] = [
 
 @pytest.mark.parametrize("form", ["csv", "json", "parquet"])
 def test_what_an_export_wrote_an_import_sends_as_it_was(
-    command: Command, topics: Topics, name: Name, tmp_path: Path, form: str
+    command: Command, topics: Topics, topic: str, target: str, tmp_path: Path, form: str
 ) -> None:
-    topic, again = name(), name()
-    topics.create(topic)
-    topics.create(again)
     topics.produce(topic, RECORDS, key=b" key ")
     headers: list[tuple[str, bytes | None]] = [("h", b"\xff\0"), ("n", None), ("h", b"")]
     topics.produce(topic, [b"with headers"], headers=[*headers])
     folder = str(tmp_path / "lake")
     command("export", topic, "--to", folder, "--format", form)
-    command("import", folder, "--topic", again, "--format", form)
-    *found, last = topics.read(again, len(RECORDS) + 1)
+    command("import", folder, "--topic", target, "--format", form)
+    *found, last = topics.read(target, len(RECORDS) + 1)
     assert [(row.key, row.value) for row in found] == [(b" key ", value) for value in RECORDS]
     assert not any(row.headers for row in found)
     assert (last.value, last.headers) == (b"with headers", [] if form == "csv" else headers)
 
 
 def test_folders_are_named_by_the_date_in_utc_whatever_the_session_and_the_fields_are(
-    command: Command, spark: "SparkSession", topics: Topics, name: Name, tmp_path: Path
+    command: Command, spark: "SparkSession", topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    topic = name()
-    topics.create(topic)
     noon_ms = 1_700_049_600_000
     values = [b'{"Date": "a field", "n": 1}', b'{"Date": "another", "n": 2}']
     topics.produce(topic, values, timestamps_ms={0: noon_ms, 1: noon_ms + 1})
@@ -166,11 +161,8 @@ def test_folders_are_named_by_the_date_in_utc_whatever_the_session_and_the_field
 
 
 def test_all_files_of_an_export_are_in_folders_of_one_name(
-    command: Command, topics: Topics, name: Name, tmp_path: Path
+    command: Command, topics: Topics, topic: str, target: str, tmp_path: Path
 ) -> None:
-    topic, again = name(), name()
-    for each in (topic, again):
-        topics.create(each)
     times = {0: 1_700_049_600_000}
     lost, gained = tmp_path / "lost", tmp_path / "gained"
     # A field `date` that later values do not have: Spark reads no path with folders of two names.
@@ -181,7 +173,7 @@ def test_all_files_of_an_export_are_in_folders_of_one_name(
     command("export", topic, "--to", str(lost), "--values", "n INT")
     assert "exported 1 record of" in command.said
     assert [path.name for path in lost.glob("*=*")] == ["record_date=2023-11-15"]
-    command("import", str(lost), "--topic", again)
+    command("import", str(lost), "--topic", target)
     assert "imported 2 rows" in command.said
     # One that only later values have: both cannot be there.
     said = command.refused("export", topic, "--to", str(gained), "--values", "json", code=2)
@@ -194,10 +186,8 @@ def test_all_files_of_an_export_are_in_folders_of_one_name(
 
 
 def test_a_field_with_the_name_of_the_folders_is_kept(
-    command: Command, topics: Topics, name: Name, tmp_path: Path
+    command: Command, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    topic = name()
-    topics.create(topic)
     times = {0: 1_700_049_600_000}
     # As an import of an export has them.
     topics.produce(topic, [b'{"date": "a", "record_date": "b", "n": 1}'], timestamps_ms=times)
@@ -209,10 +199,8 @@ def test_a_field_with_the_name_of_the_folders_is_kept(
 
 
 def test_fields_with_the_names_of_the_records_columns_are_kept_beside_them(
-    command: Command, topics: Topics, name: Name, tmp_path: Path
+    command: Command, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    topic = name()
-    topics.create(topic)
     # As an import of an export has them; the names of columns have no case.
     fields = {"_Key": "a", "_offset": 77, "_timestamp": "b", "record_offset": 78, "n": 1}
     times = {0: 1_700_049_600_000}
@@ -228,10 +216,8 @@ def test_fields_with_the_names_of_the_records_columns_are_kept_beside_them(
 
 
 def test_a_column_of_the_record_has_one_name_in_all_files_of_an_export(
-    command: Command, topics: Topics, name: Name, tmp_path: Path
+    command: Command, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    topic = name()
-    topics.create(topic)
     lost, gained = tmp_path / "lost", tmp_path / "gained"
     topics.produce(topic, [b'{"n": 1}'], key=b"k")
     command("export", topic, "--to", str(lost), "--format", "json", "--values", "_key STRING")
@@ -266,14 +252,12 @@ NO_NUMBERS = [b"no JSON", b'{"n": 2', b'{"n": "three"}', b'{"n": 4.5}', b"[5]", 
 def test_a_value_that_is_not_what_the_columns_say_is_exported_as_text(
     command: Command,
     topics: Topics,
-    name: Name,
+    topic: str,
     tmp_path: Path,
     form: str,
     first: bytes,
     column: str,
 ) -> None:
-    topic = name()
-    topics.create(topic)
     # All that a sample sees are objects.
     topics.produce(topic, [first] * 1000)
     topics.produce(topic, [*NO_NUMBERS, b"", None])
@@ -309,10 +293,8 @@ def test_columns_by_a_sample_are_those_of_the_newest_records_too(
 
 
 def test_an_error_of_a_query_is_told_once_and_without_the_stack_of_the_jvm(
-    command: Command, topics: Topics, name: Name, spark: "SparkSession"
+    command: Command, topic: str, spark: "SparkSession"
 ) -> None:
-    topic = name()
-    topics.create(topic)
     logged = io.StringIO()
     by_pyspark = logging.StreamHandler(logged)
     logger = PySparkLogger.getLogger("SQLQueryContextLogger")
@@ -331,29 +313,23 @@ def test_an_error_of_a_query_is_told_once_and_without_the_stack_of_the_jvm(
 
 @pytest.mark.parametrize("form", ["MAP<STRING, INT>", "ARRAY<STRUCT<n: INT>>"])
 def test_a_form_of_values_without_columns_is_refused_in_a_sentence(
-    command: Command, topics: Topics, name: Name, tmp_path: Path, form: str
+    command: Command, topic: str, tmp_path: Path, form: str
 ) -> None:
-    topic = name()
-    topics.create(topic)
     said = f"Error: {form} has no columns: say 'carrier STRING, n INT', json or text"
     to = ("--to", str(tmp_path / "lake"), "--format", "json")
     assert said in command.refused("export", topic, *to, "--values", form)
     assert said in command.refused("sql", f"SELECT * FROM topic('{topic}', '{form}')")
 
 
-def test_fields_in_fields_may_have_any_name(command: Command, topics: Topics, name: Name) -> None:
-    topic = name()
-    topics.create(topic)
+def test_fields_in_fields_may_have_any_name(command: Command, topics: Topics, topic: str) -> None:
     topics.produce(topic, [b'{"headers": {"user-agent": "curl", "a b": {"c:d": 7}}, "q`t": 1}'])
     query = f"SELECT headers.`user-agent` AS agent, headers.`a b`.`c:d` AS n FROM topic('{topic}')"
     assert json.loads(command("sql", query, "--format", "json")) == {"agent": "curl", "n": 7}
 
 
 def test_one_file_is_imported_once_and_its_neighbours_are_not(
-    command: Command, topics: Topics, name: Name, tmp_path: Path
+    command: Command, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    topic = name()
-    topics.create(topic)
     (tmp_path / "people.csv").write_text("id,name\n1,Ada\n2,Bob\n")
     (tmp_path / "people.csv2").write_text("id,name\n3,Eve\n")
     (tmp_path / "peoplezcsv").write_text("id,name\n4,Zoe\n")
@@ -370,10 +346,8 @@ def test_one_file_is_imported_once_and_its_neighbours_are_not(
 
 @pytest.mark.parametrize("form", ["csv", "json"])
 def test_rows_that_happen_to_have_a_value_are_not_taken_for_records(
-    command: Command, topics: Topics, name: Name, tmp_path: Path, form: str
+    command: Command, topics: Topics, topic: str, tmp_path: Path, form: str
 ) -> None:
-    topic = name()
-    topics.create(topic)
     folder = tmp_path / "readings"
     folder.mkdir()
     if form == "csv":
@@ -387,11 +361,9 @@ def test_rows_that_happen_to_have_a_value_are_not_taken_for_records(
 
 
 def test_an_import_sends_the_columns_of_all_files(
-    command: Command, topics: Topics, name: Name, tmp_path: Path
+    command: Command, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
     """As an export has them whose values gained fields between two runs."""
-    topic = name()
-    topics.create(topic)
     rows = [{"a": 1}, {"a": 2, "b": "x"}, {"a": 3, "c": 0.5}]
     for n, row in enumerate(rows):
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), tmp_path / f"{n}.parquet")
@@ -401,10 +373,8 @@ def test_an_import_sends_the_columns_of_all_files(
 
 
 def test_files_whose_columns_cannot_be_those_of_one_frame_are_refused_in_a_sentence(
-    command: Command, topics: Topics, name: Name, tmp_path: Path
+    command: Command, topic: str, tmp_path: Path
 ) -> None:
-    topic = name()
-    topics.create(topic)
     for n, value in enumerate([1, "one"]):
         table = pyarrow.Table.from_pylist([{"a": value}])
         pyarrow.parquet.write_table(table, tmp_path / f"{n}.parquet")
@@ -427,10 +397,8 @@ def test_files_whose_columns_cannot_be_those_of_one_frame_are_refused_in_a_sente
     ],
 )
 def test_csv_whose_values_would_go_to_other_columns_or_nowhere_is_refused(
-    command: Command, topics: Topics, name: Name, tmp_path: Path, texts: list[str], reason: str
+    command: Command, topics: Topics, topic: str, tmp_path: Path, texts: list[str], reason: str
 ) -> None:
-    topic = name()
-    topics.create(topic)
     for n, text in enumerate(texts):
         (tmp_path / f"{n}.csv").write_text(text)
     said = command.refused("import", str(tmp_path), "--topic", topic, "--format", "csv", code=6)
@@ -445,11 +413,9 @@ def test_csv_whose_values_would_go_to_other_columns_or_nowhere_is_refused(
 
 
 def test_json_that_cannot_be_read_ends_the_import_and_leaves_nothing_out(
-    command: Command, topics: Topics, name: Name, tmp_path: Path
+    command: Command, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
     """As the last line of a program that was killed."""
-    topic = name()
-    topics.create(topic)
     (tmp_path / "0.json").write_text('{"a": 1}\n\n{"a": 2, "_corrupt_record": "a field"}\n')
     torn = tmp_path / "1.json"
     torn.write_text('{"a": 3}\n{"a": 4, "b": "x')
@@ -468,10 +434,8 @@ def test_json_that_cannot_be_read_ends_the_import_and_leaves_nothing_out(
 
 
 def test_csv_may_have_empty_lines_fields_and_files(
-    command: Command, topics: Topics, name: Name, tmp_path: Path
+    command: Command, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    topic = name()
-    topics.create(topic)
     (tmp_path / "0.csv").write_text('a,b\n1,2\n\n,"x"\n"y,",\n\n')
     (tmp_path / "1.csv").write_text("")
     (tmp_path / "2.csv").write_text("a,b\n")
@@ -481,11 +445,9 @@ def test_csv_may_have_empty_lines_fields_and_files(
 
 
 def test_csv_may_have_a_column_without_a_name(
-    command: Command, topics: Topics, name: Name, tmp_path: Path
+    command: Command, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
     """As data frames are written with their index: Spark calls it by its place."""
-    topic = name()
-    topics.create(topic)
     for n, day in enumerate(["2026-01-01", "__HIVE_DEFAULT_PARTITION__"]):
         folder = tmp_path / f"day={day}"
         folder.mkdir()
@@ -497,10 +459,8 @@ def test_csv_may_have_a_column_without_a_name(
 
 
 def test_csv_with_several_columns_without_a_name_is_refused_in_a_sentence(
-    command: Command, topics: Topics, name: Name, tmp_path: Path
+    command: Command, topic: str, tmp_path: Path
 ) -> None:
-    topic = name()
-    topics.create(topic)
     (tmp_path / "0.csv").write_text("a,,\n0,x,\n")
     said = command.refused("import", str(tmp_path), "--topic", topic, "--format", "csv", code=6)
     (line,) = said.strip().splitlines()
@@ -511,10 +471,8 @@ QUOTED = ['say "hi"', 'say "hi", you', '"', '{"a": 1, "b": "c"}', 'a "b"\nc', "b
 
 
 def test_quotes_in_csv_are_read_as_the_rfc_has_them(
-    command: Command, topics: Topics, name: Name, tmp_path: Path
+    command: Command, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    topic = name()
-    topics.create(topic)
     with (tmp_path / "rows.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["a", "b"], *([value, "x"] for value in QUOTED)])
     command("import", str(tmp_path), "--topic", topic, "--format", "csv")
@@ -523,10 +481,8 @@ def test_quotes_in_csv_are_read_as_the_rfc_has_them(
 
 
 def test_quotes_in_csv_that_spark_wrote_are_read_as_spark_writes_them(
-    command: Command, spark: "SparkSession", topics: Topics, name: Name, tmp_path: Path
+    command: Command, spark: "SparkSession", topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    topic = name()
-    topics.create(topic)
     rows = spark.createDataFrame([(value, "x") for value in QUOTED], "a STRING, b STRING")
     folder = str(tmp_path / "rows")
     rows.coalesce(1).write.option("header", "true").csv(folder)
@@ -536,11 +492,8 @@ def test_quotes_in_csv_that_spark_wrote_are_read_as_spark_writes_them(
 
 
 def test_csv_that_an_export_wrote_may_be_called_otherwise_and_have_fields(
-    command: Command, topics: Topics, name: Name, tmp_path: Path
+    command: Command, topics: Topics, topic: str, target: str, tmp_path: Path
 ) -> None:
-    topic, again = name(), name()
-    for each in (topic, again):
-        topics.create(each)
     topics.produce(topic, [json.dumps({"a": value, "topic": "x"}).encode() for value in QUOTED])
     to = ("--to", str(tmp_path / "lake"), "--format", "csv", "--values", "json")
     command("export", topic, *to)
@@ -548,16 +501,14 @@ def test_csv_that_an_export_wrote_may_be_called_otherwise_and_have_fields(
     (tmp_path / "files").mkdir()
     for n, file in enumerate(files):
         file.rename(tmp_path / "files" / f"{n}.csv")
-    command("import", str(tmp_path / "files"), "--topic", again, "--format", "csv")
-    found = [json.loads(row.value or b"") for row in topics.read(again, len(QUOTED))]
+    command("import", str(tmp_path / "files"), "--topic", target, "--format", "csv")
+    found = [json.loads(row.value or b"") for row in topics.read(target, len(QUOTED))]
     assert [row["a"] for row in found] == QUOTED
 
 
 def test_csv_of_another_program_may_say_where_records_were(
-    command: Command, topics: Topics, name: Name, tmp_path: Path
+    command: Command, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    topic = name()
-    topics.create(topic)
     columns = ["topic", "partition", "offset", "timestamp", "key", "value"]
     rows = [["t", str(n), str(n), "0", f"k{n}", value] for n, value in enumerate(QUOTED)]
     with (tmp_path / "dump.csv").open("w", newline="") as file:
@@ -568,10 +519,8 @@ def test_csv_of_another_program_may_say_where_records_were(
 
 
 def test_names_of_files_and_columns_that_others_give_them(
-    command: Command, topics: Topics, name: Name, tmp_path: Path
+    command: Command, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    topic = name()
-    topics.create(topic)
     # As Databricks names what Spark writes there.
     uuid = "6e9e9b0c-5d3f-4a51-8c28-7a6d0e7a3b11"
     file = tmp_path / f"part-00000-tid-2091085904019203489-{uuid}-20-1-c000.csv"
@@ -583,10 +532,8 @@ def test_names_of_files_and_columns_that_others_give_them(
 
 
 def test_a_file_that_came_late_and_is_old_is_imported_too(
-    command: Command, topics: Topics, name: Name, tmp_path: Path
+    command: Command, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    topic = name()
-    topics.create(topic)
     folder = tmp_path / "lake"
     folder.mkdir()
     for n, days in ((0, 1), (1, 30)):  # as from a backup that keeps the times of files
@@ -599,10 +546,8 @@ def test_a_file_that_came_late_and_is_old_is_imported_too(
 
 
 def test_files_that_one_broker_has_are_sent_to_another_one_too(
-    command: Command, topics: Topics, name: Name, tmp_path: Path
+    command: Command, topic: str, tmp_path: Path
 ) -> None:
-    topic = name()
-    topics.create(topic)
     folder = tmp_path / "lake"
     folder.mkdir()
     (folder / "rows.txt").write_text("one\n")
@@ -619,10 +564,8 @@ def test_files_that_one_broker_has_are_sent_to_another_one_too(
 
 
 def test_a_topic_that_was_made_again_gets_all_files(
-    command: Command, topics: Topics, name: Name, tmp_path: Path
+    command: Command, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
-    topic = name()
-    topics.create(topic)
     (tmp_path / "rows.txt").write_text("one\n")
     words = ["import", str(tmp_path), "--topic", topic, "--format", "text"]
     command(*words)
@@ -698,17 +641,14 @@ def test_each_row_of_sql_is_an_object_of_json_whatever_is_in_it(command: Command
 
 
 def test_a_replay_filters_into_another_topic_and_goes_on_where_it_was(
-    command: Command, topics: Topics, name: Name, tmp_path: Path
+    command: Command, topics: Topics, topic: str, target: str, tmp_path: Path
 ) -> None:
-    topic, late = name(), name()
-    topics.create(topic)
-    topics.create(late)
     topics.produce(topic, flights(20), key=b"k", headers=[("h", b"1")])
-    words = ["replay", topic, late, "--checkpoint", str(tmp_path), "--values", "delay INT"]
+    words = ["replay", topic, target, "--checkpoint", str(tmp_path), "--values", "delay INT"]
     command(*words, "--where", "data.delay >= 18")
     topics.produce(topic, flights(20))
     command(*words, "--where", "data.delay >= 18", "--max-offsets", "15")
-    found = topics.read(late, 4)
+    found = topics.read(target, 4)
     assert [json.loads(row.value or b"")["delay"] for row in found] == [18, 19, 18, 19]
     assert [(row.key, row.headers) for row in found] == [(b"k", [("h", b"1")])] * 2 + [
         (None, [])
@@ -719,14 +659,12 @@ def test_a_replay_filters_into_another_topic_and_goes_on_where_it_was(
 def test_what_goes_into_a_topic_goes_in_batches_that_a_transaction_lives_through(
     command: Command,
     topics: Topics,
-    name: Name,
+    topic: str,
+    target: str,
     tmp_path: Path,
     kind: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    topic, target = name(), name()
-    topics.create(topic)
-    topics.create(target)
     values = [b"%d" % n + bytes(1000) for n in range(30)]
     monkeypatch.setattr("segbroker.spark.pipelines.BATCH_BYTES", 10_000)
     words = ["replay", topic, target, "--checkpoint", str(tmp_path)]
@@ -745,11 +683,8 @@ def test_what_goes_into_a_topic_goes_in_batches_that_a_transaction_lives_through
 
 @pytest.mark.parametrize("kind", ["export", "replay"])
 def test_a_pipeline_that_retention_overtook_goes_on_when_it_is_told_to(
-    command: Command, topics: Topics, name: Name, tmp_path: Path, kind: str
+    command: Command, topics: Topics, topic: str, target: str, tmp_path: Path, kind: str
 ) -> None:
-    topic, target = name(), name()
-    topics.create(topic)
-    topics.create(target)
     topics.produce(topic, flights(10))
     words = ["export", topic, "--to", str(tmp_path / "lake"), "--format", "json"]
     if kind == "replay":
@@ -799,14 +734,12 @@ def test_a_query_over_a_log_with_a_gap_is_refused_or_has_what_is_left(
 def test_a_pipeline_that_is_interrupted_ends_without_a_traceback(
     bootstrap: str,
     topics: Topics,
-    name: Name,
+    topic: str,
     tmp_path: Path,
     number: signal.Signals,
     to: Callable[[int, int], None],
     code: int,
 ) -> None:
-    topic = name()
-    topics.create(topic)
     topics.produce(topic, [b"one"])
     words = [*PROGRAM, "spark", "export", topic, "--to", str(tmp_path / "out"), "-b", bootstrap]
     said = ""

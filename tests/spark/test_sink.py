@@ -145,10 +145,8 @@ def test_rows_without_a_key_go_to_all_partitions_in_the_course_of_time(
     assert found.keys() == {0, 1, 2, 3}
 
 
-def test_headers_count_towards_the_size_of_a_batch(topics: Topics, name: Name) -> None:
+def test_headers_count_towards_the_size_of_a_batch(topics: Topics, topic: str) -> None:
     # All of them in one batch are more than a topic takes.
-    topic = name()
-    topics.create(topic)
     count = 1200
     rows = table(
         value=[str(n) for n in range(count)],
@@ -192,9 +190,7 @@ class Failing:
 
 
 @pytest.mark.usefixtures("segbroker_only")
-def test_a_task_that_fails_takes_its_rows_with_it(topics: Topics, name: Name) -> None:
-    topic = name()
-    topics.create(topic)
+def test_a_task_that_fails_takes_its_rows_with_it(topics: Topics, topic: str) -> None:
     writer = source(topics, topic=topic).writer(schema("value"), overwrite=False)
     with pytest.raises(RuntimeError, match="the task was killed"):
         writer.write(iter(Failing()))
@@ -209,9 +205,7 @@ def stream_batch(writer: StreamWriter, batch: int, *rows: str) -> list[WriterCom
 
 
 @pytest.mark.usefixtures("segbroker_only")
-def test_a_repeated_batch_is_done_already(topics: Topics, name: Name) -> None:
-    topic = name()
-    topics.create(topic)
+def test_a_repeated_batch_is_done_already(topics: Topics, topic: str) -> None:
 
     def writer() -> StreamWriter:
         options = {"topic": topic, "transactionalId": f"{topic}-query"}
@@ -227,11 +221,9 @@ def test_a_repeated_batch_is_done_already(topics: Topics, name: Name) -> None:
 @pytest.mark.usefixtures("segbroker_only")
 @pytest.mark.parametrize("spark_tells", [True, False])
 def test_a_batch_before_the_last_one_is_refused_and_not_taken_for_done(
-    topics: Topics, name: Name, *, spark_tells: bool
+    topics: Topics, topic: str, *, spark_tells: bool
 ) -> None:
     """A checkpoint that was put back: what it calls batch 1 now may have other records."""
-    topic = name()
-    topics.create(topic)
 
     def batch(number: int, value: str, transactional_id: str = f"{topic}-query") -> None:
         properties = {**IN_STREAM, "streaming.sql.batchId": str(number)} if spark_tells else {}
@@ -256,10 +248,8 @@ def test_a_batch_before_the_last_one_is_refused_and_not_taken_for_done(
 
 @pytest.mark.usefixtures("segbroker_only")
 def test_a_numbered_batch_write_is_done_once_and_what_is_not_written_is_said(
-    topics: Topics, name: Name, caplog: pytest.LogCaptureFixture
+    topics: Topics, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    topic = name()
-    topics.create(topic)
     said = []
     for number in ("7", "7", "3", "8"):
         options = {"transactionalId": f"{topic}-nightly", "batchId": number}
@@ -278,10 +268,8 @@ def test_a_numbered_batch_write_is_done_once_and_what_is_not_written_is_said(
 
 @pytest.mark.usefixtures("segbroker_only")
 def test_a_commit_whose_answer_was_lost_is_not_told_as_a_repetition(
-    topics: Topics, name: Name, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    topics: Topics, topic: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = name()
-    topics.create(topic)
     ask, lost = Link.ask_vendor, 0
 
     def asked(link: Link, request: VendorRequest, timeout_ms: int) -> Mapping[str, Any]:
@@ -336,21 +324,22 @@ IN_STREAM = {"sql.streaming.queryId": "one-query", "streaming.sql.batchId": "0"}
 
 
 @pytest.mark.usefixtures("segbroker_only")
-def test_a_numbered_write_inside_of_a_stream_is_that_streams(topics: Topics, name: Name) -> None:
+def test_a_numbered_write_inside_of_a_stream_is_that_streams(topics: Topics, topic: str) -> None:
     """As in foreachBatch: a query with a new checkpoint has the same numbers for other rows."""
-    topic = name()
-    topics.create(topic)
 
-    def batch(query: str, number: int, value: str, micro_batch: int | None = None) -> None:
+    def batch(query: str, number: int, value: str, micro_batch: int | None = None) -> bool:
         options = {"transactionalId": topic, "batchId": str(number), "topic": topic}
         writer = source(topics, **options).writer(schema("value"), overwrite=False)
         told = str(number if micro_batch is None else micro_batch)
         with task(0, 0, **{"sql.streaming.queryId": query, "streaming.sql.batchId": told}):
-            writer.commit([writer.write(iter([table(value=[value])]))])
+            written = writer.write(iter([table(value=[value])]))
+        writer.commit([written])
+        assert isinstance(written, Written)
+        return written.is_repeated
 
     for number in range(3):
-        batch("first", number, f"first {number}")
-    batch("first", 2, "a repetition")
+        assert not batch("first", number, f"first {number}")
+    assert batch("first", 2, "a repetition"), "nothing is written that would be aborted"
     batch("second", 0, "second 0")
     with pytest.raises(SinkError, match=r"batch 1 is before batch 2, which query .*/first has"):
         batch("first", 1, "from a checkpoint that was put back")
@@ -365,10 +354,8 @@ def test_a_numbered_write_inside_of_a_stream_is_that_streams(topics: Topics, nam
 @pytest.mark.usefixtures("segbroker_only")
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_an_attempt_that_died_holds_up_no_reader_of_what_another_has_committed(
-    topics: Topics, name: Name, is_stream: bool
+    topics: Topics, topic: str, is_stream: bool
 ) -> None:
-    topic = name()
-    topics.create(topic)
     made = source(topics, topic=topic, transactionalId=topic)
     properties = IN_STREAM if is_stream else {}
     writer = (made.streamWriter if is_stream else made.writer)(schema("value"), False)
@@ -385,16 +372,51 @@ def test_an_attempt_that_died_holds_up_no_reader_of_what_another_has_committed(
 
 @pytest.mark.usefixtures("segbroker_only")
 def test_a_write_that_fails_leaves_nothing_open_of_tasks_that_were_killed(
-    topics: Topics, name: Name
+    topics: Topics, topic: str
 ) -> None:
-    topic = name()
-    topics.create(topic)
     writer = source(topics, topic=topic).writer(schema("value"), overwrite=False)
     with task(0, 1):
         writer.write(iter([table(value=["of a task that is not heard of any more"])]))
     writer.abort([None, None])
     write(topics, table(value=["after it"]), topic=topic, **ONCE)
     assert values(topics.read(topic, 1)) == [b"after it"]
+
+
+@pytest.mark.usefixtures("segbroker_only")
+@pytest.mark.parametrize("taken", [0, 1])
+def test_spark_takes_which_it_likes_of_two_attempts_that_run_at_once(
+    topics: Topics, topic: str, taken: int
+) -> None:
+    made = source(topics, topic=topic, transactionalId=topic)
+    writer = made.streamWriter(schema("value"), overwrite=False)
+    messages: list[WriterCommitMessage] = []
+    for attempt in range(2):
+        with task(0, attempt, **IN_STREAM):
+            messages.append(writer.write(iter([table(value=[str(attempt)])])))
+    writer.commit([messages[taken]], 0)
+    assert values(topics.read(topic, 1)) == [b"%d" % taken]
+
+
+@pytest.mark.usefixtures("segbroker_only")
+@pytest.mark.parametrize("taken", ["first", "second"])
+def test_two_attempts_under_one_name_are_never_both_in_a_batch(
+    topics: Topics, topic: str, taken: str
+) -> None:
+    """A stage that Spark runs again, as behind a lost executor, counts its attempts from 0: one of
+    the stage before may still run, and Spark may take its result."""
+    made = source(topics, topic=topic, transactionalId=topic)
+    writer = made.streamWriter(schema("value"), overwrite=False)
+    with task(0, 0, **IN_STREAM):
+        messages = {each: writer.write(iter([table(value=[each])])) for each in ("first", "second")}
+    if taken == "first":
+        with pytest.raises(SinkError, match=r"is not committed: .* or another writer has its name"):
+            writer.commit([messages["first"]], 0)
+        writer.abort([messages["first"]], 0)
+        # The query ends, and when it is started again it repeats the batch.
+        with task(0, 0, **IN_STREAM):
+            messages["first"] = writer.write(iter([table(value=["first"])]))
+    writer.commit([messages[taken]], 0)
+    assert values(topics.read(topic, 1)) == [taken.encode()]
 
 
 def tasks_of(
@@ -484,10 +506,8 @@ def test_one_transaction_that_is_over_already_does_not_keep_others_from_being_ab
 
 @pytest.mark.usefixtures("segbroker_only")
 def test_a_transaction_that_was_over_before_its_commit_is_said_to_be(
-    topics: Topics, name: Name
+    topics: Topics, topic: str
 ) -> None:
-    topic = name()
-    topics.create(topic)
     options = {"topic": topic, "transactionalId": topic, "batchId": "1"}
     late, soon = (source(topics, **options).writer(schema("value"), False) for _ in range(2))
     written = late.write(iter([table(value=["late"])]))
@@ -591,9 +611,7 @@ def test_one_record_that_is_too_large_ends_the_write_in_a_sentence(
 
 
 @pytest.mark.parametrize("header", [{"key": None, "value": b"x"}, None])
-def test_a_header_without_a_name_is_refused(topics: Topics, name: Name, header: object) -> None:
-    topic = name()
-    topics.create(topic)
+def test_a_header_without_a_name_is_refused(topics: Topics, topic: str, header: object) -> None:
     with pytest.raises(SinkError, match="a row has a header without a name; filter such headers"):
         write(topics, table(value=["x"], headers=[[header]]), topic=topic, **ONCE)
 
@@ -662,13 +680,11 @@ def test_a_topic_made_again_takes_no_row_in_a_partition_that_had_none(
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
 def test_tasks_that_met_two_topics_of_one_name_are_no_batch(
-    topics: Topics, name: Name, guarantee: str, request: pytest.FixtureRequest
+    topics: Topics, topic: str, guarantee: str, request: pytest.FixtureRequest
 ) -> None:
     """Each of them wrote to one topic only: the rows of the first would be missing, unsaid."""
     if guarantee == "exactly-once":
         request.getfixturevalue("segbroker_only")
-    topic = name()
-    topics.create(topic)
     options = {"topic": topic, "deliveryGuarantee": guarantee}
     writer = source(topics, **options).writer(schema("value"), overwrite=False)
     with task(0, 0):
