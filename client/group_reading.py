@@ -35,7 +35,7 @@ from random import Random
 from .committing_member import CommittingMember
 from .completion import Completion
 from .engine import Call, Engine, Until
-from .errors import SegbrokerError
+from .errors import FencedInstanceId, SegbrokerError
 from .fetching import Fetching
 from .group_commits import COMMIT_TIMEOUT_MS, Commits, Offsets
 from .group_events import Event, Events, Listener, News
@@ -118,6 +118,8 @@ class GroupReading:
         self._is_committed_to_join = False
         # Closed while the caller's loop goes on, in another thread or task: it does not join again.
         self._is_closing = False
+        # What is said at the end is under way, or over.
+        self._parting: Completion[None] | None = None
         self._poll_interval = PollInterval(settings.max_poll_interval_ms)
         self._now_ms = 0
         engine.components.append(self)
@@ -164,6 +166,7 @@ class GroupReading:
     def is_here(self, now_ms: int) -> None:
         """The caller gets something, or nothing: the time until it comes back begins."""
         self._poll_interval.is_here(now_ms)
+        self._commits.is_here()
 
     def event_done(self, event: Event, now_ms: int) -> None:
         """The caller has been told."""
@@ -240,7 +243,8 @@ class GroupReading:
         self._fetching.fail(error)
 
     def failed(self, error: SegbrokerError) -> None:
-        self.error = error
+        if isinstance(error, FencedInstanceId):
+            self.error = error
         self._fetching.fail(error)
 
     # What is given.
@@ -262,10 +266,11 @@ class GroupReading:
         self._fetching.notify()
 
     def _cannot_begin(self, error: SegbrokerError) -> None:
-        """It is left to the others."""
+        """It is left to the others, for good: each time that it joined they would rebalance."""
         self._engine.call(self.membership.leave(str(error)), self._now_ms)
         self.lost(self._now_ms)
-        self.failed(error)
+        self.error = error
+        self._fetching.fail(error)
 
     def _cluster_updated(self, asked: Collection[str]) -> None:
         self._starts.look_up_returned(self._owned - self._leaving - self._fetching.states.keys())
@@ -304,6 +309,7 @@ class GroupReading:
         """The others wait for what the caller has nothing of in hand, and it does not come."""
         if late := self.events.too_late(now_ms):
             self.committing.goes_unheard(late)
+            self._commits.loses(late - self._commits.gone_past(late).keys())
             # Not told where they are ours again before they are gone, see `_keep`.
             unsaid = late & self._unsaid()
             if told := late - unsaid:
@@ -364,6 +370,7 @@ class GroupReading:
         # Nor is it of what the caller is told to be going, or was.
         told = partitions - self._unsaid() - self.events.to_be_told(News.LOST) - self._told_gone
         self.committing.goes_unheard(partitions)
+        self._commits.loses(partitions)
         self.events.withdraw(partitions)
         self._drop(partitions)
         if told:
@@ -435,8 +442,19 @@ class GroupReading:
     def goodbye(self, *, patient: bool) -> Call[None]:
         """At the end: commit what the caller has gone past, and leave.
 
-        Patient: again until it is done.  Else one try, for who may wait a moment only.
+        Patient: again until it is done.  Else one try, for who may wait a moment only.  Whoever
+        closes while another thread or task says it waits for that.
         """
+        if self._parting is not None:
+            yield Until(self._parting)
+            return
+        self._parting = Completion()
+        try:
+            yield from self._part(patient)
+        finally:
+            self._parting.resolve(None)
+
+    def _part(self, patient: bool) -> Call[None]:
         coordinator = self.membership.coordinator
         offsets = self._commits.gone_past(self._owned - self._overdue)
         topic_ids = self._commits.topics_of(offsets)

@@ -4,7 +4,9 @@
      ^              |                          JoinGroup, SyncGroup   |
      +----leave-----+<------- refused: lost, or try again ------------+   heartbeats in DUE, STABLE
 
-The leader of the group assigns the partitions (see assignors).  The *holder* is the part that
+The leader of the group assigns the partitions (see assignors), and looks whether topics have more
+of them by now.  One that is static and came back is told to leave them as they are: it asks what
+was dealt out, and goes on from that.  The *holder* is the part that
 reads: it says which partitions the member has, gives them up when it must, and takes over those
 that the member was given.
 
@@ -22,6 +24,7 @@ heartbeats go on whatever the caller of the consumer does, also while the holder
 partitions.
 """
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from enum import Enum
 from random import Random
@@ -30,6 +33,8 @@ from typing import Protocol
 from segbroker.protocol.consumer_protocol import assigned_partitions, encode_assignment
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -44,7 +49,7 @@ from segbroker.protocol.messages_groups import (
 )
 from segbroker.protocol.schema import Message
 
-from .assignors import deal_out, is_cooperative, member_info, subscription_bytes
+from .assignors import GroupMemberInfo, deal_out, is_cooperative, member_info, subscription_bytes
 from .backoff import Backoff
 from .completion import Completion
 from .coordinator import ELSEWHERE, GROUP_KEY, Coordinator
@@ -99,7 +104,7 @@ class Holder(Protocol):
         """It has tried to join for as long as that may take, and goes on."""
 
     def failed(self, error: SegbrokerError) -> None:
-        """There is no membership, and trying again would not help."""
+        """There is no membership, and trying again at once would not help."""
 
 
 class Membership:
@@ -130,7 +135,7 @@ class Membership:
         self._is_stale = False
         # Counts memberships: answers to what an earlier one asked are dropped.
         self._era = 0
-        # As leader: the partition counts by which was dealt out.
+        # As leader: how many partitions of each topic were dealt out.
         self._dealt_by: dict[str, int] = {}
         self._now_ms = 0
         engine.components.append(self)
@@ -260,6 +265,7 @@ class Membership:
         self._holder.take_over(given, self._now_ms)
         if self._is_stale:
             self.rejoin(self.reason)
+        self._cluster_updated()
 
     def _join_and_sync(self, era: int) -> Call[Sequence[TopicPartition] | None]:
         """What the member was given; None: it has to give up all first, and join again.
@@ -282,7 +288,8 @@ class Membership:
             return None
         assignments: list[SyncGroupRequestAssignment] = []
         self._dealt_by = {}
-        if joined.leader == joined.member_id and not joined.skip_assignment:
+        is_leader = joined.leader == joined.member_id
+        if is_leader and not joined.skip_assignment:
             assignments = yield from self._deal_out(self.protocol, joined)
             if era != self._era:
                 return None
@@ -303,6 +310,8 @@ class Membership:
         )
         assert isinstance(reply, SyncGroupResponse)
         self._check(reply.error_code)
+        if is_leader and joined.skip_assignment:
+            yield from self._ask_what_was_dealt_out(self.protocol, joined)
         given = assigned_partitions(reply.assignment) if reply.assignment else []
         return [TopicPartition(*pair) for pair in given or ()]
 
@@ -353,10 +362,7 @@ class Membership:
     def _deal_out(
         self, protocol: str, joined: JoinGroupResponse
     ) -> Call[list[SyncGroupRequestAssignment]]:
-        members = [
-            member_info(protocol, row.member_id, row.group_instance_id, row.metadata)
-            for row in joined.members
-        ]
+        members = _members(protocol, joined)
         topics = {topic for member in members for topic in member.topics}
         cluster = self._engine.cluster
         cluster.want(topics)
@@ -374,7 +380,23 @@ class Membership:
             for member_id, given in dealt.items()
         ]
 
-    def _cluster_updated(self, asked: Collection[str]) -> None:
+    def _ask_what_was_dealt_out(self, protocol: str, joined: JoinGroupResponse) -> Call[None]:
+        """By the leader before, perhaps before partitions came that nobody has."""
+        topics = {topic for member in _members(protocol, joined) for topic in member.topics}
+        self._engine.cluster.want(topics)
+        request = DescribeGroupsRequest(groups=[self._settings.group_id])
+        reply = yield from self.coordinator.ask(request, _described_codes)
+        assert isinstance(reply, DescribeGroupsResponse)
+        dealt = {
+            pair
+            for group in reply.groups  # none where it may not be looked at: dealt out anew
+            for member in group.members
+            for pair in assigned_partitions(member.member_assignment) or ()
+        }
+        counts = Counter(topic for topic, _ in dealt)
+        self._dealt_by = {topic: counts[topic] for topic in topics}
+
+    def _cluster_updated(self, asked: Collection[str] = ()) -> None:
         """As leader: partitions came, or a topic went or came."""
         topics = self._engine.cluster.topics
         for name, count in self._dealt_by.items():
@@ -472,6 +494,14 @@ class Membership:
             self._join_due_ms = self._now_ms + delay_ms
 
 
+def _members(protocol: str, joined: JoinGroupResponse) -> list[GroupMemberInfo]:
+    """Who is in the group, as its leader is told."""
+    return [
+        member_info(protocol, row.member_id, row.group_instance_id, row.metadata)
+        for row in joined.members
+    ]
+
+
 def _is_elsewhere(error: SegbrokerError) -> bool:
     return isinstance(error, BrokerError) and error.code in ELSEWHERE
 
@@ -481,6 +511,11 @@ def _codes(reply: Message) -> set[int]:
         reply, JoinGroupResponse | SyncGroupResponse | HeartbeatResponse | LeaveGroupResponse
     )
     return {reply.error_code}
+
+
+def _described_codes(reply: Message) -> set[int]:
+    assert isinstance(reply, DescribeGroupsResponse)
+    return {group.error_code for group in reply.groups}
 
 
 def _nothing() -> Call[None]:

@@ -10,8 +10,8 @@ One lock guards the core; it is held for computing only, never around a system c
 signal in the main thread is handled behind it (core_lock.py).
 
 Waking costs a system call, so it is done only when the I/O thread would sleep longer than `t`;
-`_asleep_until_ms` tells.  While the thread computes its next deadline that is "for ever": a wake_by
-in between may wake it once too often, but never too rarely.
+`_asleep_until_ms` tells.  From its step on, until it has computed its next deadline, that is "for
+ever": a wake_by in between may wake it once too often, but never too rarely (0398).
 
 Callers wait as waiting.py does: a signal interrupts it, so Ctrl-C works at once.
 
@@ -315,6 +315,8 @@ class ThreadDriver(Driver):
             notices = engine.network.absences.take()
             tokens = engine.network.take_wanted()
             self._apply_closed(engine)
+            # What another thread asks for from now on is in no step, nor sent, nor in a deadline.
+            self._asleep_until_ms = inf
         for notice in notices:
             notice.write()
         if tokens is not None:
@@ -326,7 +328,6 @@ class ThreadDriver(Driver):
                 self._send(transport)
         with self.lock:
             # Sending may have failed, and failures have consequences: then there is more to do.
-            self._asleep_until_ms = inf
             wake_ms = engine.next_wake_ms()
             # Not longer than a request may take: the deadlines of what `push` sends lie behind it.
             latest_ms = now_ms() + engine.settings.request_timeout_ms // 2
@@ -458,7 +459,7 @@ class ThreadDriver(Driver):
                 return  # the other thread goes on until nothing is left
             transport.is_sending = True
         try:
-            is_full = self._send_all(transport)
+            self._send_all(transport)
         except BaseException as exc:
             # Whatever ends a caller's thread here: nobody knows how much of it was sent.
             transport.is_sending = False
@@ -467,28 +468,37 @@ class ThreadDriver(Driver):
             self.wake_by(0)
             if known is None:
                 raise
-            return
-        if is_full is not transport.waits_to_send:
-            transport.waits_to_send = is_full
-            mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if is_full else 0)
-            # Not registered any more: the other thread has given the connection up.
-            with suppress(KeyError, ValueError):
-                self._selector.modify(transport.socket, mask, transport)
 
-    def _send_all(self, transport: Transport) -> bool:
-        """Until nothing is left, or the kernel is full: whether it is.  Raises SegbrokerError."""
+    def _send_all(self, transport: Transport) -> None:
+        """Until nothing is left, or the kernel is full: then the I/O thread waits until it is not.
+
+        Raises SegbrokerError.
+        """
         is_full = False
         while True:
             with self.lock:
                 buffers = transport.buffers()
-                if not buffers or is_full:
+                is_over = is_full or not buffers
+                if is_over and is_full is transport.waits_to_send:
                     transport.is_sending = False
-                    return is_full
+                    return
+            if is_over:
+                # Before the other thread sends again: it would say otherwise, and be first.
+                self._wait_for_room(transport, is_full)
+                continue
             size = sum(map(len, buffers))
             sent = transport.send_some(buffers)
             is_full = sent < size
             with self.lock:
                 transport.connection.sent(sent)
+
+    def _wait_for_room(self, transport: Transport, is_full: bool) -> None:
+        transport.waits_to_send = is_full
+        mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if is_full else 0)
+        if transport.socket is not None:
+            # Not registered any more: the other thread has given the connection up.
+            with suppress(KeyError, ValueError):
+                self._selector.modify(transport.socket, mask, transport)
 
     def _lost(self, transport: Transport, error: SegbrokerError) -> None:
         with self.lock:

@@ -325,11 +325,13 @@ def response_header_version(key: int, version: int) -> int:
 
 FEATURES: Final[dict[str, ApiVersionRange]] = {
     "group.version": ApiVersionRange(0, 1),
+    "metadata.version": ApiVersionRange(30, 30),
     "share.version": ApiVersionRange(0, 1),
     "streams.version": ApiVersionRange(0, 1),
     "transaction.version": ApiVersionRange(2, 2),
 }
-"""Levels that a broker can have.  group.version 1: KIP-848's groups.  share.version 1: KIP-932's.
+"""Levels that a broker can have.  group.version 1: KIP-848's groups.  metadata.version 30: 4.3-IV0;
+it is by this that programs tell which Kafka a cluster is like.  share.version 1: KIP-932's groups.
 streams.version 1: KIP-1071's.  transaction.version 2: KIP-890, clients send no AddPartitionsToTxn
 and go on with another epoch after each transaction."""
 _HIGHEST: Final = {name: levels.max for name, levels in FEATURES.items()}

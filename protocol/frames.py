@@ -134,10 +134,12 @@ class FrameReader:
         return rest
 
     def fit(self) -> None:
-        """Have no larger buffer than at the beginning, if what is unread fits into that.  Frames
-        handed out before keep the old one."""
-        if len(self._view) > limits.RECEIVE_SIZE >= self.buffered:
-            self._replace(limits.RECEIVE_SIZE)
+        """Have no larger buffer than at the beginning, if what is unread fits into that, or than
+        twice of it.  Frames handed out before keep the old one."""
+        unread = self.buffered
+        fitting = limits.RECEIVE_SIZE if unread <= limits.RECEIVE_SIZE else 2 * unread
+        if len(self._view) > fitting:
+            self._replace(fitting)
 
     def receive_data(self, data: Buffer) -> None:
         """Take a copy of `data`.  Frames handed out before become invalid."""

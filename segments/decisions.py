@@ -39,6 +39,7 @@ neighbours.  The leader epoch, outside the CRC too, is what the manifest says fo
 Behind damage a batch is accepted when its offset is higher, and the next batch
 continues it or the file ends with it; or when it continues the damaged one.  Not if it lies within
 a damaged batch, which may be a torn one: then it is the value of a record (docs/decisions/0356).
+Behind whole batches of lower offsets the one that is due is accepted.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -156,7 +157,9 @@ def scan(data: memoryview, offset: int | None, position: int = 0, *, epochs: Epo
     next_offset = offset if offset is not None else 0
     if position == size:
         return Scan(batches, position, next_offset, Tail.WHOLE, -1)
-    resume = _find_resume(data, position, next_offset, offset)
+    resume = _find_due(data, position, offset)
+    if resume < 0:
+        resume = _find_resume(data, position, next_offset, offset)
     if resume >= 0:
         return Scan(batches, position, next_offset, Tail.HOLE, resume)
     foreign = _checked_at(data, position)
@@ -165,6 +168,19 @@ def scan(data: memoryview, offset: int | None, position: int = 0, *, epochs: Epo
         return Scan(batches, position, next_offset, Tail.FOREIGN, -1, misplaced)
     tail = Tail.TORN if any(data[position:]) else Tail.ZEROS
     return Scan(batches, position, next_offset, tail, -1)
+
+
+def _find_due(data: memoryview, position: int, offset: int | None) -> int:
+    """Where `offset` begins behind whole batches that lead up to it; -1: there are none.
+
+    A cleaning made one segment of several, and older ones were put back in front of it.
+    """
+    begin = position
+    while offset is not None and (header := _batch_at(data, position)) is not None:
+        if header.base_offset >= offset:
+            return position if header.base_offset == offset and position > begin else -1
+        position += header.size
+    return -1
 
 
 def _is_misread(header: BatchHeader, offset: int | None) -> bool:
@@ -267,8 +283,9 @@ def rebuild(
         resumed = read_header(data, position).base_offset
         if is_followed and resumed >= end_offset:
             break
-        gap(resumed)
-        offset = resumed
+        if resumed > offset:  # else nothing is missing, but there is something in front of it
+            gap(resumed)
+            offset = resumed
     if not is_followed:
         end_offset = max(end_offset, offset + found.misplaced)
     if offset < end_offset:

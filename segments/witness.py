@@ -12,7 +12,8 @@ missing can only be said from outside of it.
 The name is the fact, so nothing in it can be damaged.  A directory of an earlier version has no
 `witness/`: then nobody says anything.
 
-One at a time: a sync that fails is that of whoever made, or took, what was waiting for it.
+One at a time in each directory: a sync that fails is that of whoever made, or took, what was
+waiting for it.
 
 Invariant: a fact is written when it is durable, and taken back before it ends to be true; whatever
 a crash leaves, what is said here is true.
@@ -29,9 +30,9 @@ WITNESS: Final = "witness"
 SNAPSHOT: Final = "snapshot"
 WAL_FROM: Final = "wal-from"
 _LEAST: Final = re.compile(r"(snapshot|wal-from)-(0|[1-9][0-9]{0,18})")
-
-
-_changing = threading.RLock()
+_changing: Final[dict[str, threading.RLock]] = {}
+"""By directory: one that does not answer stops nobody else, of another data directory perhaps.
+Reentrant for tests, which look in the middle of a change at what a crash would leave."""
 
 
 def witness_folder(of: str) -> str:
@@ -52,20 +53,26 @@ def is_least(name: str) -> bool:
 
 def make_fact(storage: Storage, path: str) -> None:
     """Let this empty file exist, durably.  Raises OSError."""
-    with _changing:
+    folder = path.rpartition("/")[0]
+    with _changing_in(folder):
         if storage.exists(path):
             storage.unlink(path)  # a sync of its directory failed: another one proves nothing of it
         storage.open(path, create=True).close()
-        storage.fsync_dir(path.rpartition("/")[0])
+        storage.fsync_dir(folder)
 
 
 def unmake_fact(storage: Storage, path: str) -> None:
     """Let this empty file be gone, durably.  Raises OSError."""
-    with _changing:
+    folder = path.rpartition("/")[0]
+    with _changing_in(folder):
         if not storage.exists(path):  # the same: it may still be there after a crash
             storage.open(path, create=True).close()
         storage.unlink(path)
-        storage.fsync_dir(path.rpartition("/")[0])
+        storage.fsync_dir(folder)
+
+
+def _changing_in(folder: str) -> threading.RLock:
+    return _changing.setdefault(folder, threading.RLock())
 
 
 def least(storage: Storage, folder: str, what: str) -> int:

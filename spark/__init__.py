@@ -31,6 +31,7 @@ only what stands above it:
     data_source    which of them Spark gets
     session    a session with the source in it
     progress   how far a streaming query is
+    sampling   records of a topic to look at
     decoding   what is inside the values
     arrow_values   values that are Arrow streams, as rows
     pipelines  topic to files, files to topic, topic to topic

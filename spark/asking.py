@@ -18,6 +18,7 @@ from .data_source import FORMAT
 from .decoding import decode, guess
 from .errors import OptionError
 from .pipelines import Broker
+from .sampling import sample
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,12 +55,14 @@ def _frame(
     is_arrow = form.strip().lower() == "arrow"
     if is_arrow:
         spark.dataSource.register(ArrowValues)
-    frame = (
-        spark.read.format(ArrowValues.name() if is_arrow else FORMAT)
-        .options(**broker.options)
-        .option("subscribe", topic)
-        .option("kafka.isolation.level", "read_committed")
-        .option("failOnDataLoss", str(not skips_lost))
-        .load()
-    )
-    return frame if is_arrow else decode(frame, form or guess(frame)).frame
+    options = {
+        **broker.options,
+        "subscribe": topic,
+        "kafka.isolation.level": "read_committed",
+        "failOnDataLoss": str(not skips_lost),
+    }
+    frame = spark.read.format(ArrowValues.name() if is_arrow else FORMAT).options(**options).load()
+    if is_arrow:
+        return frame
+    looked_at = sample(spark, options)
+    return decode(frame, form or guess(looked_at), looked_at).frame

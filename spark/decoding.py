@@ -10,26 +10,34 @@ _timestamp, and _headers where the frame has them; with `text` and `binary` they
 names.  Where the value has such a field, as that of an imported export has, the record's column is
 record_key and so on: of two columns of one name Spark gives neither.
 
-Limits: a sample is SAMPLE_ROWS records; a field that none of them has is not seen.
+A value that is not what its columns say (no JSON object, or with other types) has nulls in them.
+`keeps_text` has one more column, _value, with the whole text of such a value.
+
+Limits: a field that no record of the sample has is not seen.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from .errors import OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-SAMPLE_ROWS = 1_000
-
 TEXT = "text"
 BINARY = "binary"
 
 _TIME = "_timestamp"
+# Not as Spark calls it: its readers of JSON and CSV take no such column out of a file.
+UNREAD_TEXT = "_value"
+SPARKS_UNREAD_TEXT = "_corrupt_record"
+# The same as a field beside those of the values, of which one may have that name.
+_UNREAD = "\0"
+_NAMED = "columnNameOfCorruptRecord"
+_READ = "_read"
 OF_RECORD = {
     "_key": "CAST(key AS STRING)",
     "_topic": "topic",
@@ -62,18 +70,22 @@ def free_name(name: str, taken: Container[str]) -> str:
 def decode(
     frame: "DataFrame",
     form: str | StructType,
-    sample: "DataFrame | None" = None,
+    sample: "Iterable[DataFrame]" = (),
     earlier: Mapping[str, str] | None = None,
+    *,
+    keeps_text: bool = False,
 ) -> Decoded:
-    """The frame with its values decoded; `sample`: where a streaming frame's types are looked up.
+    """The frame with its values decoded.
 
     form: text, binary, json, or the fields of JSON objects, as SQL declares columns or as types.
+    sample: where the types of `json` are looked up.
     earlier: the names of the record's columns that have to stay.
+    keeps_text: what the columns have no place for is kept as text.
     Raises OptionError where the form has no columns, or the sample nothing of it, or where a field
     has a name that has to stay.
     """
     if isinstance(form, StructType):
-        return _json(frame, form, earlier)
+        return _json(frame, form, earlier, keeps_text=keeps_text)
     rest = ["topic", "partition", "offset", "timestamp"]
     rest += ["headers"] * ("headers" in frame.columns)
     match form.strip().lower():
@@ -83,35 +95,48 @@ def decode(
         case "binary":
             return Decoded(frame.select("key", "value", *rest), "timestamp")
         case "json":
-            fields = _json_fields(sample if sample is not None else frame)
+            fields = _json_fields(sample)
             if fields is None:
                 raise OptionError("the values are not JSON objects; say text or binary")
         case _:
-            return _json(frame, form, earlier)
-    return _json(frame, fields, earlier)
+            return _json(frame, form, earlier, keeps_text=keeps_text)
+    return _json(frame, fields, earlier, keeps_text=keeps_text)
 
 
-def guess(sample: "DataFrame") -> str | StructType:
+def guess(sample: "Iterable[DataFrame]") -> str | StructType:
     """The fields of the JSON objects that the values are, else `text`."""
     return _json_fields(sample) or TEXT
 
 
 def _json(
-    frame: "DataFrame", fields: str | StructType, earlier: Mapping[str, str] | None = None
+    frame: "DataFrame",
+    form: str | StructType,
+    earlier: Mapping[str, str] | None,
+    *,
+    keeps_text: bool,
 ) -> Decoded:
-    if isinstance(fields, StructType):
-        value = functions.from_json(functions.col("value").cast("string"), fields)
+    if isinstance(form, str):
+        fields, options = _fields(frame, form), {}
+        # Who names it has it among the fields.
+        keeps_text = keeps_text and SPARKS_UNREAD_TEXT not in fields.names
     else:
-        quoted = fields.replace("'", "\\'")
-        value = functions.expr(f"from_json(CAST(value AS STRING), '{quoted}')")
+        fields, options = form, {_NAMED: _UNREAD}
+    text = functions.col("value").cast("string")
     of_record = OF_RECORD | ({"_headers": "headers"} if "headers" in frame.columns else {})
     own = [functions.expr(each).alias(name) for name, each in of_record.items()]
-    parsed = frame.select(value.alias("_value"), *own)
-    struct = parsed.schema["_value"].dataType
-    if not isinstance(struct, StructType):  # from_json takes arrays and maps as well
-        raise OptionError(f"{fields} has no columns: say 'carrier STRING, n INT', json or text")
-    taken = {name.lower() for name in struct.names}
-    names = {**{name: free_name(name, taken) for name in of_record}, **(earlier or {})}
+    columns = {name: functions.col(name) for name in of_record}
+    read = fields
+    if keeps_text:
+        options = {_NAMED: _UNREAD}
+        read = StructType([*fields, StructField(_UNREAD, StringType())])
+        own.append(text.alias(UNREAD_TEXT))
+        # Of an empty value Spark makes no object, and no unread text either.
+        parsed = functions.col(_READ)
+        unread = functions.when(parsed.isNull(), functions.col(UNREAD_TEXT))
+        columns[UNREAD_TEXT] = functions.coalesce(parsed.getField(_UNREAD), unread)
+    decoded = frame.select(functions.from_json(text, read, options).alias(_READ), *own)
+    taken = {name.lower() for name in fields.names}
+    names = {**{name: free_name(name, taken) for name in columns}, **(earlier or {})}
     for name in names.values():
         if name.lower() in taken:
             raise OptionError(
@@ -119,23 +144,33 @@ def _json(
                 " have a field of that name now: choose fields without it (--values), or another"
                 " path"
             )
-    columns = [functions.col(name).alias(names[name]) for name in of_record]
-    return Decoded(parsed.select("_value.*", *columns), names[_TIME], names)
+    beside = [column.alias(names[name]) for name, column in columns.items()]
+    return Decoded(decoded.select(f"{_READ}.*", *beside).drop(_UNREAD), names[_TIME], names)
 
 
-def _json_fields(sample: "DataFrame") -> StructType | None:
+def _fields(frame: "DataFrame", form: str) -> StructType:
+    """The fields that SQL declares as columns."""
+    quoted = form.replace("'", "\\'")
+    parsed = frame.select(functions.expr(f"from_json(CAST(value AS STRING), '{quoted}')"))
+    struct = parsed.schema.fields[0].dataType
+    if not isinstance(struct, StructType):  # from_json takes arrays and maps as well
+        raise OptionError(f"{form} has no columns: say 'carrier STRING, n INT', json or text")
+    return struct
+
+
+def _json_fields(sample: "Iterable[DataFrame]") -> StructType | None:
     """The fields; None where the values are no objects.
 
     As types, not as SQL: their names may be anything, also those of fields in fields.
     """
-    texts = [
-        row[0]
-        for row in sample.selectExpr("CAST(value AS STRING)").limit(SAMPLE_ROWS).collect()
-        if row[0] is not None
-    ]
+    texts: list[str] = []
+    for frame in sample:
+        spark = frame.sparkSession
+        rows = frame.selectExpr("CAST(value AS STRING) AS text").collect()
+        texts += [row.text for row in rows if row.text is not None]
     if not texts or not all(text.lstrip().startswith("{") for text in texts):
         return None
-    spark = sample.sparkSession
-    schema = spark.read.json(spark.sparkContext.parallelize(texts, 1)).schema
-    fields = [field for field in schema.fields if field.name != "_corrupt_record"]
+    lines = spark.sparkContext.parallelize(texts, 1)
+    schema = spark.read.option(_NAMED, _UNREAD).json(lines).schema
+    fields = [field for field in schema.fields if field.name != _UNREAD]
     return StructType(fields) if fields else None

@@ -46,7 +46,7 @@ class Offsets:
         found: dict[str, dict[str, Any]] = {}
         for (topic, partition), offset in sorted(self.at.items()):
             found.setdefault(topic, {})[str(partition)] = offset
-        ids = {topic: _id_text(self.ids[topic]) for topic in found if topic in self.ids}
+        ids = {topic: id_text(self.ids[topic]) for topic in found if topic in self.ids}
         if ids:
             found[TOPIC_IDS] = ids
         return found
@@ -64,7 +64,8 @@ def offsets_from_json(value: Mapping[str, Mapping[str, Any]]) -> Offsets:
     return Offsets(at, ids)
 
 
-def _id_text(topic_id: UUID) -> str:
+def id_text(topic_id: UUID) -> str:
+    """As Kafka's tools print it."""
     return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
@@ -91,10 +92,7 @@ def fair_share(
     left = limit - sum(share.values())
     for key in sorted(exact, key=lambda key: (-exact[key][1], key))[:left]:
         share[key] += 1
-    return {
-        key: start[key] + max(1, share[key]) if key in share else min(end[key], start[key])
-        for key in end
-    }
+    return {key: start[key] + max(1, share[key]) if key in share else to for key, to in end.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ and write nothing: it is refused.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +31,15 @@ from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, St
 
 from segbroker.client import Admin
 
+from .cluster import Cluster
 from .connecting import parse_client
 from .decoding import BINARY, TEXT, decode, free_name
 from .errors import OptionError, SourceError
 from .given import Given
+from .offsets import id_text
+from .options import Subscribe
 from .progress import Tell, run
+from .sampling import sample
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,12 +58,15 @@ CSV_WRITTEN = {
 # fields beyond those names it drops; what is quoted in another way it takes with its quotes, to the
 # next comma.  All are errors with the last three.
 NO_VALUE = "\0"
+# Where Spark would put what it cannot read: no column of a file has this name.
+UNREAD_ROW = "\1"
 CSV_READ = {
     "header": "true",
     "multiLine": "true",
     "nullValue": NO_VALUE,
     "enforceSchema": "false",
     "mode": "FAILFAST",
+    "columnNameOfCorruptRecord": UNREAD_ROW,
     "unescapedQuoteHandling": "RAISE_ERROR",
 }
 # To look at the first row of a file, whatever follows.
@@ -67,12 +74,20 @@ CSV_LOOK = {"header": "false", "mode": "PERMISSIVE", "unescapedQuoteHandling": "
 # What is in front of a quote in a value: another one (RFC 4180), but Spark writes a backslash.
 CSV_ESCAPE = '"'
 SPARKS_ESCAPE = "\\"
-SPARKS_FILE = re.compile(r"part-\d{5,}-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}[.-]c\d{3}\.csv")
+# The name of the job is Spark's own UUID or another one, as of Databricks.
+SPARKS_FILE = re.compile(r"part-\d{5,}-.+[.-]c\d{3}\.csv")
 # Left alone, Spark takes the columns of one file, and leaves out what only others have.
 PARQUET_READ = {"mergeSchema": "true"}
-FILES_READ = {"csv": CSV_READ, "parquet": PARQUET_READ}
+# Left alone, Spark makes nulls of a line that is no JSON, and of what has another type.
+JSON_READ = {"mode": "FAILFAST", "columnNameOfCorruptRecord": UNREAD_ROW}
+FILES_READ = {"csv": CSV_READ, "parquet": PARQUET_READ, "json": JSON_READ}
 # How Spark begins to say that a file cannot be read, and which.
 UNREAD = re.compile(r"\[FAILED_READ_FILE\S* Encountered error while reading file (\S+)\. ")
+# Of a batch that goes into a topic, as it is in files or in the log; a larger file is one batch.
+# The transactions of a batch are open until all of it is there, and the broker ends those that take
+# longer than kafka.transaction.timeout.ms: a batch that is too large never gets through, and what
+# it has is fixed once it was planned.
+BATCH_BYTES = 512 << 20
 # Without, a file that is a week older than the newest one of earlier runs is passed over.
 FILE_AGE_MAX = "36500d"
 HEADERS = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
@@ -83,6 +98,14 @@ FOLDER = {"date"}
 FOLDER_NAME = re.compile(r"((?:record_)*date)=")
 # Of any time zone that the session has, and of times before 1970.
 UTC_DATE = "CAST(date_from_unix_date(CAST(floor(unix_seconds({0}) / 86400) AS INT)) AS STRING)"
+# The columns of an export, without its folders.
+_BESIDE = "(_|(record_)+)"
+EXPORTED = re.compile(
+    "key,value,topic,partition,offset,timestamp|(.*,)?"
+    + ",".join(f"{_BESIDE}{name}" for name in ("key", "topic", "partition", "offset", "timestamp"))
+    + f"(,{_BESIDE}value)?",
+    re.DOTALL,
+)
 # Files that a file source looks past begin with this.
 HIDDEN = "_segbroker"
 # In the checkpoint of an export: what the record's columns are called beside fields of the values.
@@ -148,7 +171,7 @@ def export_topic(
     frame = _stream(spark, broker, topic, start, pace, includeHeaders=with_headers)
     noted = f"{place}/{NAMES}"
     earlier = _noted(spark, noted)
-    decoded = decode(frame, form, _batch(spark, broker, topic, pace), earlier)
+    decoded = decode(frame, form, _sample(spark, broker, topic, pace), earlier, keeps_text=True)
     date = _folder(spark, path, {name.lower() for name in decoded.frame.columns})
     if decoded.names and not earlier:
         _note(spark, noted, decoded.names)
@@ -177,7 +200,7 @@ def import_files(
     headers alone are records; of others each is one JSON object, also where one of several columns
     happens to be named `value`.
     key: the column that is the record's key.
-    checkpoint: default inside `path`, or beside it where it is one file; for each cluster its own.
+    checkpoint: default inside `path`, or beside it where it is one file; for each topic its own.
     Raises OptionError, SourceError for a file that cannot be read, and what ends a query.
     """
     how = FILES_READ.get(file_format, {})
@@ -189,6 +212,7 @@ def import_files(
     if file_format == "json" and "value" in schema.names:
         schema = _with_headers(schema)
     stream = spark.readStream.format(file_format).schema(schema).options(**how)
+    stream = stream.option("maxBytesPerTrigger", str(BATCH_BYTES))
     frame = stream.option("maxFileAge", FILE_AGE_MAX).load(_watched(spark, path)).toDF(*names)
     if key is not None and key not in frame.columns:
         raise OptionError(f"there is no column {key!r} to be the key; {', '.join(frame.columns)}")
@@ -197,9 +221,9 @@ def import_files(
         rows = frame.selectExpr(*kept)
         if key is not None:
             rest = [name for name in kept if name != "key"]
-            rows = frame.selectExpr(f"CAST(`{key}` AS STRING) AS key", *rest)
+            rows = frame.selectExpr(_as_key(key), *rest)
     else:
-        keys = [] if key is None else [f"CAST(`{key}` AS STRING) AS key"]
+        keys = [] if key is None else [_as_key(key)]
         rows = frame.selectExpr(*keys, "to_json(struct(*)) AS value")
     place = checkpoint or _import_place(spark, broker, path, topic)
     try:
@@ -236,7 +260,8 @@ def replay(
         raise OptionError(f"topic {source!r} would be replayed into itself without end")
     if sql is not None and where is not None:
         raise OptionError("give the filter in the SQL itself, or as --where, not both")
-    frame = _stream(spark, broker, source, start, pace, includeHeaders="true")
+    limits = {"maxBytesPerTrigger": str(BATCH_BYTES)}
+    frame = _stream(spark, broker, source, start, pace, includeHeaders="true", **limits)
     columns = ["*", "CAST(value AS STRING) AS text"]
     if values is not None:
         quoted = values.replace("'", "\\'")
@@ -254,8 +279,11 @@ def _schema(
     """The columns of the files.  Raises SourceError where two types of one name do not go
     together."""
     look = {name: value for name, value in how.items() if name != "unescapedQuoteHandling"}
+    if file_format == "json":
+        look["mode"] = "PERMISSIVE"  # who reads the lines says which file it is
     try:
-        return spark.read.format(file_format).options(**look).load(path).schema
+        found = spark.read.format(file_format).options(**look).load(path).schema
+        return StructType([field for field in found if field.name != UNREAD_ROW])
     except Exception as exc:  # PySpark has no class of its own for it
         text = " ".join(str(exc).partition("\n\tat ")[0].split())
         _, code, reason = text.partition("[CANNOT_MERGE_SCHEMAS] ")
@@ -290,10 +318,16 @@ def _csv(spark: "SparkSession", path: str, schema: StructType) -> tuple[StructTy
     return StructType(fields), SPARKS_ESCAPE if is_sparks else CSV_ESCAPE
 
 
+def _as_key(column: str) -> str:
+    quoted = column.replace("`", "``")
+    return f"CAST(`{quoted}` AS STRING) AS key"
+
+
 def _is_exported(columns: Sequence[str]) -> bool:
-    """Whether the columns say where a record was, whatever they are called beside its fields."""
-    own = {re.sub(r"^(_|(record_)+)", "", name) for name in columns}
-    return own >= WHERE_IT_WAS
+    """Whether an export has such columns, in their order; others have some of them, too."""
+    *rest, last = columns
+    names = rest if FOLDER_NAME.match(f"{last}=") else columns
+    return EXPORTED.fullmatch(",".join(names)) is not None
 
 
 def _reason(error: StreamingQueryException) -> str:
@@ -346,10 +380,9 @@ def _stream(
     return spark.readStream.format("segbroker").options(**options).load()
 
 
-def _batch(spark: "SparkSession", broker: Broker, topic: str, pace: Pace) -> "DataFrame":
-    """The same topic as it is now, to look at values."""
+def _sample(spark: "SparkSession", broker: Broker, topic: str, pace: Pace) -> "Iterator[DataFrame]":
     options = {**broker.options, "subscribe": topic, "failOnDataLoss": str(not pace.skips_lost)}
-    return spark.read.format("segbroker").options(**options).load()
+    return sample(spark, {**options, "kafka.isolation.level": "read_committed"})
 
 
 def _refuse_second(spark: "SparkSession", path: str, checkpoint: str) -> None:
@@ -436,14 +469,28 @@ def _run(writer: "DataStreamWriter", checkpoint: str, pace: Pace, tell: Tell) ->
 
 
 def _import_place(spark: "SparkSession", broker: Broker, path: str, topic: str) -> str:
-    """Where it is noted which files the topic has: the one of another cluster has none of them."""
+    """Where it is noted which files the topic has.
+
+    The one of another cluster has none of them, nor has one that was made again.
+    """
+    client = parse_client(Given(broker.options))
     place = _beside(path, f"import-{topic}")
     if _exists(spark, f"{place}/metadata"):  # of an earlier version, which knew one cluster
         return place
-    client = parse_client(Given(broker.options))
     with Admin(client.bootstrap_text, security=client.security) as admin:
         cluster_id = admin.describe_cluster().cluster_id
-    return place if cluster_id is None else _beside(path, f"import-{topic}-{cluster_id}")
+    if cluster_id is not None:
+        place = _beside(path, f"import-{topic}-{cluster_id}")
+    if _exists(spark, f"{place}/metadata"):  # of one that knew no topics made again
+        return place
+    cluster = Cluster(client, creates_topics=True)
+    try:
+        found = cluster.layout(Subscribe((topic,))).get(topic)
+    finally:
+        cluster.close()
+    if found is None or found.topic_id is None:
+        return place
+    return _beside(path, f"import-{topic}-{id_text(found.topic_id)}")
 
 
 def _beside(path: str, name: str) -> str:

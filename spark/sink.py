@@ -18,6 +18,9 @@ What it left open under other names, as it had more tasks, ends with the first b
                 of a batch write with transactionalId and batchId the former; else a name of its own
     batch       of a stream the micro-batch; of a batch write batchId, else 0
 
+A batch write whose batchId is the micro-batch of a stream that it runs in (foreachBatch) belongs to
+that stream: its query is the stream's, and a new checkpoint begins to count anew.
+
 Attempts that came to nothing (of an executor that died, of two that Spark ran at once) may have
 left transactions open, which would hold up who reads committed records.  The broker aborts them
 with the commit of a batch: until then nobody writes the next one.  The names of a batch write with
@@ -75,11 +78,15 @@ ROTATION_END = 1 << 20
 
 @dataclass(frozen=True)
 class Place:
-    """Whose transaction a task writes in; `batch` None: known to the driver only."""
+    """Whose transaction a task writes in; `batch` None: known to the driver only.
+
+    is_stream: Spark numbers the batches, and repeats the last one only.
+    """
 
     query: str
     batch: int | None
     task: str
+    is_stream: bool
 
     @property
     def transactional_id(self) -> str:
@@ -92,6 +99,7 @@ class Written(WriterCommitMessage):
 
     topic_ids: of the topics that it wrote to, where the broker knows ids.
     is_repeated: the batch was committed before, and the rows were not written.
+    is_stream: as in Place.
     """
 
     query: str | None
@@ -99,6 +107,7 @@ class Written(WriterCommitMessage):
     records_count: int
     topic_ids: Mapping[str, UUID] = field(default_factory=dict)
     is_repeated: bool = False
+    is_stream: bool = False
 
 
 class _Writer:
@@ -127,10 +136,15 @@ class _Writer:
             raise
         finally:
             writer.close()
-        query = None if place is None else place.query
         if place is None:
-            identity = None
-        return Written(query, identity, writer.records_count, writer.topic_ids)
+            return Written(None, None, writer.records_count, writer.topic_ids)
+        return Written(
+            place.query,
+            identity,
+            writer.records_count,
+            writer.topic_ids,
+            is_stream=place.is_stream,
+        )
 
     def _is_done(self, place: Place) -> bool:
         """Whether the batch is there already: then the rows need not be written at all."""
@@ -143,11 +157,9 @@ class _Writer:
             cluster.close()
         if last is None or place.batch > last:
             return False
-        self._refuse_older(place.query, place.batch, last)
+        if place.is_stream:
+            _refuse_older(place.query, place.batch, last)
         return True
-
-    def _refuse_older(self, query: str, batch: int, last: int) -> None:
-        """Raise SinkError for a batch before the last one, where that cannot be a repetition."""
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
         found = [each for each in messages if isinstance(each, Written)]
@@ -166,9 +178,9 @@ class _Writer:
                 cluster, query, batch, identities, self._options.client.request_timeout_ms
             )
             self._forget(cluster, messages)
-            if committed is not Committed.NOW:
+            if committed is not Committed.NOW and any(each.is_stream for each in found):
                 last = last_batch(cluster, query, self._options.client.request_timeout_ms)
-                self._refuse_older(query, batch, batch if last is None else last)
+                _refuse_older(query, batch, batch if last is None else last)
             if committed is Committed.BEFORE:
                 log.warning(REPEATED, batch, query)
         finally:
@@ -234,7 +246,10 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         if not self._options.exactly_once:
             return self._write(iterator, None)
         assert self._query is not None, "batchId needs transactionalId"
-        return self._write(iterator, Place(self._query, self._options.batch_id, _task()))
+        batch, micro_batch = self._options.batch_id, _micro_batch()
+        if micro_batch is not None and batch == micro_batch[1]:
+            return self._write(iterator, _place_in_stream(self._query, *micro_batch))
+        return self._write(iterator, Place(self._query, batch, _task(), is_stream=False))
 
     @plain
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -257,16 +272,6 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
             return self._write(iterator, None)
         return self._write(iterator, stream_place(self._options))
 
-    def _refuse_older(self, query: str, batch: int, last: int) -> None:
-        """Spark repeats no batch but the last one: one before it has the number, not the rows."""
-        if batch < last:
-            raise SinkError(
-                f"batch {batch} is before batch {last}, which query {query} has committed: its"
-                " checkpoint was put back, cut or copied, and its batches may have other rows now."
-                " Begin with a new checkpoint, or write from here on again, what is there"
-                " a second time, with another transactionalId"
-            )
-
     @plain
     def commit(
         self,
@@ -284,6 +289,20 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         self._abort(messages)
 
 
+def _refuse_older(query: str, batch: int, last: int) -> None:
+    """Raise SinkError for a batch of a stream before the last one.
+
+    Spark repeats no batch but the last one: one before it has the number, not the rows.
+    """
+    if batch < last:
+        raise SinkError(
+            f"batch {batch} is before batch {last}, which query {query} has committed: its"
+            " checkpoint was put back, cut or copied, and its batches may have other rows now."
+            " Begin with a new checkpoint, or write from here on again, what is there"
+            " a second time, with another transactionalId"
+        )
+
+
 def _refuse_two_topics(found: Sequence[Written]) -> None:
     """Raise SinkError where tasks wrote to two topics of one name: a part of the rows is gone."""
     ids: dict[str, UUID] = {}
@@ -295,20 +314,29 @@ def _refuse_two_topics(found: Sequence[Written]) -> None:
 
 def stream_place(options: SinkOptions) -> Place:
     """Where a task of a stream writes.  SinkError where neither Spark nor the user says."""
-    context = TaskContext.get()
-    query = batch = None
-    if context is not None:
-        query = context.getLocalProperty(QUERY_PROPERTY)
-        batch = context.getLocalProperty(BATCH_PROPERTY)
-    if query is not None and batch is not None:
-        prefix = options.transactional_id or PREFIX
-        return Place(f"{prefix}/{query}", int(batch), _task())
+    micro_batch = _micro_batch()
+    if micro_batch is not None:
+        return _place_in_stream(options.transactional_id or PREFIX, *micro_batch)
     if options.transactional_id is None:
         raise SinkError(
             "this Spark does not tell a task which query it belongs to: give the option"
             " transactionalId, a name that no other query has and that goes with the checkpoint"
         )
-    return Place(options.transactional_id, None, _task())
+    return Place(options.transactional_id, None, _task(), is_stream=True)
+
+
+def _place_in_stream(prefix: str, query: str, batch: int) -> Place:
+    return Place(f"{prefix}/{query}", batch, _task(), is_stream=True)
+
+
+def _micro_batch() -> tuple[str, int] | None:
+    """The id of the stream that the task is of, and the number of the batch; None: of none."""
+    context = TaskContext.get()
+    if context is None:
+        return None
+    query = context.getLocalProperty(QUERY_PROPERTY)
+    batch = context.getLocalProperty(BATCH_PROPERTY)
+    return None if query is None or batch is None else (query, int(batch))
 
 
 def _task() -> str:

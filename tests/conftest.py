@@ -1,14 +1,17 @@
-"""For every test: signals are as a terminal gives them; Hypothesis and trio do not mind the time.
+"""For every test: signals are as a terminal gives them; Hypothesis and trio do not mind the time;
+what is collected is nothing for the collector of cycles.
 
-With `-n`, a worker takes a file at a time, as with `--dist loadfile`, but for three things: what
-waits (for a daemon, a client, a timer) is begun by turns with what computes, so that the processors
-are busy while somebody waits; of each the long ones are first, so that no worker is left alone with
-one at the end; and the tests that share a virtual machine (SHARED) go to one worker, so that there
-is one of it.
+With `-n`, a worker takes a file at a time, as with `--dist loadfile`, but for three things: half of
+the workers take what computes and the others what waits (for a daemon, a client, a timer), as long
+as there is any, so that the processors are busy while somebody waits; of each the long ones are
+first, so that no worker is left alone with one at the end; and the tests that share a virtual
+machine (SHARED) go to one worker, so that there is one of it.
 """
 
+import gc
 import signal
-from collections.abc import Collection
+from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,25 +22,53 @@ from .support import patient_clock
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
+    from xdist.workermanage import WorkerController
 
 SHARED = "tests/spark/"
-WAITING = (SHARED, "tests/cli/", "tests/client/", "tests/groups/", "tests/system/")
-# Half a minute and more each on a quiet machine.
+WAITING = (
+    SHARED,
+    "tests/cli/",
+    "tests/client/",
+    "tests/faults/",
+    "tests/groups/",
+    "tests/system/",
+)
+# Ten seconds and more each in a run of all, the longest first.
 LONG = (
     SHARED,
-    "tests/system/test_share_groups.py",
-    "tests/client/test_groups.py",
-    "tests/system/test_together.py",
-    "tests/client/test_misbehaving.py",
-    "tests/system/test_logins.py",
-    "tests/client/test_share_groups.py",
-    "tests/client/test_blocking.py",
     "tests/segments/test_crash_images",
-    "tests/simulation/",
+    "tests/simulation/test_simulation.py",
+    "tests/system/test_share_groups.py",
+    "tests/system/test_together.py",
+    "tests/client/test_groups.py",
     "tests/faults/test_kill_loop.py",
     "tests/faults/test_daemon_faults.py",
     "tests/faults/test_call_chain.py",
-    "tests/segments/test_model",
+    "tests/broker/test_long_answers.py",
+    "tests/client/test_many_partitions.py",
+    "tests/system/test_logins.py",
+    "tests/client/test_share_groups.py",
+    "tests/system/test_java_client.py",
+    "tests/system/test_kafka_python.py",
+    "tests/client/test_blocking.py",
+    "tests/client/test_misbehaving.py",
+    "tests/system/test_oauth_logins.py",
+    "tests/protocol/test_kernel_objects.py",
+    "tests/cli/test_absence.py",
+    "tests/system/test_install.py",
+    "tests/system/test_group_migration.py",
+    "tests/client/test_absence.py",
+    "tests/client/test_away.py",
+    "tests/client/test_oauth.py",
+    "tests/cli/test_security.py",
+    "tests/cli/test_broker.py",
+    "tests/client/test_not_sent.py",
+    "tests/segments/test_second_life.py",
+    "tests/system/test_confluent_kafka_releases.py",
+    "tests/cli/test_command_line.py",
+    "tests/client/test_share_faults.py",
+    "tests/broker/test_long_lived.py",
+    "tests/groups/",
 )
 
 # A machine that is busy with something else makes any strategy "too slow".
@@ -55,21 +86,26 @@ def unit_of(nodeid: str) -> str:
     return SHARED if nodeid.startswith(SHARED) else nodeid.split("::", 1)[0]
 
 
-def places_of(units: Collection[str]) -> dict[str, float]:
-    """Where each stands in the run, from 0 to 1: both kinds evenly, of each the long ones first."""
-    places: dict[str, float] = {}
-    for kind in (True, False):
-        of_kind = [unit for unit in units if unit.startswith(WAITING) is kind]
-        of_kind.sort(key=lambda unit: [not unit.startswith(start) for start in LONG])
-        for n, unit in enumerate(of_kind):
-            places[unit] = n / len(of_kind)
-    return places
+@cache
+def place_of(unit: str) -> int:
+    """Where it stands in the run: the long ones first."""
+    return next((n for n, start in enumerate(LONG) if unit.startswith(start)), len(LONG))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is collected stays to the end: a million objects that no collection has to look at."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)  # pytest-trio marks the tests before
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    places = places_of({unit_of(item.nodeid): None for item in items})
-    items.sort(key=lambda item: places[unit_of(item.nodeid)])
+    items.sort(key=lambda item: place_of(unit_of(item.nodeid)))
     for item in items:
         if item.get_closest_marker("trio") is not None:
             item.add_marker(pytest.mark.trio(run=patient_clock.run), append=False)
@@ -80,6 +116,21 @@ class Files(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
 
     def _split_scope(self, nodeid: str) -> str:
         return unit_of(nodeid)
+
+    def _assign_work_unit(self, node: "WorkerController") -> None:
+        """One that waits where half of the workers compute already."""
+        computing = sum(
+            any(
+                not unit.startswith(WAITING) and not all(done.values())
+                for unit, done in work.items()
+            )
+            for worker, work in self.assigned_work.items()
+            if worker is not node
+        )
+        waits = computing >= len(self.nodes) // 2
+        wanted = (unit for unit in self.workqueue if unit.startswith(WAITING) is waits)
+        self.workqueue.move_to_end(next(wanted, next(iter(self.workqueue))), last=False)
+        super()._assign_work_unit(node)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -75,7 +75,8 @@ def consumer_group_heartbeat(
             check_waits(call.peer)
         group = _group(core, request)
         beat = _beat(core, call)
-        check_room(core, request.group_id, beat)
+        before = group.known_as(beat)
+        check_room(core, request.group_id, beat, before)
     except Refused as exc:
         slot.answer(_refusal(exc.code, exc.message))
         return
@@ -95,6 +96,8 @@ def consumer_group_heartbeat(
     core.groups.install(group)
     member = group.members.get(told.member_id)
     if member is not None:
+        if before != told.member_id:  # a static member is back
+            core.groups.room.put(request.group_id, before, 0)
         takes_room(core, request.group_id, beat, consumer_size(member))
 
     def kept(error: OSError | None) -> None:
@@ -156,11 +159,12 @@ def excess(names: Iterable[str] | None) -> str | None:
     return f"the names of the topics have {size} characters, limit {METADATA_MAX}"
 
 
-def check_room(core: Core, group_id: str, beat: Beat) -> None:
-    """Raise Refused where there is no room for what a member says."""
+def check_room(core: Core, group_id: str, beat: Beat, before: str) -> None:
+    """Raise Refused where there is no room for what a member says.  before: the id by which it is
+    known, if it is."""
     room = core.groups.room
     if beat.epoch >= JOIN:
-        room.check(group_id, beat.member_id, consumer_size(beat))
+        room.check(group_id, before, consumer_size(beat))
     if beat.names is not None:
         room.check(group_id, hash(beat.names), names_size(beat.names))
 

@@ -259,7 +259,10 @@ async def _forget_named(core: Core, group_id: str, named: list[_Named]) -> Error
     # From the look at its members on to the storing nobody joins.
     if code or not forgotten:
         return code
-    return await _forget(core, group_id, forgotten)
+    code = await _forget(core, group_id, forgotten)
+    if not code and core.groups.is_open:
+        core.groups.stays_empty(group_id)
+    return code
 
 
 def _forgettable(

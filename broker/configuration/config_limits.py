@@ -130,8 +130,8 @@ class LimitKeys:
     )
     request_bytes_max: int = key(
         256 << 20,
-        "Maximum bytes of half-received requests, all connections together. Beyond it, "
-        "connections in the middle of a large request wait for at most request_wait_ms and are "
+        "Maximum bytes of the buffers of half-received requests, all connections together. Beyond "
+        "it, connections in the middle of a large request wait for at most request_wait_ms and are "
         "then closed; the first of them goes on.",
         least=1 << 16,
         most=1 << 40,
@@ -146,7 +146,11 @@ class LimitKeys:
         dynamic=True,
     )
     request_wait_ms: int = key(
-        10_000, "Longest wait of a large request for request_bytes_max.", least=1, dynamic=True
+        10_000,
+        "Longest wait of a large request for request_bytes_max. Who has sent half of one, and "
+        "nothing more for half of this time while others wait, is closed.",
+        least=1,
+        dynamic=True,
     )
     ingest_bytes_max: int = key(
         64 << 20,

@@ -23,8 +23,9 @@ from ..core import Core
 from ..loop.half_requests import HalfRequests
 from ..peers.listener import Listener, accept_all
 from ..producing.express import Express
-from .connection import Connection, Shelf, reset_on_close
+from .connection import Connection, reset_on_close
 from .handshakes import Handshakes
+from .inbox import Shelf
 
 log = structlog.get_logger()
 

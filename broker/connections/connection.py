@@ -1,8 +1,8 @@
 """One connection: bytes in, requests handled in order, replies out in order.
 
-    wait_readable -> recv_into the reader's buffer -> each whole frame: handle -> end of turn
+    wait_readable -> receive into the inbox (inbox.py) -> each whole frame: handle -> end of turn
           ^                                                                          |
-          +---- the buffer was not filled: the socket is empty --------------------- +
+          +---- its buffer was not filled: the socket is empty --------------------- +
                                  filled: receive again, checkpoint per 256 KiB or 5 ms
 
 A receive that does not fill its buffer ends the turn: the next one waits its turn among all
@@ -10,9 +10,7 @@ connections, so a peer that answers within microseconds cannot keep the loop to 
 is looked at after every frame, since a buffer holds thousands of the smallest ones.
 
 For a produce or a fetch the task makes no other task, event, cancel scope or thread hop.
-Administration is awaited in place: requests pipelined behind it wait.  An idle connection holds no
-buffer: readers come from a shared shelf and go back to it.  A connection that waits for the rest of
-a frame, with little of it received, gives its reader back, too.
+Administration is awaited in place: requests pipelined behind it wait.
 
 To bound memory, a connection is not read while it has `slots_max` unanswered requests; while its
 peer does not take replies, also between two requests that came together (a few bytes may ask for a
@@ -35,12 +33,6 @@ import structlog
 import trio
 
 from segbroker.protocol.errors import RemoteProtocolError
-from segbroker.protocol.frames import FrameReader
-from segbroker.protocol.limits import (
-    RECEIVE_KEEP_MAX,
-    RECEIVE_SIZE,
-    REQUEST_HEADER_SIZE_MIN,
-)
 
 from ..address import plain_host
 from ..configuration.config import join_address
@@ -55,7 +47,7 @@ from ..peers.listener import Listener
 from ..peers.long_answers import NoRoom
 from ..peers.peer import Peer
 from ..peers.replies import Outbox
-from ..peers.sasl import LOGIN_FRAME_BYTES_MAX, LoginRefused, SaslSession
+from ..peers.sasl import LoginRefused, SaslSession
 from ..peers.tls import RAW_MOST, RAW_OF_STRANGERS, HandshakeFailed, TlsSocket
 from ..principal import USER, Principal
 from ..producing.express import Express
@@ -63,6 +55,7 @@ from ..producing.produce import AcksZeroRefused
 from ..producing.seat import Seat
 from ..refused import Refused
 from ..requests import Unserved, handle
+from .inbox import NOTHING, Inbox, Shelf
 from .login import SessionExpired, handle_login
 
 log = structlog.get_logger()
@@ -71,52 +64,10 @@ log = structlog.get_logger()
 TURN_BYTES: Final = 256 << 10
 # And after this time, whatever the bytes cost.
 TURN_S: Final = 0.005
-# Idle readers kept for the next connection that has something to say, and bytes of all of them.
-SHELF_MAX: Final = 64
-SHELF_BYTES_MAX: Final = 64 << 20
-# Half a frame up to this size never waits for the budget: it fits the reader's first buffer.
-SMALL_BYTES: Final = 64 << 10
-# The beginning of a frame up to this size is put aside while its rest is waited for; so is a whole
-# one, while its answer is.
-ASIDE_BYTES_MAX: Final = 4 << 10
-_NOTHING: Final = -1
 # For SO_LINGER: closing sends a reset instead of an end.
 _AT_ONCE: Final = (1).to_bytes(4, sys.byteorder) + bytes(4)
 # How long a connection that is refused waits for its last answer to leave.
 REFUSAL_S: Final = 1.0
-
-
-class Shelf:
-    """Readers with empty buffers, shared by all connections."""
-
-    __slots__ = ("_frame_bytes_max", "_held_bytes", "_readers")
-
-    def __init__(self, frame_bytes_max: int) -> None:
-        self._frame_bytes_max = frame_bytes_max
-        self._readers: list[FrameReader] = []
-        self._held_bytes = 0
-
-    def take(self) -> FrameReader:
-        """A reader that holds nothing."""
-        if self._readers:
-            reader = self._readers.pop()
-            self._held_bytes -= reader.capacity
-            return reader
-        return FrameReader(self._frame_bytes_max, size_min=REQUEST_HEADER_SIZE_MIN)
-
-    def put_back(self, reader: FrameReader) -> None:
-        """Give back a reader that holds nothing; one with another limit, or that would be made
-        smaller before it receives again, goes nowhere."""
-        assert not reader.buffered, "bytes of one peer must not reach another"
-        size = reader.capacity
-        if (
-            len(self._readers) < SHELF_MAX
-            and reader.size_max == self._frame_bytes_max
-            and size <= RECEIVE_KEEP_MAX
-            and self._held_bytes + size <= SHELF_BYTES_MAX
-        ):
-            self._readers.append(reader)
-            self._held_bytes += size
 
 
 def reset_on_close(sock: socket.socket | TlsSocket) -> None:
@@ -140,15 +91,13 @@ class Connection:
         "_draining",
         "_ended",
         "_express",
-        "_half",
         "_handle",
-        "_held",
+        "_inbox",
         "_is_stranger",
         "_parked",
         "_reads",
         "_scope",
         "_seat",
-        "_shelf",
         "_sock",
         "_work_began",
         "core",
@@ -180,9 +129,6 @@ class Connection:
         host, port = sock.getsockname()[:2]
         certificate = listener.certificate
         self._sock = sock if certificate is None else TlsSocket(sock, certificate.context)
-        self._shelf = shelf
-        self._half = half
-        self._held = 0
         self._draining = False
         # Of the reading, and of the answers behind it once that has ended: one scope in another
         # would be a twelfth of what an idle connection takes.
@@ -199,6 +145,8 @@ class Connection:
         self._handle = handle
         # Whether it has still to log in, where that is asked for.
         self._is_stranger = listener.protocol.is_sasl
+        self._inbox = Inbox(shelf, half, address[0], is_stranger=self._is_stranger)
+        self.peer.waiting = self._inbox.waiting_frames
         if self._is_stranger:
             if isinstance(self._sock, TlsSocket):
                 self._sock.raw_most = RAW_OF_STRANGERS
@@ -270,14 +218,16 @@ class Connection:
             self._scope.cancel()
 
     def close_because(self, event: str, **facts: object) -> None:
-        """Close at once, with one line that says why."""
-        self.refused(event, **facts)
-        self._end()
+        """Close at once, with one line that says why; once: its task may have a thread to wait for
+        before it ends."""
+        if not self._ended:
+            self.refused(event, **facts)
+            self._end()
 
     def _broken(self, why: Exception | None) -> None:
         """Nothing can be answered any more; why: what is to be told of that."""
         if why is not None:
-            self.refused("unserved_request", error=str(why))
+            self.close_because("unserved_request", error=str(why))
         self._end()
 
     def _end(self) -> None:
@@ -311,6 +261,12 @@ class Connection:
         return self._parked
 
     @property
+    def is_in_the_way(self) -> bool:
+        """Whether it waits for its client in the middle of a large request, and keeps room from
+        others by that."""
+        return (self._parked or self.outbox.unsent) and self._inbox.keeps_room
+
+    @property
     def is_settled(self) -> bool:
         """Whether it is through with handshake and login, and has made a request."""
         return self.greeted and self.peer.is_admitted
@@ -338,28 +294,17 @@ class Connection:
         with trio.move_on_after(REFUSAL_S) as self._scope:
             await self.outbox.wait_empty()
 
-    def _take_reader(self) -> FrameReader:
-        if self.peer.is_admitted:
-            return self._shelf.take()
-        # A stranger gets no room for more than a login.
-        return FrameReader(LOGIN_FRAME_BYTES_MAX, size_min=0)
-
-    def _admit(self, reader: FrameReader | None) -> FrameReader | None:
-        """It has just logged in: what came behind that is a client's, and may be large."""
+    def _admit(self) -> None:
+        """It has just logged in."""
         self._is_stranger = False
         if isinstance(self._sock, TlsSocket):
             self._sock.raw_most = RAW_MOST
-        if reader is None:
-            return None
-        admitted = self._take_reader()
-        admitted.receive_data(reader.take_rest())
-        return admitted
+        self._inbox.admit()
 
     async def _read(self) -> None:
-        core, peer = self.core, self.peer
+        core, peer, sock = self.core, self.peer, self._sock
         handle = self._handle
-        outbox, clock = self.outbox, time.perf_counter
-        reader: FrameReader | None = None
+        inbox, outbox, clock = self._inbox, self.outbox, time.perf_counter
         frame: memoryview | None
         brought = 0
         budget = TURN_BYTES
@@ -368,39 +313,35 @@ class Connection:
             while True:
                 if peer.muted_until:
                     await self._wait_unmuted()
-                if reader is None:
-                    reader = self._take_reader()
                 if brought:  # the express way has received it already
                     size, is_full = brought, False
                 else:
-                    size, is_full = self._receive(reader)
-                    if size == _NOTHING:
-                        reader, aside = self._give_back(reader)
-                        reader, brought = await self._wait_readable(reader, aside)
+                    if not inbox.has_room():
+                        await self._wait_half()
+                        if self._draining:
+                            return
+                    size, is_full = inbox.receive(sock)
+                    if size == NOTHING:
+                        brought = await self._wait_readable()
                         budget, over = TURN_BYTES, clock() + TURN_S
                         continue
                     if not size:
-                        if reader.buffered:
+                        if inbox.unread:
                             raise RemoteProtocolError(
-                                f"closed by the peer {reader.buffered} bytes into a frame"
+                                f"closed by the peer {inbox.unread} bytes into a frame"
                             )
                         return
-                while reader is not None and (frame := reader.next_frame()) is not None:
+                    core.counters.received_bytes += size
+                    self._reads += 1
+                while (frame := inbox.next_frame()) is not None:
                     if self._draining:  # also what came with it: the groups are closed
                         return
                     self.greeted = True
-                    is_aside = len(frame) <= ASIDE_BYTES_MAX and not reader.buffered
-                    if is_aside:
-                        frame = memoryview(bytearray(frame))
                     if is_counted := core.quotas is not None:
                         self._begin_work()
                     try:
                         if (pending := handle(core, peer, frame)) is not None:
-                            peer.waiting = reader.waiting_frames
-                            self._hold(len(frame) + reader.buffered)
-                            if is_aside:
-                                self._shelf.put_back(reader)
-                                peer.waiting, reader = tuple, None
+                            inbox.keep(frame)
                             core.turn.end()
                             if is_counted:
                                 self._end_work()
@@ -409,49 +350,44 @@ class Connection:
                     except OSError as exc:
                         raise _HandlerFailed from exc
                     if pending is not None:
-                        peer.waiting = tuple  # an idle connection holds no buffer
                         if peer.sasl is not None and peer.sasl.refusal is not None:
                             raise peer.sasl.refusal
                         if self._is_stranger and peer.authenticated:
-                            reader = self._admit(reader)
+                            self._admit()
                         core.turn.end()
-                        if outbox.unsent:  # what came with it would be answered into memory
-                            await outbox.wait_room(core.config.slots_max)
                     elif is_counted:
                         self._end_work()
                     if peer.muted_until:
-                        frame, reader = None, self._without_buffer(reader, waits=True)
+                        frame = None
+                        inbox.settle(waits=True)
                         await self._wait_unmuted()
-                    if len(outbox) >= core.config.slots_max:
-                        core.turn.end()
-                        await outbox.wait_room(core.config.slots_max)
                     if clock() >= over:
                         core.turn.end()
                         await trio.lowlevel.checkpoint()
-                        if outbox.unsent:
-                            await outbox.wait_room(core.config.slots_max)
                         budget, over = TURN_BYTES, clock() + TURN_S
+                    if outbox.is_behind(core.config.slots_max):
+                        core.turn.end()  # what came with it would be answered into memory
+                        frame = None
+                        inbox.settle(waits=True)
+                        await outbox.wait_room(core.config.slots_max)
                 if self._draining:
                     return
                 core.turn.end()
-                waits = outbox.unsent or (peer.produces and core.ingest.full)
-                frame, reader = None, self._without_buffer(reader, waits=waits)
+                inbox.settle(waits=outbox.unsent or (peer.produces and core.ingest.full))
                 await self._wait_room()
                 if self._draining:
                     return
                 budget -= size
                 brought = 0
                 if not is_full:
-                    reader, aside = self._give_back(reader)
-                    reader, brought = await self._wait_readable(reader, aside)
+                    brought = await self._wait_readable()
                     budget, over = TURN_BYTES, clock() + TURN_S
                 elif budget <= 0:
                     await trio.lowlevel.checkpoint()
                     budget, over = TURN_BYTES, clock() + TURN_S
         finally:
             core.turn.end()
-            self._half.change(self.peer.address[0], self, -self._held)
-            self._held = 0
+            inbox.close()
 
     def _begin_work(self) -> None:
         self._work_began = time.perf_counter()
@@ -467,63 +403,14 @@ class Connection:
         self._charge_work()
         self.peer.charge = None
 
-    def _receive(self, reader: FrameReader) -> tuple[int, bool]:
-        """How many bytes have come, 0 at the end, _NOTHING: none are there; and whether there may
-        be more.  A view of the buffer is of this call alone: it would keep the memory."""
-        space = reader.get_buffer()
-        try:
-            size = self._sock.recv_into(space)
-        except (BlockingIOError, InterruptedError):
-            return _NOTHING, False
-        reader.buffer_updated(size)
-        self.core.counters.received_bytes += size
-        self._reads += size > 0
-        return size, size == len(space)
-
-    def _without_buffer(self, reader: FrameReader | None, *, waits: bool) -> FrameReader | None:
-        """Before a wait that there may be: what is held is counted, and a reader that holds nothing
-        goes back.  waits: there will be one, so what is not counted keeps no large buffer."""
-        buffered = 0 if reader is None else reader.buffered
-        self._hold(buffered)
-        if reader is not None and not buffered:
-            self._shelf.put_back(reader)
-            return None
-        if reader is not None and waits:
-            reader.fit()
-        return reader
-
-    def _hold(self, size: int) -> None:
-        """It holds so many bytes that it has received: counted where they are many."""
-        held = size if size > SMALL_BYTES else 0
-        if held != self._held:
-            self._half.change(self.peer.address[0], self, held - self._held)
-            self._held = held
-
-    def _give_back(self, reader: FrameReader | None) -> tuple[FrameReader | None, bytes]:
-        """Before it is waited for more: a reader that holds much for its size, or None, and what it
-        held: what is not counted keeps no buffer that a large request was received into."""
-        if reader is None:
-            return None, b""
-        has_grown = reader.capacity > RECEIVE_SIZE
-        if reader.buffered > (SMALL_BYTES if has_grown else ASIDE_BYTES_MAX):
-            return reader, b""
-        aside = reader.take_rest() if reader.buffered else b""
-        self._shelf.put_back(reader)
-        return None, aside
-
-    async def _wait_readable(
-        self, kept: FrameReader | None, aside: bytes
-    ) -> tuple[FrameReader | None, int]:
-        """Wait for more bytes; the reader, or None: nothing is held, it is on the shelf.
-
-        And how many bytes it holds that have come meanwhile, on the express way.
-        """
+    async def _wait_readable(self) -> int:
+        """Wait for more bytes; how many of them are in the inbox already, by the express way."""
         self._park()
+        self._inbox.put_aside()
         seat, express = self._seat, self._express
         brought = b""
         if (
-            kept is not None
-            or aside
+            not self._inbox.is_empty
             or seat is None
             or express is None
             or not seat.is_welcome
@@ -531,15 +418,11 @@ class Connection:
         ):
             await trio.lowlevel.wait_readable(self._sock)
         elif brought := await express.park(seat):
-            kept = self._shelf.take()
-            kept.receive_data(brought)
+            self._inbox.bring(brought)
         if self._is_stranger:
             await self._wait_turn()
         self._parked = False
-        if aside:
-            kept = self._take_reader()
-            kept.receive_data(aside)
-        return kept, len(brought)
+        return len(brought)
 
     async def _wait_turn(self) -> None:
         """Until it is the turn of this stranger: to be received from, and to be answered once."""
@@ -559,16 +442,18 @@ class Connection:
             self._parked = False
         peer.muted_until = 0.0
 
+    async def _wait_half(self) -> None:
+        """Until more of a large request may be received."""
+        with trio.move_on_after(self.core.config.request_wait_ms / 1000) as patience:
+            await self._inbox.wait_room()
+        if patience.cancelled_caught:
+            raise Unserved(
+                f"no room for a large request: {self._inbox.held_by_all} bytes of half "
+                f"requests, limit {self.core.config.request_bytes_max}"
+            )
+
     async def _wait_room(self) -> None:
-        """Everything that stops the reading."""
-        if self._held and self._half.is_full(self.peer.address[0], self):
-            with trio.move_on_after(self.core.config.request_wait_ms / 1000) as patience:
-                await self._half.wait_room(self.peer.address[0], self)
-            if patience.cancelled_caught:
-                raise Unserved(
-                    f"no room for a large request: {self._half.held_bytes} bytes of half "
-                    f"requests, limit {self.core.config.request_bytes_max}"
-                )
+        """Until its client has taken what it was sent, and the disk has what it sent."""
         if self.outbox.unsent:
             await self.outbox.wait_room(self.core.config.slots_max)
         if self.peer.produces and self.core.ingest.full:

@@ -5,6 +5,8 @@
 | handshake_timed_out  | no whole request, or no login where one is asked for, within       |
 |                      | handshake_timeout_ms of the accept                                 |
 | send_timed_out       | replies wait and the peer took none of them for send_timeout_ms    |
+| request_timed_out    | half a large request has come, and nothing more for half of       |
+|                      | request_wait_ms, while others wait for the room that it takes      |
 | idle_timed_out       | nothing came, went, is handled or waits for an answer for          |
 |                      | idle_timeout_ms, unless that is -1                                 |
 
@@ -27,7 +29,12 @@ _TICK_MAX_S: Final = 1.0
 
 def tick_seconds(config: BrokerConfig) -> float:
     """The pause between two looks: a quarter of the shortest limit, a second at most."""
-    limits = config.handshake_timeout_ms, config.idle_timeout_ms, config.send_timeout_ms
+    limits = (
+        config.handshake_timeout_ms,
+        config.idle_timeout_ms,
+        config.send_timeout_ms,
+        config.request_wait_ms / 2,
+    )
     return min(_TICK_MAX_S, min(ms for ms in limits if ms > 0) / 4000)
 
 
@@ -54,6 +61,8 @@ def look(config: BrokerConfig, connection: Connection, now: float) -> None:
     if not connection.is_settled:
         if (now - connection.opened) * 1000 >= config.handshake_timeout_ms:
             connection.close_because("handshake_timed_out", limit_ms=config.handshake_timeout_ms)
+    elif connection.is_in_the_way and still_ms >= config.request_wait_ms / 2:
+        connection.close_because("request_timed_out", limit_ms=config.request_wait_ms // 2)
     elif outbox.unsent:
         if still_ms >= config.send_timeout_ms:
             connection.close_because("send_timed_out", limit_ms=config.send_timeout_ms)

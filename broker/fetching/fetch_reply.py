@@ -78,6 +78,7 @@ class FetchReply(FetchPlan):
     __slots__ = (
         "_abandoned",
         "_forgotten",
+        "_is_called",
         "_kept",
         "_lease",
         "_parts",
@@ -109,6 +110,7 @@ class FetchReply(FetchPlan):
         self._kept: list[_Kept] = []
         self._forgotten: list[Buffer | _Kept] | None = None
         self._pending = False  # waits for a buffer or for a lane
+        self._is_called = False  # has waited for a buffer, and it is its turn
         self._abandoned = False
 
     def render(self) -> list[Buffer] | None:
@@ -159,7 +161,7 @@ class FetchReply(FetchPlan):
             self._settle(response)
             return self._encode(response)
         size = reads[-1].stop
-        lease = self._core.pool.lease(size)
+        lease = self._take_buffer(size)
         if lease is None:
             for read in reads:
                 read.plan.release()
@@ -187,14 +189,13 @@ class FetchReply(FetchPlan):
         partition = target.partition
         if target.code or partition is None or target.diverging or not self._limit:
             return None
-        topics, pool = self._core.topics, self._core.pool
-        if topics.served_partition(partition.topic, partition.index) is not partition:
+        if not self._is_served(partition):
             return None
         handler = partition.handler
         try:
             plan = handler.plan_read(
                 target.asked.fetch_offset,
-                min(self.partition_bytes_max(target), pool.allowance),
+                min(self.partition_bytes_max(target), self._core.pool.allowance),
             )
         except STORAGE_FAILURES:
             return None
@@ -205,7 +206,7 @@ class FetchReply(FetchPlan):
             lease: Lease | None = None
             read: int | None = None
             try:
-                lease = pool.lease(plan.size_max)
+                lease = self._take_buffer(plan.size_max)
                 if lease is not None:
                     read = plan.read_nowait(lease.buffer[: plan.size_max])
             except STORAGE_FAILURES:
@@ -259,7 +260,7 @@ class FetchReply(FetchPlan):
             for _ in self._plan(response, reads):
                 await pace.step()
             if reads:
-                lease = self._core.pool.lease(reads[-1].stop)
+                lease = self._take_buffer(reads[-1].stop)
                 if lease is None:
                     # Planned again when there is room: what there is to read may have changed.
                     if not self._abandoned:
@@ -358,6 +359,7 @@ class FetchReply(FetchPlan):
         self._forgotten = [kept.get(id(part), part) for part in self._parts]
         self._peer.outbox.forget()
         self._parts = None
+        self._is_called = False
         lease, self._lease = self._lease, None
         for one in self._kept:
             one.view = memoryview(b"")
@@ -367,7 +369,7 @@ class FetchReply(FetchPlan):
     def _render_again(self) -> list[Buffer] | None:
         """The same bytes as before, read again; None when that takes a buffer or a lane."""
         stop = max(kept.stop for kept in self._kept)
-        lease = self._core.pool.lease(stop)
+        lease = self._take_buffer(stop)
         if lease is None:
             self._pending = True
             self._wait_for_buffer(stop)
@@ -434,7 +436,12 @@ class FetchReply(FetchPlan):
         parts = encode_response(response, header.api_key, header.api_version, header.correlation_id)
         return parts
 
+    def _take_buffer(self, size: int) -> Lease | None:
+        # Called once is called until it waits again: it may take one twice (`_render_single`).
+        return self._core.pool.lease(size, is_called=self._is_called)
+
     def _wait_for_buffer(self, size: int) -> None:
+        self._is_called = False
         self._core.pool.wait(size, self._buffer_free, host=self._peer.address[0])
 
     def _buffer_free(self) -> None:
@@ -442,6 +449,7 @@ class FetchReply(FetchPlan):
         if self._abandoned:
             self.release()
         else:
+            self._is_called = True
             self._peer.outbox.flush()
 
     def release(self) -> None:

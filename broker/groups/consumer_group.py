@@ -95,7 +95,7 @@ class ConsumerGroup:
     _is_settling: bool = False
     """Whether it was told that the epoch rose, and not yet that everybody is at the target."""
     _behind: set[str] = field(default_factory=set)
-    """Who is not at the target, or does not have all of it."""
+    """Who is not at the target, or does not have all of it; who is gone until the next target."""
 
     @property
     def state(self) -> str:
@@ -255,6 +255,10 @@ class ConsumerGroup:
                 f"ServerAssignor {beat.assignor} is not supported. Supported assignors: {offered}.",
             )
         return self.target.compiled(beat.regex) if beat.regex else None
+
+    def known_as(self, beat: Beat) -> str:
+        """The id by which a member is known: a static one that is back has another one."""
+        return self.static.get(beat.instance_id or "", beat.member_id)
 
     def _join(self, beat: Beat) -> ConsumerMember:
         known = self.members.get(beat.member_id)
@@ -419,7 +423,6 @@ class ConsumerGroup:
         if self.target.look(topics, self.members.values(), resubscribed=False):
             self.epoch += 1
             self._tell_rise(group_news.OTHER_TOPICS)
-        self._retarget(None)
 
     def _retarget(self, now_ms: int | None) -> None:
         """now_ms: None where it cannot wait."""
@@ -501,7 +504,6 @@ class ConsumerGroup:
             for partition in (*member.assigned, *member.revoking):
                 del self.owners[partition]
             self.target.go(member.subscription)
-            self._behind.discard(member.member_id)
             del self.members[member.member_id]
             if member.instance_id is not None:
                 del self.static[member.instance_id]

@@ -10,7 +10,7 @@ How a generation comes about and ends is in group_rounds.py.
 |---|---|
 | a member | its session ends: no heartbeat, no join and no sync under way for session_timeout |
 | ... in PREPARING | it has not joined by the end of the rebalance (static ones by their session) |
-| ... in COMPLETING, STABLE | it has not synced by the end of the rebalance time |
+| ... in COMPLETING, STABLE | it has joined and not synced by the end of the rebalance time |
 | an id that was given to be joined with | it was not used for session_timeout |
 
 A static member (`group.instance.id`) that comes back takes its old place under a new member id; a

@@ -371,7 +371,7 @@ class Rounds:
             for member in [m for m in self.members.values() if m.member_id in self._unsynced]:
                 self._drop(now_ms, member, group_news.NOT_SYNCED)
         elif self.state is State.COMPLETING and self._rebalance_ends_ms <= now_ms:
-            late = [m for m in self.members.values() if m.on_synced is None]
+            late = [m for m in self.members.values() if m.member_id in self._unsynced]
             for member in late:
                 self._remove(member, group_news.NOT_SYNCED)
             if self.members:

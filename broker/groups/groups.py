@@ -21,6 +21,7 @@ next start, such a KIP-848 or streams group is reported as it is stored.
 
 import errno
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import structlog
@@ -205,6 +206,19 @@ class Groups(GroupUpkeep):
         self._streams.turned(group_id)
         self._replace(made)
         return made
+
+    def stays_empty(self, group_id: str) -> None:
+        """Offsets of a group were deleted by a request.  One that nobody is in and that has none
+        left stays for group_kept_empty_ms, as in Kafka for some minutes: whoever has deleted its
+        offsets may be about to delete it."""
+        if group_id in self._manager.committed:
+            return
+        group = self._groups.get(group_id)
+        if group is None and self.get_epochal(group_id) is None:
+            with suppress(Refused):  # too many: then it is gone
+                group = self.obtain(group_id)
+        if group is not None and group.is_idle:
+            group.empty_since_ms = monotonic_ms()
 
     def check_classic(self, group_id: str) -> None:
         """Raise Refused where another kind of group has this name: one that somebody is in, or

@@ -107,10 +107,8 @@ def _fill(
     room: Mapping[str, int],
     free: Mapping[Partition, int],
 ) -> None:
-    """Give what is free to those who have room, who has nothing first."""
-    waiting = deque(
-        sorted((one for one in has if len(has[one]) < room[one]), key=lambda one: len(has[one]))
-    )
+    """Give what is free to those who have room, in turn."""
+    waiting = deque(one for one in has if len(has[one]) < room[one])
     for partition, places in free.items():
         passed = []  # who has it already
         while places and waiting:

@@ -206,6 +206,7 @@ class StreamsGroup:
         # Who is a member has what it has: that it would join may have been said long ago.
         still_has = None if beat.epoch == JOIN and known is not None else beat.owned
         has_missed = beat.epoch not in (JOIN, member.epoch)
+        where = member.said.endpoint
         why = self._take_down(now_ms, member, beat)
         if self.work.take(topology, found, topics):
             why = why or group_news.OTHER_TOPICS
@@ -219,7 +220,7 @@ class StreamsGroup:
             member.knows_assigned, member.revoking_ends_ms = False, None
         if beat.epoch == JOIN:
             member.knows_endpoints = False
-        if (changed or beat.epoch == JOIN) and member.said.endpoint is not None:
+        if where != member.said.endpoint or (where is not None and (changed or beat.epoch == JOIN)):
             self.endpoint_epoch += 1
         differs = beat.owned is not None and beat.owned != member.assigned
         is_told = beat.epoch == JOIN or has_missed or differs or not member.knows_assigned

@@ -25,7 +25,7 @@ from . import group_news
 from .consumer_members import Reconciled
 from .consumer_target import Topic
 from .group_news import Who
-from .member_epochs import MemberEpochs
+from .member_epochs import JOIN, MemberEpochs
 from .streams_topology import Topology
 from .task_assignor import NO_TASKS, Task, Tasks, Worker
 
@@ -187,8 +187,9 @@ class StreamsMember(MemberEpochs):
         return Worker(self.member_id, self.said.process_id, target)
 
     def says(self, beat: StreamsBeat) -> Says:
-        """What it says of itself with this heartbeat."""
-        said = self.said._replace(client_id=beat.client_id, client_host=beat.client_host)
+        """What it says of itself with this heartbeat: who joins says everything."""
+        before = _SAYS_NOTHING if beat.epoch == JOIN else self.said
+        said = before._replace(client_id=beat.client_id, client_host=beat.client_host)
         told: dict[str, Any] = {
             "rack_id": beat.rack_id,
             "process_id": beat.process_id,

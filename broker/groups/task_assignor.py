@@ -355,7 +355,6 @@ def _deal_copies(
                 member_id = fewest.within(process_id)
                 dealing.give_copy(member_id, task)
                 has[task].add(process_id)
-                times[process_id] += 1
                 fewest.changed(member_id)
     fewest.push(passed)
 

@@ -4,7 +4,7 @@
 |---|---|---|
 | InitProducerId with a transactional id | WRITE of it | 53 |
 | InitProducerId without | IDEMPOTENT_WRITE cluster, or WRITE of some topic | 31 |
-| AddPartitionsToTxn | WRITE transactional id, WRITE every topic | 53; 29 and 55 for the others |
+| AddPartitionsToTxn | WRITE transactional id, WRITE every topic | 53; 29, the others 55 or 3 |
 | AddOffsetsToTxn, TxnOffsetCommit | WRITE transactional id, READ group (and topic) | 53, 30, 29 |
 | EndTxn | WRITE transactional id | 53 |
 | WriteTxnMarkers | ALTER cluster, or CLUSTER_ACTION | 31 |
@@ -103,13 +103,20 @@ def _add_partitions_to_txn(
         }
         if TOPIC_REFUSED not in codes.values():
             return None
+
+    def code_of(name: str, index: int) -> ErrorCode:
+        is_named = codes[name] is not ErrorCode.OPERATION_NOT_ATTEMPTED
+        if is_named or core.topics.exists(name, index):
+            return codes[name]
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
     return AddPartitionsToTxnResponse(
         results_by_topic_v3_and_below=[
             AddPartitionsToTxnResponseTopic(
                 name=topic.name,
                 results_by_partition=[
                     AddPartitionsToTxnResponsePartition(
-                        partition_index=index, partition_error_code=codes[topic.name]
+                        partition_index=index, partition_error_code=code_of(topic.name, index)
                     )
                     for index in dict.fromkeys(topic.partitions)
                 ],

@@ -1,12 +1,13 @@
-"""Bytes of requests that are not whole yet, or wait: over all connections, and of each address.
+"""Memory of requests that are not whole yet, or wait: over all connections, and of each address.
 
-A large request is received piece by piece, and each piece takes memory until it is done with.
+A large request is received piece by piece, into a buffer that it takes until it is done with.
 Above the budget every connection in the middle of a large request waits.  An address above its own
 share waits alone, so that it cannot take the room of all others.
 
 Whoever has held something for longest, of all and of each address, never waits: a request that is
 larger than a budget comes through, and of two that are larger together one after the other.  So the
-budget of all may be passed by one request.
+budget of all may be passed by one request.  Whoever holds something, and from whom nothing comes
+while others wait, is closed (connections/watchdog.py).
 
 Limit: addresses are remembered as long as they hold something, so there are no more of them than
 connections.
@@ -39,7 +40,7 @@ class _Held:
 class HalfRequests:
     """What connections hold."""
 
-    __slots__ = ("_all", "_budget", "_by_host", "_host_budget", "_room")
+    __slots__ = ("_all", "_budget", "_by_host", "_host_budget", "_room", "_waiting")
 
     def __init__(self, budget: int, host_budget: int) -> None:
         """budget, host_budget: bytes over all connections, and of one address."""
@@ -48,6 +49,12 @@ class HalfRequests:
         self._all = _Held()
         self._by_host: dict[str, _Held] = {}
         self._room: trio.Event | None = None
+        self._waiting = 0
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a connection waits for room."""
+        return self._waiting > 0
 
     @property
     def held_bytes(self) -> int:
@@ -60,10 +67,18 @@ class HalfRequests:
         self._look_again()
 
     def is_full(self, host: str, holder: object) -> bool:
-        """Whether a connection from there that holds something must wait."""
-        of_host = self._by_host[host]
-        return not (
-            self._all.has_room(self._budget, holder) and of_host.has_room(self._host_budget, holder)
+        """Whether a connection from there that would hold something, or more, must wait."""
+        of_host = self._by_host.get(host)
+        return not self._all.has_room(self._budget, holder) or not (
+            of_host is None or of_host.has_room(self._host_budget, holder)
+        )
+
+    def is_tight(self, host: str) -> bool:
+        """Whether more than half of what there is, for all or for an address, is taken: then none
+        holds more than it must."""
+        of_host = self._by_host.get(host)
+        return self._all.size * 2 > self._budget or (
+            of_host is not None and of_host.size * 2 > self._host_budget
         )
 
     def change(self, host: str, holder: object, delta: int) -> None:
@@ -82,8 +97,12 @@ class HalfRequests:
             self._room = None
 
     async def wait_room(self, host: str, holder: object) -> None:
-        """Wait until there is room again for a connection that holds something."""
-        while self.is_full(host, holder):
-            if self._room is None:
-                self._room = trio.Event()
-            await self._room.wait()
+        """Wait until there is room again for a connection."""
+        self._waiting += 1
+        try:
+            while self.is_full(host, holder):
+                if self._room is None:
+                    self._room = trio.Event()
+                await self._room.wait()
+        finally:
+            self._waiting -= 1

@@ -11,9 +11,9 @@ a reply that the socket took at once gives its buffer to the next reply, still w
 
 At the limit stuck buffers are taken back, longest stuck first.  Their replies are read again when
 their peers read on, so a slow reader costs itself, not the others.  When none is stuck, a fetch
-waits in line until a buffer comes back or gets stuck.  Before that, above half of the budget,
-replies should shrink to what `allowance` says.  If no buffer is lent, one of any size is: otherwise
-a batch above the budget could never be read.
+waits in line until a buffer comes back or gets stuck, and so does whoever comes then.  Before that,
+above half of the budget, replies should shrink to what `allowance` says.  If no buffer is lent, one
+of any size is: otherwise a batch above the budget could never be read.
 """
 
 from collections.abc import Callable
@@ -87,9 +87,13 @@ class BufferPool:
             return ALLOWANCE_UNDER_PRESSURE
         return self._budget
 
-    def lease(self, size: int) -> Lease | None:
-        """A buffer of at least `size` bytes, or None at the limit: then `wait` for one."""
-        if not self._has_room(size):
+    def lease(self, size: int, *, is_called: bool = False) -> Lease | None:
+        """A buffer of at least `size` bytes, or None at the limit: then `wait` for one.
+
+        is_called: `wait` has called it.  Nobody else goes before those in the line: who waits for
+        much would see all that comes back go to those who want little.
+        """
+        if (self._line and not is_called) or not self._has_room(size):
             return None
         size_class = _size_class(size)
         self.lent_bytes += size_class

@@ -150,6 +150,11 @@ class Outbox:
         """Whether the peer is behind with reading."""
         return bool(self._unsent or self._owed)
 
+    def is_behind(self, slots_max: int) -> bool:
+        """Whether the peer has still to read what it was sent, or has `slots_max` slots: until
+        then nothing more of it is answered."""
+        return bool(self._unsent or self._owed) or len(self) >= slots_max
+
     def push(self, slot: Slot) -> None:
         """Give a request its place. Its reply leaves after those of all earlier slots."""
         if self._slots is _NO_SLOTS:
@@ -245,7 +250,7 @@ class Outbox:
 
     async def wait_room(self, slots_max: int) -> None:
         """Wait until the peer has read what it was sent and has fewer than `slots_max` slots."""
-        while not self.broken and (self.unsent or len(self) >= slots_max):
+        while not self.broken and self.is_behind(slots_max):
             self._room = trio.Event()
             await self._room.wait()
 

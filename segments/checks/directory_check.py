@@ -25,7 +25,7 @@ from ..directory.manager import DiskManager
 from ..directory.orphans import Missing, Orphan, find_orphans
 from ..directory.start_room import room_given_back, room_to_start
 from ..directory.starting import OWN
-from ..disk.storage import Storage, StorageLock, read_file
+from ..disk.storage import TEMPORARY, Storage, StorageLock, read_file
 from ..errors import (
     CorruptMetadata,
     CorruptSegment,
@@ -47,7 +47,7 @@ from ..wal.frames import Frame, FrameType
 from ..wal.markers import is_marker
 from ..wal.replay import Replay, replay, shard_folders
 from ..witness import WITNESS, is_least, names_in
-from .findings import Finding, Progress, damage, note, unreadable
+from .findings import Finding, Progress, damage, no_files, note, unreadable
 from .log_check import NOT_OPENED, Covered, LogChecker
 
 log = structlog.get_logger()
@@ -55,6 +55,7 @@ log = structlog.get_logger()
 _SNAPSHOT: Final = re.compile(r"snapshot-(\d{1,18})\.msgpack")
 _PARTITION: Final = re.compile(r"partition_(0|[1-9][0-9]*)")
 _NOT_OURS: Final = ("not a file of the broker", "it is left as it is")
+_REMOVE_IT: Final = "it does not start until somebody removes the directory"
 
 
 def lock_directory(storage: Storage, root: str) -> StorageLock | None:
@@ -101,9 +102,13 @@ class DirectoryChecker:
         for name in storage.listdir(root):
             if name not in OWN:
                 yield note(f"{root}/{name}", *_NOT_OURS)
+        yield from no_files(storage, [f"{root}/clock"], _REMOVE_IT)
         for name in names_in(storage, f"{root}/{WITNESS}"):
+            path = f"{root}/{WITNESS}/{name}"
             if not (is_least(name) or is_marker(name.partition(".reached-")[0])):
-                yield note(f"{root}/{WITNESS}/{name}", *_NOT_OURS)
+                yield note(path, *_NOT_OURS)
+                continue
+            yield from no_files(storage, [path], _REMOVE_IT)
         wal, is_read = Replay(), True
         if storage.exists(f"{root}/wal"):
             try:
@@ -165,7 +170,9 @@ class DirectoryChecker:
         folders = shard_folders(self._storage, root).values()
         names = {folder.rpartition("/")[2] for folder in folders}
         for name in self._storage.listdir(root):
-            if name not in names and not is_marker(name):
+            if is_marker(name):
+                yield from no_files(self._storage, [f"{root}/{name}"], _REMOVE_IT)
+            elif name not in names:
                 yield note(f"{root}/{name}", *_NOT_OURS)
         for folder in folders:
             for name in self._storage.listdir(folder):
@@ -182,14 +189,17 @@ class DirectoryChecker:
         folder = f"{self._root}/meta"
         names = self._storage.listdir(folder) if self._storage.exists(folder) else []
         numbers = sorted(int(match[1]) for name in names if (match := _SNAPSHOT.fullmatch(name)))
+        newest = f"snapshot-{numbers[-1]}.msgpack" if numbers else ""
         for name in names:
-            if not _SNAPSHOT.fullmatch(name):
-                yield note(
-                    f"{folder}/{name}", "not a snapshot of the metadata", "it is left as it is"
-                )
-        for number in numbers[:-1]:
-            path = f"{folder}/snapshot-{number}.msgpack"
-            yield note(path, "an older snapshot of the metadata", "it is removed")
+            path, own = f"{folder}/{name}", name.removesuffix(TEMPORARY)
+            if not _SNAPSHOT.fullmatch(own):
+                yield note(path, "not a snapshot of the metadata", "it is left as it is")
+            elif name != newest:
+                what = "an older snapshot of the metadata"
+                if own != name:
+                    what = "left over from a snapshot that was interrupted"
+                gone = note(path, what, "it is removed")
+                yield from [*no_files(self._storage, [path], _REMOVE_IT)] or [gone]
         if (
             not numbers
             and self._storage.exists(f"{self._root}/topics")

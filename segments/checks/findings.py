@@ -6,11 +6,11 @@
 | damage | bytes are not what was written, files are not where they were, or cannot be read | 8 |
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
-from ..disk.storage import NO_DESCRIPTORS
+from ..disk.storage import NO_DESCRIPTORS, Storage
 
 
 class Level(Enum):
@@ -73,3 +73,13 @@ def unreadable(exc: OSError, path: str, action: str) -> Finding:
         raise exc
     named = exc.filename if isinstance(exc.filename, str) else path
     return damage(named, f"it cannot be read: {exc.strerror or exc}", action)
+
+
+def no_files(storage: Storage, paths: Iterable[str], action: str) -> Iterator[Finding]:
+    """Directories among these, each of which has to be a file, if it is there."""
+    for path in paths:
+        try:
+            storage.listdir(path)
+        except OSError:
+            continue
+        yield damage(path, "a directory is in the place of a file", action)

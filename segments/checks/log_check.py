@@ -31,11 +31,12 @@ from ..recovery.survey import Circumstances, Step, Survey, survey
 from ..replay.replaying import stands_in_another
 from ..replay.restoring import Restored, gaps_of, lasting_row, restored
 from ..wal.frames import Frame
-from .findings import Finding, Level, Progress, damage, note, unreadable
+from .findings import Finding, Level, Progress, damage, no_files, note, unreadable
 
 _REPAIRED = "the next read or scrub keeps the bytes in quarantine/ and puts a gap in their place"
 _PUT_BACK = "the write-ahead log holds records that it lost, and a start puts them back"
 _INDEX = "it is made again from the log when it is needed"
+_NOT_REMOVED = "an opening behind a crash fails until somebody removes the directory"
 NOT_OPENED = "the partition is not opened as long as that is so"
 _NOT_READ = (
     "its records are refused as long as that is so; a copy of what can be read of it, in its place,"
@@ -311,6 +312,13 @@ class LogChecker:
 
     # The rest
 
+    def _has_content(self, path: str) -> bool:
+        file = self._storage.open(path, read_only=True)
+        try:
+            return file.size() > 0
+        finally:
+            file.close()
+
     def _producers(self) -> Iterator[Finding]:
         path = self._paths.producers
         try:
@@ -332,10 +340,12 @@ class LogChecker:
                 f"nobody has looked at damage that was found earlier: {reason}",
                 "the topic's on.corruption says; verify --repair lifts it",
             )
-        logs = {step.number for step in found.steps} | set(found.strangers)
+        logs = {step.number for step in found.steps} | {*found.strangers, *found.deleted}
         sealed = frozenset(found.known.sealed.numbers)
         for name in storage.listdir(paths.folder):
             path = f"{paths.folder}/{name}"
+            if paths.is_temporary(name) or paths.cleaned_number(name) is not None:
+                yield from no_files(storage, [path], _NOT_REMOVED)
             if path in (paths.manifest, paths.start, paths.producers, paths.damaged):
                 continue
             if path == paths.unsynced:
@@ -357,7 +367,12 @@ class LogChecker:
                         "they are left; nothing reads them, and they may be deleted",
                     )
                 continue
-            if paths.segment_number(name) is not None or name.endswith(".cleaned"):
+            number = paths.segment_number(name)
+            if number is not None or name.endswith(".cleaned"):
+                is_known = number is None or number in sealed or number in logs
+                if not is_known and self._has_content(path):
+                    text = "nothing speaks of a segment of this number behind the end of the log"
+                    yield damage(path, text, "it is moved to quarantine/ when the log gets there")
                 continue
             index = paths.index_number(name)
             if index is not None:

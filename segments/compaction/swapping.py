@@ -20,7 +20,8 @@ say what an opening makes of a crash after each step.
 
 Between a rename whose sync failed and the recovery readers go by what stands under the name, and
 the row of the decision stays the last that the manifest says of it: recovery gives the name anew
-because of it.  So nobody writes the manifest anew, or repairs anything, in a log that has failed.
+because of it.  So nobody writes the manifest anew, or repairs anything, in a log that has failed:
+also not behind a row that could not be written, nor to open it again (`swap_failed`).
 
 Invariants: the offsets are the same before and after; what the columns say stands under the names;
 nothing is unlinked before the rename is durable; under seal_lock from the decision to the sync: not
@@ -187,6 +188,7 @@ def swap_in(log: PartitionLog, new: NewSegment) -> bool:
             crashed = f"a swap crashed: {exc!r}"
             cause = exc if isinstance(exc, OSError) else OSError(errno.EIO, crashed)
             log.failed = log.failed or cause
+            log.swap_failed = True
             raise
     return True
 

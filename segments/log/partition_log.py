@@ -89,6 +89,7 @@ class PartitionLog:
         "state_lock",
         "storage",
         "stuck",
+        "swap_failed",
         "sync_failed",
         "sync_lock",
     )
@@ -163,6 +164,9 @@ class PartitionLog:
         """The first failed write or sync.  The kernel may have dropped what it was to write, and
         says so once: a second sync would succeed over it, so there is none."""
         self.sync_failed = False
+        self.swap_failed = False
+        """Whether a cleaned segment has not got its name for certain: an opening gives it, by the
+        row of the manifest that decided it, which no other manifest has."""
         self.is_superseded = False
         """Whether another one was opened on the same files: nothing is changed in them from here
         any more.  Changes under seal_lock."""
@@ -258,6 +262,8 @@ class PartitionLog:
         The caller holds seal_lock.  Raises OSError; the next rows go to a new file then.
         """
         if self.manifest.is_doubtful:
+            if self.swap_failed:
+                raise OSError(errno.EIO, "a cleaning waits for the next opening", self.paths.folder)
             self.manifest.replace(self.active.created_ms, [*self.manifest_rows(), *rows])
         else:
             self.manifest.append(rows, sync=sync)

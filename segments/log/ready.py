@@ -14,16 +14,24 @@ then synced by the next sync of the log, before anything in it counts as durable
 taking such a segment is one open.  Empty files behind the active segment are what a crash leaves;
 recovery accepts any number of them, and a log that is closed in order unlinks them.
 
+A file with something in it is nobody's when a roll comes to it: recovery has emptied what it found
+behind the end, and does not look behind one that was closed in order.  It goes to quarantine/.
+
 Thread-safe: one lock, never held over I/O except the close of a stale file.  Who closes the log
 waits until no segment is being made: its directory may be that of another topic then.
 """
 
 import threading
+from itertools import count
 from typing import Final, NamedTuple
 
-from ..disk.storage import StorageFile
+import structlog
+
+from ..disk.storage import StorageFile, make_dirs
 from ..names import LogPaths
 from .log_storage import LogStorage
+
+log = structlog.get_logger()
 
 AHEAD_MAX: Final = 16
 HURRY_MS: Final = 50
@@ -97,11 +105,24 @@ class ReadySegments:
             self._aim(now_ms, hit=file is not None)
         for unused in stale:
             unused.close()
-        if file is not None:
-            return Taken(file, True)
+        taken = Taken(file, True) if file is not None else self._make_here(number)
+        return self._instead_of(taken.file) if taken.file.size() else taken
+
+    def _make_here(self, number: int) -> Taken:
         is_made = number <= self.made
         self.missed += not is_made
         return Taken(self._storage.open(self._paths.log(number), create=True), is_made)
+
+    def _instead_of(self, others: StorageFile) -> Taken:
+        """An empty file in the place of one with something in it.  Raises OSError."""
+        path, folder = others.path, self._paths.quarantine
+        others.close()
+        make_dirs(self._storage, folder)
+        names = (f"{folder}/{path.rpartition('/')[2]}.{number}" for number in count())
+        kept = next(name for name in names if not self._storage.exists(name))
+        self._storage.rename(path, kept)
+        log.error("segment_in_the_way", path=path, kept=kept)
+        return Taken(self._storage.open(path, create=True), False)
 
     def _aim(self, now_ms: int, *, hit: bool) -> None:
         since = now_ms - self._last_roll_ms

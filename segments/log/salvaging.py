@@ -42,7 +42,8 @@ def salvage(log: PartitionLog, promised: int) -> None:
     cannot be read any more, OSError.
     """
     manifest = log.manifest
-    if manifest.is_doubtful or manifest.sync_failed or not manifest.is_durable:
+    in_doubt = manifest.is_doubtful or manifest.sync_failed or not manifest.is_durable
+    if in_doubt and not log.swap_failed:  # else the opening writes it anew, with the last swap
         manifest.replace(log.active.created_ms, log.manifest_rows())
     empty_from = log.active.number + (log.active.size > 0)
     for name in log.storage.listdir(log.paths.folder):

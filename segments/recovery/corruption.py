@@ -22,7 +22,7 @@ import structlog
 
 from ..disk.storage import Buffer, Storage, read_file
 from ..errors import PartitionRefused
-from ..files.unsynced import replace_or_mark
+from ..files.unsynced import replace_or_mark, sync_names_or_mark
 from ..names import LogPaths
 from ..settings.topic_config import OnCorruption
 
@@ -59,17 +59,22 @@ def write_mark(storage: Storage, paths: LogPaths, reason: str, replace: Replace)
 
 
 def remove_mark(storage: Storage, paths: LogPaths) -> None:
-    """An operator has looked.  Raises OSError."""
+    """An operator has looked at a log that is not open; durable at return.  Raises OSError."""
     if storage.exists(paths.damaged):
         storage.unlink(paths.damaged)
-        storage.fsync_dir(paths.folder)
+        sync_names_or_mark(storage, paths)
 
 
 def drop_mark(storage: Storage, paths: LogPaths) -> None:
-    """The same, where on.corruption=gap says so.  Where it fails the next opening does it, as long
-    as the setting stays."""
+    """The same, where on.corruption=gap says so, of any log.  Where it fails, or comes back behind
+    a power cut, the next opening does it, as long as the setting stays.
+
+    Not synced: names of an open log may wait for the same sync, and if it failed nobody would tell
+    the log.
+    """
     try:
-        remove_mark(storage, paths)
+        if storage.exists(paths.damaged):
+            storage.unlink(paths.damaged)
     except OSError as exc:
         log.warning("damage_still_marked", path=paths.damaged, error=str(exc))
 

@@ -6,7 +6,8 @@
 Epochs and offsets rise.  Of all the ways to pass over some batches so that those of the others do,
 the one that passes over the fewest is believed; who scans with what comes out finds the others
 damaged.  So one flipped bit costs its batch, and neither those in front of it nor those behind it;
-and the file of another log with lower offsets, which stands behind ours, costs nothing.
+and the file of another log with lower offsets, which stands behind ours, costs nothing.  A batch
+that goes on where the one in front of it in its file ends is passed over with that one, or not.
 """
 
 from bisect import insort
@@ -44,7 +45,7 @@ def epochs_of(known: Epochs, files: Sequence[memoryview], least: int = 0) -> lis
     last, begin = known[-1] if known else (-1, -1)
     begin = max(begin, least)
     chains: list[_Chain] = []  # the most batches first, then the lowest epoch
-    for header in chain.from_iterable(map(_headers, files)):
+    for place, header in chain.from_iterable(enumerate(_headers(data)) for data in files):
         epoch, base_offset, end = header.leader_epoch, header.base_offset, header.next_offset
         if epoch < last or base_offset < begin:
             continue
@@ -54,6 +55,9 @@ def epochs_of(known: Epochs, files: Sequence[memoryview], least: int = 0) -> lis
             longer = _Chain(1, epoch, base_offset, end, None)
         elif before.epoch == epoch:
             longer = before._replace(batches=before.batches + 1, end=end)
+            if place and before is chains[0] and before.end == base_offset:
+                chains[0] = longer  # nearly all: it goes on in its file, and is its log's
+                continue
         else:
             longer = _Chain(before.batches + 1, epoch, base_offset, end, before)
         if not any(one.is_better(longer) for one in chains):

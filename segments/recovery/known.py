@@ -26,7 +26,7 @@ import structlog
 from segbroker.protocol.record_batch import GapReason
 
 from ..decisions import Tail, base_header, scan
-from ..disk.storage import TEMPORARY, Storage, read_file, write_temporary
+from ..disk.storage import Storage, put_file, read_file, write_temporary
 from ..files.clean_points import NEVER_CLEANED, CleanPoints, Point
 from ..files.manifest import (
     NO_FLOOR,
@@ -292,8 +292,7 @@ def write_known(
     if is_new:
         write_temporary(storage, paths.manifest, encoded, synced=False)
     else:
-        write_temporary(storage, paths.manifest + TEMPORARY, encoded)
-        storage.rename(paths.manifest + TEMPORARY, paths.manifest)
+        put_file(storage, paths.manifest, encoded)
     return len(encoded)
 
 

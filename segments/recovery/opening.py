@@ -27,9 +27,9 @@ from segbroker.protocol.record_batch import GapReason
 
 from ..decisions import Decision, stamp_of
 from ..disk.storage import Storage, make_dirs, read_file, write_all
-from ..errors import PASSING_ERRNOS, PartitionForeign, PartitionMissing
+from ..errors import PartitionForeign, PartitionMissing
 from ..files.manifest import start_row
-from ..files.unsynced import mark_unsynced, sync_names_or_mark, sync_or_mark
+from ..files.unsynced import sync_names_or_mark, sync_or_mark
 from ..log.caches import Caches
 from ..log.partition_log import PartitionLog
 from ..log.sealed import SealedFiles
@@ -102,26 +102,6 @@ def open_log(
         now_ms, evidence.leader_epoch, evidence.durable_end, above, evidence.settled_end
     )
     found = survey(storage, paths, around)
-    try:
-        return _open_found(storage, paths, config, caches, evidence, found, now_ms, report)
-    except OSError as exc:
-        if exc.errno not in PASSING_ERRNOS:
-            # What was read may be gone from memory with a failed sync; so who comes next knows.
-            mark_unsynced(storage, paths, found.end_offset)
-        raise
-
-
-def _open_found(
-    storage: Storage,
-    paths: LogPaths,
-    config: TopicConfig,
-    caches: Caches,
-    evidence: Evidence,
-    found: Survey,
-    now_ms: int,
-    report: LogReport,
-) -> PartitionLog:
-    """The log that was surveyed.  Raises as above."""
     if found.manifest_lost and is_of_a_deleted_topic(storage, paths, evidence.first_epoch):
         raise PartitionForeign(paths.folder)
     name = (report.topic or paths.prefix, max(report.partition, 0))
@@ -130,7 +110,7 @@ def _open_found(
     known, steps = found.known, found.steps
     if evidence.writes_again and known.size and known.deletes and not found.is_empty:
         # Nothing says that the process before has synced it, and what it speaks of as gone goes.
-        _write_again(storage, paths.manifest, known.size)
+        _write_manifest_again(storage, paths, found)
     if not found.is_clean:
         steps = carry_out(storage, paths, found, report)
     if found.manifest_lost:
@@ -309,13 +289,13 @@ class _Opening:
         )
 
 
-def _write_again(storage: Storage, path: str, size: int) -> None:
+def _write_manifest_again(storage: Storage, paths: LogPaths, found: Survey) -> None:
     """Write what is there once more and sync it; of a file that only grows, its first bytes."""
-    content = read_file(storage, path)[:size]
-    file = storage.open(path)
+    content = read_file(storage, paths.manifest)[: found.known.size]
+    file = storage.open(paths.manifest)
     try:
         write_all(file, content, 0)
-        file.fdatasync()
+        sync_or_mark(storage, paths, file, found.end_offset)
     finally:
         file.close()
 

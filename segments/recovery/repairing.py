@@ -147,7 +147,8 @@ def quarantine(
     """Keep a durable copy of a damaged segment file under a name of its own.
 
     room: bytes that the caller writes behind it.  Raises OSError; also where there is not as much
-    room as both take: each try would take from others what there is, and give it back.
+    room as both take: each try would take from others what there is, and give it back; and where
+    there are QUARANTINE_TRIES_MAX copies.
     """
     make_dirs(storage, paths.quarantine)
     name = paths.log(number).rpartition("/")[2]
@@ -156,6 +157,9 @@ def quarantine(
         is_there = storage.exists(target)
         if not is_there or read_file(storage, target) == content:
             break
+    else:
+        text = f"{QUARANTINE_TRIES_MAX} copies of {name} are in it: move them away"
+        raise OSError(errno.EMLINK, text, paths.quarantine)
     _check_room(storage, paths.quarantine, room if is_there else len(content) + room)
     if is_there:
         # Recovery was interrupted behind the copy: it is synced, but its name may be on no disk.

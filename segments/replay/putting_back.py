@@ -22,8 +22,7 @@ damaged, nobody can tell, and the report says just that (`wal_torn`).
 from collections.abc import Mapping, Sequence
 
 from ..disk.storage import Storage, make_dirs, replace_file
-from ..errors import NO_SPACE, PASSING_ERRNOS, PartitionForeign, StorageError
-from ..files.unsynced import mark_unsynced
+from ..errors import NO_SPACE, PartitionForeign, StorageError
 from ..metadata.metadata import TopicMeta
 from ..names import owner_of, partition_paths
 from ..parallel import Each, one_by_one
@@ -158,12 +157,7 @@ class PuttingBack:
         owner = owner_of(meta.topic_id, partition)
         paths = partition_paths(self._root, meta.name, partition, owner)
         report = LogReport(self._report, meta.name, partition)
-        try:
-            done = put_back(self._storage, paths, frames, report, meta.epoch)
-        except OSError as exc:
-            if exc.errno not in PASSING_ERRNOS:
-                mark_unsynced(self._storage, paths)
-            raise
+        done = put_back(self._storage, paths, frames, report, meta.epoch)
         key = meta.topic_id.bytes, partition
         self._vouch(key, done.end_offset)
         self._synced[key] = done.synced

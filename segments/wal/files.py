@@ -144,10 +144,11 @@ class ShardFiles:
             file = self._name(path, self._again)
         except Exception:
             # What it is now is not known: it is not used again.  The next one gets its number, and
-            # so replaces it if it got the name; if not it is in the way of a disk that fills up.
+            # so replaces what comes back; till then it is in the way of a disk that fills up.
             self._add(-1)
-            with suppress(OSError):
-                self._storage.unlink(path)
+            for left in (path, self.path(self._again)):
+                with suppress(OSError):
+                    self._storage.unlink(left)
             raise
         self._again = -1
         return file

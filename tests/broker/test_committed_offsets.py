@@ -23,6 +23,8 @@ from segbroker.protocol.messages_admin import DeleteTopicsRequest, DeleteTopicsR
 from segbroker.protocol.messages_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -134,6 +136,40 @@ async def test_offsets_of_a_topic_with_a_long_name_are_deleted_however_many_they
         reply = await client.ask(request, OffsetDeleteResponse, 0)
         assert {row.error_code for row in reply.topics[0].partitions} == {0}
         assert await stands(client, None) == {}
+
+
+@pytest.mark.parametrize("was_joined", [False, True])
+async def test_a_group_whose_last_offset_was_deleted_is_there_to_be_deleted(
+    was_joined: bool,
+) -> None:
+    """As in Kafka: scripts that clean up delete the offsets of a topic, and then the group."""
+    async with (
+        serving(group_kept_empty_ms=60_000) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        if was_joined:
+            member = WireMember(client, "g")
+            assert (await member.join()).error_code == 0
+            await member.leave()
+            group = broker.core.groups.get("g")
+            assert group is not None
+            group.empty_since_ms = 1  # long ago
+        assert await commit(client, "t", 7) == 0
+        rows = [OffsetDeleteRequestPartition(partition_index=0)]
+        topics = [OffsetDeleteRequestTopic(name="t", partitions=rows)]
+        request = OffsetDeleteRequest(group_id="g", topics=topics)
+        for _ in ("once", "again"):
+            reply = await client.ask(request, OffsetDeleteResponse, 0)
+            assert reply.error_code == 0
+            assert [one.error_code for one in reply.topics[0].partitions] == [0]
+            broker.core.groups.keep_house(None)
+        described = await client.ask(DescribeGroupsRequest(groups=["g"]), DescribeGroupsResponse, 5)
+        assert [(one.error_code, one.group_state) for one in described.groups] == [(0, "Empty")]
+        delete = DeleteGroupsRequest(groups_names=["g"])
+        for code in (0, ErrorCode.GROUP_ID_NOT_FOUND):
+            deleted = await client.ask(delete, DeleteGroupsResponse, 2)
+            assert deleted.results[0].error_code == code
 
 
 @pytest.mark.parametrize(

@@ -494,6 +494,90 @@ def test_a_static_member_that_stays_away_is_dropped_at_the_end_of_its_session() 
     assert shared.is_idle
 
 
+def test_a_static_member_that_goes_away_has_let_go_of_what_it_was_to_let_go_of() -> None:
+    shared = group()
+    one, two = Client(shared, "one", instance="i"), Client(shared, "two")
+    one.beat = one.beat._replace(rebalance_timeout_ms=1_000)
+    one.join()
+    two.join()
+    one.heartbeat()
+    two.heartbeat()
+    assert (len(one.reads), len(two.reads)) == (2, 0)
+    one.leave(epoch=LEAVE_FOR_A_WHILE)
+    two.heartbeat()
+    assert len(two.reads) == 2
+    shared.tick(1_000)
+    assert "one" in shared.members, "for its session, not for the time to let go"
+    back = Client(shared, "back", instance="i")
+    back.join()
+    assert len(back.reads) == 2
+
+
+def test_a_group_is_stable_when_a_static_member_is_back() -> None:
+    shared = group()
+    one = Client(shared, "one", instance="i")
+    one.join()
+    one.leave(epoch=LEAVE_FOR_A_WHILE)
+    assert shared.state == "Reconciling"
+    Client(shared, "back", instance="i").join()
+    assert shared.state == "Stable"
+
+
+def test_a_group_is_not_stable_before_all_have_heard_of_its_epoch() -> None:
+    shared = group()
+    one, two = Client(shared, "one"), Client(shared, "two", "b")
+    one.join()
+    two.join()
+    assert (shared.members["one"].epoch, shared.state) == (1, "Reconciling")
+    one.heartbeat()
+    assert shared.state == "Stable"
+
+
+def test_who_says_at_an_earlier_epoch_that_it_reads_what_it_has_let_go_of_is_fenced() -> None:
+    shared = group()
+    one, two = Client(shared, "one"), Client(shared, "two")
+    one.join()
+    had = one.reads
+    two.join()
+    one.heartbeat()
+    assert answered(shared, 0, one.question(), TOPICS).epoch == 2
+    again = one.question()
+    assert again.epoch == 1, "its answer was lost"
+    assert answered(shared, 0, again._replace(owned=one.reads), TOPICS).epoch == 2
+    too_much = again._replace(owned=had)
+    assert refusal(shared.heartbeat, 0, too_much, TOPICS) is ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_who_says_that_it_is_an_instance_that_another_is_does_nothing_in_its_name() -> None:
+    shared = group()
+    one, two = Client(shared, "one", instance="i"), Client(shared, "two")
+    one.join()
+    two.join()
+    for epoch in (LEAVE, LEAVE_FOR_A_WHILE):
+        said = Beat("two", epoch, "i")
+        assert refusal(shared.heartbeat, 0, said, TOPICS) is ErrorCode.FENCED_INSTANCE_ID
+    assert shared.members["two"].epoch == two.epoch
+    assert shared.check_commit("two", two.epoch, "i") is ErrorCode.FENCED_INSTANCE_ID
+    assert shared.check_commit("two", two.epoch) is ErrorCode.NONE
+    assert shared.check_commit("one", one.epoch, "i") is ErrorCode.NONE
+
+
+def test_who_says_nothing_of_itself_may_ask_where_a_group_stands_and_a_member_as_what_it_is() -> (
+    None
+):
+    shared = group()
+    Client(shared, "one").join()
+    for member_id, epoch, code in (
+        (None, -1, ErrorCode.NONE),
+        (None, 0, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("", -1, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("other", 1, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("one", -1, ErrorCode.STALE_MEMBER_EPOCH),
+        ("one", 1, ErrorCode.NONE),
+    ):
+        assert shared.check_fetch(member_id, epoch) is code
+
+
 def test_an_instance_that_is_there_is_not_given_to_another() -> None:
     shared = group()
     Client(shared, "one", instance="i").join()

@@ -52,6 +52,7 @@ async def levels(client: WireClient) -> dict[str, tuple[int, int, int]]:
 
 ALL = {
     "group.version": (0, 1, 1),
+    "metadata.version": (30, 30, 30),
     "share.version": (0, 1, 1),
     "streams.version": (0, 1, 1),
     "transaction.version": (2, 2, 2),
@@ -65,8 +66,18 @@ def refusals() -> Iterator[tuple[tuple[str, int, int], str]]:
     yield ("group.version", 0, UP), "at level 1, and no downgrade was asked for"
     yield ("share.version", 0, DOWN), "group_protocols says so"
     yield ("share.version", 0, UNSAFE), "group_protocols says so"
-    yield ("metadata.version", 30, UP), "no such feature"
+    yield ("metadata.version", 31, UP), "this broker has levels 30 to 30"
+    yield ("metadata.version", 29, DOWN), "this broker has levels 30 to 30"
+    yield ("kraft.version", 1, UP), "no such feature"
     yield ("no.such", 0, DOWN), "no such feature"
+
+
+async def test_a_program_that_asks_which_kafka_this_is_like_is_told() -> None:
+    """Web interfaces look for the level of metadata.version that is in force: where there is none
+    they take the cluster for an ancient one, and offer neither quotas nor changes of rules."""
+    async with serving() as broker, connect(broker.address) as client:
+        assert (await levels(client))["metadata.version"] == (30, 30, 30), "4.3-IV0"
+        assert (await update(client, ("metadata.version", 30, UP))).error_code == 0
 
 
 async def test_no_level_is_changed_and_the_refusal_says_why() -> None:

@@ -496,6 +496,28 @@ def test_another_leads_a_round_that_a_static_leader_does_not_join() -> None:
     assert len(two.joined[-1].members) == 2
 
 
+def test_a_round_whose_leader_deals_out_nothing_costs_those_that_were_to_ask_for_it() -> None:
+    """Not a static member that is away: its session says how long; nor who has asked and was cut
+    off."""
+    shared = group()
+    leader, other, away = Client(shared), Client(shared), Client(shared, "i")
+    stable(leader, other, away)
+    leader.join(1, {"range": b"other"})
+    other.join(1)
+    for member in shared.members.values():
+        member.session_timeout_ms = 10 * REBALANCE_MS
+    away.heartbeat(1)
+    shared.tick(REBALANCE_MS + 1)
+    assert (shared.state, shared.leader) == (State.COMPLETING, leader.member_id)
+    other.sync(REBALANCE_MS + 2)
+    other.cut(REBALANCE_MS + 3)
+    shared.tick(2 * REBALANCE_MS + 1)
+    assert set(shared.members) == {other.member_id, away.member_id}
+    other.join(2 * REBALANCE_MS + 2)
+    away.join(2 * REBALANCE_MS + 2)
+    assert other.generation == away.generation == shared.generation
+
+
 def test_who_has_waited_for_a_round_has_a_session_from_its_end_on() -> None:
     shared = group()
     one, two = Client(shared), Client(shared)

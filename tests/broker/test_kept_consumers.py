@@ -518,3 +518,46 @@ TestCrashMachine.settings = settings(
     database=None,
     suppress_health_check=list(HealthCheck),
 )
+
+
+def test_what_a_group_was_before_makes_no_room_and_what_it_is_does_once() -> None:
+    sizes = KeptSizes(1_000)
+    sizes.put("classic", "g", 300)
+    sizes.put("consumer", "g", 500)
+    sizes.drop("classic", "g")
+    assert sizes.others("") == 500
+    for _ in range(2):
+        sizes.drop("consumer", "g")
+        assert sizes.others("") == 0
+    assert sizes.has_room("g", 1_000)
+    assert not sizes.has_room("g", 1_001)
+
+
+def test_what_is_forgotten_while_its_first_event_is_under_way_is_not_written_down() -> None:
+    disk = Disk()
+    broker = Broker(disk)
+    broker.beat(Client(broker.group, "one"))
+    forgotten: list[OSError | None] = []
+    broker.kept.forget("g", forgotten.append)
+    assert not forgotten
+    disk.sync()
+    assert forgotten == [None]
+    assert (broker.kept.names(), broker.sizes.others("")) == ([], 0)
+
+
+def test_a_group_that_has_room_again_is_written_down_whole_once() -> None:
+    disk, broker, (one,) = started("one")
+    size, broker.sizes.size_max = broker.sizes.size_max, 10
+    two = Client(broker.group, "two")
+    two.join()
+    broker.kept.keep(broker.group)
+    disk.sync()
+    assert (disk.events[-1]["whole"], disk.events[-1]["says"]) == (True, {})
+    broker.sizes.size_max = size
+    one.heartbeat()
+    broker.kept.keep(broker.group)
+    disk.sync()
+    assert (disk.events[-1]["whole"], set(disk.events[-1]["says"])) == (True, {"one", "two"})
+    settle(one, two)
+    broker.kept.keep(broker.group)
+    assert (disk.events[-1]["whole"], disk.events[-1]["says"]) == (False, {})

@@ -30,11 +30,13 @@ from segbroker.protocol.messages_core import (
 from segbroker.protocol.messages_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from segbroker.segments.disk.memory import MemoryStorage
 
+from ..support.gated_storage import GatedStorage
 from ..support.waiting import becomes
 from ..support.wire_client import Closed, batch, connect, fetch_request, produce_request, values
 from .classic_member import ClassicMember
 from .conftest import Events, serving
 from .test_authorization import connect_from
+from .test_memory_of_waiting import held_opening
 
 
 async def test_a_frame_above_the_limit_is_refused_before_it_arrives(events: Events) -> None:
@@ -333,15 +335,62 @@ async def test_half_requests_are_bounded_in_sum(events: Events) -> None:
             connect(broker.address) as small,
         ):
             await small.create("t")
-            await first.send_bytes((8 << 20).to_bytes(4, "big") + bytes(900_000))
+            await small.create("closed")
+            await small.produce("t", b"v")
+            may_open = held_opening(broker)
+            await first.send(produce_request("closed", batch(bytes(900_000))), 9)
+            await becomes(lambda: bool(broker.core.topics._opening))
             large = (8 << 20).to_bytes(4, "big") + bytes(8 << 20)
             with trio.fail_after(60), pytest.raises(trio.BrokenResourceError):
                 await second.send_bytes(large)
             assert len(events.named("unserved_request")) == 1
             assert (await small.produce("t", b"small")).error_code == 0
+            may_open.set()
         while broker.connections:
             await trio.lowlevel.checkpoint()
         assert broker.half_request_bytes == 0
+
+
+async def test_who_stops_in_the_middle_of_a_large_request_does_not_stop_others(
+    events: Events,
+) -> None:
+    """The watchdog is called by hand, for a later time than it is."""
+    async with (
+        serving(request_bytes_max=1 << 20) as broker,
+        connect(broker.address) as stopped,
+        connect(broker.address) as other,
+    ):
+        await stopped.create("t")
+        await other.produce("t", b"v")
+        await stopped.send_bytes((8 << 20).to_bytes(4, "big") + bytes(900_000))
+        await becomes(lambda: broker.half_request_bytes > 1 << 20)
+        config, admission = broker.core.config, broker._admission
+        assert admission is not None
+        half_s = config.request_wait_ms / 2000
+
+        def look(after_s: float) -> None:
+            for later_s in (0, after_s):  # at first it sees what has come
+                for one in tuple(broker._connections):
+                    watchdog.look(config, one, trio.current_time() + later_s)
+
+        look(half_s + 1)
+        assert not events.named("request_timed_out"), "nobody waits"
+        codes: list[int] = []
+
+        async def produce() -> None:
+            codes.append((await other.produce("t", bytes(300_000))).error_code)
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(produce)
+                await becomes(lambda: admission.half.is_waited_for)
+                look(half_s - 100)
+                assert not events.named("request_timed_out")
+                look(half_s + 1)
+            assert codes == [0]
+            assert await stopped.is_closed()
+        (line,) = events.named("request_timed_out")
+        assert line["limit_ms"] == config.request_wait_ms // 2
 
 
 async def test_fetches_wait_in_line_for_a_buffer() -> None:
@@ -364,6 +413,29 @@ async def test_fetches_wait_in_line_for_a_buffer() -> None:
             assert received == sent
             assert values(reply.responses[0].partitions[0]) == [b"x" * 1_000_000]
         assert broker.core.pool.lent_bytes == 0
+
+
+async def test_fetches_that_the_disk_answers_wait_in_line_and_each_has_its_turn() -> None:
+    """Who was called looks into the page cache first, with a buffer that it gives back."""
+    disk, count = GatedStorage(), 6
+    async with (
+        serving(storage=disk, fetch_buffer_bytes_max=1 << 20) as broker,
+        AsyncExitStack() as stack,
+    ):
+        clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
+        await clients[0].create("t")
+        await clients[0].produce("t", b"x" * 700_000)
+        disk.cached = False
+        disk.reads.clear()
+        stack.callback(disk.reads.set)
+        for client in clients:
+            await client.send(fetch_request("t", 0), 12)
+        await becomes(lambda: len(broker.core.pool._line) == count - 1)
+        disk.reads.set()
+        with trio.fail_after(60):
+            for client in clients:
+                _, reply = await client.receive(FetchResponse, 12)
+                assert values(reply.responses[0].partitions[0]) == [b"x" * 700_000]
 
 
 def _big(n: int) -> bytes:
@@ -488,3 +560,31 @@ async def test_a_reply_that_cannot_be_read_again_closes_its_connection(events: E
                 await trio.lowlevel.checkpoint()
         assert events.named("reply_not_read_again")
         assert values(await client.fetch("t", 1))[0] == _big(1)
+
+
+async def test_a_connection_that_is_closed_while_a_thread_is_at_its_request_is_told_once(
+    events: Events,
+) -> None:
+    """Its task ends when the thread does; the watchdog sees it again and again until then."""
+    async with serving(send_timeout_ms=40, long_poll_max_ms=60_000) as broker:
+        async with connect(broker.address) as client, connect(broker.address) as writer:
+            await writer.create("t")
+            await writer.create("closed")
+            client.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
+            for _ in range(8):
+                await client.send(fetch_request("t", 0, wait_ms=60_000), 12)
+            await becomes(lambda: broker.core.counters.fetch_requests == 8)
+            may_open = held_opening(broker)
+            try:
+                await client.send(produce_request("closed", batch(b"v")), 9)
+                await becomes(lambda: bool(broker.core.topics._opening))
+                await writer.produce("t", bytes(1_000_000))  # which the client does not take
+                await becomes(lambda: bool(events.named("send_timed_out")))
+                refused = broker.core.counters.connections_refused
+                for _ in range(5):
+                    await trio.sleep(watchdog.tick_seconds(broker.core.config))
+            finally:
+                may_open.set()
+        await becomes(lambda: not broker.connections)
+    assert len(events.named("send_timed_out")) == 1
+    assert broker.core.counters.connections_refused == refused == 1

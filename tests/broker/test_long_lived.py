@@ -29,7 +29,7 @@ from .conftest import serving
 def thawed() -> Iterator[None]:
     gc.unfreeze()
     yield
-    gc.unfreeze()
+    gc.freeze()  # as the tests were collected: what is there is looked at no more
 
 
 class Cyclic:
@@ -173,6 +173,7 @@ def cycles() -> Iterator[Callable[[], Counter[str]]]:
         return kinds
 
     gc.disable()
+    gc.freeze()  # what was there before is nobody's who is tested
     yield found
     gc.enable()
 

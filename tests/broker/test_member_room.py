@@ -14,6 +14,7 @@ from segbroker.broker.refused import Refused
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.limits import STRING_SIZE_MAX
+from segbroker.protocol.messages_consumer_groups import ConsumerGroupHeartbeatRequest
 from segbroker.protocol.messages_groups import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -148,6 +149,33 @@ async def test_a_static_member_that_comes_back_without_its_id_says_no_more_than_
             assert again.member_id != first.member_id
             assert room_of(broker) == held
         assert (await join(client, "other", METADATA_MAX)).error_code == FULL
+
+
+async def test_a_static_member_of_kip_848_that_is_back_says_no_more_than_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its id is another one in each life; its session is not over in any."""
+    size = 20 * SMALL_MAX
+    monkeypatch.setattr(member_room, "ALL_MAX", 5 * size // 2)
+    async with serving() as broker, connect(broker.address) as client:
+        client.client_id = "x" * size
+
+        async def join_as(member: str, instance: str | None = None) -> int:
+            said = consumer_joining(member, instance_id=instance)
+            return (await consumer_beat(client, said)).error_code
+
+        assert [await join_as("one", "i"), await join_as("oth")] == [0, 0]
+        held = room_of(broker)
+        last = "one"
+        for member in ("two", "thr"):
+            away = ConsumerGroupHeartbeatRequest(
+                group_id="g", member_id=last, member_epoch=-2, instance_id="i"
+            )
+            assert (await consumer_beat(client, away)).error_code == 0
+            assert await join_as(member, "i") == 0
+            assert room_of(broker) == held
+            last = member
+        assert await join_as("new") == FULL
 
 
 async def test_who_is_there_goes_on_and_who_is_gone_makes_room() -> None:

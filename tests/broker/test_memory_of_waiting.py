@@ -1,6 +1,7 @@
 """What a connection holds while its request waits: its request, and no room to receive into."""
 
 import gc
+import socket
 import threading
 import tracemalloc
 from contextlib import AsyncExitStack
@@ -9,16 +10,20 @@ import pytest
 import trio
 import trio.testing
 
-from segbroker.broker.connections import connection
+from segbroker.broker.connections import connection, inbox
 from segbroker.broker.connections.connection import TURN_S
 from segbroker.broker.server import Broker
 from segbroker.protocol.frames import FrameReader
-from segbroker.protocol.limits import RECEIVE_KEEP_MAX, REQUEST_HEADER_SIZE_MIN
+from segbroker.protocol.limits import (
+    RECEIVE_KEEP_MAX,
+    RECEIVE_SIZE,
+    REQUEST_HEADER_SIZE_MIN,
+)
 from segbroker.protocol.messages_core import ProduceResponse
 
 from ..support.gated_storage import GatedStorage
 from ..support.waiting import becomes
-from ..support.wire_client import batch, connect, produce_request
+from ..support.wire_client import batch, connect, fetch_request, produce_request
 from .conftest import serving
 
 CONNECTIONS = 100
@@ -51,6 +56,7 @@ def held_opening(broker: Broker) -> threading.Event:
 async def test_a_small_request_that_waits_holds_no_buffer() -> None:
     """64 KiB for each of ten thousand that wait for the same would be 640 MB."""
     gc.collect()
+    gc.freeze()  # it looks at all others at every turn
     before = len(readers())
     async with serving() as broker, AsyncExitStack() as stack:
         clients = [
@@ -111,7 +117,7 @@ async def test_what_large_requests_were_received_into_is_not_kept_for_ever(
 ) -> None:
     """Readers go back to where the next connection takes one, however far they have grown."""
     count, most = 8, 8 << 20
-    monkeypatch.setattr(connection, "SHELF_BYTES_MAX", most)
+    monkeypatch.setattr(inbox, "SHELF_BYTES_MAX", most)
     frame = produce_request("none", bytes(size))
     before = sum(one.capacity for one in readers())
     async with serving() as broker, AsyncExitStack() as stack:
@@ -130,7 +136,7 @@ async def test_what_large_requests_were_received_into_is_not_kept_for_ever(
         assert (await clients[0].produce("t", b"v")).error_code == 0
 
 
-@pytest.mark.parametrize("begun", [0, 2 * connection.ASIDE_BYTES_MAX], ids=["idle", "begun"])
+@pytest.mark.parametrize("begun", [0, 2 * inbox.ASIDE_BYTES_MAX], ids=["idle", "begun"])
 @pytest.mark.parametrize("size", [RECEIVE_KEEP_MAX // 2, 2 * RECEIVE_KEEP_MAX])
 async def test_a_connection_that_waits_holds_nothing_of_its_last_request(
     size: int, begun: int, monkeypatch: pytest.MonkeyPatch
@@ -138,7 +144,7 @@ async def test_a_connection_that_waits_holds_nothing_of_its_last_request(
     """However large that was: a client may send one by each of a thousand connections, and the
     beginning of another."""
     count = 8
-    monkeypatch.setattr(connection, "SHELF_BYTES_MAX", size)
+    monkeypatch.setattr(inbox, "SHELF_BYTES_MAX", size)
     async with serving() as broker, AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
         gc.collect()
@@ -158,14 +164,14 @@ async def test_a_connection_that_waits_holds_nothing_of_its_last_request(
 
 async def test_an_idle_connection_holds_no_reader_that_nobody_wants() -> None:
     """More had something to say at the same time than readers are kept."""
-    count = 2 * connection.SHELF_MAX
+    count = 2 * inbox.SHELF_MAX
     before = len(readers())
     async with serving() as broker, AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
         await clients[0].create("t")
         may_open = held_opening(broker)
         stack.callback(may_open.set)
-        large = batch(bytes(2 * connection.ASIDE_BYTES_MAX))
+        large = batch(bytes(2 * inbox.ASIDE_BYTES_MAX))
         for client in clients:
             await client.send(produce_request("t", large), 9)
         await becomes(lambda: sum(one.greeted for one in broker._connections) == count)
@@ -174,13 +180,13 @@ async def test_an_idle_connection_holds_no_reader_that_nobody_wants() -> None:
         for client in clients:
             await client.receive(ProduceResponse, 9)
         await trio.testing.wait_all_tasks_blocked()
-        assert len(readers()) - before <= connection.SHELF_MAX
+        assert len(readers()) - before <= inbox.SHELF_MAX
 
 
 async def test_who_waits_for_the_disk_holds_no_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of producers do, where it is slow."""
     size, count = 1 << 20, 8
-    monkeypatch.setattr(connection, "SHELF_MAX", 1)
+    monkeypatch.setattr(inbox, "SHELF_MAX", 1)
     disk = GatedStorage()
     async with serving(storage=disk, ingest_bytes_max=1 << 16) as broker, AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
@@ -222,7 +228,7 @@ async def test_who_has_begun_with_the_next_request_and_waits_holds_no_large_buff
         pauses = broker.core.counters.quota_pauses
         for n, client in enumerate(clients):
             _, data = client.encode(produce_request(f"t{n}", batch(bytes(size))), 9)
-            await client.send_bytes(data + data[: 2 * connection.ASIDE_BYTES_MAX])
+            await client.send_bytes(data + data[: 2 * inbox.ASIDE_BYTES_MAX])
 
         def waiting() -> int:
             if waits_for == "quota":
@@ -258,9 +264,127 @@ async def test_a_large_request_that_waits_is_counted_whole() -> None:
         try:
             await client.send_bytes(frame)
             await becomes(lambda: bool(broker.core.topics._opening))
-            assert broker.half_request_bytes == len(frame) - 4
+            assert 0 <= broker.half_request_bytes - len(frame) <= 2 * RECEIVE_SIZE
         finally:
             may_open.set()
         await client.receive(ProduceResponse, 9)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not broker.half_request_bytes
+
+
+async def until_all_wait(broker: Broker, count: int) -> None:
+    """Every connection has received what it was sent, and waits for something."""
+    await becomes(lambda: sum(one.greeted for one in broker._connections) == count)
+    await trio.testing.wait_all_tasks_blocked()
+
+
+@pytest.mark.parametrize("waits_for", ["slots", "its client"])
+async def test_who_waits_with_what_came_behind_a_large_request_holds_no_large_buffer(
+    waits_for: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two requests come at once, and the second is not answered soon: the first one is done with,
+    and so is the room that it was received into."""
+    size, count = 900_000, 8
+    monkeypatch.setattr(inbox, "SHELF_BYTES_MAX", size)
+    monkeypatch.setattr(connection, "TURN_S", 0.0)  # others have their turn behind each request
+    async with (
+        serving(slots_max=2 if waits_for == "slots" else 100) as broker,
+        connect(broker.address) as writer,
+        AsyncExitStack() as stack,
+    ):
+        await writer.create("t")
+        clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
+        if waits_for == "slots":
+            asked = [fetch_request("t", 0, wait_ms=60_000)] * 2
+        else:
+            for _ in range(8):
+                await writer.produce("t", bytes(size))
+            asked = [fetch_request("t", 0, max_bytes=1 << 24, partition_max_bytes=1 << 24)] * 2
+        large = writer.encode(produce_request("none", bytes(size)), 9)[1]
+        behind = b"".join(writer.encode(one, 12)[1] for one in asked)
+        gc.collect()
+        tracemalloc.start()
+        try:
+            for client in clients:
+                client.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+                await client.send_bytes(large[:-100])
+            await becomes(lambda: broker.half_request_bytes > count * (size - 100_000))
+            for client in clients:
+                await client.send_bytes(large[-100:] + behind)  # one receive of the broker
+            await until_all_wait(broker, count + 1)
+            gc.collect()
+            kept, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        waiting = [one for one in broker._connections if len(one.outbox) or one.outbox.unsent]
+        assert len(waiting) == count
+        assert not broker.half_request_bytes
+        assert kept < 3 * size + broker.core.pool.lent_bytes, "the test's own, and the shelf"
+
+
+async def test_what_a_large_request_was_received_into_does_not_stay_for_a_part_of_the_next() -> (
+    None
+):
+    """That part counts, and not the buffer: a hundred MiB of it would be held for nothing."""
+    size, begun, count = 8 << 20, 100_000, 8
+    async with serving() as broker, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
+        before = sum(one.capacity for one in readers())
+        for client in clients:
+            _, data = client.encode(produce_request("none", bytes(size)), 9)
+            await client.send_bytes(data + data[:begun])
+            await client.receive(ProduceResponse, 9)
+        await trio.testing.wait_all_tasks_blocked()
+        held = sum(one.capacity for one in readers()) - before
+        assert count * begun <= broker.half_request_bytes
+        assert held <= broker.half_request_bytes + inbox.SHELF_BYTES_MAX // 8
+
+
+@pytest.mark.parametrize("begun", [70_000, 1_000_000])
+async def test_the_beginnings_of_large_requests_take_no_more_memory_than_there_is_for_them(
+    begun: int,
+) -> None:
+    """However little has come: a buffer grows ahead of what comes, and much may come at once."""
+    most, count = 4 << 20, 40
+    async with serving(request_bytes_max=most) as broker, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
+        before = sum(one.capacity for one in readers())
+        async with trio.open_nursery() as nursery:
+            for client in clients:
+                data = (50 << 20).to_bytes(4, "big") + bytes(begun)
+                nursery.start_soon(client.send_bytes, data)
+            await becomes(lambda: sum(one.reads > 0 for one in broker._connections) == count)
+            await trio.testing.wait_all_tasks_blocked()
+            held = sum(one.capacity for one in readers()) - before
+            nursery.cancel_scope.cancel()
+        assert held < most + (1 << 20) + count * 2 * RECEIVE_SIZE
+
+
+async def test_a_request_that_waits_counts_with_the_buffer_that_it_is_in() -> None:
+    """That of a large one that came before it, in the same receive."""
+    size, count = 900_000, 8
+    async with serving() as broker, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
+        await clients[0].create("t")
+        before = sum(one.capacity for one in readers())
+        may_open = held_opening(broker)
+        stack.callback(may_open.set)
+        large = clients[0].encode(produce_request("none", bytes(size)), 9)[1]
+        small = clients[0].encode(produce_request("t", batch(bytes(5_000))), 9)[1]
+        for client in clients:
+            await client.send_bytes(large[:-100])
+        await becomes(lambda: broker.half_request_bytes > count * (size - 100_000))
+        for client in clients:
+            await client.send_bytes(large[-100:] + small)
+            await client.receive(ProduceResponse, 9)
+        await becomes(lambda: sum(one.reads > 1 for one in broker._connections) == count)
+        await trio.testing.wait_all_tasks_blocked()
+        held = sum(one.capacity for one in readers()) - before
+        assert held > count * size
+        assert held <= broker.half_request_bytes + count * 2 * RECEIVE_SIZE
+        may_open.set()
+        for client in clients:
+            _, reply = await client.receive(ProduceResponse, 9)
+            assert not reply.responses[0].partition_responses[0].error_code
         await trio.testing.wait_all_tasks_blocked()
         assert not broker.half_request_bytes

@@ -8,13 +8,14 @@ import pytest
 
 from segbroker.broker.groups import classic_members
 from segbroker.broker.groups.consumer_group import LARGE_MIN, REST_MS, ConsumerGroup
-from segbroker.broker.groups.consumer_members import every_topic
+from segbroker.broker.groups.consumer_members import Beat, every_topic
 from segbroker.broker.groups.group import Group
 from segbroker.broker.groups.group_members import Joining
 from segbroker.broker.groups.group_rounds import OnRecorded
 from segbroker.broker.groups.group_turning import downgrade, upgrade
 from segbroker.broker.groups.member_epochs import LEAVE
 from segbroker.broker.groups.server_assignors import Partition
+from segbroker.broker.loop.loop_clock import NEVER_MS
 from segbroker.broker.refused import Refused
 from segbroker.protocol.consumer_protocol import (
     Subscription,
@@ -369,6 +370,103 @@ def test_a_static_member_is_known_by_its_id_alone() -> None:
     assert beats(None, joined.generation) is beats("i", joined.generation)
     assert beats(None, joined.generation + 1) is ErrorCode.ILLEGAL_GENERATION
     assert beats("other", joined.generation) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_static_classic_member_that_begins_anew_has_let_go_of_what_it_was_to_let_go_of() -> None:
+    now = group()
+    times = (SESSION_MS, REBALANCE_MS)
+
+    def joins(member_id: str, becomes: str, generation: int, *owned: int) -> int:
+        rows = tuple(("a", index) for index in owned)
+        metadata = encode_subscription(Subscription(("a",), rows, generation))
+        said = Joining(member_id, "i", "", "", *times, "consumer", {"range": metadata}, True, True)
+        return classic_members.join(now, 0, said, lambda _: becomes, TOPICS).generation
+
+    def syncs(member_id: str, generation: int) -> None:
+        synced = classic_members.sync(now, 0, member_id, "i", generation, None, None, lambda _: "a")
+        assert synced.code is ErrorCode.NONE
+        now.was_told(0, member_id, frozenset(now.members[member_id].assigned))
+
+    generation = joins("", "c1", -1)
+    syncs("c1", generation)
+    client = Client(now, "consumer", topics=TOPICS)
+    client.join()
+    generation = joins("c1", "", generation, *range(5))
+    syncs("c1", generation)
+    client.heartbeat()
+    assert not client.reads
+    assert joins("", "c2", -1) > 0
+    client.heartbeat()
+    assert len(client.reads) == 2
+    assert {*now.owners.values()} == {"consumer", "c2"}
+
+
+def test_a_classic_member_does_not_beat_by_the_other_protocol() -> None:
+    now = group()
+    Client(now, "consumer", topics=TOPICS).join()
+    metadata = encode_subscription(Subscription(("a",), (), -1))
+    times = (SESSION_MS, REBALANCE_MS)
+    joining = Joining("", "i", "", "", *times, "consumer", {"range": metadata}, True, True)
+    joined = classic_members.join(now, 0, joining, lambda _: "c1", TOPICS)
+    with pytest.raises(Refused) as caught:
+        now.heartbeat(0, Beat("c1", joined.generation), TOPICS)
+    assert caught.value.code is ErrorCode.FENCED_MEMBER_EPOCH
+    assert not now.knows_epochs("c1")
+    assert now.check_commit("c1", joined.generation + 1) is ErrorCode.ILLEGAL_GENERATION
+
+
+def test_an_id_that_was_given_is_waited_for_until_its_session_is_over_or_it_leaves() -> None:
+    now = group()
+    Client(now, "consumer", topics=TOPICS).join()
+    numbers = count(1)
+    for session_ms in (1_000, 2_000, 3_000):
+        asked = Joining("", None, "", "", session_ms, 1_000, "consumer", {"range": b""}, True, True)
+        classic_members.join(now, 0, asked, lambda _: f"c{next(numbers)}", TOPICS)
+    assert now.expel(0, "c2", None) is ErrorCode.NONE
+    now.tick(999)
+    assert (set(now.given), now.due_ms) == ({"c1", "c3"}, 1_000)
+    now.tick(1_000)
+    assert (set(now.given), now.due_ms) == ({"c3"}, 3_000)
+    now.tick(3_000)
+    assert (set(now.given), now.due_ms) == (set(), SESSION_MS)
+    assert now.expel(3_000, "c3", None) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_classic_member_has_the_session_that_it_asked_for() -> None:
+    now = group()
+    client = Client(now, "consumer", topics=TOPICS)
+    client.join()
+    metadata = encode_subscription(Subscription(("a",), (), -1))
+    said = Joining("", "i", "", "", 1_000, 9_000, "consumer", {"range": metadata}, True, True)
+    joined = classic_members.join(now, 0, said, lambda _: "c1", TOPICS)
+    assert now.due_ms == 1_000
+    classic_members.heartbeat(now, 500, "c1", "i", joined.generation, TOPICS)
+    now.tick(1_499)
+    assert "c1" in now.members
+    now.tick(1_500)
+    assert set(now.members) == {"consumer"}
+    now.tick(SESSION_MS)
+    assert (now.is_idle, now.empty_since_ms, now.due_ms) == (True, SESSION_MS, NEVER_MS)
+
+
+def test_an_instance_is_expelled_by_the_id_that_it_has() -> None:
+    now = group()
+    Client(now, "one", instance="i", topics=TOPICS).join()
+    assert now.expel(0, "other", "i") is ErrorCode.FENCED_INSTANCE_ID
+    assert now.expel(0, "one", "j") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert now.expel(0, "one", "i") is ErrorCode.NONE
+    assert now.is_idle
+
+
+def test_what_a_member_has_said_long_ago_takes_nothing_of_its_session() -> None:
+    now = group()
+    Client(now, "consumer", topics=TOPICS).join()
+    metadata = encode_subscription(Subscription(("a",), (), -1))
+    said = Joining("", "i", "", "", 1_000, 9_000, "consumer", {"range": metadata}, True, True)
+    joined = classic_members.join(now, 0, said, lambda _: "c1", TOPICS)
+    for said_ms in (900, 100):
+        classic_members.heartbeat(now, 950, "c1", "i", joined.generation, TOPICS, said_ms=said_ms)
+        assert now.members["c1"].session_ends_ms == 1_900
 
 
 def test_partitions_that_there_cannot_be_are_left_out() -> None:

@@ -48,7 +48,7 @@ def test_one_that_takes_its_buffer_leaves_the_next_in_line() -> None:
 
     def first() -> None:
         served.append("first")
-        assert pool.lease(MIB) is not None
+        assert pool.lease(MIB, is_called=True) is not None
 
     pool.wait(MIB, first, host="")
     pool.wait(MIB, lambda: served.append("second"), host="")
@@ -63,7 +63,7 @@ def test_who_gets_stuck_gives_way_to_those_who_are_in_line_already() -> None:
     for name in ("first", "second", "third"):
 
         def ready(name: str = name) -> None:
-            assert pool.lease(MIB) is not None
+            assert pool.lease(MIB, is_called=True) is not None
             served.append(name)
 
         assert pool.lease(MIB) is None
@@ -83,7 +83,7 @@ def test_a_line_that_is_served_at_once_is_no_deep_recursion() -> None:
 
     def serve() -> None:
         nonlocal served
-        lease = pool.lease(MIB)
+        lease = pool.lease(MIB, is_called=True)
         assert lease is not None
         served += 1
         lease.release()
@@ -133,3 +133,19 @@ def test_addresses_take_turns_in_the_line() -> None:
     pool.wait(1, lambda: served.append("honest"), host="10.0.0.2")
     held.release()
     assert served == ["greedy 0", "honest", "greedy 1", "greedy 2"]
+
+
+def test_who_waits_for_much_is_not_passed_by_those_who_want_little() -> None:
+    """A fetch of one large batch, beside consumers whose small ones come from the disk."""
+    pool = BufferPool(4 * MIB)
+    held = [pool.lease(MIB) for _ in range(4)]
+    served: list[bool] = []
+    pool.wait(
+        2 * MIB, lambda: served.append(pool.lease(2 * MIB, is_called=True) is not None), host=""
+    )
+    for lease in held[:2]:
+        assert lease is not None
+        lease.release()
+        held.append(pool.lease(MIB))
+    assert served == [True]
+    assert pool.lent_bytes == 4 * MIB

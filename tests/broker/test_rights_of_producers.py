@@ -88,8 +88,8 @@ async def test_decisions_are_remembered_up_to_a_limit(monkeypatch: pytest.Monkey
 
 async def test_beside_a_refused_topic_the_others_take_no_part() -> None:
     rows = [
-        transactions.AddPartitionsToTxnRequestTopic(name=name, partitions=[0, 0])
-        for name in ("t", "u")
+        transactions.AddPartitionsToTxnRequestTopic(name=name, partitions=some)
+        for name, some in (("t", [0, 0, 1]), ("u", [0, 0]), ("none", [0]))
     ]
     async with guarded() as broker, connect_from(ALICE, broker) as alice:
         topics = broker.core.topics
@@ -97,6 +97,7 @@ async def test_beside_a_refused_topic_the_others_take_no_part() -> None:
             await topics.create(name, 1, topics.topic_config({}))
         # To read it is not enough, nor to describe it.
         await allow(broker, rule(WRITE, TXN, "x"), rule(WRITE, TOPIC, "t"), rule(READ, TOPIC, "u"))
+        await allow(broker, rule(WRITE, TOPIC, "none"))
         producer = Tx(alice, "x")
         assert await producer.init() == 0
         request = transactions.AddPartitionsToTxnRequest(
@@ -111,7 +112,12 @@ async def test_beside_a_refused_topic_the_others_take_no_part() -> None:
             for row in reply.results_by_topic_v3_and_below
             for some in (row.results_by_partition,)
         }
-        assert found == {"t": [(0, ErrorCode.OPERATION_NOT_ATTEMPTED)], "u": [(0, T29)]}
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert found == {
+            "t": [(0, ErrorCode.OPERATION_NOT_ATTEMPTED), (1, missing)],
+            "u": [(0, T29)],
+            "none": [(0, missing)],
+        }
         known = broker.core.transactions.table.get("x")
         assert known is not None
         assert not known.partitions

@@ -268,6 +268,21 @@ def test_who_had_a_partition_keeps_it() -> None:
     assert len(found["z"]) == 1
 
 
+def test_who_has_most_keeps_it_where_the_numbers_cannot_be_the_same() -> None:
+    before = {"x": parts("a", 0, 1), "y": parts("a", 2, 3, 4)}
+    assert simple(subscribers(x="a", y="a"), counts_of(a=5), before) == before
+
+
+def test_who_had_a_partition_keeps_it_also_beside_others_who_read_other_topics() -> None:
+    before = {"x": parts("a", 1, 3), "y": (*parts("a", 0, 2), *parts("b", 0))}
+    assert simple(subscribers(x="a", y="ab"), counts_of(a=4, b=1), before) == before
+
+
+def test_who_has_a_partition_already_leaves_its_second_place_to_others() -> None:
+    found = simple(subscribers(x="a", y="a", z="a"), counts_of(a=2), {"x": parts("a", 0)})
+    assert Counter(p for mine in found.values() for p in mine) == dict.fromkeys(parts("a", 0, 1), 2)
+
+
 def test_members_with_other_subscriptions_read_those_topics_alone() -> None:
     found = simple(subscribers(x="a", y="b", z="ab"), counts_of(a=2, b=1), {})
     assert {p[0] for p in found["x"]} == {b"a" * 16}
@@ -292,6 +307,8 @@ def test_nothing_to_read_and_nobody_to_read_it() -> None:
     assert simple([], counts_of(a=1), {}) == {}
     assert simple(subscribers(x="a"), {}, {"x": parts("a", 0)}) == {"x": ()}
     assert simple(subscribers(x="a", y=""), {}, {}) == {"x": (), "y": ()}
+    found = simple(subscribers(x="a", y=""), counts_of(a=1, b=1), {})
+    assert found == {"x": parts("a", 0), "y": ()}
 
 
 @settings(max_examples=300)

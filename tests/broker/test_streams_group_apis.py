@@ -105,6 +105,24 @@ async def test_a_member_joins_does_tasks_and_is_described() -> None:
         assert (gone.error_code, gone.member_epoch, gone.heartbeat_interval_ms) == (0, -1, 0)
 
 
+async def test_what_who_joins_again_does_not_say_is_not_as_before() -> None:
+    """Nobody is sent to an endpoint at which it does not answer any more."""
+    async with broker_on(None, **AT_ONCE) as (_, (client,)):
+        await client.create("t", partitions=2)
+        where = StreamsGroupEndpoint(host="here", port=80)
+        tags = [StreamsGroupKeyValue(key="zone", value="a")]
+        await beat(client, joining(rack_id="r", user_endpoint=where, client_tags=tags))
+        reply = await beat(client, joining("other"))
+        assert reply.partitions_by_user_endpoint
+        epoch = reply.endpoint_information_epoch
+        assert (await beat(client, joining())).error_code == 0
+        (member, _) = (await described(client)).members
+        said = (member.member_id, member.rack_id, member.user_endpoint, member.client_tags)
+        assert said == ("m", None, None, [])
+        request = beating("other", reply.member_epoch, endpoint_information_epoch=epoch)
+        assert (await beat(client, request)).partitions_by_user_endpoint == []
+
+
 async def test_internal_topics_are_made_as_the_application_wants_them() -> None:
     async with broker_on(None, **AT_ONCE) as (broker, (client,)):
         await client.create("t", partitions=3)

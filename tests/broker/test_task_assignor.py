@@ -2,8 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping
-from itertools import product
+from collections.abc import Mapping, Sequence
+from itertools import permutations, product
 from typing import Any
 
 import pytest
@@ -125,6 +125,53 @@ def test_copies_stay_also_where_who_has_them_has_more_than_its_share() -> None:
     before = sticky(of({}, **place), sizes, STATEFUL, 1)
     assert max(totals(before).values()) > 8, "32 for four"
     assert sticky(of(before, **place), sizes, STATEFUL, 1) == before
+
+
+def arranged(names: str, order: Sequence[str], size: int) -> dict[str, Tasks]:
+    """An even arrangement, one process each; another one for each order of the names."""
+    found = sticky(of({}, **{name: name for name in names}), {"s": size}, STATEFUL, 1)
+    return {name: found[other] for name, other in zip(names, order, strict=True)}
+
+
+@pytest.mark.parametrize(("names", "size"), [("abc", 7), ("abcd", 16)])
+def test_whatever_is_even_stays_as_it_is(names: str, size: int) -> None:
+    for order in permutations(names):
+        before = arranged(names, order, size)
+        place = {name: name for name in names}
+        assert sticky(of(before, **place), {"s": size}, STATEFUL, 1) == before
+
+
+@pytest.mark.parametrize(("names", "begun_max"), [("abc", 2), ("abcd", 3)])
+def test_who_comes_has_the_others_begin_few_copies(names: str, begun_max: int) -> None:
+    """Each is a state to be read from its beginning."""
+    for order in permutations(names):
+        before = arranged(names, order, 36)
+        place = {name: name for name in (*names, "x")}
+        after = sticky(of(before, **place), {"s": 36}, STATEFUL, 1)
+        begun = [
+            task
+            for name, had in before.items()
+            for task in (after[name].active | after[name].standby) - had.active - had.standby
+        ]
+        assert len(begun) <= begun_max
+
+
+def test_copies_are_on_all_others_also_where_one_process_takes_the_place_of_another() -> None:
+    """Who comes has nothing yet, and would have the copies of all that one process does."""
+    for gone, new in permutations("abcdef", 2):
+        names = sorted({*"abcdef"} - {gone, new})
+        before = sticky(of({}, **{one: one for one in (*names, gone)}), {"s": 30}, STATEFUL, 1)
+        after = sticky(of(before, **{one: one for one in (*names, new)}), {"s": 30}, STATEFUL, 1)
+        for name, mine in after.items():
+            others = [one.standby for other, one in after.items() if other != name]
+            assert all(mine.active & theirs for theirs in others)
+
+
+def test_of_those_with_a_copy_the_one_with_the_fewest_goes_on() -> None:
+    copy = frozenset({("s", 0)})
+    before = {"a": Tasks(frozenset({("s", 1)}), copy), "b": Tasks(standby=copy)}
+    found = sticky(of(before, a="p", b="q"), {"s": 4}, STATEFUL, 0)
+    assert copy < found["b"].active
 
 
 def test_one_process_keeps_no_copies() -> None:

@@ -2,12 +2,13 @@
 
 import logging
 import os
+import selectors
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from queue import SimpleQueue
@@ -32,13 +33,19 @@ from segbroker.client import (
     UnknownTopicOrPartition,
 )
 from segbroker.client.clock import now_ms
+from segbroker.client.completion import Waitable
+from segbroker.client.connection import Connection
 from segbroker.client.errors import LeaderNotAvailable
+from segbroker.client.spoken import Buffer
+from segbroker.client.thread_driver import ThreadDriver
+from segbroker.client.transport import Transport
+from segbroker.client.waiting import wait_done
 from segbroker.testing.embedded import EmbeddedBroker
 
 from ..support.cutting_proxy import CuttingProxy
 from ..support.daemon import Daemon, running, start
 from ..support.ports import keep_port, port_of
-from ..support.waiting import until
+from ..support.waiting import DEADLINE_S, until
 
 
 def numbers(count: int) -> list[bytes | None]:
@@ -806,3 +813,78 @@ def test_a_handler_of_the_log_cannot_have_the_client_wait_for_itself(topic: str)
             finally:
                 log.removeHandler(handler)
                 proxy.come_back()
+
+
+def test_a_call_that_begins_while_another_request_is_sent_does_not_wait_for_its_answer(
+    daemon: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The I/O thread has seen to the other connections by then, and sleeps until something comes:
+    of an idle topic that is a fetch that waits for a minute."""
+    with Admin(daemon.address) as admin:
+        admin.create_topic(topic, partitions=1)
+    fetches, has_called = threading.Event(), threading.Event()
+    send_some = Transport.send_some
+
+    def fetching() -> Connection:
+        _, connection = consumer._reading.engine.network.connections()
+        return connection
+
+    def send(transport: Transport, buffers: Sequence[Buffer]) -> int:
+        if transport.connection is fetching():
+            fetches.set()
+            assert has_called.wait(DEADLINE_S)
+        return send_some(transport, buffers)
+
+    def wait(what: Waitable, timeout_ms: float | None) -> bool:
+        if fetches.is_set():
+            has_called.set()
+        return wait_done(what, timeout_ms)
+
+    with (
+        Producer(daemon.address) as producer,
+        Consumer(
+            daemon.address, fetch_wait_ms=60_000, request_timeout_ms=120_000, api_timeout_ms=15_000
+        ) as consumer,
+    ):
+        consumer.assign([(topic, 0)])
+        for _ in range(2):  # behind what follows the first look at the cluster
+            producer.send(topic, b"").result(DEADLINE_S)
+            assert len(consumer.poll(timeout_ms=60_000)) == 1
+        until(lambda: bool(fetching().in_flight) and not fetching().outgoing)
+        monkeypatch.setattr(Transport, "send_some", send)
+        monkeypatch.setattr("segbroker.client.thread_driver.wait_done", wait)
+        producer.send(topic, b"").result(DEADLINE_S)
+        assert fetches.wait(DEADLINE_S)
+        assert consumer.end_offsets() == {(topic, 0): 3}
+
+
+def test_what_another_thread_has_sent_meanwhile_is_not_waited_to_be_sent(
+    daemon: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without linger a caller sends beside the I/O thread.  The kernel did not take all, the I/O
+    thread has sent the rest, and then the caller had it wait for room: it turned without end."""
+    caller = threading.current_thread()
+    send_some, send_all = Transport.send_some, ThreadDriver._send_all
+    cut: list[Transport] = []
+
+    def send(transport: Transport, buffers: Sequence[Buffer]) -> int:
+        if threading.current_thread() is caller and not cut:
+            cut.append(transport)
+            return send_some(transport, [bytes(buffers[0])[:1]])
+        return send_some(transport, buffers)
+
+    def then_send(driver: ThreadDriver, transport: Transport) -> object:
+        what = send_all(driver, transport)
+        if threading.current_thread() is caller and transport in cut:
+            driver._wake()
+            until(lambda: not transport.connection.outgoing)
+        return what
+
+    with Producer(daemon.address, linger_ms=0) as producer:
+        producer.send(topic, b"").result(DEADLINE_S)
+        monkeypatch.setattr(Transport, "send_some", send)
+        monkeypatch.setattr(ThreadDriver, "_send_all", then_send)
+        producer.send(topic, b"").result(DEADLINE_S)
+        assert cut
+        waits = producer._driver._selector.get_map().values()
+        assert {key.events for key in waits} == {selectors.EVENT_READ}

@@ -290,6 +290,22 @@ def test_a_child_has_the_handlers_of_its_parent(number: signal.Signals) -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
+def test_what_has_come_to_the_parent_is_not_handled_by_its_child(number: signal.Signals) -> None:
+    lock = CoreLock()
+    statuses = []
+    with pytest.raises(SystemExit), lock:  # noqa: PT012
+        signal.raise_signal(number)
+        child = os.fork()
+        if not child:
+            try:
+                lock.forked()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        statuses.append(os.waitpid(child, 0)[1])
+    assert [os.waitstatus_to_exitcode(status) for status in statuses] == [0]
+
+
 def test_a_child_has_them_in_whatever_instant_another_thread_forks(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:

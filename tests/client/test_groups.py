@@ -548,6 +548,48 @@ def test_a_callback_may_close_the_consumer(daemon: Daemon, filled: str) -> None:
     assert told == ["assigned", "revoked"]
 
 
+def test_the_positions_of_a_member_that_gives_some_up_are_of_the_others(
+    daemon: Daemon, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    position = Consumer.position
+    others: list[Consumer] = []
+
+    def first(consumer: Consumer, topic: str, partition: int) -> int:
+        if not others:
+            others.append(Consumer(daemon.address, topic, group=topic, **QUICK).open())
+            until(lambda: len(consumer.assignment) == PARTITIONS // 2)
+        return position(consumer, topic, partition)
+
+    with Consumer(daemon.address, filled, group=filled, **QUICK) as consumer:
+        until(lambda: len(consumer.assignment) == PARTITIONS)
+        monkeypatch.setattr(Consumer, "position", first)
+        positions = consumer.positions()
+        assert positions == dict.fromkeys(consumer.assignment, 0)
+        others[0].close()
+
+
+def test_two_threads_may_close_a_consumer_at_once(daemon: Daemon, filled: str) -> None:
+    consumer: Consumer = Consumer(daemon.address, filled, group=filled, **QUICK).open()
+    taken_count = 0
+    while taken_count < COUNT:
+        taken_count += len(consumer.poll(timeout_ms=60_000))
+    consumer.poll(timeout_ms=0)
+    both = threading.Barrier(2)
+
+    def close() -> None:
+        both.wait()
+        consumer.close()
+
+    threads = [threading.Thread(target=close) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert committed_count(daemon.address, filled) == COUNT
+    with Admin(daemon.address) as admin:
+        assert not admin.describe_group(filled).members
+
+
 def test_a_callback_that_closes_the_consumer_is_not_called_again_for_the_same(
     daemon: Daemon, filled: str
 ) -> None:
@@ -673,6 +715,26 @@ def test_partitions_that_are_added_are_dealt_out(daemon: Daemon, filled: str) ->
         admin.create_partitions(filled, PARTITIONS + 2)
     until(lambda: member.owned == set(range(PARTITIONS + 2)), member)
     member.stop()
+
+
+@pytest.mark.parametrize("when", ["later", "meanwhile"])
+def test_partitions_that_are_added_are_dealt_out_by_a_static_leader_that_came_back(
+    daemon: Daemon, filled: str, when: str
+) -> None:
+    """The group is told nothing of its restart, and goes on by what was dealt out before it."""
+    options: dict[str, Any] = {"instance_id": "one", "metadata_max_age_ms": 100}
+    first = Member(daemon.address, filled, **options)
+    until(lambda: len(first.values) == COUNT, first)
+    first.stop()
+    with Admin(daemon.address) as admin:
+        if when == "meanwhile":
+            admin.create_partitions(filled, PARTITIONS + 2)
+        again = Member(daemon.address, filled, **options)
+        until(lambda: again.owned >= set(range(PARTITIONS)), again)
+        if when == "later":
+            admin.create_partitions(filled, PARTITIONS + 2)
+    until(lambda: again.owned == set(range(PARTITIONS + 2)), again)
+    again.stop()
 
 
 def test_a_topic_that_is_not_there_is_said(daemon: Daemon, topic: str) -> None:

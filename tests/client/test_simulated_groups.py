@@ -1,15 +1,22 @@
 """Members that come, go, die, and work for long, in simulated time: a seed is a run."""
 
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from segbroker.broker.groups.group import Group
+from segbroker.broker.groups.group_members import Joined, Joining, OnJoined
 from segbroker.client import reading
 from segbroker.client.completion import Completion
-from segbroker.client.errors import GroupAuthorizationFailed, IllegalGeneration
+from segbroker.client.errors import (
+    GroupAuthorizationFailed,
+    IllegalGeneration,
+    InconsistentGroupProtocol,
+)
 from segbroker.client.group_commits import COMMIT_TIMEOUT_MS
-from segbroker.client.membership import Phase
+from segbroker.client.membership import REFUSALS_MAX, Phase
 from segbroker.client.records import TopicPartition
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import HeartbeatRequest, OffsetCommitRequest
@@ -148,6 +155,51 @@ def test_who_may_not_know_where_the_group_stands_leaves_it_to_the_others() -> No
         refused.reading.came_back()
 
 
+@pytest.mark.parametrize("code", [30, 23], ids=["no right", "another protocol"])
+def test_a_member_that_was_refused_joins_when_it_asks_again(
+    code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As somebody has given it the right by then, or the members of the other kind are gone."""
+    world = GroupWorld(11, partitions=2, records=20)
+    group = type(world.group)
+    join, refusals = group.join, [ErrorCode(code)] * 3
+
+    def refusing(self: Group, now_ms: int, joining: Joining, done: OnJoined) -> None:
+        if refusals:
+            done(Joined(refusals.pop(), joining.member_id))
+        else:
+            join(self, now_ms, joining, done)
+
+    monkeypatch.setattr(group, "join", refusing)
+    member = world.start()
+    with pytest.raises((GroupAuthorizationFailed, InconsistentGroupProtocol)):
+        world.run(lambda: False)
+    member.expected = (GroupAuthorizationFailed, InconsistentGroupProtocol)
+    world.run(world.is_settled)
+
+
+def test_a_member_that_is_not_known_again_and_again_takes_its_time_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = GroupWorld(11, partitions=1, records=0)
+    group, times = type(world.group), list[int]()
+    join = group.join
+
+    def refusing(self: Group, now_ms: int, joining: Joining, done: OnJoined) -> None:
+        times.append(now_ms)
+        if len(times) <= REFUSALS_MAX + 3:
+            done(Joined(ErrorCode.UNKNOWN_MEMBER_ID, joining.member_id))
+        else:
+            join(self, now_ms, joining, done)
+
+    monkeypatch.setattr(group, "join", refusing)
+    member = world.start()
+    world.run(lambda: member.owned == {0})
+    pauses = [after - before for before, after in pairwise(times[: REFUSALS_MAX + 4])]
+    assert all(pause < 20 for pause in pauses[:REFUSALS_MAX])
+    assert all(20 < pause < 1_000 for pause in pauses[REFUSALS_MAX:])
+
+
 def test_what_is_said_of_what_was_lost_meanwhile_does_not_count() -> None:
     """Where the group stands was asked about a partition that the member has lost and has again."""
     world = GroupWorld(12, partitions=1, records=20)
@@ -259,6 +311,32 @@ def test_who_is_closed_while_its_loop_goes_on_does_not_join_again() -> None:
     assert reading.group.membership.phase is Phase.OUT
 
 
+@pytest.mark.parametrize("patient", [True, False])
+def test_who_closes_as_well_waits_for_the_last_commit_of_who_closed_first(patient: bool) -> None:
+    """Two threads or tasks close one consumer: the second would end it in the middle of that."""
+    world = GroupWorld(5, partitions=2, records=20)
+    member = world.start(commit_interval_ms=60_000)
+    world.run(lambda: len(world.processed) > 5)
+    engine, group = member.reading.engine, member.reading.group
+    member.busy_until_ms = world.now_ms + 60_000
+    for _ in range(2):
+        group.closing(world.now_ms)
+        done = engine.call(group.goodbye(patient=patient), world.now_ms)
+    world.run(lambda: done.done)
+    assert sum(world.committed.values()) == len(world.processed) - 1  # but for the one in hand
+    assert not world.group.members
+
+
+def test_what_is_subscribed_to_while_it_joins_is_said_behind_that() -> None:
+    world = GroupWorld(5, partitions=1, records=0)
+    world.cluster.create("u", 1)
+    member = world.start()
+    world.run(lambda: bool(world.group.members))
+    assert member.reading.group.membership.phase is Phase.JOINING
+    member.reading.subscribe([TOPIC, "u"], None)
+    world.run(lambda: member.reading.fetching.states.keys() == {(TOPIC, 0), ("u", 0)})
+
+
 def test_a_commit_that_is_sent_again_does_not_undo_a_later_one() -> None:
     world = GroupWorld(6, partitions=1, records=40)
     world.job_ms = lambda: 100
@@ -351,6 +429,41 @@ def test_a_commit_that_waits_for_its_broker_does_not_undo_that_of_who_was_there_
     world.run(lambda: done.done)
     assert isinstance(done.error, IllegalGeneration)
     assert world.committed[TOPIC, moved] == 20
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["all", "named"])
+@pytest.mark.parametrize("is_back", [False, True], ids=["out", "back"])
+@pytest.mark.parametrize("count", [4, 10], ids=["in hand", "gone past"])
+def test_what_was_lost_while_it_was_worked_at_is_not_said_to_be_committed(
+    named: bool, is_back: bool, count: int
+) -> None:
+    """Another member has it by now, or had it in between."""
+    world = GroupWorld(9, partitions=1, records=10)
+    member = world.start(auto_commit=False)
+    membership, engine = member.reading.group.membership, member.reading.engine
+    world.run(lambda: len(world.processed) == count and (member.in_hand is None) is (count == 10))
+    offsets = {(TOPIC, 0): count} if named else None
+    first = membership.member_id
+    member.busy_until_ms = world.now_ms + 600_000
+    world.store(0, 10, 10)
+    world.group.leave(world.now_ms, first, None)
+    world.run(lambda: membership.member_id != first)
+    world.committed[TOPIC, 0] = 15  # by the other one
+    if is_back:
+        world.run(lambda: member.owned == {0})
+    done = engine.call(member.reading.commit(offsets), world.now_ms)
+    world.run(lambda: done.done)
+    with pytest.raises(IllegalGeneration, match="t-0"):
+        done.result()
+    assert world.committed[TOPIC, 0] == 15
+    # Back in its loop it goes on with what it has by now.
+    member.busy_until_ms = world.now_ms
+    taken_count = len(world.processed)
+    world.run(lambda: len(world.processed) > taken_count)
+    done = engine.call(member.reading.commit(None), world.now_ms)
+    world.run(lambda: done.done)
+    done.result()
+    assert world.committed[TOPIC, 0] == world.processed[-1][1] + 1
 
 
 def test_a_member_that_works_keeps_its_partition_and_the_others_go_on() -> None:

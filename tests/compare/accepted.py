@@ -123,12 +123,6 @@ ACCEPTED: Final = (
         ours=90,
     ),
     Accepted(
-        ApiKey.OFFSET_DELETE,
-        r"error_code|topics.*",
-        "a group without members and without offsets is not kept",
-        label="again|a (partition|topic) that is not there",
-    ),
-    Accepted(
         ApiKey.PRODUCE,
         r"responses\.partition_responses\.error_code",
         "of a magic that nobody knows, UNSUPPORTED_FOR_MESSAGE_FORMAT says more than a checksum",
@@ -296,6 +290,14 @@ ACCEPTED: Final = (
         r"topics\.topic_authorized_operations",
         "nobody may do anything to a topic that is not there",
         label="of a topic that is not there|of a name that is none",
+    ),
+    Accepted(
+        ApiKey.HEARTBEAT,
+        r"error_code",
+        "a static member that is away keeps its place for its session",
+        label="dealt out|not dealt out",
+        theirs=25,
+        ours=22,
     ),
     Accepted(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,

@@ -136,13 +136,6 @@ AT_THE_BORDERS: Final = (
         ours=48,
     ),
     Accepted(
-        ApiKey.DESCRIBE_CONFIGS,
-        r".*configs\[(consumer|streams|share)\.assignment\.interval\.ms\]",
-        "how far assignments are apart is not a setting (decision 0203)",
-        theirs=ROW,
-        ours=ABSENT,
-    ),
-    Accepted(
         ApiKey.JOIN_GROUP,
         "error_code",
         "Kafka's own code fails; the member is unknown",

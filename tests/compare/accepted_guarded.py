@@ -30,14 +30,6 @@ WHERE_GUARDED: Final = (
     ),
     Accepted(ApiKey.DESCRIBE_ACLS, "error_code", _SAYS_NOTHING, label="an? .*", theirs=0, ours=42),
     Accepted(
-        ApiKey.DELETE_ACLS,
-        r"filter_results\.error_code",
-        _SAYS_NOTHING,
-        label="an? .*",
-        theirs=0,
-        ours=42,
-    ),
-    Accepted(
         ApiKey.CREATE_ACLS,
         r"results\.error_code",
         "Kafka's own code fails; the rule is invalid",

@@ -308,7 +308,12 @@ async def the_cluster(stage: Stage) -> None:
 
 @case(ApiKey.UPDATE_FEATURES)
 async def levels_of_features(stage: Stage) -> None:
-    there = {"group.version": 1, "share.version": 1, "transaction.version": 2}
+    there = {
+        "group.version": 1,
+        "metadata.version": 30,
+        "share.version": 1,
+        "transaction.version": 2,
+    }
 
     async def ask(label: str, rows: list[tuple[str, int, int]], **more: Any) -> None:
         updates = [
@@ -322,6 +327,7 @@ async def levels_of_features(stage: Stage) -> None:
     await ask("none", [])
     await ask("as it is", [(name, level, UP) for name, level in there.items()])
     await ask("too high", [("transaction.version", 3, UP)])
+    await ask("of a release to come", [("metadata.version", 31, UP)])
     await ask("one of two too high", [("group.version", 1, UP), ("share.version", 9, UP)])
     await ask("below 0", [("group.version", -1, DOWN)])
     await ask("down by an upgrade", [("group.version", 0, UP)])

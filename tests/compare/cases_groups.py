@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import trio
+
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.consumer_protocol import Subscription, encode_subscription
 
@@ -264,6 +266,25 @@ async def heartbeat_between_join_and_sync(stage: Stage) -> None:
         member_id=member.member_id,
         generation_id=member.generation_id,
     )
+
+
+@case(ApiKey.HEARTBEAT, since=3)
+async def a_static_member_that_is_away_from_a_round(stage: Stage) -> None:
+    """Its session says how long it may be, or the time of a rebalance."""
+    soon = {"rebalance_timeout_ms": 500}
+    for label, deals_out in (("dealt out", True), ("not dealt out", False)):
+        named = {"group_id": f"{stage.name}-{label[0]}"}
+        away = await synced(stage, group_instance_id="away", **named, **soon)
+        await (synced if deals_out else joined)(stage, group_instance_id="here", **named, **soon)
+        await trio.sleep(2)
+        await stage.ask(
+            label,
+            ApiKey.HEARTBEAT,
+            generation_id=away.generation_id,
+            member_id=away.member_id,
+            group_instance_id="away",
+            **named,
+        )
 
 
 @case(ApiKey.LEAVE_GROUP)

@@ -40,6 +40,17 @@ async def partitions_joining_of_nowhere(stage: Stage) -> Ask:
     return lambda _: fields | {"v3_and_below_topics": rows}
 
 
+@asked_by_everybody(ApiKey.ADD_PARTITIONS_TO_TXN)
+async def partitions_joining_beside_one_that_is_refused(stage: Stage) -> Ask:
+    """A topic of which no rule is, but for who may do everything."""
+    topic = await stage.topic("-t")
+    me = await begun(stage)
+    fields = {f"v3_and_below_{name}": value for name, value in me.items()}
+    names = (topic, nowhere(stage), f"x-{stage.name}")
+    rows = [{"name": name, "partitions": [0, 1]} for name in names]
+    return lambda _: fields | {"v3_and_below_topics": rows}
+
+
 @asked_by_everybody(ApiKey.ADD_OFFSETS_TO_TXN)
 async def groups_joining(stage: Stage) -> Ask:
     me = await begun(stage)

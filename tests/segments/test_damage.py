@@ -25,6 +25,7 @@ from segbroker.segments.errors import (
 )
 from segbroker.segments.names import partition_paths
 from segbroker.segments.partition.handler import DiskHandler
+from segbroker.segments.recovery.repairing import QUARANTINE_TRIES_MAX
 from segbroker.segments.settings.topic_config import TopicConfig
 
 from .crash.recording import Fault, RecordingStorage
@@ -759,3 +760,22 @@ def test_what_is_said_of_a_lost_manifest_is_what_a_start_does() -> None:
     forgotten = "; a log start set by a request inside a segment is forgotten"
     assert found.action.endswith(f"{forgotten}; what was below offset 3 counts as lost by damage")
     assert manager_on(disk).get_handler("t", 0).log_start_offset < 4
+
+
+def test_without_a_name_for_its_copy_a_damaged_segment_stays_as_it_is() -> None:
+    disk = MemoryStorage()
+    _, handler = partition_with(disk, 15)
+    flip(disk, LOG_1, 200)
+    damaged = bytes(read_file(disk, LOG_1))
+    handler._log.files.drop()
+    disk.mkdir(f"{FOLDER}/quarantine")
+    name = LOG_1.rpartition("/")[2]
+    copies = [f"{FOLDER}/quarantine/{name}.{number}" for number in range(QUARANTINE_TRIES_MAX)]
+    for copy in copies:
+        disk.open(copy, create=True).close()
+    with pytest.raises(CorruptSegment):
+        read_from(handler, 4)
+    assert bytes(read_file(disk, LOG_1)) == damaged
+    disk.unlink(copies[7])
+    assert gaps_in(handler) == [(4, 5)]
+    assert bytes(read_file(disk, copies[7])) == damaged

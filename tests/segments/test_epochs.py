@@ -1,16 +1,18 @@
 """Leader epochs of a log whose manifest does not say them any more: by its batches, and what those
 that are believed cost."""
 
+from unittest.mock import patch
+
 import pytest
 
-from segbroker.protocol.record_batch import gap_reason, iter_batches, read_header
+from segbroker.protocol.record_batch import gap_reason, iter_batches, patch_batch, read_header
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.disk.storage import read_file
 from segbroker.segments.files.manifest import HEADER_SIZE as MANIFEST_HEADER_SIZE
 from segbroker.segments.files.manifest import ROW_SIZE, RowKind, decode_manifest
 from segbroker.segments.partition.handler import DiskHandler
-from segbroker.segments.recovery.epochs import epochs_of
+from segbroker.segments.recovery.epochs import _Chain, epochs_of
 from segbroker.segments.settings.topic_config import TopicConfig
 
 from .tools import SMALL, append, batch_of, flip, read_from
@@ -142,6 +144,28 @@ def test_a_flipped_offset_does_not_hide_the_epoch_behind_it() -> None:
     epochs = [(0, 0), (1, read_header(behind[0]).base_offset)]
     assert epochs_of([], files) == epochs
     assert epochs_of([], files[1:])[-1] == epochs[-1]
+
+
+def file_of(epoch: int, offsets: range) -> memoryview:
+    """A segment whose batches begin there."""
+    batches = [batch_of(*[b"x"] * offsets.step) for _ in offsets]
+    for offset, batch in zip(offsets, batches, strict=True):
+        patch_batch(batch, offset, epoch)
+    return memoryview(b"".join(batches))
+
+
+def test_a_copy_that_goes_on_where_a_file_ends_does_not_hide_the_epoch_that_begins_there() -> None:
+    # | 0 .. 9 | 10, 12 .. 208, another's | 10 .. 309 of epoch 1 |
+    files = [file_of(0, range(10)), file_of(0, range(10, 210, 2)), file_of(1, range(10, 310))]
+    assert epochs_of([], files) == [(0, 0), (1, 10)]
+
+
+def test_a_batch_that_goes_on_in_its_file_is_compared_with_no_other_way() -> None:
+    # A manifest is lost, and the log has some hundred million batches.
+    files = [file_of(0, range(100)), file_of(0, range(100, 200)), file_of(1, range(200, 300))]
+    with patch.object(_Chain, "is_better", autospec=True, side_effect=_Chain.is_better) as looks:
+        assert epochs_of([], files) == [(0, 0), (1, 200)]
+    assert looks.call_count <= len(files) ** 2
 
 
 def test_rows_of_epochs_are_in_front_of_what_they_speak_of() -> None:

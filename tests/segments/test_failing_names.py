@@ -414,7 +414,9 @@ def test_names_in_doubt_are_given_anew_also_where_an_operator_is_to_look_at_dama
     assert isinstance(handler.read_only, PartitionDamaged)
 
 
-def with_a_name_that_waits(disk: _InTurn, on_corruption: str) -> tuple[DiskManager, DiskHandler]:
+def with_a_name_that_waits(
+    disk: MemoryStorage, on_corruption: str
+) -> tuple[DiskManager, DiskHandler]:
     """A partition with sealed segments, and a last one whose name no sync has covered."""
     manager = DiskManager("/data", storage=disk, flushers=0)
     manager.open()
@@ -432,15 +434,6 @@ def with_a_name_that_waits(disk: _InTurn, on_corruption: str) -> tuple[DiskManag
     assert len(opened.sealed)
     assert not opened.active.name_is_durable
     return manager, handler
-
-
-def an_operator_has_looked_at_damage(disk: _InTurn) -> DiskHandler:
-    _, handler = with_a_name_that_waits(disk, "readonly")
-    handler.read_only = PartitionDamaged("t", 0, "damage")
-    disk.open(handler._log.paths.damaged, create=True).close()
-    disk.fail_next(errno.EIO)
-    handler.reconfigure(TopicConfig({"on.corruption": "gap"}), handler.ceiling)
-    return handler
 
 
 def a_damaged_segment_is_kept_for_people(disk: _InTurn) -> DiskHandler:
@@ -463,7 +456,6 @@ def the_copy_of_a_log_start_finds_no_space(disk: _InTurn) -> DiskHandler:
 @pytest.mark.parametrize(
     "happens",
     [
-        an_operator_has_looked_at_damage,
         a_damaged_segment_is_kept_for_people,
         the_copy_of_a_log_start_finds_no_space,
     ],
@@ -476,6 +468,54 @@ def test_a_name_that_waited_is_in_doubt_whoever_asked_for_the_sync_that_failed(
     handler = happens(disk)
     assert disk.meanwhile is None, "it has failed"
     assert handler._log.sync_failed
+
+
+class _FailsBehindTheMark(MemoryStorage):
+    """The next sync of the directory fails behind the mark of damage that an operator lifts."""
+
+    is_failing = False
+
+    def unlink(self, path: str) -> None:
+        super().unlink(path)
+        self.is_failing |= path.endswith(".damaged")
+
+    def fsync_dir(self, path: str) -> None:
+        if self.is_failing and path.endswith("/partition_0"):
+            self.is_failing = False
+            raise OSError(errno.EIO, "the names are not synced", path)
+        super().fsync_dir(path)
+
+
+GAP = TopicConfig({**SMALL.overrides, "durability": "disk", "on.corruption": "gap"})
+
+
+def test_who_lifts_the_mark_of_an_open_log_hides_no_failed_sync_from_it() -> None:
+    disk = _FailsBehindTheMark()
+    manager, handler = with_a_name_that_waits(disk, "readonly")
+    handler.read_only = PartitionDamaged("t", 0, "damage")
+    disk.open(handler._log.paths.damaged, create=True).close()
+    manager.alter_topic("t", GAP.overrides)
+    assert handler.read_only is None
+    with pytest.raises(StorageError, match="the names are not synced"):
+        handler.sync()
+    assert handler._log.sync_failed
+    recovered(manager)
+    handler.sync()
+
+
+def test_an_opening_that_lifts_the_mark_hides_no_failed_sync_from_itself() -> None:
+    disk = _FailsBehindTheMark()
+    _, handler = with_a_name_that_waits(disk, "gap")
+    disk.open(handler._log.paths.damaged, create=True).close()
+    disk._locks.clear()  # it was killed
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    assert not disk.is_failing, "it has failed"
+    assert list(manager.partitions.failed_at_start) == [("t", 0)]
+    with patch.object(disk, "rename", side_effect=disk.rename) as rename:
+        opened = manager.get_handler("t", 0)._log
+    renamed = [call.args[1] for call in rename.call_args_list]
+    assert opened.active.path in renamed, "its name is given anew"
 
 
 class _FailsBehind(MemoryStorage):

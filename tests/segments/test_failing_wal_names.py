@@ -204,6 +204,36 @@ def test_what_is_said_beside_another_whose_sync_fails_is_true_behind_a_power_cut
     assert {path in left for left in disk.left()} == {change is make_fact}
 
 
+class Silent(MemoryStorage):
+    """A disk that does not answer, until it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits, self.may_go = Event(), Event()
+
+    def fsync_dir(self, path: str) -> None:
+        self.waits.set()
+        self.may_go.wait(60)
+        super().fsync_dir(path)
+
+
+def test_a_disk_that_does_not_answer_keeps_nobody_from_saying_something_on_another() -> None:
+    silent, disk = Silent(), MemoryStorage()
+    silent.mkdir("/nfs")
+    disk.mkdir("/ssd")
+    waiting = Thread(target=make_fact, args=(silent, "/nfs/snapshot-1"))
+    waiting.start()
+    assert silent.waits.wait(60)
+    other = Thread(target=make_fact, args=(disk, "/ssd/snapshot-1"))
+    other.start()
+    other.join(5)
+    is_said = not other.is_alive()
+    silent.may_go.set()
+    waiting.join()
+    other.join()
+    assert is_said
+
+
 def test_what_could_not_be_said_is_said_by_the_next_who_does() -> None:
     disk = RecordingStorage()
     say_least(disk, "/data/witness", WAL_FROM, 3)

@@ -19,6 +19,7 @@ from segbroker.segments.names import owner_of, partition_paths
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.recovery.lost_tail import begin_at
 
+from .compacted import Compacted
 from .test_restoring import manager_on, rows, seen
 from .tools import SMALL, append, batch_of, flip, lose_wal, read_from
 
@@ -319,3 +320,34 @@ def test_newer_segments_that_a_backup_was_put_over_are_kept() -> None:
     assert [row.reason for row in manager.report.rows if row.what == "gap"] == [
         GapReason.CORRUPTION.name.lower()
     ]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize(("older", "newer"), [(9, 3), (3, 6), (4, 12), (6, 1)])
+def test_a_cleaned_segment_keeps_its_records_where_older_ones_were_put_in_front_of_it(
+    older: int, newer: int, *, is_killed: bool
+) -> None:
+    """| 0 | 1 | ... | 8 | 0 .. 9 | 10 | ...: the backup has 0 to 8, and 0 to 9 became one."""
+    disk = MemoryStorage()
+    log = Compacted(disk)
+    for number in range(older):
+        log.send((b"%d" % (number % 3), b"x" * 380))
+    log.manager.close()
+    backup = {name: bytes(read_file(disk, f"{PATHS.folder}/{name}")) for name in files(disk)}
+    log.open()
+    for number in range(newer):
+        log.send((b"%d" % (number % 3), b"y" * 380))
+    log.clean()
+    log.send((b"0", b"z" * 380))
+    cleaned = records_of(log.handler)
+    if is_killed:
+        disk = disk.after_kill()
+    else:
+        log.manager.close()
+    for name, content in backup.items():
+        replace_file(disk, f"{PATHS.folder}/{name}", content)
+    told = lost(disk)
+    manager = manager_on(disk)
+    handler = manager.get_handler("t", 0)
+    assert set(records_of(handler)) >= set(cleaned)
+    assert rows(manager, "gap") == told

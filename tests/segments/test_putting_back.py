@@ -1,11 +1,13 @@
 """What the write-ahead log holds and cannot be put back, or has no place, is kept and told."""
 
+from unittest.mock import patch
+
 import pytest
 
 from segbroker.protocol.record_batch import check_batch, decode_batch, encode_batch, iter_batches
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage
-from segbroker.segments.disk.storage import read_file, replace_file
+from segbroker.segments.disk.storage import read_file, remove_tree, replace_file
 from segbroker.segments.errors import StorageError
 from segbroker.segments.names import partition_paths
 from segbroker.segments.settings.topic_config import TopicConfig
@@ -15,6 +17,7 @@ from segbroker.segments.wal.scanning import scan_file
 from .crash.images import Images
 from .crash.observing import see_handler
 from .crash.recording import Fault, RecordingStorage
+from .crashing import Killed
 from .tools import flip, read_from
 
 ROOT = "/data"
@@ -207,6 +210,24 @@ def test_a_partition_whose_directory_is_gone_is_refused_and_not_begun_anew() -> 
     assert not disk.exists(folder)
     disk.rename(f"{ROOT}/somewhere", folder)
     assert ends(manager_on(disk)) == [(1, 1), (1, 1)]
+
+
+def dies_behind_mkdir(call: str, path: str) -> None:
+    if call == "mkdir":
+        raise Killed(path)
+
+
+def test_the_directory_of_a_partition_that_a_killed_start_has_made_outlives_a_power_cut() -> None:
+    before = RecordingStorage.over(cut_off())
+    remove_tree(before, f"{ROOT}/topics/t/partition_0")
+    before.fsync_dir(f"{ROOT}/topics/t")
+    disk = RecordingStorage.over(before.after_kill())
+    with patch.object(disk, "on_change", dies_behind_mkdir), pytest.raises(Killed):
+        manager_on(disk)
+    disk.restart()
+    manager_on(disk)
+    for image in Images(disk).now():
+        assert read_from(manager_on(image.build()).get_handler("t", 0), 0)
 
 
 def test_of_a_partition_whose_directory_is_gone_the_log_ahead_keeps_the_end() -> None:

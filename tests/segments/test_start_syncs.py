@@ -78,7 +78,7 @@ def test_a_torn_write_behind_what_is_put_back_is_cut_and_that_is_synced() -> Non
 
 def test_a_partition_that_could_not_be_opened_is_put_into_new_files_by_who_opens_it_later() -> None:
     disk, seen = counted(killed())
-    disk.faults.append(Fault("pwrite", "t_partition_0.manifest", 0))
+    disk.faults.append(Fault("fdatasync", "t_partition_0.manifest", 0))
     manager = manager_on(disk)
     assert not manager.handler_if_open("t", 0)
     assert manager.handler_if_open("t", 1)

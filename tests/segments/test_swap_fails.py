@@ -10,11 +10,13 @@ import pytest
 
 from segbroker.segments.background import Housekeeper
 from segbroker.segments.disk.memory import MemoryStorage
-from segbroker.segments.errors import CorruptSegment
+from segbroker.segments.errors import CorruptSegment, DiskFull
 from segbroker.segments.log.reading import ReadPlan
 
 from .compacted import Compacted
-from .tools import as_after_a_checkpoint
+from .crash.images import Images
+from .crash.recording import Fault, RecordingStorage
+from .tools import as_after_a_checkpoint, lose_wal
 
 
 def nothing() -> None:
@@ -187,3 +189,57 @@ def test_a_cleaned_segment_that_retention_has_taken_meanwhile_gets_no_name() -> 
     log.manager.close()
     names = disk.listdir(handler._log.paths.folder)
     assert not [name for name in names if name.endswith(("_5.log", "_5.cleaned", "_5.index"))]
+
+
+class _Doubted(RecordingStorage):
+    """The sync behind the next cleaned segment that gets its name fails, and so does the next one
+    of a manifest."""
+
+    number = 0
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        if self.number and source.endswith(".cleaned"):
+            number, self.number = self.number, 0
+            self.faults = [
+                Fault("fsync_dir", "/partition_0", 0, number),
+                Fault("fdatasync", ".manifest", 0),
+            ]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_manifest_that_fails_behind_a_swap_does_not_forget_whose_name_is_in_doubt(
+    number: int,
+) -> None:
+    disk = _Doubted()
+    log = Compacted(disk, cleanup_policy="compact,delete", retention_ms=5_000)
+    housekeeper = log.handler._evicting._housekeeper = Busy()
+    log.send((b"old", b"x" * 400))
+    log.now_ms += 20_000
+    for key in (b"b", b"c", b"d"):
+        log.send((b"a", b"x" * 340), (key, b"y"))
+    log.send((b"a", b"last"))
+    log.seal()
+    log.send((b"e", b"of another segment"))
+    log.handler.sync()
+    opened = log.handler._log
+    log.handler.keep_house(log.now_ms, log.now_ms)
+    assert housekeeper.asked, "retention, which comes behind"
+    disk.number = number
+    log.clean_sealed()
+    assert isinstance(log.handler.read_only, DiskFull) == (number == errno.ENOSPC)
+    housekeeper.work()
+    assert opened.manifest.is_doubtful
+    log.handler.keep_house(log.now_ms, log.now_ms)
+    housekeeper.work()
+    log.handler.try_recover(log.now_ms + 10_000)
+    assert log.handler.read_only is None
+    log.handler.sync()
+    keys = {b"b", b"c", b"d", b"a", b"e"}
+    for image in Images(disk).now():
+        log.disk = image.build()
+        lose_wal(log.disk)
+        log.open()
+        assert {record.key for record in log.records(log.handler.log_start_offset)} - {
+            b"old"
+        } == keys

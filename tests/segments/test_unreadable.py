@@ -123,6 +123,45 @@ def test_a_partition_of_which_a_file_cannot_be_read_is_told_and_the_others_are_c
     assert len(seen(manager.get_handler("u", 0))[0]) >= COUNT - 1
 
 
+@pytest.mark.parametrize(("path", "closed"), [(PATHS.producers, True), (PATHS.log(4), False)])
+def test_a_read_that_fails_is_taken_for_no_failed_sync(path: str, *, closed: bool) -> None:
+    """Nothing of the log is in doubt: it need not be written anew when the read succeeds."""
+    disk = Unreadable(filled(closed=closed), path)
+    manager = manager_on(disk)
+    with pytest.raises(StorageError, match="the disk does not give it"):
+        manager.get_handler("t", 0)
+    assert not disk.exists(PATHS.unsynced)
+    disk.bad = ""
+    assert len(seen(manager.get_handler("t", 0))[0]) >= COUNT - 1
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/data/clock",
+        "/data/meta/snapshot-1.msgpack",
+        "/data/meta/snapshot-99.msgpack.tmp",
+        "/data/wal/shard-00.wal-0",
+        "/data/witness/shard-00.wal-0",
+        "/data/witness/shard-00.wal-0.reached-4096",
+        f"{PATHS.manifest}.tmp",
+        PATHS.cleaned(4),
+    ],
+)
+def test_a_directory_in_the_place_of_a_file_that_a_start_meets_is_named(path: str) -> None:
+    disk = filled(closed=False)
+    if disk.exists(path):
+        disk.unlink(path)
+    before = set(told(disk))
+    disk.mkdir(path)
+    assert set(told(disk)) - before == {path}
+    with pytest.raises((StorageError, OSError), match="is a directory"):
+        manager_on(disk).get_handler("t", 0)
+    disk._locks.clear()
+    disk.rmdir(path)
+    manager_on(disk).get_handler("t", 0)
+
+
 def test_a_write_ahead_log_that_cannot_be_read_is_told_and_the_rest_is_checked() -> None:
     image = filled(closed=False)
     (folder,) = [name for name in image.listdir("/data/wal") if "." not in name]

@@ -519,3 +519,27 @@ def test_a_full_disk_is_met_when_a_file_is_made_and_by_no_write_to_it() -> None:
     disk.writes_before_failure = len(header_blocks(Header(0, 8192, 0, 0)))
     with pytest.raises(OSError, match="planted"):
         files.prepare()  # its header would have had room
+
+
+class _NoRoomForMarkers(MemoryStorage):
+    is_full = False
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if self.is_full and create and not self.exists(path) and "/shard-00.wal-" in path:
+            raise OSError(errno.ENOSPC, "no space", path)
+        return super().open(path, create=create, read_only=read_only)
+
+
+def test_a_file_whose_marker_could_not_be_made_takes_no_room() -> None:
+    disk = _NoRoomForMarkers()
+    folder = f"{ROOT}/shard-00"
+    files = ShardFiles(disk, folder, 0, 8192)
+    files.open()
+    files.prepare()
+    disk.is_full = True
+    for _ in range(2):
+        with pytest.raises(OSError, match="no space"):
+            files.prepare()
+        assert (disk.listdir(folder), files.count) == (["wal-0.log"], 1)
+    disk.is_full = False
+    assert files.prepare().sequence == 1

@@ -283,11 +283,13 @@ def _judge_all(chosen: list[Mutant], items: Items, options: argparse.Namespace) 
 def _functions() -> dict[str, list[FunctionType]]:
     """Every function of segments/ that lives in this process, by its file."""
     found: dict[str, list[FunctionType]] = {}
+    gc.unfreeze()  # what was collected is frozen, and would not be told (tests/conftest.py)
     for function in gc.get_objects():
         if type(function) is FunctionType:
             file = function.__code__.co_filename
             if file.startswith(str(IMPORTED)):
                 found.setdefault(file, []).append(function)
+    assert found, "a mutant that replaces nothing survives"
     return found
 
 

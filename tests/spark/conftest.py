@@ -82,6 +82,13 @@ def name() -> Callable[[], str]:
     return lambda: f"spark-{secrets.token_hex(6)}"
 
 
+@pytest.fixture
+def brief_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For programs with a virtual machine of their own, which ends soon: it compiles for a short
+    life and has one thread to collect with, as those of the tests have by their settings."""
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+
 @pytest.fixture(scope="session")
 def jar_reader(spark: "SparkSession") -> JarReader:
     """The jar's reader in the session's JVM; skipped where no jar was built."""

@@ -46,6 +46,7 @@ def test_the_snippets_of_the_guide_run(
     assert written[-1].value == b"a record"
 
 
+@pytest.mark.usefixtures("brief_java")
 def test_a_session_of_ones_own_works_where_the_environment_is_not_activated(
     tmp_path: Path,
 ) -> None:

@@ -49,6 +49,7 @@ spark.stop()
 """
 
 
+@pytest.mark.usefixtures("brief_java")
 def test_sparks_kafka_source_and_sink_give_what_ours_give(tmp_path: Path) -> None:
     try:
         jars = ",".join(map(str, spark_kafka_jars().glob("*.jar")))

@@ -251,6 +251,63 @@ def test_a_column_of_the_record_has_one_name_in_all_files_of_an_export(
     assert [table["_key"].to_pylist() for table in tables] == [["k"], ["k"]]
 
 
+NO_NUMBERS = [b"no JSON", b'{"n": 2', b'{"n": "three"}', b'{"n": 4.5}', b"[5]", b"6"]
+
+
+@pytest.mark.parametrize(
+    ("form", "first", "column"),
+    [
+        ("n INT", b'{"n": 1}', "_value"),
+        ("n INT, _corrupt_record STRING", b'{"n": 1}', "_corrupt_record"),
+        ("json", b'{"n": 1, "_corrupt_record": "a field"}', "_value"),
+        ("json", b'{"n": 1, "_value": "a field"}', "record_value"),
+    ],
+)
+def test_a_value_that_is_not_what_the_columns_say_is_exported_as_text(
+    command: Command,
+    topics: Topics,
+    name: Name,
+    tmp_path: Path,
+    form: str,
+    first: bytes,
+    column: str,
+) -> None:
+    topic = name()
+    topics.create(topic)
+    # All that a sample sees are objects.
+    topics.produce(topic, [first] * 1000)
+    topics.produce(topic, [*NO_NUMBERS, b"", None])
+    topics.produce(topic, [first] * 1000)
+    command("export", topic, "--to", str(tmp_path), "--format", "json", "--values", form)
+    lines = [line for file in tmp_path.glob("*=*/*.json") for line in file.read_text().splitlines()]
+    rows = sorted(map(json.loads, lines), key=lambda row: row["_offset"])
+    assert len(rows) == 2000 + len(NO_NUMBERS) + 2
+    odd = [row.get(column) for row in rows[1000:-1000]]
+    empty = None if "_corrupt" in form else ""  # as Spark has it
+    assert odd == [*(value.decode() for value in NO_NUMBERS), empty, None]
+    assert [row["n"] for row in rows if "n" in row] == [1] * 2000
+    assert {row.get("_corrupt_record") for row in rows[:1000]} == {
+        json.loads(first).get("_corrupt_record")
+    }
+
+
+def test_columns_by_a_sample_are_those_of_the_newest_records_too(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    """As what came since the last run of an export has them."""
+    topic = name()
+    topics.create(topic, 2)
+    topics.produce(topic, [b'{"n": 1}'] * 1100)
+    to = ("--to", str(tmp_path), "--format", "json", "--values", "json")
+    command("export", topic, *to)
+    topics.produce(topic, [b'{"n": 2, "later": "x"}'], partition=1)
+    command("export", topic, *to)
+    lines = [line for file in tmp_path.glob("*=*/*.json") for line in file.read_text().splitlines()]
+    assert [row["later"] for row in map(json.loads, lines) if row["n"] == 2] == ["x"]
+    query = f"SELECT n FROM topic('{topic}') WHERE later = 'x'"
+    assert json.loads(command("sql", query, "--format", "json")) == {"n": 2}
+
+
 def test_an_error_of_a_query_is_told_once_and_without_the_stack_of_the_jvm(
     command: Command, topics: Topics, name: Name, spark: "SparkSession"
 ) -> None:
@@ -387,6 +444,29 @@ def test_csv_whose_values_would_go_to_other_columns_or_nowhere_is_refused(
     assert found == [{"a": "1", "b": "2"}] * len(texts)
 
 
+def test_json_that_cannot_be_read_ends_the_import_and_leaves_nothing_out(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    """As the last line of a program that was killed."""
+    topic = name()
+    topics.create(topic)
+    (tmp_path / "0.json").write_text('{"a": 1}\n\n{"a": 2, "_corrupt_record": "a field"}\n')
+    torn = tmp_path / "1.json"
+    torn.write_text('{"a": 3}\n{"a": 4, "b": "x')
+    words = ["import", str(tmp_path), "--topic", topic, "--format", "json"]
+    said = command.refused(*words, code=6)
+    assert "1.json cannot be read: " in said.strip().splitlines()[-1]
+    torn.write_text('{"a": 3}\n{"a": 4, "b": "x"}\n')
+    command(*words)
+    found = [json.loads(row.value or b"") for row in topics.read(topic, 4)]
+    assert sorted(found, key=lambda row: row["a"]) == [
+        {"a": 1},
+        {"a": 2, "_corrupt_record": "a field"},
+        {"a": 3},
+        {"a": 4, "b": "x"},
+    ]
+
+
 def test_csv_may_have_empty_lines_fields_and_files(
     command: Command, topics: Topics, name: Name, tmp_path: Path
 ) -> None:
@@ -473,6 +553,35 @@ def test_csv_that_an_export_wrote_may_be_called_otherwise_and_have_fields(
     assert [row["a"] for row in found] == QUOTED
 
 
+def test_csv_of_another_program_may_say_where_records_were(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic = name()
+    topics.create(topic)
+    columns = ["topic", "partition", "offset", "timestamp", "key", "value"]
+    rows = [["t", str(n), str(n), "0", f"k{n}", value] for n, value in enumerate(QUOTED)]
+    with (tmp_path / "dump.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([columns, *rows])
+    command("import", str(tmp_path), "--topic", topic, "--format", "csv")
+    found = [(row.key, row.value) for row in topics.read(topic, len(QUOTED))]
+    assert found == [(f"k{n}".encode(), value.encode()) for n, value in enumerate(QUOTED)]
+
+
+def test_names_of_files_and_columns_that_others_give_them(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic = name()
+    topics.create(topic)
+    # As Databricks names what Spark writes there.
+    uuid = "6e9e9b0c-5d3f-4a51-8c28-7a6d0e7a3b11"
+    file = tmp_path / f"part-00000-tid-2091085904019203489-{uuid}-20-1-c000.csv"
+    file.write_text('a`b.c,_corrupt_record\n1,"say \\"hi\\""\n')
+    command("import", str(tmp_path), "--topic", topic, "--format", "csv", "--key", "a`b.c")
+    (row,) = topics.read(topic, 1)
+    expected = {"a`b.c": "1", "_corrupt_record": 'say "hi"'}
+    assert (row.key, json.loads(row.value or b"")) == (b"1", expected)
+
+
 def test_a_file_that_came_late_and_is_old_is_imported_too(
     command: Command, topics: Topics, name: Name, tmp_path: Path
 ) -> None:
@@ -505,6 +614,22 @@ def test_files_that_one_broker_has_are_sent_to_another_one_too(
         there(*words)
         assert "imported 1 row of" in there.said
         assert [record.value for record in other.records(topic)] == [b"one"]
+    command(*words)
+    assert "imported 0 rows" in command.said
+
+
+def test_a_topic_that_was_made_again_gets_all_files(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic = name()
+    topics.create(topic)
+    (tmp_path / "rows.txt").write_text("one\n")
+    words = ["import", str(tmp_path), "--topic", topic, "--format", "text"]
+    command(*words)
+    topics.delete(topic)
+    topics.create(topic)
+    command(*words)
+    assert [row.value for row in topics.read(topic, 1)] == [b"one"]
     command(*words)
     assert "imported 0 rows" in command.said
 
@@ -590,6 +715,34 @@ def test_a_replay_filters_into_another_topic_and_goes_on_where_it_was(
     ] * 2
 
 
+@pytest.mark.parametrize("kind", ["import", "replay"])
+def test_what_goes_into_a_topic_goes_in_batches_that_a_transaction_lives_through(
+    command: Command,
+    topics: Topics,
+    name: Name,
+    tmp_path: Path,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic, target = name(), name()
+    topics.create(topic)
+    topics.create(target)
+    values = [b"%d" % n + bytes(1000) for n in range(30)]
+    monkeypatch.setattr("segbroker.spark.pipelines.BATCH_BYTES", 10_000)
+    words = ["replay", topic, target, "--checkpoint", str(tmp_path)]
+    if kind == "import":
+        words = ["import", str(tmp_path), "--topic", target, "--format", "text"]
+        for n, value in enumerate(values[:3]):
+            (tmp_path / f"{n}.txt").write_bytes(value.replace(b"\0", b"x") * 7 + b"\n")
+    else:
+        for value in values:
+            topics.produce(topic, [value], partition=0)
+    command(*words)
+    sent = 3 if kind == "import" else len(values)
+    assert command.said.count("batch ") >= 3, command.said
+    assert len(topics.read(target, sent)) == sent
+
+
 @pytest.mark.parametrize("kind", ["export", "replay"])
 def test_a_pipeline_that_retention_overtook_goes_on_when_it_is_told_to(
     command: Command, topics: Topics, name: Name, tmp_path: Path, kind: str
@@ -609,11 +762,12 @@ def test_a_pipeline_that_retention_overtook_goes_on_when_it_is_told_to(
     assert said.splitlines()[-1] == "Hint: --on-gap skip reads what is left"
     assert "failOnDataLoss" not in said
     command(*words, "--on-gap", "skip")
-    found = [json.loads(row.value or b"")["delay"] for row in topics.read(target, 15)]
     if kind == "export":
         files = (tmp_path / "lake").glob("date=*/*.json")
         lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
         found = [json.loads(line["value"])["delay"] for line in lines]
+    else:
+        found = [json.loads(row.value or b"")["delay"] for row in topics.read(target, 15)]
     assert sorted(found) == sorted([*range(10), *range(5, 10)])
 
 
@@ -632,6 +786,7 @@ def test_a_query_over_a_log_with_a_gap_is_refused_or_has_what_is_left(
         assert json.loads(command(*words, "--on-gap", "skip")) == {"n": 3}
 
 
+@pytest.mark.usefixtures("brief_java")
 @pytest.mark.parametrize(
     ("number", "to", "code"),
     [
@@ -667,6 +822,7 @@ def test_a_pipeline_that_is_interrupted_ends_without_a_traceback(
     assert "Traceback" not in said, said
 
 
+@pytest.mark.usefixtures("brief_java")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_start_of_spark_that_is_interrupted_ends_without_a_traceback(
     number: signal.Signals, code: int

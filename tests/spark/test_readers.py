@@ -233,6 +233,12 @@ def test_a_limit_in_bytes_is_shared_by_backlog_too(
     start = reader.initialOffset()
     assert without_ids(reader.latestOffset(start, limit)) == {topic: {"0": 30, "1": 10}}
     assert without_ids(reader.latestOffset(start, ALL)) == {topic: {"0": 300, "1": 100}}
+    # Of both limits the smaller one.
+    for offsets, ends in ((20, {"0": 15, "1": 5}), (100, {"0": 30, "1": 10})):
+        both = stream(
+            topics, subscribe=topic, maxBytesPerTrigger="43000", maxOffsetsPerTrigger=str(offsets)
+        )
+        assert without_ids(both.latestOffset(start, both.getDefaultReadLimit())) == {topic: ends}
     roomy = stream(topics, subscribe=topic, maxBytesPerTrigger="1000000")
     assert without_ids(roomy.latestOffset(start, limit)) == {topic: {"0": 300, "1": 100}}
 
@@ -277,7 +283,7 @@ def test_a_stream_waits_for_enough_records_but_not_for_ever(
     ending = stream(topics, **options)
     ending.prepareForTriggerAvailableNow()
     for _ in range(2):
-        assert without_ids(ending.latestOffset(start, limit)) == {topic: {"0": 15}}
+        assert without_ids(ending.latestOffset({topic: {"0": 13}}, limit)) == {topic: {"0": 15}}
 
 
 def test_a_time_for_each_partition_bounds_a_batch(topics: Topics, name: Name) -> None:
@@ -351,6 +357,10 @@ def test_a_log_that_was_cut_between_two_batches_is_a_row_too(
     (task,) = reader.partitions(start, end)
     (row,) = (row for table in reader.read(task) for row in table.to_pylist())
     assert row["_gap"] == {"start": 3, "end": 8, "reason": "cut"}
+    for level in ("read_uncommitted", "read_committed"):
+        strict = stream(topics, subscribe=topic, **{"kafka.isolation.level": level})
+        with pytest.raises(DataLoss, match=r"offsets \[3, 4\) are lost, the log now ends at 3"):
+            strict.latestOffset({topic: {"0": 4}}, ALL)
 
 
 def test_committed_reading_leaves_out_what_was_aborted(
@@ -584,16 +594,26 @@ def test_a_topic_that_was_made_again_is_noticed_by_its_id(
     topics.create(topic)
     topics.produce(topic, [b"old"] * 10)
     reader = stream(topics, subscribe=topic, startingOffsets="earliest")
-    start = reader.latestOffset(reader.initialOffset(), ALL)
+    begin = reader.initialOffset()
+    start = reader.latestOffset(begin, ALL)
     topics.delete(topic)
     topics.create(topic)
     topics.produce(topic, [b"new"] * 20)
     with pytest.raises(DataLoss, match="the topic was deleted and made again"):
         reader.latestOffset(start, ALL)
     lenient = stream(topics, subscribe=topic, failOnDataLoss="false")
+    # Nor is it read for the batch whose end was planned before, as after a restart.
+    with pytest.raises(DataLoss, match=r"\[0, 10\) are lost, the topic was deleted and made again"):
+        reader.partitions(begin, start)
+    assert rows(lenient, lenient.partitions(begin, start)) == []
     end = lenient.latestOffset(start, ALL)
     found = rows(lenient, lenient.partitions(start, end))
     assert found == [(0, n, b"new") for n in range(20)]
+    shown = stream(topics, subscribe=topic, failOnDataLoss="false", includeGaps="true")
+    tasks = shown.partitions(start, end)
+    tables = [table for task in tasks for table in shown.read(task)]
+    gaps = [row["_gap"] for table in tables for row in table.to_pylist() if row["_gap"]]
+    assert gaps == [{"start": 10, "end": None, "reason": "recreated"}]
 
 
 def test_a_topic_made_again_after_its_tasks_were_planned_is_not_read_for_the_old_one(

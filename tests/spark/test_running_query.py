@@ -177,7 +177,7 @@ def test_a_foreach_batch_that_fails_behind_its_writes_has_each_record_once(
     spark: "SparkSession", topics: Topics, name: Name, tmp_path: Path
 ) -> None:
     """Its function fills a folder by the number of the batch and a topic with `batchId`, then fails
-    once: the query that goes on calls it with the same rows."""
+    once: the query that goes on calls it with the same rows.  A new checkpoint counts anew."""
     source, target = name(), name()
     topics.create(source, 2)
     topics.create(target)
@@ -195,13 +195,13 @@ def test_a_foreach_batch_that_fails_behind_its_writes_has_each_record_once(
         if called == [0, 1]:
             raise RuntimeError("behind its writes")
 
-    def run() -> None:
+    def run(checkpoint: str = "checkpoint") -> None:
         options = {"kafka.bootstrap.servers": topics.bootstrap, "subscribe": source}
         options |= {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "20"}
         rows = spark.readStream.format("segbroker").options(**options).load()
         (
             rows.writeStream.foreachBatch(store)
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .option("checkpointLocation", str(tmp_path / checkpoint))
             .trigger(availableNow=True)
             .start()
             .awaitTermination(WAIT_S)
@@ -222,3 +222,5 @@ def test_a_foreach_batch_that_fails_behind_its_writes_has_each_record_once(
     )
     topics.produce(target, [b"last"])
     assert topics.read(target, 61)[-1].value == b"last", "nothing more was written"
+    run("another")
+    assert len(topics.read(target, 121)) == 121

@@ -336,6 +336,33 @@ IN_STREAM = {"sql.streaming.queryId": "one-query", "streaming.sql.batchId": "0"}
 
 
 @pytest.mark.usefixtures("segbroker_only")
+def test_a_numbered_write_inside_of_a_stream_is_that_streams(topics: Topics, name: Name) -> None:
+    """As in foreachBatch: a query with a new checkpoint has the same numbers for other rows."""
+    topic = name()
+    topics.create(topic)
+
+    def batch(query: str, number: int, value: str, micro_batch: int | None = None) -> None:
+        options = {"transactionalId": topic, "batchId": str(number), "topic": topic}
+        writer = source(topics, **options).writer(schema("value"), overwrite=False)
+        told = str(number if micro_batch is None else micro_batch)
+        with task(0, 0, **{"sql.streaming.queryId": query, "streaming.sql.batchId": told}):
+            writer.commit([writer.write(iter([table(value=[value])]))])
+
+    for number in range(3):
+        batch("first", number, f"first {number}")
+    batch("first", 2, "a repetition")
+    batch("second", 0, "second 0")
+    with pytest.raises(SinkError, match=r"batch 1 is before batch 2, which query .*/first has"):
+        batch("first", 1, "from a checkpoint that was put back")
+    # Numbers of the user's own say nothing of the stream.
+    batch("second", 20260101, "own", 1)
+    batch("third", 20260101, "own again", 0)
+    batch("third", 20250101, "before", 1)
+    expected = [b"first 0", b"first 1", b"first 2", b"second 0", b"own"]
+    assert values(topics.read(topic, 5)) == expected
+
+
+@pytest.mark.usefixtures("segbroker_only")
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_an_attempt_that_died_holds_up_no_reader_of_what_another_has_committed(
     topics: Topics, name: Name, is_stream: bool

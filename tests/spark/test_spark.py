@@ -187,6 +187,7 @@ spark.stop()
 """
 
 
+@pytest.mark.usefixtures("brief_java")
 def test_what_spark_submit_was_told_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job for a cluster would run on the machine that submits it, and nobody be told."""
     monkeypatch.setenv("JAVA_HOME", "")
@@ -223,6 +224,7 @@ spark.stop()
 """
 
 
+@pytest.mark.usefixtures("brief_java")
 def test_workers_run_the_python_that_the_settings_name(tmp_path: Path) -> None:
     """On a cluster it is not where the driver has its own."""
     wrapper = tmp_path / "python"

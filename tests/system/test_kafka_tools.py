@@ -121,6 +121,7 @@ COMMANDS: Final = (
     Command(MOVES, "--execute --reassignment-json-file {folder}/away.json", "broker id 2", 1),
     Command(TOOLS + "MetadataQuorumCommand", "describe --status", "LeaderId:               1"),
     Command(TOOLS + "MetadataQuorumCommand", "describe --replication", "Leader"),
+    Command(FEATURES, "describe", "metadata.version"),
     Command(FEATURES, "describe", "transaction.version"),
     Command(FEATURES, "upgrade --feature transaction.version=2", "was upgraded to 2"),
     Command(FEATURES, "upgrade --feature transaction.version=3", "has levels 2 to 2", 1),

@@ -264,9 +264,16 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_log_start_is_shown_that_nobody_knows_to_be_synced",
         "opening",
-        "        _write_again(storage, paths.manifest, known.size)\n",
+        "        _write_manifest_again(storage, paths, found)\n",
         "        pass\n",
         "the_sync_of_a_deletion_in_a_closed_log_fails_and_another_process",
+    ),
+    Bug(
+        "names_of_a_closed_log_that_could_not_be_synced_are_not_marked",
+        "unsynced",
+        "        if exc.errno not in NO_DESCRIPTORS:\n            mark_unsynced(storage, paths)\n",
+        "        del exc\n",
+        "the_names_of_a_log_that_is_opened_cannot_be_synced_at_first",
     ),
     Bug(
         "a_failed_sync_of_names_is_not_marked",

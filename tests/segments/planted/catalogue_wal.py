@@ -354,8 +354,7 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_name_of_a_marker_is_not_synced",
         "witness",
-        "        storage.open(path, create=True).close()\n"
-        '        storage.fsync_dir(path.rpartition("/")[0])\n',
+        "        storage.open(path, create=True).close()\n        storage.fsync_dir(folder)\n",
         "        storage.open(path, create=True).close()\n",
         "tests.segments.test_wal_markers:test_a_file_in_use_that_is_gone_is_told",
     ),
@@ -423,7 +422,7 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_marker_of_a_file_that_is_freed_goes_after_it",
         "witness",
-        '        storage.unlink(path)\n        storage.fsync_dir(path.rpartition("/")[0])\n',
+        "        storage.unlink(path)\n        storage.fsync_dir(folder)\n",
         "        storage.unlink(path)\n",
         "wal_files_fill_and_are_freed",
     ),
