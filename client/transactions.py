@@ -235,8 +235,10 @@ class Transactions:
         """End it, everything in it seen.
 
         Raises DeliveryFailed when a record was not acknowledged, TransactionAborted when it was
-        open for too long, ProducerFenced; nothing of it is seen then.  TimedOut when the broker did
-        not answer: whether it was committed is open, and the next `begin` finds out.
+        open for too long; nothing of it is seen then.  ProducerFenced: nor of this one, unless the
+        broker had committed it, its answer was lost, and another producer took over before it was
+        asked again.  TimedOut when the broker did not answer: whether it was committed is open, and
+        the next `begin` finds out.
         """
         yield from self._settled()
         yield from self._end(committed=True)

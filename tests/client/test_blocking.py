@@ -32,6 +32,7 @@ from segbroker.client import (
     TopicPartition,
     UnknownTopicOrPartition,
 )
+from segbroker.client.clock import now_ms
 from segbroker.client.completion import Waitable
 from segbroker.client.connection import Connection
 from segbroker.client.errors import LeaderNotAvailable
@@ -135,6 +136,16 @@ def test_many_threads_may_send_with_one_producer(daemon: Daemon, topic: str) -> 
     for rows in results.values():
         for value, where in rows:
             assert stored[where.partition, where.offset] == value
+
+
+def test_a_record_that_nobody_waits_for_is_sent_by_itself(daemon: Daemon, topic: str) -> None:
+    """The I/O thread sleeps, for a minute, and is woken."""
+    with Producer(daemon.address, linger_ms=20, request_timeout_ms=600_000) as producer:
+        for _ in range(3):  # by then it is known how large they are
+            producer.send(topic, b"waited for").result(60)
+        until(lambda: producer._driver._asleep_until_ms > now_ms() + 30_000)
+        delivery = producer.send(topic, b"by itself")
+        until(lambda: delivery.done, deadline_s=25)
 
 
 def test_send_many_answers_where_each_record_went(daemon: Daemon, topic: str) -> None:

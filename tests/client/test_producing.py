@@ -1388,6 +1388,72 @@ def test_who_has_sent_the_short_way_and_has_nothing_more_to_send_is_not_woken() 
     assert world.stored("a") == [b"first", b"1", b"2"]
 
 
+def test_a_smaller_record_does_not_overtake_one_that_was_put_and_has_no_room() -> None:
+    world = World()
+    sender = Sender(world, buffer_bytes=5_000, batch_bytes=1_000)
+    sender.send("a", b"first")
+    sender.flush()
+    world.broker.is_up = False
+    settle(world)
+    values = [b"1" * 900, b"2" * 900, b"3" * 900]
+    for value in values:
+        sender.send("a", value, headers=[("long", b"way")])
+    inbox = sender.accumulator.inboxes["a"]
+    inbox.pending.put(b"4" * 3_000, None)
+    sender.accumulator.turn_in(inbox)
+    assert isinstance(sender.try_send("a", b"5"), Completion)
+    world.broker.is_up = True
+    sender.send("a", b"5")
+    sender.flush()
+    assert world.stored("a") == [b"first", *values, b"4" * 3_000, b"5"]
+
+
+def test_what_was_split_for_partitions_that_the_new_topic_has_not_is_handed_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It had no room when the topic was made again."""
+    world = World()
+    world.cluster.create("a", 8)
+    sender = Sender(world, buffer_bytes=20_000, batch_bytes=4_000, delivery_timeout_ms=5_000)
+    sender.send("a", b"first", key=b"k")
+    sender.flush()
+    inbox = sender.accumulator.inboxes["a"]
+    sent = [b"%04d" % number + b"x" * 400 for number in range(100)]
+    world.cluster.create("a", 1)
+    answer = world.broker._metadata
+
+    def put(request: MetadataRequest) -> MetadataResponse:
+        """Just before the answer is heard."""
+        monkeypatch.undo()
+        for value in sent:
+            inbox.pending.put(value, value[:4])
+        assert sender.accumulator.turn_in(inbox) is not None
+        assert max(group.partition for group in inbox.leftover) == 7
+        return answer(request)
+
+    monkeypatch.setattr(world.broker, "_metadata", put)
+    seen = world.engine.cluster.refreshed()
+    world.run(lambda: seen.done)
+    sender.flush()
+    lost = [record.value for record in sender.accumulator.take_undelivered()]
+    assert sorted([*lost, *world.stored("a")], key=str) == sorted(sent, key=str)
+
+
+def test_what_is_sent_behind_the_end_is_refused_also_many_at_once() -> None:
+    world = World()
+    sender = Sender(world)
+    sender.send("a", b"first")
+    sender.flush()
+    world.engine.close(world.now_ms)
+    for many in (
+        Many("a", [b"x"], None, None, None, None),
+        Many("a", [b"x"], None, None, 0, None),
+        Many("a", [b"x"], [b"k"], None, None, None),
+    ):
+        with pytest.raises(ClosedError):
+            sender.send_many(many)
+
+
 def test_who_puts_records_the_short_way_hears_of_failures_in_front_of_one() -> None:
     """That way takes a record before anybody looks: it is closed until they were told."""
     world = World()
