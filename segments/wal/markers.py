@@ -61,6 +61,14 @@ def remove_marker(storage: Storage, folder: str, kind: str, number: int) -> None
         unmake_fact(storage, path)
 
 
+def take_back_marker(storage: Storage, folder: str, kind: str, number: int) -> None:
+    """The same of a number that had none before, behind a `make_marker` that failed: what was not
+    made needs no room to be made and go.  Raises OSError."""
+    for path in _paths(folder, kind, number):
+        if storage.exists(path):
+            unmake_fact(storage, path)
+
+
 def remove_markers(storage: Storage, root: str, going: Collection[Marked]) -> None:
     """These files may go, whether they have their markers or not.  Durable when this returns.
     Raises OSError.
