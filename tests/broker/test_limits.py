@@ -477,6 +477,38 @@ async def test_fetches_that_the_disk_answers_wait_in_line_and_each_has_its_turn(
                 assert values(reply.responses[0].partitions[0]) == [b"x" * 700_000]
 
 
+async def test_who_is_gone_keeps_nobody_waiting_in_the_line_for_a_buffer() -> None:
+    """It wanted nearly all of the room; who is behind it wants little, which is there."""
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, fetch_buffer_bytes_max=1 << 20) as broker,
+        connect(broker.address) as first,
+        connect(broker.address) as last,
+        AsyncExitStack() as stack,
+    ):
+        for topic, size in (("small", 100_000), ("large", 700_000)):
+            await first.create(topic)
+            await first.produce(topic, bytes(size))
+        pool = broker.core.pool
+        disk.cached = False
+        disk.reads.clear()
+        stack.callback(disk.reads.set)
+        await first.send(fetch_request("small", 0), 12)
+        await becomes(lambda: pool.lent_bytes > 0)
+        one = pool.lent_bytes
+        async with connect(broker.address) as gone:
+            await gone.send(fetch_request("large", 0), 12)
+            await becomes(lambda: len(pool._line) == 1)
+            await last.send(fetch_request("small", 0), 12)
+            await becomes(lambda: len(pool._line) == 2)
+        await becomes(lambda: pool.lent_bytes == 2 * one)
+        disk.reads.set()
+        with trio.fail_after(60):
+            for client in (first, last):
+                _, reply = await client.receive(FetchResponse, 12)
+                assert values(reply.responses[0].partitions[0]) == [bytes(100_000)]
+
+
 def _big(n: int) -> bytes:
     return bytes([65 + n]) * 900_000
 
