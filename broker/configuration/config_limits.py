@@ -148,7 +148,7 @@ class LimitKeys:
     request_wait_ms: int = key(
         10_000,
         "Longest wait of a large request for request_bytes_max. Who has sent half of one, and "
-        "nothing more for half of this time while others wait, is closed.",
+        "nothing more for half of this time while others wait for that room, is closed.",
         least=1,
         dynamic=True,
     )

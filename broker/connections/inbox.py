@@ -127,8 +127,8 @@ class Inbox:
 
     @property
     def keeps_room(self) -> bool:
-        """Whether somebody waits for what it holds, or for what others hold."""
-        return self._held > 0 and self._half.is_waited_for
+        """Whether somebody waits for room that it takes part of."""
+        return self._held > 0 and self._half.is_waited_for(self._host)
 
     def receive(self, sock: socket.socket | TlsSocket) -> tuple[int, bool]:
         """How many bytes have come, 0 at the end, NOTHING: none are there; and whether there may be

@@ -58,11 +58,11 @@ def look(config: BrokerConfig, connection: Connection, now: float) -> None:
         connection.seen = seen
         connection.seen_at = now
     still_ms = (now - connection.seen_at) * 1000
-    if not connection.is_settled:
+    if connection.is_in_the_way and still_ms >= config.request_wait_ms / 2:
+        connection.close_because("request_timed_out", limit_ms=config.request_wait_ms // 2)
+    elif not connection.is_settled:
         if (now - connection.opened) * 1000 >= config.handshake_timeout_ms:
             connection.close_because("handshake_timed_out", limit_ms=config.handshake_timeout_ms)
-    elif connection.is_in_the_way and still_ms >= config.request_wait_ms / 2:
-        connection.close_because("request_timed_out", limit_ms=config.request_wait_ms // 2)
     elif outbox.unsent:
         if still_ms >= config.send_timeout_ms:
             connection.close_because("send_timed_out", limit_ms=config.send_timeout_ms)

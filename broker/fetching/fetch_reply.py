@@ -33,7 +33,7 @@ from ..access.authorizer import READ, TOPIC
 from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
 from ..loop.pace import Pace
-from ..loop.pool import Lease
+from ..loop.pool import Lease, Place
 from ..partitions.isolation import READ_COMMITTED, committed_part
 from ..partitions.partition import Partition
 from ..peers.fetch_session import NO_SESSION, FetchSession
@@ -84,6 +84,7 @@ class FetchReply(FetchPlan):
         "_parts",
         "_peer",
         "_pending",
+        "_place",
         "_rules",
         "code",
     )
@@ -110,6 +111,7 @@ class FetchReply(FetchPlan):
         self._kept: list[_Kept] = []
         self._forgotten: list[Buffer | _Kept] | None = None
         self._pending = False  # waits for a buffer or for a lane
+        self._place: Place | None = None  # where it waits for a buffer
         self._is_called = False  # has waited for a buffer, and it is its turn
         self._abandoned = False
 
@@ -127,8 +129,11 @@ class FetchReply(FetchPlan):
     def abandon(self) -> None:
         """The peer is gone."""
         self._abandoned = True
-        if not self._pending:
+        place, self._place = self._place, None
+        if not self._pending or place is not None:
             self.release()
+        if place is not None:
+            self._core.pool.leave(place)
 
     def _check_again(self) -> None:
         """Take away what is not allowed any more."""
@@ -442,15 +447,13 @@ class FetchReply(FetchPlan):
 
     def _wait_for_buffer(self, size: int) -> None:
         self._is_called = False
-        self._core.pool.wait(size, self._buffer_free, host=self._peer.address[0])
+        host = self._peer.address[0]
+        self._place = self._core.pool.wait(size, self._buffer_free, host=host)
 
     def _buffer_free(self) -> None:
-        self._pending = False
-        if self._abandoned:
-            self.release()
-        else:
-            self._is_called = True
-            self._peer.outbox.flush()
+        self._pending, self._place = False, None
+        self._is_called = True
+        self._peer.outbox.flush()
 
     def release(self) -> None:
         """It is sent, or nobody wants it: give everything back."""

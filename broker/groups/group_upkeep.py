@@ -246,7 +246,8 @@ class GroupUpkeep(GroupOffsets):
         self, group_id: str, group: Group | ConsumerGroup | StreamsGroup | None, now_ms: int
     ) -> int | None:
         """When somebody was last in an idle group, or committed for it; None: nobody ever was."""
-        if group is not None and group.empty_since_ms:
+        was_in = not isinstance(group, Group) or group.generation > 0  # else: offsets were deleted
+        if group is not None and group.empty_since_ms and was_in:
             since = now_ms - (monotonic_ms() - group.empty_since_ms)
             self._ends.keep(group_id, since)  # what could not be written before
             return max(self._ends.last_used_ms(group_id), since)

@@ -7,11 +7,13 @@ share waits alone, so that it cannot take the room of all others.
 Whoever has held something for longest, of all and of each address, never waits: a request that is
 larger than a budget comes through, and of two that are larger together one after the other.  So the
 budget of all may be passed by one request.  Whoever holds something, and from whom nothing comes
-while others wait, is closed (connections/watchdog.py).
+while others wait for it, is closed (connections/watchdog.py).
 
 Limit: addresses are remembered as long as they hold something, so there are no more of them than
 connections.
 """
+
+from collections import Counter
 
 import trio
 
@@ -49,12 +51,12 @@ class HalfRequests:
         self._all = _Held()
         self._by_host: dict[str, _Held] = {}
         self._room: trio.Event | None = None
-        self._waiting = 0
+        self._waiting: Counter[str] = Counter()
 
-    @property
-    def is_waited_for(self) -> bool:
-        """Whether a connection waits for room."""
-        return self._waiting > 0
+    def is_waited_for(self, host: str) -> bool:
+        """Whether a connection waits for what those of an address hold: one from there, or any,
+        where all of them together hold too much."""
+        return host in self._waiting or (self._all.size > self._budget and bool(self._waiting))
 
     @property
     def held_bytes(self) -> int:
@@ -98,11 +100,13 @@ class HalfRequests:
 
     async def wait_room(self, host: str, holder: object) -> None:
         """Wait until there is room again for a connection."""
-        self._waiting += 1
+        self._waiting[host] += 1
         try:
             while self.is_full(host, holder):
                 if self._room is None:
                     self._room = trio.Event()
                 await self._room.wait()
         finally:
-            self._waiting -= 1
+            self._waiting[host] -= 1
+            if not self._waiting[host]:
+                del self._waiting[host]

@@ -7,7 +7,7 @@ a reply that the socket took at once gives its buffer to the next reply, still w
     lent     bytes of buffers being read into or sent; never above the budget
     stuck    of these, the ones whose peer does not read: taken back when somebody needs them
     line     who waits for a buffer; addresses take turns, each in order; a release serves whoever
-             is next and now fits
+             is next and now fits; who is gone has left its place behind, which is passed over
 
 At the limit stuck buffers are taken back, longest stuck first.  Their replies are read again when
 their peers read on, so a slow reader costs itself, not the others.  When none is stuck, a fetch
@@ -51,6 +51,16 @@ class Lease:
             self._pool._take_back(raw)
 
 
+class Place:
+    """In the line."""
+
+    __slots__ = ("ready", "size")
+
+    def __init__(self, size: int, ready: Callable[[], None]) -> None:
+        self.size = size
+        self.ready: Callable[[], None] | None = ready
+
+
 class BufferPool:
     """Buffers of fetch replies, bounded in sum."""
 
@@ -69,7 +79,7 @@ class BufferPool:
         self._budget = budget
         self._free: dict[int, list[bytearray]] = {}
         self._idle_bytes = 0
-        self._line: AddressLine[tuple[int, Callable[[], None]]] = AddressLine()
+        self._line: AddressLine[Place] = AddressLine()
         self._serving = False
         self._stuck: dict[Lease, Callable[[], None]] = {}
         self.lent_bytes = 0
@@ -102,9 +112,16 @@ class BufferPool:
             return Lease(self, free.pop())
         return Lease(self, bytearray(size_class))
 
-    def wait(self, size: int, ready: Callable[[], None], *, host: str) -> None:
+    def wait(self, size: int, ready: Callable[[], None], *, host: str) -> Place:
         """Have `ready()` called once when a lease of `size` bytes may succeed; for an address."""
-        self._line.put(host, (size, ready))
+        place = Place(size, ready)
+        self._line.put(host, place)
+        return place
+
+    def leave(self, place: Place) -> None:
+        """Nobody is to be called there any more."""
+        place.ready = None
+        self._serve_line()  # who is behind it may want less
 
     def _has_room(self, size: int) -> bool:
         """Whether a buffer of this size may be lent, once stuck ones were taken back for it."""
@@ -134,10 +151,14 @@ class BufferPool:
             return
         self._serving = True
         try:
-            while self._line and self._has_room(self._line.first()[0]):
-                self._line.take()[1]()
+            while self._line and self._may_go_on(self._line.first()):
+                if (ready := self._line.take().ready) is not None:
+                    ready()
         finally:
             self._serving = False
+
+    def _may_go_on(self, place: Place) -> bool:
+        return place.ready is None or self._has_room(place.size)
 
     def _fits(self, size: int) -> bool:
         return not self.lent_bytes or self.lent_bytes + _size_class(size) <= self._budget

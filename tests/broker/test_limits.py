@@ -19,6 +19,7 @@ from segbroker.broker.core import Core
 from segbroker.broker.groups.classic_members import METADATA_MAX
 from segbroker.broker.loop.pace import Pace
 from segbroker.broker.requests import SLOW_ANSWERS
+from segbroker.broker.server import Broker
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.messages_admin import DescribeLogDirsRequest, DescribeLogDirsResponse
 from segbroker.protocol.messages_core import (
@@ -351,29 +352,35 @@ async def test_half_requests_are_bounded_in_sum(events: Events) -> None:
         assert broker.half_request_bytes == 0
 
 
+def look_again(broker: Broker, after_s: float) -> None:
+    """The watchdog looks now, and as if it were so much later."""
+    for later_s in (0, after_s):  # at first it sees what has come
+        for one in tuple(broker._connections):
+            watchdog.look(broker.core.config, one, trio.current_time() + later_s)
+
+
+HALF_OF_ONE = (8 << 20).to_bytes(4, "big") + bytes(1_200_000)
+
+
+@pytest.mark.parametrize("is_first", [False, True])
 async def test_who_stops_in_the_middle_of_a_large_request_does_not_stop_others(
-    events: Events,
+    events: Events, is_first: bool
 ) -> None:
-    """The watchdog is called by hand, for a later time than it is."""
+    """Nor does who stops in the middle of its first one."""
     async with (
         serving(request_bytes_max=1 << 20) as broker,
         connect(broker.address) as stopped,
         connect(broker.address) as other,
     ):
-        await stopped.create("t")
-        await other.produce("t", b"v")
-        await stopped.send_bytes((8 << 20).to_bytes(4, "big") + bytes(900_000))
-        await becomes(lambda: broker.half_request_bytes > 1 << 20)
+        await other.create("t")
+        if not is_first:
+            await stopped.produce("t", b"v")
+        await stopped.send_bytes(HALF_OF_ONE)
+        await becomes(lambda: broker.half_request_bytes >= len(HALF_OF_ONE))
         config, admission = broker.core.config, broker._admission
         assert admission is not None
         half_s = config.request_wait_ms / 2000
-
-        def look(after_s: float) -> None:
-            for later_s in (0, after_s):  # at first it sees what has come
-                for one in tuple(broker._connections):
-                    watchdog.look(config, one, trio.current_time() + later_s)
-
-        look(half_s + 1)
+        look_again(broker, half_s + 1)
         assert not events.named("request_timed_out"), "nobody waits"
         codes: list[int] = []
 
@@ -383,14 +390,46 @@ async def test_who_stops_in_the_middle_of_a_large_request_does_not_stop_others(
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(produce)
-                await becomes(lambda: admission.half.is_waited_for)
-                look(half_s - 100)
+                await becomes(lambda: admission.half.is_waited_for("127.0.0.1"))
+                look_again(broker, half_s - 100)
                 assert not events.named("request_timed_out")
-                look(half_s + 1)
+                look_again(broker, half_s + 1)
             assert codes == [0]
             assert await stopped.is_closed()
         (line,) = events.named("request_timed_out")
         assert line["limit_ms"] == config.request_wait_ms // 2
+
+
+async def test_who_waits_for_the_room_of_its_address_closes_nobody_of_another(
+    events: Events,
+) -> None:
+    """What another address holds is no use to it: there is room for all."""
+    async with (
+        serving(request_bytes_per_ip_max=1 << 20) as broker,
+        connect(broker.address) as stopped,
+        connect(broker.address) as other,
+        connect_from("127.0.0.2", broker) as slow,
+    ):
+        await other.create("t")
+        for client in (stopped, slow):
+            await client.produce("t", b"v")
+            await client.send_bytes(HALF_OF_ONE)
+        await becomes(lambda: broker.half_request_bytes >= 2 * len(HALF_OF_ONE))
+        admission = broker._admission
+        assert admission is not None
+        codes: list[int] = []
+
+        async def produce() -> None:
+            codes.append((await other.produce("t", bytes(300_000))).error_code)
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(produce)
+                await becomes(lambda: admission.half.is_waited_for("127.0.0.1"))
+                look_again(broker, broker.core.config.request_wait_ms / 2000 + 1)
+            assert codes == [0]
+        (line,) = events.named("request_timed_out")
+        assert line["peer"].startswith("127.0.0.1:")
 
 
 async def test_fetches_wait_in_line_for_a_buffer() -> None:
@@ -436,6 +475,38 @@ async def test_fetches_that_the_disk_answers_wait_in_line_and_each_has_its_turn(
             for client in clients:
                 _, reply = await client.receive(FetchResponse, 12)
                 assert values(reply.responses[0].partitions[0]) == [b"x" * 700_000]
+
+
+async def test_who_is_gone_keeps_nobody_waiting_in_the_line_for_a_buffer() -> None:
+    """It wanted nearly all of the room; who is behind it wants little, which is there."""
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, fetch_buffer_bytes_max=1 << 20) as broker,
+        connect(broker.address) as first,
+        connect(broker.address) as last,
+        AsyncExitStack() as stack,
+    ):
+        for topic, size in (("small", 100_000), ("large", 700_000)):
+            await first.create(topic)
+            await first.produce(topic, bytes(size))
+        pool = broker.core.pool
+        disk.cached = False
+        disk.reads.clear()
+        stack.callback(disk.reads.set)
+        await first.send(fetch_request("small", 0), 12)
+        await becomes(lambda: pool.lent_bytes > 0)
+        one = pool.lent_bytes
+        async with connect(broker.address) as gone:
+            await gone.send(fetch_request("large", 0), 12)
+            await becomes(lambda: len(pool._line) == 1)
+            await last.send(fetch_request("small", 0), 12)
+            await becomes(lambda: len(pool._line) == 2)
+        await becomes(lambda: pool.lent_bytes == 2 * one)
+        disk.reads.set()
+        with trio.fail_after(60):
+            for client in (first, last):
+                _, reply = await client.receive(FetchResponse, 12)
+                assert values(reply.responses[0].partitions[0]) == [bytes(100_000)]
 
 
 def _big(n: int) -> bytes:

@@ -16,6 +16,10 @@ from segbroker.protocol.messages_groups import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
 )
 from segbroker.segments.disk.memory import MemoryStorage
 
@@ -95,6 +99,27 @@ async def test_offsets_of_a_group_that_nobody_was_ever_in_go_each_by_its_own_com
         assert await looked(groups, client, now + WEEK_MS - 1) == {"b": 2}
         assert await looked(groups, client, now + WEEK_MS + 1) == {}
         assert not groups.exists("g")
+
+
+async def test_so_they_do_where_its_offsets_were_deleted_before() -> None:
+    """By which it is a group for a while, though nobody was ever in it."""
+    now = NOW
+    async with alone(MemoryStorage(), lambda: now) as broker, connect(broker.address) as client:
+        for topic in ("a", "b"):
+            await client.create(topic)
+        assert await keeping(client, "a", 1) == 0
+        rows = [OffsetDeleteRequestPartition(partition_index=0)]
+        topics = [OffsetDeleteRequestTopic(name="a", partitions=rows)]
+        request = OffsetDeleteRequest(group_id="g", topics=topics)
+        reply = await client.ask(request, OffsetDeleteResponse, 0)
+        assert reply.topics[0].partitions[0].error_code == 0
+        assert await keeping(client, "a", 2) == 0
+        now += 3 * DAY_MS
+        assert await keeping(client, "b", 3) == 0
+        groups = broker.core.groups
+        await expects_nobody(groups)
+        assert await looked(groups, client, NOW + WEEK_MS - 1) == {"a": 2, "b": 3}
+        assert await looked(groups, client, NOW + WEEK_MS + 1) == {"b": 3}
 
 
 @pytest.mark.parametrize(
