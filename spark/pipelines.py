@@ -34,12 +34,13 @@ from segbroker.client import Admin
 from .cluster import Cluster
 from .connecting import parse_client
 from .decoding import BINARY, TEXT, decode, free_name
-from .errors import OptionError, SourceError
+from .errors import OptionError, SinkError, SourceError
 from .given import Given
 from .offsets import id_text
 from .options import Subscribe
 from .progress import Tell, run
 from .sampling import sample
+from .writing import no_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -214,7 +215,7 @@ def import_files(
     if file_format == "csv":
         schema, escape = _csv(spark, path, schema)
         how = {**how, "escape": escape}
-    if file_format == "json" and "value" in schema.names:
+    if file_format == "json" and _are_records(names):
         schema = _with_headers(schema)
     stream = spark.readStream.format(file_format).schema(schema).options(**how)
     stream = stream.option("maxBytesPerTrigger", str(BATCH_BYTES))
@@ -494,7 +495,9 @@ def _import_place(spark: "SparkSession", broker: Broker, path: str, topic: str) 
         found = cluster.layout(Subscribe((topic,))).get(topic)
     finally:
         cluster.close()
-    if found is None or found.topic_id is None:
+    if found is None:  # a query that begins would leave its place
+        raise SinkError(no_topic(topic))
+    if found.topic_id is None:
         return place
     return _beside(path, f"import-{topic}-{id_text(found.topic_id)}")
 

@@ -860,3 +860,30 @@ def test_what_is_lost_while_a_sample_is_taken_ends_no_export(
     monkeypatch.setattr("segbroker.spark.sampling.Planner", Overtaken)
     command(*words)
     assert "exported 1 record of" in command.said
+
+
+@pytest.mark.parametrize("headers", [[{"name": "x", "v": 1}], ["x"], []])
+def test_headers_among_other_fields_are_a_field(
+    command: Command, topics: Topics, topic: str, tmp_path: Path, headers: list[object]
+) -> None:
+    row = {"headers": headers, "url": "u", "value": 1}
+    (tmp_path / "0.json").write_text(json.dumps(row) + "\n")
+    command("import", str(tmp_path), "--topic", topic, "--format", "json")
+    assert [json.loads(row.value or b"") for row in topics.read(topic, 1)] == [row]
+
+
+def test_an_import_that_found_no_topic_leaves_no_note_that_counts_for_all_later_ones(
+    spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("segbroker.spark.session", lambda conf=None: Lent(spark))
+    (tmp_path / "rows.txt").write_text("one\n")
+    words = ["import", str(tmp_path), "--topic", "clicks", "--format", "text"]
+    with EmbeddedBroker(auto_create_topics=False) as broker:
+        command, topics = Command(broker.address), Topics(broker.address)
+        assert "topic 'clicks' does not exist" in command.refused(*words, code=6)
+        for _ in range(2):
+            topics.create("clicks")
+            command(*words)
+            assert "imported 1 row of" in command.said
+            topics.delete("clicks")
+        topics.close()
