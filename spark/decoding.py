@@ -104,8 +104,8 @@ def decode(
 
 
 def guess(sample: "Iterable[DataFrame]") -> str | StructType:
-    """The fields of the JSON objects that the values are, else `text`."""
-    return _json_fields(sample) or TEXT
+    """The fields of the JSON objects that all values are, else `text`."""
+    return _json_fields(sample, of_all=True) or TEXT
 
 
 def _json(
@@ -158,8 +158,8 @@ def _fields(frame: "DataFrame", form: str) -> StructType:
     return struct
 
 
-def _json_fields(sample: "Iterable[DataFrame]") -> StructType | None:
-    """The fields; None where the values are no objects.
+def _json_fields(sample: "Iterable[DataFrame]", *, of_all: bool = False) -> StructType | None:
+    """The fields of the values that are objects; None where none is, or with `of_all` not each.
 
     As types, not as SQL: their names may be anything, also those of fields in fields.
     """
@@ -168,9 +168,10 @@ def _json_fields(sample: "Iterable[DataFrame]") -> StructType | None:
         spark = frame.sparkSession
         rows = frame.selectExpr("CAST(value AS STRING) AS text").collect()
         texts += [row.text for row in rows if row.text is not None]
-    if not texts or not all(text.lstrip().startswith("{") for text in texts):
+    objects = [text for text in texts if text.lstrip().startswith("{")]
+    if not objects or (of_all and len(objects) < len(texts)):
         return None
-    lines = spark.sparkContext.parallelize(texts, 1)
+    lines = spark.sparkContext.parallelize(objects, 1)
     schema = spark.read.option(_NAMED, _UNREAD).json(lines).schema
     fields = [field for field in schema.fields if field.name != _UNREAD]
     return StructType(fields) if fields else None

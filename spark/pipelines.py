@@ -34,12 +34,13 @@ from segbroker.client import Admin
 from .cluster import Cluster
 from .connecting import parse_client
 from .decoding import BINARY, TEXT, decode, free_name
-from .errors import OptionError, SourceError
+from .errors import OptionError, SinkError, SourceError
 from .given import Given
 from .offsets import id_text
 from .options import Subscribe
 from .progress import Tell, run
 from .sampling import sample
+from .writing import no_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,6 +110,7 @@ EXPORTED = re.compile(
 # Files that a file source looks past begin with this.
 HIDDEN = "_segbroker"
 # In the checkpoint of an export: what the record's columns are called beside fields of the values.
+# Of columns that came later (of another version, or form) in `segbroker-names-2` and so on.
 NAMES = "segbroker-names"
 # Where Spark notes which files of a path are whole.
 WHOLE_FILES = "_spark_metadata"
@@ -169,12 +171,16 @@ def export_topic(
     # A row of CSV has no place for a list.
     with_headers = "false" if file_format == "csv" else "true"
     frame = _stream(spark, broker, topic, start, pace, includeHeaders=with_headers)
-    noted = f"{place}/{NAMES}"
-    earlier = _noted(spark, noted)
-    decoded = decode(frame, form, _sample(spark, broker, topic, pace), earlier, keeps_text=True)
+    noted, count = f"{place}/{NAMES}", 1
+    earlier: dict[str, str] = {}
+    while found := _noted(spark, noted):
+        earlier |= found
+        count += 1
+        noted = f"{place}/{NAMES}-{count}"
+    decoded = decode(frame, form, _sample(spark, broker, topic), earlier, keeps_text=True)
     date = _folder(spark, path, {name.lower() for name in decoded.frame.columns})
-    if decoded.names and not earlier:
-        _note(spark, noted, decoded.names)
+    if more := {name: decoded.names[name] for name in decoded.names.keys() - earlier}:
+        _note(spark, noted, more)
     dated = decoded.frame.selectExpr("*", f"{UTC_DATE.format(decoded.time)} AS {date}")
     writer = dated.writeStream.format(file_format).partitionBy(date).option("path", path)
     if file_format == "csv":
@@ -209,7 +215,7 @@ def import_files(
     if file_format == "csv":
         schema, escape = _csv(spark, path, schema)
         how = {**how, "escape": escape}
-    if file_format == "json" and "value" in schema.names:
+    if file_format == "json" and _are_records(names):
         schema = _with_headers(schema)
     stream = spark.readStream.format(file_format).schema(schema).options(**how)
     stream = stream.option("maxBytesPerTrigger", str(BATCH_BYTES))
@@ -380,9 +386,9 @@ def _stream(
     return spark.readStream.format("segbroker").options(**options).load()
 
 
-def _sample(spark: "SparkSession", broker: Broker, topic: str, pace: Pace) -> "Iterator[DataFrame]":
-    options = {**broker.options, "subscribe": topic, "failOnDataLoss": str(not pace.skips_lost)}
-    return sample(spark, {**options, "kafka.isolation.level": "read_committed"})
+def _sample(spark: "SparkSession", broker: Broker, topic: str) -> "Iterator[DataFrame]":
+    options = {**broker.options, "subscribe": topic, "kafka.isolation.level": "read_committed"}
+    return sample(spark, options)
 
 
 def _refuse_second(spark: "SparkSession", path: str, checkpoint: str) -> None:
@@ -404,13 +410,14 @@ def _noted(spark: "SparkSession", path: str) -> dict[str, str]:
 
 
 def _note(spark: "SparkSession", path: str, names: Mapping[str, str]) -> None:
-    """Note names in a file, whole or not at all."""
+    """Note names in a file that is not there yet, whole or not at all."""
     file, files = _file_system(spark, path)
     temporary, _ = _file_system(spark, f"{path}.new")
     out = files.create(temporary, True)
     out.write(json.dumps(dict(names)).encode())
     out.close()
-    files.rename(temporary, file)
+    if not files.rename(temporary, file):
+        raise SourceError(f"{path} cannot be written")
 
 
 def _folder(spark: "SparkSession", path: str, taken: set[str]) -> str:
@@ -488,7 +495,9 @@ def _import_place(spark: "SparkSession", broker: Broker, path: str, topic: str) 
         found = cluster.layout(Subscribe((topic,))).get(topic)
     finally:
         cluster.close()
-    if found is None or found.topic_id is None:
+    if found is None:  # a query that begins would leave its place
+        raise SinkError(no_topic(topic))
+    if found.topic_id is None:
         return place
     return _beside(path, f"import-{topic}-{id_text(found.topic_id)}")
 

@@ -2,6 +2,8 @@
 
 Only the oldest would be those of months ago where the newest have fields that they had not.
 
+What is lost of them ends nothing: who reads the topic says what is lost of what it reads.
+
 Limits: SAMPLE_ROWS records of each kind; of the newest at most those behind the last NEWEST_OFFSETS
 of a partition, and more where there are few partitions.
 """
@@ -27,6 +29,7 @@ def sample(spark: "SparkSession", options: Mapping[str, str]) -> Iterator["DataF
     options: of a batch source that subscribes to the topic.
     Raises TopicMissing and SourceUnavailable.
     """
+    options = {**options, "failOnDataLoss": "false"}
     oldest = spark.read.format(FORMAT).options(**options)
     yield oldest.load().limit(SAMPLE_ROWS)
     planner = Planner(parse_options(options, streaming=False))

@@ -195,7 +195,7 @@ class RecordWriter:
         if found is None:
             layout = self._cluster.layout(Subscribe((topic,)), timeout_ms)
             if topic not in layout:
-                raise SinkError(f"topic {topic!r} does not exist, and the broker does not make it")
+                raise SinkError(no_topic(topic))
             found = self._topics[topic] = layout[topic]
         return found
 
@@ -479,6 +479,11 @@ class RecordWriter:
         link = self._links.pop(leader, None)
         if link is not None:
             link.close()
+
+
+def no_topic(topic: str) -> str:
+    """What is said of a topic that is not there."""
+    return f"topic {topic!r} does not exist, and the broker does not make it"
 
 
 def made_again(topic: str) -> str:

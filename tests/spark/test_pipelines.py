@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow
 import pyarrow.parquet
@@ -25,6 +25,7 @@ from pyspark.logger import PySparkLogger
 
 from segbroker.cli.main import segbroker
 from segbroker.protocol.record_batch import GapReason, gap_batches
+from segbroker.spark.planning import Planner
 from segbroker.testing.embedded import EmbeddedBroker
 
 from .batches import batch
@@ -801,3 +802,88 @@ def test_what_goes_wrong_is_one_sentence(
     assert "PARSE_SYNTAX_ERROR" in command.refused("sql", "SELEC 1", code=2)
     nowhere = command.refused("import", str(tmp_path / "none"), "--topic", topic, code=2)
     assert "PATH_NOT_FOUND" in nowhere
+
+
+def exported(folder: Path) -> list[dict[str, Any]]:
+    """The rows of JSON files, by their offsets."""
+    files = folder.glob("*=*/*.json")
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    return sorted(map(json.loads, lines), key=lambda row: int(row["_offset"]))
+
+
+def test_values_that_are_no_objects_hold_up_no_export(
+    command: Command, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    """As a wrong record of one producer, that is among the newest."""
+    topics.produce(topic, [b'{"n": 1}'])
+    words = ["export", topic, "--to", str(tmp_path), "--format", "json", "--values", "json"]
+    command(*words)
+    topics.produce(topic, [b"no JSON", b'{"n": 2}'])
+    command(*words)
+    rows = [(row.get("n"), row.get("_value")) for row in exported(tmp_path)]
+    assert rows == [(1, None), (None, "no JSON"), (2, None)]
+
+
+def test_an_export_that_an_earlier_version_began_keeps_the_name_of_its_new_column_too(
+    command: Command, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    topics.produce(topic, [b'{"n": 1}'])
+    words = ["export", topic, "--to", str(tmp_path), "--format", "json", "--values", "json"]
+    command(*words)
+    noted = tmp_path / "_segbroker" / f"export-{topic}" / "segbroker-names"
+    names = json.loads(noted.read_text())
+    del names["_value"]  # as of 0.4.1
+    noted.write_text(json.dumps(names))
+    noted.with_name(".segbroker-names.crc").unlink()
+    topics.produce(topic, [b'{"n": 2'])
+    command(*words)
+    assert [row.get("_value") for row in exported(tmp_path)] == [None, '{"n": 2']
+    topics.produce(topic, [b'{"n": 3, "_value": "a field"}'])
+    assert "column '_value'" in command.refused(*words, code=2)
+    assert json.loads(noted.with_name("segbroker-names-2").read_text()) == {"_value": "_value"}
+
+
+def test_what_is_lost_while_a_sample_is_taken_ends_no_export(
+    command: Command, topics: Topics, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of records that an earlier run has exported, as by retention."""
+    topics.produce(topic, [b'{"n": 1}'] * 10)
+    words = ["export", topic, "--to", str(tmp_path), "--format", "json", "--values", "json"]
+    command(*words)
+    topics.produce(topic, [b'{"n": 2}'])
+
+    class Overtaken(Planner):
+        def close(self) -> None:
+            super().close()
+            topics.delete_records_before(topic, 0, 10)
+
+    monkeypatch.setattr("segbroker.spark.sampling.Planner", Overtaken)
+    command(*words)
+    assert "exported 1 record of" in command.said
+
+
+@pytest.mark.parametrize("headers", [[{"name": "x", "v": 1}], ["x"], []])
+def test_headers_among_other_fields_are_a_field(
+    command: Command, topics: Topics, topic: str, tmp_path: Path, headers: list[object]
+) -> None:
+    row = {"headers": headers, "url": "u", "value": 1}
+    (tmp_path / "0.json").write_text(json.dumps(row) + "\n")
+    command("import", str(tmp_path), "--topic", topic, "--format", "json")
+    assert [json.loads(row.value or b"") for row in topics.read(topic, 1)] == [row]
+
+
+def test_an_import_that_found_no_topic_leaves_no_note_that_counts_for_all_later_ones(
+    spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("segbroker.spark.session", lambda conf=None: Lent(spark))
+    (tmp_path / "rows.txt").write_text("one\n")
+    words = ["import", str(tmp_path), "--topic", "clicks", "--format", "text"]
+    with EmbeddedBroker(auto_create_topics=False) as broker:
+        command, topics = Command(broker.address), Topics(broker.address)
+        assert "topic 'clicks' does not exist" in command.refused(*words, code=6)
+        for _ in range(2):
+            topics.create("clicks")
+            command(*words)
+            assert "imported 1 row of" in command.said
+            topics.delete("clicks")
+        topics.close()
