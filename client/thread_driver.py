@@ -6,8 +6,10 @@
       wake_by(t) ------ one byte ----------> select(until the next deadline)
       wait(completion) <---- its waker ----- resolve, fail
 
-One lock guards the core; it is held for computing only, never around a system call or a wait.  A
-signal in the main thread is handled behind it (core_lock.py).
+One lock guards the core; it is held for computing only, never around a wait, nor a system call but
+those that end a socket, or say what of it is waited for: a caller's thread may be at it.  A socket
+that is being sent to is closed by who does.  A signal in the main thread is handled behind the lock
+(core_lock.py).
 
 Waking costs a system call, so it is done only when the I/O thread would sleep longer than `t`;
 `_asleep_until_ms` tells.  From its step on, until it has computed its next deadline, that is "for
@@ -376,7 +378,9 @@ class ThreadDriver(Driver):
 
     def _open(self, connection: Connection) -> None:
         addresses = resolve(connection.host, connection.port, numeric_only=True)
-        transport = self._transports[connection] = Transport(connection, addresses, self._context)
+        transport = Transport(connection, addresses, self._context)
+        with self.lock:  # `push` looks through them
+            self._transports[connection] = transport
         assert self._engine is not None
         tokens = self._engine.network.tokens
         connection.awaits_token = tokens is not None and not tokens.is_fresh
@@ -462,9 +466,10 @@ class ThreadDriver(Driver):
             self._send_all(transport)
         except BaseException as exc:
             # Whatever ends a caller's thread here: nobody knows how much of it was sent.
-            transport.is_sending = False
             known = exc if isinstance(exc, SegbrokerError) else None
             self._lost(transport, known or ConnectionLost("interrupted while it was sending"))
+            with self.lock:
+                self._has_sent(transport, is_full=False)
             self.wake_by(0)
             if known is None:
                 raise
@@ -478,41 +483,41 @@ class ThreadDriver(Driver):
         while True:
             with self.lock:
                 buffers = transport.buffers()
-                is_over = is_full or not buffers
-                if is_over and is_full is transport.waits_to_send:
-                    transport.is_sending = False
+                if is_full or not buffers:
+                    self._has_sent(transport, is_full=is_full)
                     return
-            if is_over:
-                # Before the other thread sends again: it would say otherwise, and be first.
-                self._wait_for_room(transport, is_full)
-                continue
             size = sum(map(len, buffers))
             sent = transport.send_some(buffers)
             is_full = sent < size
             with self.lock:
                 transport.connection.sent(sent)
 
-    def _wait_for_room(self, transport: Transport, is_full: bool) -> None:
-        transport.waits_to_send = is_full
-        mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if is_full else 0)
-        if transport.socket is not None:
-            # Not registered any more: the other thread has given the connection up.
-            with suppress(KeyError, ValueError):
-                self._selector.modify(transport.socket, mask, transport)
+    def _has_sent(self, transport: Transport, *, is_full: bool) -> None:
+        """Under the lock: the other thread may send from now on, or has given the connection up."""
+        transport.is_sending = False
+        if transport.connection not in self._transports:
+            transport.close()
+        elif is_full is not transport.waits_to_send:
+            assert transport.socket is not None, "it is closed when it is given up"
+            transport.waits_to_send = is_full
+            mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if is_full else 0)
+            self._selector.modify(transport.socket, mask, transport)
 
     def _lost(self, transport: Transport, error: SegbrokerError) -> None:
         with self.lock:
             transport.connection.lost(error, now_ms())
 
     def _apply_closed(self, engine: Engine) -> None:
-        """Close the sockets of connections that are over."""
+        """Under the lock: close the sockets of connections that are over, but for those that the
+        other thread is just sending to."""
         for connection in engine.network.take_closed():
             transport = self._transports.pop(connection, None)
             if transport is not None and transport.socket is not None:
                 # A socket whose connecting failed was not registered again.
                 with suppress(KeyError):
                     self._selector.unregister(transport.socket)
-                transport.close()
+                if not transport.is_sending:
+                    transport.close()
 
 
 def _beside(work: Callable[[], None], name: str) -> None:

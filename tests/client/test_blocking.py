@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import pytest
 
@@ -888,3 +889,129 @@ def test_what_another_thread_has_sent_meanwhile_is_not_waited_to_be_sent(
         assert cut
         waits = producer._driver._selector.get_map().values()
         assert {key.events for key in waits} == {selectors.EVENT_READ}
+
+
+def in_caller(what: Callable[[], object]) -> None:
+    """Do it, in the thread of the test."""
+    if threading.current_thread() is threading.main_thread():
+        what()
+
+
+def waits_in_vain_for(condition: Callable[[], bool]) -> None:
+    """What another thread must not do now, and has some time to."""
+    until_ms = now_ms() + 1_000
+    while not condition() and now_ms() < until_ms:
+        time.sleep(0.001)
+
+
+class Waits:
+    """An epoll object; `then` is done behind a change that the caller's thread makes."""
+
+    def __init__(self, epoll: Any, then: Callable[[], object]) -> None:  # noqa: ANN401
+        self._epoll = epoll
+        self._then = then
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._epoll, name)
+
+    def modify(self, number: int, events: int) -> None:
+        self._epoll.modify(number, events)
+        in_caller(self._then)
+
+
+def test_a_connection_that_ends_while_a_caller_has_it_wait_for_room_leaves_nothing_behind(
+    tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of its socket is that of the next one, which could not be waited for any more."""
+    send_some = Transport.send_some
+    cut: list[Transport] = []
+    ended: list[bool] = []
+
+    def send(transport: Transport, buffers: Sequence[Buffer]) -> int:
+        if threading.current_thread() is threading.main_thread() and not cut:
+            cut.append(transport)
+            return send_some(transport, [bytes(buffers[0])[:1]])
+        return send_some(transport, buffers)
+
+    with running(tmp_path / "data") as daemon, Producer(daemon.address, linger_ms=0) as producer:
+        driver = producer._driver
+
+        def end() -> None:
+            if not ended:
+                daemon.stop(signal.SIGKILL)
+                ended.append(True)
+                waits_in_vain_for(lambda: cut[0] not in driver._transports.values())
+
+        producer.send(topic, b"").result(DEADLINE_S)
+        selector: Any = driver._selector
+        selector._selector = Waits(selector._selector, end)
+        monkeypatch.setattr(Transport, "send_some", send)
+        delivery = producer.send(topic, b"")
+        assert ended
+        daemon.again()
+        delivery.result(DEADLINE_S)
+        assert all(key.fileobj.fileno() == key.fd for key in selector.get_map().values())
+
+
+def test_a_connection_that_ends_while_a_caller_sends_to_it_is_closed_behind_that(
+    tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closed in its hands it would be none any more, or that of the next connection."""
+    sent: list[Transport] = []
+    send_some = Transport.send_some
+
+    def send(transport: Transport, buffers: Sequence[Buffer]) -> int:
+        def end() -> None:
+            sent.append(transport)
+            daemon.stop(signal.SIGKILL)
+            until(lambda: transport not in driver._transports.values())
+            assert transport.socket is not None
+
+        if not sent:
+            in_caller(end)
+        return send_some(transport, buffers)
+
+    with running(tmp_path / "data") as daemon, Producer(daemon.address, linger_ms=0) as producer:
+        driver = producer._driver
+        producer.send(topic, b"").result(DEADLINE_S)
+        monkeypatch.setattr(Transport, "send_some", send)
+        delivery = producer.send(topic, b"")
+        assert [transport.socket for transport in sent] == [None]
+        daemon.again()
+        delivery.result(DEADLINE_S)
+
+
+def test_a_connection_may_begin_while_a_caller_looks_which_has_something_to_send(
+    daemon: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, begun = threading.Event(), threading.Event()
+    open_one = ThreadDriver._open
+
+    class Slow(dict[Connection, Transport]):
+        def values(self) -> Any:  # noqa: ANN401
+            for transport in super().values():
+                if threading.current_thread() is threading.main_thread() and not looks.is_set():
+                    looks.set()
+                    begun.wait(1)
+                yield transport
+
+    def begin(driver: ThreadDriver, connection: Connection) -> None:
+        looks.wait(DEADLINE_S)
+        open_one(driver, connection)
+        begun.set()
+
+    with Producer(daemon.address, linger_ms=0) as producer:
+        producer.send(topic, b"").result(DEADLINE_S)
+        driver = producer._driver
+        driver._transports = Slow(driver._transports)
+        monkeypatch.setattr(ThreadDriver, "_open", begin)
+        with driver.lock:  # one more to the same broker, as a reader has it
+            engine = driver.engine
+            (number,) = engine.cluster.brokers
+            node = engine.cluster.node(number, "another")
+            assert node is not None
+            engine.network.want(node, now_ms())
+        driver._wake()
+        until(lambda: not engine.network.is_opening)
+        producer.send(topic, b"").result(DEADLINE_S)
+        assert begun.wait(DEADLINE_S)
