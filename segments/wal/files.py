@@ -38,7 +38,15 @@ import structlog
 from ..disk.storage import Storage, StorageFile, make_dirs, read_file, write_all
 from .frames import FRAMES_BEGIN, Frame, Header, frames_end, header_blocks
 from .kept import copy_out, kept_path, remove_kept, spent_path, write_kept
-from .markers import KEPT, WAL, Marked, make_marker, remove_marker, remove_markers
+from .markers import (
+    KEPT,
+    WAL,
+    Marked,
+    give_up_marker,
+    make_marker,
+    remove_marker,
+    remove_markers,
+)
 
 log = structlog.get_logger()
 
@@ -146,9 +154,11 @@ class ShardFiles:
             # What it is now is not known: it is not used again.  The next one gets its number, and
             # so replaces what comes back; till then it is in the way of a disk that fills up.
             self._add(-1)
-            for left in (path, self.path(self._again)):
-                with suppress(OSError):
-                    self._storage.unlink(left)
+            with suppress(OSError):
+                self._storage.unlink(path)
+            with suppress(OSError):  # its markers may be there: they go before it does
+                give_up_marker(self._storage, self.folder, WAL, self._again)
+                self._storage.unlink(self.path(self._again))
             raise
         self._again = -1
         return file

@@ -11,6 +11,7 @@ of `wal/`, and nobody who removes a file with its marker takes both.
 
     made      the file has its name, durably -> both markers, durably -> the file counts
     removed   everything in the file is durable elsewhere -> both go, durably -> the file
+    given up  one could not be made -> those that are there go, durably -> the file
 
 Invariant: whatever a crash leaves, a marker that is there has its file, so a marker without one is
 damage.  An earlier version leaves markers of files that it has freed (docs/operations.md).
@@ -59,6 +60,14 @@ def remove_marker(storage: Storage, folder: str, kind: str, number: int) -> None
     """This file may go.  Durable when this returns.  Raises OSError."""
     for path in _paths(folder, kind, number):
         unmake_fact(storage, path)
+
+
+def give_up_marker(storage: Storage, folder: str, kind: str, number: int) -> None:
+    """The markers of this file were to be made, and perhaps one was: it goes.  Durable when this
+    returns.  Raises OSError: then the file has to stay."""
+    for path in _paths(folder, kind, number):
+        if storage.exists(path):
+            unmake_fact(storage, path)
 
 
 def remove_markers(storage: Storage, root: str, going: Collection[Marked]) -> None:
