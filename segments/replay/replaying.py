@@ -103,9 +103,6 @@ def put_back(
     if not by_segment:
         return PutBack(durable_end, frozenset())
     make_dirs(storage, paths.folder)
-    if not storage.listdir(paths.folder):
-        # Who has made it may have been killed before its name was durable.
-        storage.fsync_dir(paths.folder.rpartition("/")[0])
     known = read_known(storage, paths)
     if known is None and is_of_a_deleted_topic(storage, paths, first_epoch):
         raise PartitionForeign(paths.folder)
