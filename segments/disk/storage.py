@@ -204,22 +204,13 @@ def put_file(storage: Storage, path: str, content: Buffer) -> None:
 
 
 def make_dirs(storage: Storage, path: str) -> None:
-    """Make a directory and what is missing above it, each name durable before anything is in it.
-    One whose name could not be synced goes again: another sync would prove nothing of it.
-
-    So one with something in it has a durable name.  One that is empty counts as new: who has made
-    it may have been killed in front of the sync, or makes it just now beside us.
-    """
-    if not path:
-        return
-    is_there = storage.exists(path)
-    if is_there and storage.listdir(path):
+    """Make a directory and what is missing above it, each name durable before the next.  One whose
+    name could not be synced goes again: another sync would prove nothing of it."""
+    if not path or storage.exists(path):
         return
     parent = path.rpartition("/")[0]
-    if not is_there:
-        make_dirs(storage, parent)
-        with suppress(FileExistsError):
-            storage.mkdir(path)
+    make_dirs(storage, parent)
+    storage.mkdir(path)
     try:
         storage.fsync_dir(parent or ("/" if path.startswith("/") else "."))
     except OSError:
