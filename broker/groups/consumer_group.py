@@ -95,7 +95,7 @@ class ConsumerGroup:
     _is_settling: bool = False
     """Whether it was told that the epoch rose, and not yet that everybody is at the target."""
     _behind: set[str] = field(default_factory=set)
-    """Who is not at the target, or does not have all of it; who is gone until the next target."""
+    """Who is not at the target, or does not have all of it."""
 
     @property
     def state(self) -> str:
@@ -504,6 +504,7 @@ class ConsumerGroup:
             for partition in (*member.assigned, *member.revoking):
                 del self.owners[partition]
             self.target.go(member.subscription)
+            self._behind.discard(member.member_id)
             del self.members[member.member_id]
             if member.instance_id is not None:
                 del self.static[member.instance_id]

@@ -42,10 +42,10 @@ from .markers import (
     KEPT,
     WAL,
     Marked,
-    give_up_marker,
     make_marker,
     remove_marker,
     remove_markers,
+    take_back_marker,
 )
 
 log = structlog.get_logger()
@@ -156,8 +156,8 @@ class ShardFiles:
             self._add(-1)
             with suppress(OSError):
                 self._storage.unlink(path)
-            with suppress(OSError):  # its markers may be there: they go before it does
-                give_up_marker(self._storage, self.folder, WAL, self._again)
+            with suppress(OSError):  # a marker that stays has its file
+                take_back_marker(self._storage, self.folder, WAL, self._again)
                 self._storage.unlink(self.path(self._again))
             raise
         self._again = -1

@@ -11,7 +11,7 @@ of `wal/`, and nobody who removes a file with its marker takes both.
 
     made      the file has its name, durably -> both markers, durably -> the file counts
     removed   everything in the file is durable elsewhere -> both go, durably -> the file
-    given up  one could not be made -> those that are there go, durably -> the file
+    not made  the file, or one of the two -> what is there of both goes, durably -> the file
 
 Invariant: whatever a crash leaves, a marker that is there has its file, so a marker without one is
 damage.  An earlier version leaves markers of files that it has freed (docs/operations.md).
@@ -62,9 +62,9 @@ def remove_marker(storage: Storage, folder: str, kind: str, number: int) -> None
         unmake_fact(storage, path)
 
 
-def give_up_marker(storage: Storage, folder: str, kind: str, number: int) -> None:
-    """The markers of this file were to be made, and perhaps one was: it goes.  Durable when this
-    returns.  Raises OSError: then the file has to stay."""
+def take_back_marker(storage: Storage, folder: str, kind: str, number: int) -> None:
+    """The same of a number that had none before, behind a `make_marker` that failed: what was not
+    made needs no room to be made and go.  Raises OSError."""
     for path in _paths(folder, kind, number):
         if storage.exists(path):
             unmake_fact(storage, path)
