@@ -16,6 +16,8 @@ nothing of the end: 0.  It is written over in place, as long as before: where th
 other, it says what it said.
 """
 
+from contextlib import suppress
+
 import structlog
 
 from ..disk.storage import (
@@ -87,6 +89,20 @@ def replace_or_mark(storage: Storage, paths: LogPaths, path: str, content: Buffe
     """As `replace_file`, of a file of a log that is not open.  Raises OSError."""
     put_file(storage, path, content)
     sync_names_or_mark(storage, paths)
+
+
+def make_dir_or_mark(storage: Storage, paths: LogPaths, path: str) -> None:
+    """Make a directory in that of a log that is not open, durably, if it is not there.  As
+    `make_dirs`, but that other names of the log may wait for that sync.  Raises OSError."""
+    if storage.exists(path):
+        return
+    storage.mkdir(path)
+    try:
+        sync_names_or_mark(storage, paths)
+    except OSError:
+        with suppress(OSError):
+            storage.rmdir(path)
+        raise
 
 
 def read_unsynced(storage: Storage, paths: LogPaths) -> int | None:

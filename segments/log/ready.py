@@ -15,7 +15,8 @@ taking such a segment is one open.  Empty files behind the active segment are wh
 recovery accepts any number of them, and a log that is closed in order unlinks them.
 
 A file with something in it is nobody's when a roll comes to it: recovery has emptied what it found
-behind the end, and does not look behind one that was closed in order.  It goes to quarantine/.
+behind the end, and does not look behind one that was closed in order.  It goes to quarantine/; so
+it does where those made ahead are unlinked, and it is among them.
 
 Thread-safe: one lock, never held over I/O except the close of a stale file.  Who closes the log
 waits until no segment is being made: its directory may be that of another topic then.
@@ -27,7 +28,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from ..disk.storage import StorageFile, make_dirs
+from ..disk.storage import Storage, StorageFile, make_dirs
 from ..names import LogPaths
 from .log_storage import LogStorage
 
@@ -106,23 +107,16 @@ class ReadySegments:
         for unused in stale:
             unused.close()
         taken = Taken(file, True) if file is not None else self._make_here(number)
-        return self._instead_of(taken.file) if taken.file.size() else taken
+        if not taken.file.size():
+            return taken
+        taken.file.close()
+        clear_the_way(self._storage, self._paths, number)
+        return Taken(self._storage.open(self._paths.log(number), create=True), False)
 
     def _make_here(self, number: int) -> Taken:
         is_made = number <= self.made
         self.missed += not is_made
         return Taken(self._storage.open(self._paths.log(number), create=True), is_made)
-
-    def _instead_of(self, others: StorageFile) -> Taken:
-        """An empty file in the place of one with something in it.  Raises OSError."""
-        path, folder = others.path, self._paths.quarantine
-        others.close()
-        make_dirs(self._storage, folder)
-        names = (f"{folder}/{path.rpartition('/')[2]}.{number}" for number in count())
-        kept = next(name for name in names if not self._storage.exists(name))
-        self._storage.rename(path, kept)
-        log.error("segment_in_the_way", path=path, kept=kept)
-        return Taken(self._storage.open(path, create=True), False)
 
     def _aim(self, now_ms: int, *, hit: bool) -> None:
         since = now_ms - self._last_roll_ms
@@ -197,11 +191,31 @@ class ReadySegments:
         if unlink_behind is not None:
             # Unsynced: where the unlink is lost an empty file comes back, which is accepted.
             for number in range(self.made, unlink_behind, -1):
-                path = self._paths.log(number)
-                if self._storage.exists(path):
-                    self._storage.unlink(path)
+                clear_the_way(self._storage, self._paths, number)
 
 
 def _close_all(files: list[tuple[int, StorageFile]]) -> None:
     for _, file in files:
         file.close()
+
+
+def clear_the_way(storage: Storage, paths: LogPaths, number: int) -> None:
+    """Nothing is to be under the name of a segment that was never in use.  An empty file goes; one
+    with something in it is somebody's, and goes to quarantine/, durably.  Raises OSError."""
+    path = paths.log(number)
+    if not storage.exists(path):
+        return
+    file = storage.open(path, read_only=True)
+    try:
+        is_empty = not file.size()
+    finally:
+        file.close()
+    if is_empty:
+        storage.unlink(path)
+        return
+    make_dirs(storage, paths.quarantine)
+    names = (f"{paths.quarantine}/{path.rpartition('/')[2]}.{copy}" for copy in count())
+    kept = next(name for name in names if not storage.exists(name))
+    storage.rename(path, kept)
+    storage.fsync_dir(paths.quarantine)
+    log.error("segment_in_the_way", path=path, kept=kept)

@@ -27,6 +27,7 @@ from ..disk.storage import read_file
 from ..errors import CorruptSegment
 from ..files.unsynced import mark_cut, settle_unsynced
 from .partition_log import PartitionLog
+from .ready import clear_the_way
 from .segment import ActiveSegment
 
 FIRST_RETRY_MS: Final = 1_000
@@ -48,8 +49,10 @@ def salvage(log: PartitionLog, promised: int) -> None:
     empty_from = log.active.number + (log.active.size > 0)
     for name in log.storage.listdir(log.paths.folder):
         number = log.paths.segment_number(name)
-        if number is not None and number >= empty_from:
-            # Nothing is in it, or was promised; it may be its name of which the sync failed.
+        if number is not None and number > log.active.number:
+            clear_the_way(log.storage, log.paths, number)
+        elif number is not None and number >= empty_from:
+            # Nothing was promised of it; it may be its name of which the sync failed.
             log.storage.unlink(f"{log.paths.folder}/{name}")
     is_cut = False
     for segment in (*log.rotating, log.active):

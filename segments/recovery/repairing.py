@@ -20,8 +20,8 @@ from contextlib import suppress
 from typing import Final
 
 from ..decisions import Decision, Tail, scan
-from ..disk.storage import TEMPORARY, Advice, Storage, make_dirs, read_file, replace_file
-from ..files.unsynced import replace_or_mark, sync_names_or_mark, sync_or_mark
+from ..disk.storage import TEMPORARY, Advice, Storage, read_file, replace_file
+from ..files.unsynced import make_dir_or_mark, replace_or_mark, sync_names_or_mark, sync_or_mark
 from ..names import LogPaths
 from ..report import LogReport
 from .survey import Step, Survey
@@ -150,7 +150,7 @@ def quarantine(
     room as both take: each try would take from others what there is, and give it back; and where
     there are QUARANTINE_TRIES_MAX copies.
     """
-    make_dirs(storage, paths.quarantine)
+    make_dir_or_mark(storage, paths, paths.quarantine)
     name = paths.log(number).rpartition("/")[2]
     for attempt in range(QUARANTINE_TRIES_MAX):
         target = f"{paths.quarantine}/{name}.{attempt}"

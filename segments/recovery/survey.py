@@ -81,7 +81,7 @@ class Survey(NamedTuple):
     last: int
     """Place of the last segment with a valid batch among the steps."""
     is_clean: bool
-    """Whether the log is what its last checkpoint says."""
+    """Whether the log is what its last checkpoint says, and no cleaning came since."""
     manifest_lost: bool
     """Whether there were segments and no manifest that speaks of them."""
     deleted: list[int]
@@ -218,7 +218,7 @@ def survey(storage: Storage, paths: LogPaths, around: Circumstances) -> Survey:
         default=0,
     )
     is_clean = _is_clean(known, found, last) and not deleted and not strangers
-    is_clean = is_clean and not leftovers and known.pending is None
+    is_clean = is_clean and not leftovers and known.pending is None and known.swapped is None
     is_clean = is_clean and around.durable_end <= found[0].scan.next_offset
     if not is_clean:
         found = _judge(known, found, last, around)

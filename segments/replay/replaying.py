@@ -27,6 +27,7 @@ not do it again (opening.py).
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import structlog
@@ -40,12 +41,7 @@ from segbroker.protocol.record_batch import (
 )
 
 from ..decisions import Tail, scan
-from ..disk.storage import (
-    Storage,
-    make_dirs,
-    read_file,
-    write_all,
-)
+from ..disk.storage import Storage, read_file, write_all
 from ..errors import PartitionForeign
 from ..files.unsynced import (
     mark_unsynced,
@@ -102,10 +98,7 @@ def put_back(
             by_segment.setdefault(frame.segment, []).append(frame)
     if not by_segment:
         return PutBack(durable_end, frozenset())
-    make_dirs(storage, paths.folder)
-    if not storage.listdir(paths.folder):
-        # Who has made it may have been killed before its name was durable.
-        storage.fsync_dir(paths.folder.rpartition("/")[0])
+    _make_dirs(storage, paths.folder)
     known = read_known(storage, paths)
     if known is None and is_of_a_deleted_topic(storage, paths, first_epoch):
         raise PartitionForeign(paths.folder)
@@ -134,6 +127,30 @@ def put_back(
             synced.add(number)
     sync_names_or_mark(storage, paths)
     return PutBack(durable_end, frozenset(synced))
+
+
+def _make_dirs(storage: Storage, path: str) -> None:
+    """Make a directory of the data directory, and what is missing above it, each name durable
+    before anything is in it: so one with something in it has a durable name.
+
+    One that is empty counts as new: who has made it may have been killed in front of the sync, or
+    makes it just now beside us.  Where the sync fails it goes: another would prove nothing of it.
+    Raises OSError.
+    """
+    is_there = storage.exists(path)
+    if is_there and storage.listdir(path):
+        return
+    parent = path.rpartition("/")[0]
+    if not is_there:
+        _make_dirs(storage, parent)
+        with suppress(FileExistsError):
+            storage.mkdir(path)
+    try:
+        storage.fsync_dir(parent)
+    except OSError:
+        with suppress(OSError):
+            storage.rmdir(path)
+        raise
 
 
 def stands_in_another(

@@ -11,6 +11,7 @@ of `wal/`, and nobody who removes a file with its marker takes both.
 
     made      the file has its name, durably -> both markers, durably -> the file counts
     removed   everything in the file is durable elsewhere -> both go, durably -> the file
+    not made  the file, or one of the two -> what is there of both goes, durably -> the file
 
 Invariant: whatever a crash leaves, a marker that is there has its file, so a marker without one is
 damage.  An earlier version leaves markers of files that it has freed (docs/operations.md).

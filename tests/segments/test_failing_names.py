@@ -891,3 +891,37 @@ def test_a_mark_of_damage_whose_name_may_be_gone_is_written_again(policy: str) -
     handler.mend(CorruptSegment(path, 0, "another read met it"))
     assert disk.exists(opened.paths.damaged)
     assert opened.paths.damaged not in disk.in_doubt
+
+
+class _FailsBehindQuarantine(MemoryStorage):
+    """The sync of the directory fails behind the first making of quarantine/ in it."""
+
+    is_failing: bool | None = None
+
+    def mkdir(self, path: str) -> None:
+        super().mkdir(path)
+        if self.is_failing is None and path.endswith("/partition_0/quarantine"):
+            self.is_failing = True
+
+    def fsync_dir(self, path: str) -> None:
+        if self.is_failing and path.endswith("/partition_0"):
+            self.is_failing = False
+            raise OSError(errno.EIO, "the names are not synced", path)
+        super().fsync_dir(path)
+
+
+def test_names_that_waited_for_the_sync_behind_a_new_quarantine_are_given_anew() -> None:
+    disk = _FailsBehindQuarantine()
+    _, handler = with_a_name_that_waits(disk, "gap")
+    active = handler._log.active
+    file = disk.open(handler._log.paths.log(active.number + 1), create=True)
+    file.pwrite(b"something that is no batch", 0)
+    disk._locks.clear()  # it was killed
+    manager = DiskManager("/data", storage=disk, flushers=0)
+    manager.open()
+    assert list(manager.partitions.failed_at_start) == [("t", 0)]
+    with patch.object(disk, "rename", side_effect=disk.rename) as rename:
+        manager.get_handler("t", 0)
+    renamed = [call.args[1] for call in rename.call_args_list]
+    assert active.path in renamed, "its name is given anew"
+    assert disk.listdir(handler._log.paths.quarantine)

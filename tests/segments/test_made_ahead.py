@@ -1,11 +1,14 @@
 """Which names of segments made ahead a start may take for durable; and a file that somebody has
 copied to where a segment is to begin."""
 
+import errno
+
 import pytest
 
 from segbroker.segments.checks.directory_check import DirectoryChecker
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.disk.storage import read_file, replace_file
+from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 
 from .classes import gaps_in, manager_on
@@ -79,3 +82,60 @@ def test_a_log_does_not_go_on_in_a_file_that_somebody_has_copied_behind_its_end(
     while not found or found[-1] < end - 1:
         found += offsets_in(read_from(handler, found[-1] + 1 if found else 0))
     assert found == list(range(end))
+
+
+CONTENT = b"all that somebody has"
+
+
+def copied_ahead() -> tuple[MemoryStorage, str]:
+    """A log that was closed in order, and two behind its last segment a file that is no batch."""
+    disk = MemoryStorage()
+    filled(disk, 15)
+    path = f"{FOLDER}/t_partition_0_segment_6.log"
+    replace_file(disk, path, CONTENT)
+    return disk, path
+
+
+def is_kept(disk: MemoryStorage, path: str) -> bool:
+    places = [path, f"{FOLDER}/quarantine/{path.rpartition('/')[2]}.0"]
+    return any(disk.exists(one) and bytes(read_file(disk, one)) == CONTENT for one in places)
+
+
+def goes_on(handler: DiskHandler) -> None:
+    """With files made ahead, the one that was copied among them."""
+    handler._rolling._making = True
+    while handler._log.active.number < 5:
+        append(handler, batch_of(b"own" + bytes(60)))
+    handler._log.ready.target = 4
+    handler._log.ready.make(handler._log.active.number)
+
+
+def test_a_file_in_the_way_outlives_a_power_cut() -> None:
+    disk, path = copied_ahead()
+    handler = manager_on(disk).get_handler("t", 0)
+    goes_on(handler)
+    while handler._log.active.number < 7:
+        append(handler, batch_of(b"own" + bytes(60)))
+    handler.sync()
+    assert is_kept(disk.after_power_cut(), path)
+
+
+def test_a_file_in_the_way_outlives_a_close_in_order() -> None:
+    disk, path = copied_ahead()
+    manager = manager_on(disk)
+    goes_on(manager.get_handler("t", 0))
+    manager.close()
+    assert is_kept(disk, path)
+    assert is_kept(disk.after_power_cut(), path)
+
+
+def test_a_file_in_the_way_outlives_a_failed_sync() -> None:
+    disk, path = copied_ahead()
+    handler = manager_on(disk).get_handler("t", 0)
+    goes_on(handler)
+    handler._log.failed = OSError(errno.EIO, "a sync failed")
+    handler._log.sync_failed = True
+    handler._notice_failure()
+    assert handler.try_recover(3_600_000)
+    assert handler.read_only is None
+    assert is_kept(disk, path)

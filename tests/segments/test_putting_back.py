@@ -1,5 +1,7 @@
 """What the write-ahead log holds and cannot be put back, or has no place, is kept and told."""
 
+from collections.abc import Callable
+from itertools import count
 from unittest.mock import patch
 
 import pytest
@@ -334,3 +336,66 @@ def test_a_segment_of_another_partition_is_none_of_which_a_cleaning_left_somethi
         records = [record for batch in iter_batches(data) for record in decode_batch(batch)]
         assert [record.value for record in records] == values[partition]
     assert not [row for row in manager.report.rows if row.what == "gap"]
+
+
+def dies_behind(nth: int) -> Callable[[str, str], None]:
+    """A process that is killed behind the n-th directory that it makes."""
+    numbers = count()
+
+    def happens(call: str, path: str) -> None:
+        if call == "mkdir" and next(numbers) == nth:
+            raise Killed(path)
+
+    return happens
+
+
+@pytest.mark.parametrize("gone", ["topics", "topics/t", "topics/t/partition_0"])
+def test_directories_that_a_killed_start_has_made_outlive_a_power_cut(gone: str) -> None:
+    made = 3 - gone.count("/")
+    for nth in range(made):
+        before = RecordingStorage.over(cut_off())
+        remove_tree(before, f"{ROOT}/{gone}")
+        before.fsync_dir(f"{ROOT}/{gone}".rpartition("/")[0])
+        disk = RecordingStorage.over(before.after_kill())
+        with patch.object(disk, "on_change", dies_behind(nth)), pytest.raises(Killed):
+            manager_on(disk)
+        disk.restart()
+        manager_on(disk)
+        for image in Images(disk).now():
+            assert read_from(manager_on(image.build()).get_handler("t", 0), 0)
+
+
+def test_a_directory_whose_name_could_not_be_synced_is_made_anew() -> None:
+    before = RecordingStorage.over(cut_off())
+    remove_tree(before, f"{ROOT}/topics/t/partition_0")
+    before.fsync_dir(f"{ROOT}/topics/t")
+    disk = RecordingStorage.over(before.after_kill())
+    with patch.object(disk, "on_change", dies_behind(0)), pytest.raises(Killed):
+        manager_on(disk)
+    disk.restart()
+    disk.faults.append(Fault("fsync_dir", "/topics/t", 0))
+    manager = manager_on(disk)
+    assert manager.get_handler("t", 0).log_end_offset == 3
+    manager.close()  # the write-ahead log lets go of them
+    for image in Images(disk).now():
+        assert read_from(manager_on(image.build()).get_handler("t", 0), 0)
+
+
+def test_the_first_start_may_be_killed_behind_any_directory_that_it_makes() -> None:
+    for nth in count():
+        disk = RecordingStorage()
+        disk.mkdir(ROOT)
+        disk.fsync_dir("/")
+        try:
+            with patch.object(disk, "on_change", dies_behind(nth)):
+                manager_on(disk)
+        except Killed:
+            disk.restart()
+        else:
+            break
+        manager = manager_on(disk)
+        manager.create_topic("t", 1, TopicConfig({"durability": "fsync"}))
+        append(manager, "t", 0, b"acknowledged")
+        for image in Images(disk).now():
+            assert read_from(manager_on(image.build()).get_handler("t", 0), 0)
+    assert nth >= 3

@@ -243,3 +243,43 @@ def test_a_manifest_that_fails_behind_a_swap_does_not_forget_whose_name_is_in_do
         assert {record.key for record in log.records(log.handler.log_start_offset)} - {
             b"old"
         } == keys
+
+
+class _NamesOnceInDoubt(RecordingStorage):
+    """The sync behind the next cleaned segment that gets its name fails."""
+
+    is_due = False
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        if self.is_due and source.endswith(".cleaned"):
+            self.is_due = False
+            self.faults = [Fault("fsync_dir", "/partition_0", 0)]
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["by-itself", "by-the-next-process"])
+def test_a_segment_that_stands_for_itself_alone_gets_its_name_anew(is_killed: bool) -> None:
+    disk = _NamesOnceInDoubt()
+    log = Compacted(disk)
+    log.send((b"a", b"x" * 200), (b"b", b"y" * 200))
+    log.seal()
+    log.send((b"a", b"z" * 200), (b"c", b"y" * 200))
+    log.seal()
+    log.send((b"e", b"not sealed"))
+    log.manager.close()  # so all but the swap is as the last checkpoint says
+    log.open()
+    disk.is_due = True
+    log.clean_sealed()
+    assert log.handler.is_poisoned
+    if is_killed:
+        disk.restart()
+        log.open()
+    else:
+        log.handler.try_recover(log.now_ms)
+    assert log.handler.read_only is None
+    log.send((b"f", b"later"))
+    log.manager.close()
+    for image in Images(disk).now():
+        log.disk = image.build()
+        log.open()
+        assert {record.key for record in log.records()} == {b"a", b"b", b"c", b"e", b"f"}

@@ -543,3 +543,37 @@ def test_a_file_whose_marker_could_not_be_made_takes_no_room() -> None:
         assert (disk.listdir(folder), files.count) == (["wal-0.log"], 1)
     disk.is_full = False
     assert files.prepare().sequence == 1
+
+
+class _GivesNoMore(MemoryStorage):
+    """From the moment that a path with `behind` in it is there, no file whose path has `part` in it
+    is opened."""
+
+    part = behind = ""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if self.part and self.part in path and self.exists(self.behind):
+            raise OSError(errno.EMFILE, "no descriptor", path)
+        return super().open(path, create=create, read_only=read_only)
+
+
+@pytest.mark.parametrize(
+    ("behind", "part"),
+    [
+        (f"{ROOT}/shard-00.wal-1", "/witness/shard-00.wal-1"),
+        ("/data/witness/shard-00.wal-1", "/shard-00/wal-1.log"),
+    ],
+    ids=["one-of-two-markers", "both-markers"],
+)
+def test_a_file_that_could_not_be_made_is_missed_by_no_start(behind: str, part: str) -> None:
+    disk = _GivesNoMore()
+    wal, _ = begun(disk)
+    writer = Writer(wal)
+    disk.behind, disk.part = behind, part
+    writer.append(b"acknowledged")
+    assert writer.durable
+    assert not disk.exists(f"{ROOT}/shard-00/wal-1.log"), "it could not be made"
+    for left in (disk.after_kill(), disk.after_power_cut()):
+        found = replayed(left)
+        assert content(found) == b"acknowledged"
+        assert not found.missing

@@ -351,7 +351,7 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "segments_made_ahead_keep_their_names_in_doubt",
         "salvaging",
-        '            log.storage.unlink(f"{log.paths.folder}/{name}")\n',
+        "            clear_the_way(log.storage, log.paths, number)\n",
         "            pass\n",
         "a_sync_of_names_made_ahead_fails",
     ),
