@@ -54,8 +54,8 @@ def look(config: BrokerConfig, connection: Connection, now: float) -> None:
     """Close `connection` if it is over a limit at `now` (trio's clock)."""
     outbox = connection.outbox
     seen = (connection.reads, outbox.progress)
-    if seen != connection.seen:
-        connection.seen = seen
+    if seen != connection.seen or connection.peer.muted_until > now:
+        connection.seen = seen  # who is muted is not read: it could send nothing
         connection.seen_at = now
     still_ms = (now - connection.seen_at) * 1000
     if connection.is_in_the_way and still_ms >= config.request_wait_ms / 2:

@@ -30,6 +30,7 @@ from segbroker.segments.partition.handler import ReadPlan
 
 from ..access.acl_rules import Rules
 from ..access.authorizer import READ, TOPIC
+from ..access.quotas import UNLIMITED
 from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
 from ..loop.pace import Pace
@@ -78,7 +79,6 @@ class FetchReply(FetchPlan):
     __slots__ = (
         "_abandoned",
         "_forgotten",
-        "_is_called",
         "_kept",
         "_lease",
         "_parts",
@@ -86,6 +86,7 @@ class FetchReply(FetchPlan):
         "_pending",
         "_place",
         "_rules",
+        "_spare",
         "code",
     )
 
@@ -112,13 +113,15 @@ class FetchReply(FetchPlan):
         self._forgotten: list[Buffer | _Kept] | None = None
         self._pending = False  # waits for a buffer or for a lane
         self._place: Place | None = None  # where it waits for a buffer
-        self._is_called = False  # has waited for a buffer, and it is its turn
+        self._spare: Lease | None = None  # what it waited for, and has not used yet
         self._abandoned = False
 
     def render(self) -> list[Buffer] | None:
         """The bytes; None when that takes a buffer or a lane: then the outbox is flushed later."""
         if self._parts is None and not self._pending:
             self._parts = self._render() if self._forgotten is None else self._render_again()
+            if self._spare is not None and not self._pending:
+                self._release_spare()
         return self._parts
 
     def stuck(self) -> None:
@@ -150,8 +153,10 @@ class FetchReply(FetchPlan):
 
     def _render(self) -> list[Buffer] | None:
         self._check_again()
-        if self._core.quotas is not None:
-            self._limit = self._core.quotas.fetch_limit(self._peer)
+        quotas = self._core.quotas
+        self._limit = UNLIMITED if quotas is None else quotas.fetch_limit(self._peer)
+        if self._spare is not None:  # there may be more to read by now
+            self._limit = min(self._limit, len(self._spare.buffer))
         if len(self._targets) > TARGETS_ON_LOOP_MAX:
             self._pending = True
             self._core.spawn(self._render_paced)
@@ -218,8 +223,7 @@ class FetchReply(FetchPlan):
                 read = None
             if lease is None or read is None:
                 plan.release()
-                if lease is not None:
-                    lease.release()
+                self._spare = lease
                 return None
             view = lease.buffer[:read]
             self._lease = lease
@@ -289,6 +293,7 @@ class FetchReply(FetchPlan):
             return
         finally:
             self._let_go(reads)
+            self._release_spare()
             if self._abandoned:
                 self.release()
         self._pending = False
@@ -364,7 +369,6 @@ class FetchReply(FetchPlan):
         self._forgotten = [kept.get(id(part), part) for part in self._parts]
         self._peer.outbox.forget()
         self._parts = None
-        self._is_called = False
         lease, self._lease = self._lease, None
         for one in self._kept:
             one.view = memoryview(b"")
@@ -442,18 +446,25 @@ class FetchReply(FetchPlan):
         return parts
 
     def _take_buffer(self, size: int) -> Lease | None:
-        # Called once is called until it waits again: it may take one twice (`_render_single`).
-        return self._core.pool.lease(size, is_called=self._is_called)
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            if len(spare.buffer) >= size:
+                return spare
+            spare.release()
+        return self._core.pool.lease(size)
 
     def _wait_for_buffer(self, size: int) -> None:
-        self._is_called = False
         host = self._peer.address[0]
         self._place = self._core.pool.wait(size, self._buffer_free, host=host)
 
-    def _buffer_free(self) -> None:
-        self._pending, self._place = False, None
-        self._is_called = True
+    def _buffer_free(self, lease: Lease) -> None:
+        self._pending, self._place, self._spare = False, None, lease
         self._peer.outbox.flush()
+
+    def _release_spare(self) -> None:
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            spare.release()
 
     def release(self) -> None:
         """It is sent, or nobody wants it: give everything back."""
@@ -461,6 +472,7 @@ class FetchReply(FetchPlan):
         for kept in self._kept:
             kept.plan.release()
         self._kept.clear()
+        self._release_spare()
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.release()

@@ -6,8 +6,9 @@ a reply that the socket took at once gives its buffer to the next reply, still w
     free     idle buffers by size class (powers of two), last in first out, IDLE_BYTES_MAX at most
     lent     bytes of buffers being read into or sent; never above the budget
     stuck    of these, the ones whose peer does not read: taken back when somebody needs them
-    line     who waits for a buffer; addresses take turns, each in order; a release serves whoever
-             is next and now fits; who is gone has left its place behind, which is passed over
+    line     who waits for a buffer; addresses take turns, each in order; with a release whoever
+             is next, and now fits, is given one; who is gone has left its place behind, which is
+             passed over
 
 At the limit stuck buffers are taken back, longest stuck first.  Their replies are read again when
 their peers read on, so a slow reader costs itself, not the others.  When none is stuck, a fetch
@@ -56,9 +57,9 @@ class Place:
 
     __slots__ = ("ready", "size")
 
-    def __init__(self, size: int, ready: Callable[[], None]) -> None:
+    def __init__(self, size: int, ready: "Callable[[Lease], None]") -> None:
         self.size = size
-        self.ready: Callable[[], None] | None = ready
+        self.ready: Callable[[Lease], None] | None = ready
 
 
 class BufferPool:
@@ -97,14 +98,15 @@ class BufferPool:
             return ALLOWANCE_UNDER_PRESSURE
         return self._budget
 
-    def lease(self, size: int, *, is_called: bool = False) -> Lease | None:
+    def lease(self, size: int) -> Lease | None:
         """A buffer of at least `size` bytes, or None at the limit: then `wait` for one.
 
-        is_called: `wait` has called it.  Nobody else goes before those in the line: who waits for
-        much would see all that comes back go to those who want little.
+        Nobody goes before those in the line: who waits for much would see all that comes back go to
+        those who want little.
         """
-        if (self._line and not is_called) or not self._has_room(size):
-            return None
+        return None if self._line or not self._has_room(size) else self._lend(size)
+
+    def _lend(self, size: int) -> Lease:
         size_class = _size_class(size)
         self.lent_bytes += size_class
         if free := self._free.get(size_class):
@@ -112,8 +114,11 @@ class BufferPool:
             return Lease(self, free.pop())
         return Lease(self, bytearray(size_class))
 
-    def wait(self, size: int, ready: Callable[[], None], *, host: str) -> Place:
-        """Have `ready()` called once when a lease of `size` bytes may succeed; for an address."""
+    def wait(self, size: int, ready: Callable[[Lease], None], *, host: str) -> Place:
+        """Have `ready(lease)` called once, with a buffer of at least `size` bytes; for an address.
+
+        It need not be used at once: it is lent, so nobody else takes it.
+        """
         place = Place(size, ready)
         self._line.put(host, place)
         return place
@@ -152,8 +157,9 @@ class BufferPool:
         self._serving = True
         try:
             while self._line and self._may_go_on(self._line.first()):
-                if (ready := self._line.take().ready) is not None:
-                    ready()
+                place = self._line.take()
+                if place.ready is not None:
+                    place.ready(self._lend(place.size))
         finally:
             self._serving = False
 

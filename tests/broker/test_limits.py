@@ -3,6 +3,7 @@
 import socket
 import struct
 from contextlib import AsyncExitStack, suppress
+from copy import copy
 from dataclasses import replace
 
 import pytest
@@ -16,8 +17,10 @@ from segbroker.broker.configuration.logs import NAME_TOLD_MAX
 from segbroker.broker.connections import watchdog
 from segbroker.broker.connections.connection import Connection
 from segbroker.broker.core import Core
+from segbroker.broker.fetching import fetch_reply
 from segbroker.broker.groups.classic_members import METADATA_MAX
 from segbroker.broker.loop.pace import Pace
+from segbroker.broker.loop.pool import Place
 from segbroker.broker.requests import SLOW_ANSWERS
 from segbroker.broker.server import Broker
 from segbroker.protocol.api_keys import ApiKey
@@ -475,6 +478,48 @@ async def test_fetches_that_the_disk_answers_wait_in_line_and_each_has_its_turn(
             for client in clients:
                 _, reply = await client.receive(FetchResponse, 12)
                 assert values(reply.responses[0].partitions[0]) == [b"x" * 700_000]
+
+
+async def test_who_was_called_for_a_buffer_is_not_passed_before_it_takes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A fetch of very many partitions is planned with others in between, once it is called."""
+    partitions = 8
+    monkeypatch.setattr(fetch_reply, "TARGETS_ON_LOOP_MAX", partitions - 1)
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, fetch_buffer_bytes_max=1 << 20) as broker,
+        connect(broker.address) as many,
+        connect(broker.address) as second,
+        connect(broker.address) as third,
+        AsyncExitStack() as stack,
+    ):
+        await many.create("t", partitions)
+        await many.produce("t", bytes(700_000))
+        disk.cached = False
+        disk.reads.clear()
+        stack.callback(disk.reads.set)
+        of_many = fetch_request("t", 0)
+        (topic,) = of_many.topics
+        topic.partitions = [copy(topic.partitions[0]) for _ in range(partitions)]
+        for index, one in enumerate(topic.partitions):
+            one.partition = index
+        pool = broker.core.pool
+        lease = pool.lease(1 << 20)
+        assert lease is not None
+        places: list[Place] = []
+        for client in (many, second, third):
+            await client.send(of_many if client is many else fetch_request("t", 0), 12)
+            await becomes(lambda: len(pool._line) > len(places))
+            places.append(pool._line._by_host["127.0.0.1"][-1])
+        lease.release()
+        await becomes(lambda: broker.core.counters.lane_reads > 0)
+        assert list(pool._line._by_host["127.0.0.1"]) == places[1:]
+        disk.reads.set()
+        with trio.fail_after(60):
+            for client in (many, second, third):
+                _, reply = await client.receive(FetchResponse, 12)
+                assert values(reply.responses[0].partitions[0]) == [bytes(700_000)]
 
 
 async def test_who_is_gone_keeps_nobody_waiting_in_the_line_for_a_buffer() -> None:

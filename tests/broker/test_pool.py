@@ -1,10 +1,8 @@
 """Buffers of fetch replies: reused, bounded, in line at the limit."""
 
-from functools import partial
-
 import pytest
 
-from segbroker.broker.loop.pool import ALLOWANCE_UNDER_PRESSURE, SIZE_LEAST, BufferPool
+from segbroker.broker.loop.pool import ALLOWANCE_UNDER_PRESSURE, SIZE_LEAST, BufferPool, Lease
 
 MIB = 1 << 20
 
@@ -32,12 +30,13 @@ def test_at_the_budget_nothing_is_lent_until_something_comes_back_in_order() -> 
     held = [pool.lease(MIB), pool.lease(MIB)]
     assert pool.lease(1) is None
     served: list[str] = []
-    pool.wait(MIB, lambda: served.append("first"), host="")
-    pool.wait(1, lambda: served.append("second"), host="")
+    pool.wait(MIB, lambda _: served.append("first"), host="")
+    pool.wait(1, lambda _: served.append("second"), host="")
     assert served == []
-    assert held[0] is not None
-    held[0].release()
-    assert served == ["first", "second"]
+    for lease, expected in zip(held, (["first"], ["first", "second"]), strict=True):
+        assert lease is not None
+        lease.release()
+        assert served == expected
 
 
 def test_one_that_takes_its_buffer_leaves_the_next_in_line() -> None:
@@ -46,12 +45,8 @@ def test_one_that_takes_its_buffer_leaves_the_next_in_line() -> None:
     assert held is not None
     served: list[str] = []
 
-    def first() -> None:
-        served.append("first")
-        assert pool.lease(MIB, is_called=True) is not None
-
-    pool.wait(MIB, first, host="")
-    pool.wait(MIB, lambda: served.append("second"), host="")
+    pool.wait(MIB, lambda _: served.append("first"), host="")
+    pool.wait(MIB, lambda _: served.append("second"), host="")
     held.release()
     assert served == ["first"]
 
@@ -62,8 +57,7 @@ def test_who_gets_stuck_gives_way_to_those_who_are_in_line_already() -> None:
     served: list[str] = []
     for name in ("first", "second", "third"):
 
-        def ready(name: str = name) -> None:
-            assert pool.lease(MIB, is_called=True) is not None
+        def ready(_: Lease, name: str = name) -> None:
             served.append(name)
 
         assert pool.lease(MIB) is None
@@ -81,10 +75,8 @@ def test_a_line_that_is_served_at_once_is_no_deep_recursion() -> None:
     assert held is not None
     served = 0
 
-    def serve() -> None:
+    def serve(lease: Lease) -> None:
         nonlocal served
-        lease = pool.lease(MIB, is_called=True)
-        assert lease is not None
         served += 1
         lease.release()
 
@@ -129,8 +121,8 @@ def test_addresses_take_turns_in_the_line() -> None:
     assert held is not None
     served: list[str] = []
     for number in range(3):
-        pool.wait(1, partial(served.append, f"greedy {number}"), host="10.0.0.1")
-    pool.wait(1, lambda: served.append("honest"), host="10.0.0.2")
+        pool.wait(1, lambda _, n=number: served.append(f"greedy {n}"), host="10.0.0.1")  # type: ignore[misc]
+    pool.wait(1, lambda _: served.append("honest"), host="10.0.0.2")
     held.release()
     assert served == ["greedy 0", "honest", "greedy 1", "greedy 2"]
 
@@ -140,9 +132,7 @@ def test_who_waits_for_much_is_not_passed_by_those_who_want_little() -> None:
     pool = BufferPool(4 * MIB)
     held = [pool.lease(MIB) for _ in range(4)]
     served: list[bool] = []
-    pool.wait(
-        2 * MIB, lambda: served.append(pool.lease(2 * MIB, is_called=True) is not None), host=""
-    )
+    pool.wait(2 * MIB, lambda lease: served.append(len(lease.buffer) == 2 * MIB), host="")
     for lease in held[:2]:
         assert lease is not None
         lease.release()

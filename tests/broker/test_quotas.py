@@ -3,6 +3,8 @@
 import errno
 import itertools
 import math
+import socket
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from segbroker.broker.access.quota_rules import (
 from segbroker.broker.access.quotas import BUCKETS_MAX, DEBT_S, Bucket, Quotas
 from segbroker.broker.apis import quota_apis
 from segbroker.broker.configuration.config import InvalidConfig, merge
+from segbroker.broker.connections import watchdog
 from segbroker.broker.connections.login import STRANGERS_REQUESTS_MAX
 from segbroker.broker.principal import USER, Principal
 from segbroker.broker.server import Broker
@@ -64,6 +67,7 @@ from ..support.wire_client import (
 from .conftest import Events, manager, serving
 from .test_authorization import connect_from
 from .test_login import log_in
+from .test_memory_of_waiting import held_opening
 
 Parts = dict[str, str | None]
 USER_A: Parts = {"user": "a"}
@@ -462,6 +466,42 @@ async def test_a_muted_connection_ends_with_the_broker() -> None:
             assert broker.core.quotas is not None
             broker.drain()
             assert await client.is_closed()
+
+
+async def test_who_is_not_read_for_its_quota_is_not_one_who_sends_nothing(events: Events) -> None:
+    """It holds the beginning of a large request that somebody waits for: it could not go on."""
+    half_of_one = (8 << 20).to_bytes(4, "big") + bytes(100_000)
+    async with (
+        serving(request_bytes_max=1 << 17, request_wait_ms=20_000) as broker,
+        AsyncExitStack() as stack,
+    ):
+        broker.listeners[0].sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 200_000)
+        async with connect(broker.address, "slow") as slow, connect(broker.address) as other:
+            await other.create("t")
+            await other.create("closed")
+            assert (await other.produce("t", b"v")).error_code == 0
+            assert await alter(other, {"client-id": "slow"}, producer_byte_rate=2_000) == 0
+            may_open = held_opening(broker)
+            stack.callback(may_open.set)
+            await slow.send(produce_request("closed", batch(b"v")), 9)
+            await becomes(lambda: bool(broker.core.topics._opening))
+            (muted,) = (one for one in broker._connections if one.peer.client_id == "slow")
+            _, first = slow.encode(produce_request("t", batch(bytes(64_000))), 9)
+            await slow.send_bytes(first + half_of_one)
+            sock, size = muted._sock, len(first) + len(half_of_one)
+            assert isinstance(sock, socket.socket)
+            await becomes(lambda: len(sock.recv(size, socket.MSG_PEEK)) == size)
+            # Behind it, the next to receive has a buffer that takes all of that.
+            assert (await other.produce("t", bytes(300_000))).error_code == 0
+            may_open.set()
+            await becomes(lambda: broker.half_request_bytes > 1 << 17)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(other.produce, "t", bytes(300_000))
+                await becomes(lambda: muted.is_in_the_way)
+                for later_s in (0, 11):
+                    watchdog.look(broker.core.config, muted, trio.current_time() + later_s)
+                nursery.cancel_scope.cancel()
+            assert not events.named("request_timed_out")
 
 
 async def test_invented_client_ids_share_what_is_left(mock_clock: MockClock) -> None:
