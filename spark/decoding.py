@@ -20,12 +20,12 @@ from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
 from .errors import OptionError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 TEXT = "text"
 BINARY = "binary"
@@ -55,6 +55,8 @@ class Decoded(NamedTuple):
     """The column of the record's timestamp."""
     names: Mapping[str, str] = {}
     """What the record's columns beside those of the value are called, by their first choice."""
+    fields: StructType | None = None
+    """The columns of the value, where it has any."""
 
 
 def free_name(name: str, taken: Container[str]) -> str:
@@ -73,6 +75,7 @@ def decode(
     sample: "Iterable[DataFrame]" = (),
     earlier: Mapping[str, str] | None = None,
     *,
+    known: StructType | None = None,
     keeps_text: bool = False,
 ) -> Decoded:
     """The frame with its values decoded.
@@ -80,6 +83,7 @@ def decode(
     form: text, binary, json, or the fields of JSON objects, as SQL declares columns or as types.
     sample: where the types of `json` are looked up.
     earlier: the names of the record's columns that have to stay.
+    known: fields of `json` that keep their types, whatever the sample has.
     keeps_text: what the columns have no place for is kept as text.
     Raises OptionError where the form has no columns, or the sample nothing of it, or where a field
     has a name that has to stay.
@@ -95,7 +99,9 @@ def decode(
         case "binary":
             return Decoded(frame.select("key", "value", *rest), "timestamp")
         case "json":
-            fields = _json_fields(sample)
+            fields = _json_fields(sample, known)
+            if known is not None:
+                fields = known if fields is None else _grown(known, fields)
             if fields is None:
                 raise OptionError("the values are not JSON objects; say text or binary")
         case _:
@@ -125,16 +131,15 @@ def _json(
     of_record = OF_RECORD | ({"_headers": "headers"} if "headers" in frame.columns else {})
     own = [functions.expr(each).alias(name) for name, each in of_record.items()]
     columns = {name: functions.col(name) for name in of_record}
-    read = fields
+    value = functions.from_json(text, fields, options)
     if keeps_text:
-        options = {_NAMED: _UNREAD}
-        read = StructType([*fields, StructField(_UNREAD, StringType())])
+        value = _from_json(text, fields)
         own.append(text.alias(UNREAD_TEXT))
         # Of an empty value Spark makes no object, and no unread text either.
         parsed = functions.col(_READ)
         unread = functions.when(parsed.isNull(), functions.col(UNREAD_TEXT))
         columns[UNREAD_TEXT] = functions.coalesce(parsed.getField(_UNREAD), unread)
-    decoded = frame.select(functions.from_json(text, read, options).alias(_READ), *own)
+    decoded = frame.select(value.alias(_READ), *own)
     taken = {name.lower() for name in fields.names}
     names = {**{name: free_name(name, taken) for name in columns}, **(earlier or {})}
     for name in names.values():
@@ -145,7 +150,25 @@ def _json(
                 " path"
             )
     beside = [column.alias(names[name]) for name, column in columns.items()]
-    return Decoded(decoded.select(f"{_READ}.*", *beside).drop(_UNREAD), names[_TIME], names)
+    return Decoded(decoded.select(f"{_READ}.*", *beside).drop(_UNREAD), names[_TIME], names, fields)
+
+
+def _grown(known: StructType, now: StructType) -> StructType:
+    """The known fields with their types, and those that objects have got since, also in them."""
+    since = {field.name: field.dataType for field in now}
+    fields = {
+        field.name: _grown_type(field.dataType, since.get(field.name, field.dataType))
+        for field in known
+    }
+    return StructType([StructField(*each) for each in (since | fields).items()])
+
+
+def _grown_type(known: DataType, now: DataType) -> DataType:
+    if isinstance(known, StructType) and isinstance(now, StructType):
+        return _grown(known, now)
+    if isinstance(known, ArrayType) and isinstance(now, ArrayType):
+        return ArrayType(_grown_type(known.elementType, now.elementType))
+    return known
 
 
 def _fields(frame: "DataFrame", form: str) -> StructType:
@@ -158,16 +181,23 @@ def _fields(frame: "DataFrame", form: str) -> StructType:
     return struct
 
 
-def _json_fields(sample: "Iterable[DataFrame]", *, of_all: bool = False) -> StructType | None:
+def _json_fields(
+    sample: "Iterable[DataFrame]", known: StructType | None = None, *, of_all: bool = False
+) -> StructType | None:
     """The fields of the values that are objects; None where none is, or with `of_all` not each.
 
     As types, not as SQL: their names may be anything, also those of fields in fields.
+    known: only values that these fields can have are looked at; others are not read by them.
     """
+    text = functions.col("value").cast("string")
+    unread = functions.lit(None)
+    if known is not None:
+        unread = _from_json(text, known).getField(_UNREAD)
     texts: list[str] = []
     for frame in sample:
         spark = frame.sparkSession
-        rows = frame.selectExpr("CAST(value AS STRING) AS text").collect()
-        texts += [row.text for row in rows if row.text is not None]
+        rows = frame.select(text.alias("text"), unread.isNull().alias("is_read")).collect()
+        texts += [row.text for row in rows if row.text is not None and row.is_read]
     objects = [text for text in texts if text.lstrip().startswith("{")]
     if not objects or (of_all and len(objects) < len(texts)):
         return None
@@ -175,3 +205,9 @@ def _json_fields(sample: "Iterable[DataFrame]", *, of_all: bool = False) -> Stru
     schema = spark.read.option(_NAMED, _UNREAD).json(lines).schema
     fields = [field for field in schema.fields if field.name != _UNREAD]
     return StructType(fields) if fields else None
+
+
+def _from_json(text: "Column", fields: StructType) -> "Column":
+    """The object, with one more field: the text, where that is not what the fields say."""
+    read = StructType([*fields, StructField(_UNREAD, StringType())])
+    return functions.from_json(text, read, {_NAMED: _UNREAD})

@@ -27,7 +27,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions
-from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from segbroker.client import Admin
 
@@ -112,6 +119,12 @@ HIDDEN = "_segbroker"
 # In the checkpoint of an export: what the record's columns are called beside fields of the values.
 # Of columns that came later (of another version, or form) in `segbroker-names-2` and so on.
 NAMES = "segbroker-names"
+# And the types that the fields of `json` have in parquet files, in `segbroker-types-1` and so on;
+# the last one counts.
+TYPES = "segbroker-types"
+# No more fields are noted, as of objects whose fields are keys that never come again.
+FIELDS_MAX = 5_000
+TYPES_NAME = re.compile(rf"{TYPES}-(\d+)")
 # Where Spark notes which files of a path are whole.
 WHOLE_FILES = "_spark_metadata"
 
@@ -177,10 +190,16 @@ def export_topic(
         earlier |= found
         count += 1
         noted = f"{place}/{NAMES}-{count}"
-    decoded = decode(frame, form, _sample(spark, broker, topic), earlier, keeps_text=True)
+    keeps_types = file_format == "parquet" and form.strip().lower() == "json"
+    known, number = _noted_types(spark, place) if keeps_types else (None, 0)
+    looked_at = _sample(spark, broker, topic)
+    decoded = decode(frame, form, looked_at, earlier, known=known, keeps_text=True)
     date = _folder(spark, path, {name.lower() for name in decoded.frame.columns})
     if more := {name: decoded.names[name] for name in decoded.names.keys() - earlier}:
         _note(spark, noted, more)
+    fields = decoded.fields
+    if keeps_types and fields is not None and fields != known and _may_stay(fields):
+        _note(spark, f"{place}/{TYPES}-{number + 1}", fields.jsonValue())
     dated = decoded.frame.selectExpr("*", f"{UTC_DATE.format(decoded.time)} AS {date}")
     writer = dated.writeStream.format(file_format).partitionBy(date).option("path", path)
     if file_format == "csv":
@@ -400,17 +419,48 @@ def _refuse_second(spark: "SparkSession", path: str, checkpoint: str) -> None:
         )
 
 
-def _noted(spark: "SparkSession", path: str) -> dict[str, str]:
+def _noted_types(spark: "SparkSession", place: str) -> tuple[StructType | None, int]:
+    """The types that the columns of an export have so far, and the number of the note; None, 0."""
+    file, files = _file_system(spark, place)
+    if not files.exists(file):
+        return None, 0
+    names = (str(status.getPath().getName()) for status in files.listStatus(file))
+    numbers = [int(found[1]) for name in names if (found := TYPES_NAME.fullmatch(name))]
+    if not numbers:
+        return None, 0
+    number = max(numbers)
+    return StructType.fromJson(_noted(spark, f"{place}/{TYPES}-{number}")), number
+
+
+def _may_stay(fields: StructType) -> bool:
+    """Whether all later runs may have the fields: not too many, and each told from the others."""
+    names = list(_names(fields))
+    return len(names) <= FIELDS_MAX and len(names) == len(set(names))
+
+
+def _names(kind: DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Where each field is, in lower case, also those of fields."""
+    match kind:
+        case ArrayType():
+            yield from _names(kind.elementType, path)
+        case StructType():
+            for each in kind:
+                at = (*path, each.name.lower())
+                yield at
+                yield from _names(each.dataType, at)
+
+
+def _noted(spark: "SparkSession", path: str) -> dict[str, Any]:
     """What `_note` has noted; nothing where that was never done."""
     if not _exists(spark, path):
         return {}
     (row,) = spark.read.text(path, wholetext=True).collect()
-    found: dict[str, str] = json.loads(row.value)
+    found: dict[str, Any] = json.loads(row.value)
     return found
 
 
-def _note(spark: "SparkSession", path: str, names: Mapping[str, str]) -> None:
-    """Note names in a file that is not there yet, whole or not at all."""
+def _note(spark: "SparkSession", path: str, names: Mapping[str, Any]) -> None:
+    """Note names or types in a file that is not there yet, whole or not at all."""
     file, files = _file_system(spark, path)
     temporary, _ = _file_system(spark, f"{path}.new")
     out = files.create(temporary, True)

@@ -887,3 +887,45 @@ def test_an_import_that_found_no_topic_leaves_no_note_that_counts_for_all_later_
             assert "imported 1 row of" in command.said
             topics.delete("clicks")
         topics.close()
+
+
+def test_a_column_of_an_export_to_parquet_has_one_type_in_all_files(
+    command: Command, topics: Topics, topic: str, tmp_path: Path, spark: "SparkSession"
+) -> None:
+    """Or Spark reads nothing of them."""
+    topics.produce(topic, [b'{"n": 1, "o": {"a": 1}, "l": [{"a": 1}]}'])
+    words = ["export", topic, "--to", str(tmp_path), "--values", "json"]
+    command(*words)
+    other = b'{"n": "two", "o": 2, "l": [2]}'
+    more = b'{"n": 3, "o": {"a": 3, "b": "x"}, "l": [{"a": 3, "b": "y"}], "later": 1}'
+    topics.produce(topic, [other, more])
+    command(*words)
+    found = spark.read.option("mergeSchema", "true").parquet(str(tmp_path))
+    rows = [row.asDict(recursive=True) for row in found.orderBy("_offset").collect()]
+    assert [row["n"] for row in rows] == [1, None, 3]
+    assert [row["_value"] for row in rows] == [None, other.decode(), None]
+    assert (rows[2]["o"], rows[2]["later"]) == ({"a": 3, "b": "x"}, 1)
+    assert rows[2]["l"] == [{"a": 3, "b": "y"}]
+    # What is known is enough for a topic whose records were deleted.
+    topics.delete_records_before(topic, 0, 3)
+    command(*words)
+    assert "exported 0 records of" in command.said
+
+
+@pytest.mark.parametrize("value", [b'{"N": 2}', b'{"o": {"a": 1, "b": 1}}'])
+def test_fields_that_differ_in_case_or_are_too_many_are_noted_for_no_later_run(
+    command: Command,
+    topics: Topics,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    value: bytes,
+) -> None:
+    monkeypatch.setattr("segbroker.spark.pipelines.FIELDS_MAX", 3)
+    topics.produce(topic, [b'{"n": 1}'])
+    words = ["export", topic, "--to", str(tmp_path), "--values", "json"]
+    command(*words)
+    topics.produce(topic, [value])
+    command(*words)
+    notes = (tmp_path / "_segbroker" / f"export-{topic}").glob("segbroker-types-*")
+    assert [note.name for note in notes] == ["segbroker-types-1"]
