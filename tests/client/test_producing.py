@@ -692,7 +692,7 @@ def test_records_that_are_not_acknowledged_in_time_are_handed_back() -> None:
 
 
 @pytest.mark.parametrize("is_idempotent", [True, False])
-@pytest.mark.parametrize("before", ["answer lost", "not yet durable"])
+@pytest.mark.parametrize("before", ["answer lost", "not yet durable", "sync failed"])
 def test_a_refusal_does_not_say_that_a_record_is_not_there_which_an_attempt_before_has_written(
     before: str, is_idempotent: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -707,7 +707,11 @@ def test_a_refusal_does_not_say_that_a_record_is_not_there_which_an_attempt_befo
         monkeypatch.undo()
         done = append(data)
         partition.refusals.append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        return done if before == "answer lost" else (ErrorCode.REQUEST_TIMED_OUT, -1)
+        return {
+            "answer lost": done,
+            "not yet durable": (ErrorCode.REQUEST_TIMED_OUT, -1),
+            "sync failed": (ErrorCode.KAFKA_STORAGE_ERROR, -1),
+        }[before]
 
     monkeypatch.setattr(partition, "append", append_and_refuse_then)
     sender.send("a", b"x")
