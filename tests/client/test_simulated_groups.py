@@ -1,6 +1,7 @@
 """Members that come, go, die, and work for long, in simulated time: a seed is a run."""
 
 from collections import Counter
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +21,14 @@ from segbroker.client.group_commits import COMMIT_TIMEOUT_MS
 from segbroker.client.membership import REFUSALS_MAX, Phase
 from segbroker.client.records import TopicPartition
 from segbroker.protocol.errors import ErrorCode
-from segbroker.protocol.messages_groups import HeartbeatRequest, OffsetCommitRequest
+from segbroker.protocol.messages_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    DescribeGroupsResponseGroup,
+    HeartbeatRequest,
+    OffsetCommitRequest,
+)
+from segbroker.protocol.schema import Message
 
 from .simulated_groups import TOPIC, GroupWorld, SimulatedMember
 
@@ -476,6 +484,53 @@ def test_what_was_lost_while_it_was_worked_at_is_not_said_to_be_committed(
     world.run(lambda: done.done)
     done.result()
     assert world.committed[TOPIC, 0] == world.processed[-1][1] + 1
+
+
+@pytest.mark.parametrize("is_spoken", [True, False], ids=["no right", "not spoken"])
+def test_a_static_leader_that_came_back_reads_though_it_does_not_hear_what_was_dealt_out(
+    is_spoken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = GroupWorld(9, partitions=2, records=10)
+    first = world.start(instance_id="one")
+    world.run(lambda: len(world.processed) == 20 and first.in_hand is None)
+    world.kill(first)
+    asked: list[Message] = []
+    answer = world._answer_group
+
+    def describe(request: Message, reply: Callable[[Message], None], client_id: str) -> bool:
+        if not isinstance(request, DescribeGroupsRequest):
+            return answer(request, reply, client_id)
+        asked.append(request)
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        row = DescribeGroupsResponseGroup(
+            error_code=code,
+            group_id="g",
+            group_state="",
+            protocol_type="",
+            protocol_data="",
+            members=[],
+        )
+        reply(DescribeGroupsResponse(groups=[row]))
+        return True
+
+    monkeypatch.setattr(world, "_answer_group", describe)
+    key = DescribeGroupsRequest.message_key
+    if is_spoken:
+        world.to_cut[key] = 1
+    else:
+        world.cluster.brokers[1].newest[key] = -1
+    generation = world.group.generation
+    began_ms = world.now_ms
+    again = world.start(instance_id="one")
+    world.run(lambda: again.owned == {0, 1})
+    world.store(0, 10, 10)
+    world.run(lambda: (0, 19) in world.processed)
+    assert world.now_ms < began_ms + 5_000
+    world.run(lambda: world.now_ms > began_ms + 200_000)  # for longer than a session, or a call
+    assert again.owned == {0, 1}
+    assert len(asked) == is_spoken
+    assert world.group.generation == generation + 1, "dealt out anew, once"
+    assert [what for what, _ in again.told] == ["assigned"]
 
 
 def test_what_is_lost_while_a_poll_takes_more_is_not_said_to_be_committed() -> None:
