@@ -1171,6 +1171,22 @@ def test_what_was_asked_before_a_partition_was_added_does_not_say_that_there_is_
     assert world.stored("a", 1) == [b"new"]
 
 
+def test_what_is_said_of_another_topic_does_not_say_that_a_partition_does_not_exist() -> None:
+    """A new one is asked for alone, and goes first."""
+    world = World()
+    (first,) = world.cluster.create("a", 1)
+    sender = Sender(world, linger_ms=0)
+    sender.send("a", b"x")
+    sender.flush()
+    seen = world.engine.cluster.refreshed()
+    world.run(lambda: seen.done)  # all of them are not asked for again for a moment
+    world.cluster.topics["a"].append(Partition(first.leader))
+    assert isinstance(sender.try_send("b", b"y"), Completion)
+    sender.send("a", b"new", partition=1)
+    sender.flush()
+    assert world.stored("a", 1) == [b"new"]
+
+
 def test_who_waits_for_a_partition_hears_of_the_end() -> None:
     world = World()
     sender = Sender(world)
