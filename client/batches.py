@@ -92,7 +92,7 @@ class Batches:
         self.unfinished_count = 0
         self.sealed_count = 0
         self.wanted: Callable[[str], object] = _nothing
-        self.looked_again: Callable[[], Completion[None]] | None = None
+        self.looked_again: Callable[[str], Completion[None]] | None = None
         self._random = random
         self._now_ms = now_ms
         self._wall_ms = wall_ms
@@ -153,7 +153,7 @@ class Batches:
         looked = state.beyond.get(partition)
         if partition > 0 and self.looked_again is not None and (looked is None or not looked.done):
             if looked is None:
-                looked = state.beyond[partition] = self.looked_again()
+                looked = state.beyond[partition] = self.looked_again(state.name)
                 self._wake_by(0)
             return looked
         state.beyond.pop(partition, None)

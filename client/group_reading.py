@@ -166,7 +166,8 @@ class GroupReading:
     def is_here(self, now_ms: int) -> None:
         """The caller gets something, or nothing: the time until it comes back begins."""
         self._poll_interval.is_here(now_ms)
-        self._commits.is_here()
+        if self._progress.is_shown:  # else it has something of before this, and gets more
+            self._commits.is_here()
 
     def event_done(self, event: Event, now_ms: int) -> None:
         """The caller has been told."""

@@ -135,8 +135,10 @@ class Membership:
         self._is_stale = False
         # Counts memberships: answers to what an earlier one asked are dropped.
         self._era = 0
-        # As leader: how many partitions of each topic were dealt out.
+        # As leader: how many partitions of each topic were dealt out; or the topics of which it
+        # has to ask that, as the leader before has dealt them out.
         self._dealt_by: dict[str, int] = {}
+        self._dealt_before: set[str] = set()
         self._now_ms = 0
         engine.components.append(self)
         engine.cluster.on_update.append(self._cluster_updated)
@@ -265,6 +267,8 @@ class Membership:
         self._holder.take_over(given, self._now_ms)
         if self._is_stale:
             self.rejoin(self.reason)
+        if self._dealt_before and self.phase is Phase.STABLE:
+            self._look_what_was_dealt_out()
         self._cluster_updated()
 
     def _join_and_sync(self, era: int) -> Call[Sequence[TopicPartition] | None]:
@@ -288,8 +292,12 @@ class Membership:
             return None
         assignments: list[SyncGroupRequestAssignment] = []
         self._dealt_by = {}
+        self._dealt_before = set()
         is_leader = joined.leader == joined.member_id
-        if is_leader and not joined.skip_assignment:
+        if is_leader and joined.skip_assignment:
+            members = _members(self.protocol, joined)
+            self._dealt_before = {topic for member in members for topic in member.topics}
+        elif is_leader:
             assignments = yield from self._deal_out(self.protocol, joined)
             if era != self._era:
                 return None
@@ -310,8 +318,6 @@ class Membership:
         )
         assert isinstance(reply, SyncGroupResponse)
         self._check(reply.error_code)
-        if is_leader and joined.skip_assignment:
-            yield from self._ask_what_was_dealt_out(self.protocol, joined)
         given = assigned_partitions(reply.assignment) if reply.assignment else []
         return [TopicPartition(*pair) for pair in given or ()]
 
@@ -380,21 +386,33 @@ class Membership:
             for member_id, given in dealt.items()
         ]
 
-    def _ask_what_was_dealt_out(self, protocol: str, joined: JoinGroupResponse) -> Call[None]:
-        """By the leader before, perhaps before partitions came that nobody has."""
-        topics = {topic for member in _members(protocol, joined) for topic in member.topics}
-        self._engine.cluster.want(topics)
+    def _look_what_was_dealt_out(self) -> None:
+        """By the leader before, perhaps before partitions came that nobody has.  Beside all else:
+        the member has what it was given, and lives, whatever is answered, and when."""
+        self._engine.cluster.want(self._dealt_before)
+        era, generation = self._era, self.generation
+        call = self._engine.call(self._dealt_out(), self._now_ms)
+        call.on_done(lambda: self._dealt_out_before(era, generation, call))
+
+    def _dealt_out(self) -> Call[Counter[str]]:
         request = DescribeGroupsRequest(groups=[self._settings.group_id])
         reply = yield from self.coordinator.ask(request, _described_codes)
         assert isinstance(reply, DescribeGroupsResponse)
         dealt = {
             pair
-            for group in reply.groups  # none where it may not be looked at: dealt out anew
+            for group in reply.groups
             for member in group.members
             for pair in assigned_partitions(member.member_assignment) or ()
         }
-        counts = Counter(topic for topic, _ in dealt)
-        self._dealt_by = {topic: counts[topic] for topic in topics}
+        return Counter(topic for topic, _ in dealt)
+
+    def _dealt_out_before(self, era: int, generation: int, call: Completion[Counter[str]]) -> None:
+        if (era, generation) != (self._era, self.generation) or self.phase is not Phase.STABLE:
+            return  # it joins once more, or has
+        # Where it is not said, nothing was: it is dealt out anew.
+        counts = Counter[str]() if call.error is not None else call.result()
+        self._dealt_by = {topic: counts[topic] for topic in self._dealt_before}
+        self._cluster_updated()
 
     def _cluster_updated(self, asked: Collection[str] = ()) -> None:
         """As leader: partitions came, or a topic went or came."""

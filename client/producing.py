@@ -51,13 +51,15 @@ class Producing:
         # acks=0: the kernel has taken some, so that there may be more to send.
         self._is_handed_over = False
         self._wanted: list[str] = []
+        # Of which topics the last answer was.
+        self._told: Collection[str] = ()
         accumulator.wanted = self._wanted.append
         accumulator.looked_again = self._looked_again
         engine.components.append(self)
         if self.settings.transactional_id is not None:
             self.transactions = Transactions(engine, accumulator, self._identity, self.flush)
         self._outcomes = Outcomes(engine, accumulator, self._identity, self.transactions, random)
-        engine.cluster.on_update.append(self._tell_topics)
+        engine.cluster.on_update.append(self._cluster_updated)
 
     # The shell's side.
 
@@ -136,6 +138,10 @@ class Producing:
             else:
                 self._tell_topics([name])
 
+    def _cluster_updated(self, names: Collection[str]) -> None:
+        self._told = names
+        self._tell_topics(names)
+
     def _tell_topics(self, names: Collection[str]) -> None:
         for name in names:
             view = self.engine.cluster.topics.get(name)
@@ -147,9 +153,9 @@ class Producing:
                     name, view.partition_count, error, view.topic_id, view.leaderless
                 )
 
-    def _looked_again(self) -> Completion[None]:
-        """Done when a broker was asked from now on which topics there are, and has said so, however
-        often it is asked."""
+    def _looked_again(self, topic: str) -> Completion[None]:
+        """Done when a broker was asked from now on for this topic, and has answered, however often
+        it is asked."""
         looked: Completion[None] = Completion()
         # What is on its way was asked before.
         is_of_before = self.engine.cluster.is_asking
@@ -160,7 +166,8 @@ class Producing:
 
         def seen(asked: Completion[None]) -> None:
             nonlocal is_of_before
-            if asked.error is not None or is_of_before:
+            # Also where it was asked for new topics alone, which go first.
+            if asked.error is not None or is_of_before or topic not in self._told:
                 is_of_before = False
                 look()
             elif not looked.done:

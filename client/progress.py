@@ -136,6 +136,7 @@ class Progress:
     def came_back(self) -> None:
         """The caller asks for more: it has gone past what it had."""
         self._in_hand.clear()
+        self.is_shown = True  # nothing is in hand
         for handing in list(self._handings.values()):
             handing.in_loop = False
             if not handing.has_more:

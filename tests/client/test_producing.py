@@ -692,7 +692,7 @@ def test_records_that_are_not_acknowledged_in_time_are_handed_back() -> None:
 
 
 @pytest.mark.parametrize("is_idempotent", [True, False])
-@pytest.mark.parametrize("before", ["answer lost", "not yet durable"])
+@pytest.mark.parametrize("before", ["answer lost", "not yet durable", "sync failed"])
 def test_a_refusal_does_not_say_that_a_record_is_not_there_which_an_attempt_before_has_written(
     before: str, is_idempotent: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -707,7 +707,11 @@ def test_a_refusal_does_not_say_that_a_record_is_not_there_which_an_attempt_befo
         monkeypatch.undo()
         done = append(data)
         partition.refusals.append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        return done if before == "answer lost" else (ErrorCode.REQUEST_TIMED_OUT, -1)
+        return {
+            "answer lost": done,
+            "not yet durable": (ErrorCode.REQUEST_TIMED_OUT, -1),
+            "sync failed": (ErrorCode.KAFKA_STORAGE_ERROR, -1),
+        }[before]
 
     monkeypatch.setattr(partition, "append", append_and_refuse_then)
     sender.send("a", b"x")
@@ -1162,6 +1166,22 @@ def test_what_was_asked_before_a_partition_was_added_does_not_say_that_there_is_
     monkeypatch.setattr(world.broker, "_metadata", late)
     seen = world.engine.cluster.refreshed()
     world.run(lambda: seen.done)
+    sender.send("a", b"new", partition=1)
+    sender.flush()
+    assert world.stored("a", 1) == [b"new"]
+
+
+def test_what_is_said_of_another_topic_does_not_say_that_a_partition_does_not_exist() -> None:
+    """A new one is asked for alone, and goes first."""
+    world = World()
+    (first,) = world.cluster.create("a", 1)
+    sender = Sender(world, linger_ms=0)
+    sender.send("a", b"x")
+    sender.flush()
+    seen = world.engine.cluster.refreshed()
+    world.run(lambda: seen.done)  # all of them are not asked for again for a moment
+    world.cluster.topics["a"].append(Partition(first.leader))
+    assert isinstance(sender.try_send("b", b"y"), Completion)
     sender.send("a", b"new", partition=1)
     sender.flush()
     assert world.stored("a", 1) == [b"new"]

@@ -1,6 +1,7 @@
 """Members that come, go, die, and work for long, in simulated time: a seed is a run."""
 
 from collections import Counter
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +21,14 @@ from segbroker.client.group_commits import COMMIT_TIMEOUT_MS
 from segbroker.client.membership import REFUSALS_MAX, Phase
 from segbroker.client.records import TopicPartition
 from segbroker.protocol.errors import ErrorCode
-from segbroker.protocol.messages_groups import HeartbeatRequest, OffsetCommitRequest
+from segbroker.protocol.messages_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    DescribeGroupsResponseGroup,
+    HeartbeatRequest,
+    OffsetCommitRequest,
+)
+from segbroker.protocol.schema import Message
 
 from .simulated_groups import TOPIC, GroupWorld, SimulatedMember
 
@@ -476,6 +484,84 @@ def test_what_was_lost_while_it_was_worked_at_is_not_said_to_be_committed(
     world.run(lambda: done.done)
     done.result()
     assert world.committed[TOPIC, 0] == world.processed[-1][1] + 1
+
+
+@pytest.mark.parametrize("is_spoken", [True, False], ids=["no right", "not spoken"])
+def test_a_static_leader_that_came_back_reads_though_it_does_not_hear_what_was_dealt_out(
+    is_spoken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = GroupWorld(9, partitions=2, records=10)
+    first = world.start(instance_id="one")
+    world.run(lambda: len(world.processed) == 20 and first.in_hand is None)
+    world.kill(first)
+    asked: list[Message] = []
+    answer = world._answer_group
+
+    def describe(request: Message, reply: Callable[[Message], None], client_id: str) -> bool:
+        if not isinstance(request, DescribeGroupsRequest):
+            return answer(request, reply, client_id)
+        asked.append(request)
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        row = DescribeGroupsResponseGroup(
+            error_code=code,
+            group_id="g",
+            group_state="",
+            protocol_type="",
+            protocol_data="",
+            members=[],
+        )
+        reply(DescribeGroupsResponse(groups=[row]))
+        return True
+
+    monkeypatch.setattr(world, "_answer_group", describe)
+    key = DescribeGroupsRequest.message_key
+    if is_spoken:
+        world.to_cut[key] = 1
+    else:
+        world.cluster.brokers[1].newest[key] = -1
+    generation = world.group.generation
+    began_ms = world.now_ms
+    again = world.start(instance_id="one")
+    world.run(lambda: again.owned == {0, 1})
+    world.store(0, 10, 10)
+    world.run(lambda: (0, 19) in world.processed)
+    assert world.now_ms < began_ms + 5_000
+    world.run(lambda: world.now_ms > began_ms + 200_000)  # for longer than a session, or a call
+    assert again.owned == {0, 1}
+    assert len(asked) == is_spoken
+    assert world.group.generation == generation + 1, "dealt out anew, once"
+    assert [what for what, _ in again.told] == ["assigned"]
+
+
+def test_what_is_lost_while_a_poll_takes_more_is_not_said_to_be_committed() -> None:
+    """What the caller is not shown yet is in its hands all the same."""
+    world = GroupWorld(9, partitions=1, records=0)
+    member = world.start(auto_commit=False)
+    reading = member.reading
+    membership, ready = reading.group.membership, reading.fetching.prefetched.ready
+    world.run(lambda: bool(member.told))
+    member.busy_until_ms = world.now_ms + 600_000
+    world.store(0, 10)
+    world.run(lambda: bool(ready))
+    reading.came_back()
+    (fetched,) = ready
+    assert reading.fetching.prefetched.take() is fetched
+    reading.hand_out(fetched, reading.fetching.open(fetched))
+    assert len([*(reading.take_records(in_loop=False) or ())]) == 10
+    first = membership.member_id
+    world.group.leave(world.now_ms, first, None)
+    world.run(lambda: membership.member_id not in ("", first) and member.owned == {0})
+    assert reading.take_records(in_loop=False) is None  # to fill it up
+    reading.progress.is_shown = True
+    for offsets in (None, {(TOPIC, 0): 10}):
+        done = reading.engine.call(reading.commit(offsets), world.now_ms)
+        world.run(lambda done=done: done.done)  # type: ignore[misc]
+        with pytest.raises(IllegalGeneration, match="t-0"):
+            done.result()
+    reading.came_back()
+    done = reading.engine.call(reading.commit({(TOPIC, 0): 10}), world.now_ms)
+    world.run(lambda: done.done)
+    done.result()
 
 
 def test_a_member_that_works_keeps_its_partition_and_the_others_go_on() -> None:
