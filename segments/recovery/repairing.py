@@ -46,10 +46,10 @@ def carry_out(storage: Storage, paths: LogPaths, found: Survey, report: LogRepor
         # proves that it will be there when what it replaced is gone.
         rows = read_file(storage, paths.manifest)[: found.known.size]
         replace_or_mark(storage, paths, paths.manifest, rows)
-        if is_segment(storage, paths.log(swapped.number), swapped):
-            # Nor of its name anything but giving it once more.
-            storage.rename(paths.log(swapped.number), paths.cleaned(swapped.number))
-            _finish(storage, paths, swapped.number)
+    if swapped is not None and is_segment(storage, paths.log(swapped.number), swapped):
+        # Nor of its name anything but giving it once more.
+        storage.rename(paths.log(swapped.number), paths.cleaned(swapped.number))
+        _finish(storage, paths, swapped.number)
     if pending is not None:
         _finish(storage, paths, pending)
         report.add("cleaning_finished", paths.log(pending))

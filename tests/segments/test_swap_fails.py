@@ -2,7 +2,7 @@
 goes by what it was before."""
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Event, Lock, Thread
 from types import TracebackType
 
@@ -191,27 +191,30 @@ def test_a_cleaned_segment_that_retention_has_taken_meanwhile_gets_no_name() -> 
     assert not [name for name in names if name.endswith(("_5.log", "_5.cleaned", "_5.index"))]
 
 
+NOT_SYNCED = [Fault("fdatasync", ".manifest", 0)]
+TORN = [Fault("pwrite", ".manifest", 0, room=30), Fault("truncate", ".manifest", 0)]
+
+
 class _Doubted(RecordingStorage):
-    """The sync behind the next cleaned segment that gets its name fails, and so does the next one
-    of a manifest."""
+    """The sync behind the next cleaned segment that gets its name fails, and then `behind`."""
 
     number = 0
+    behind: Sequence[Fault] = ()
 
     def rename(self, source: str, target: str) -> None:
         super().rename(source, target)
         if self.number and source.endswith(".cleaned"):
             number, self.number = self.number, 0
-            self.faults = [
-                Fault("fsync_dir", "/partition_0", 0, number),
-                Fault("fdatasync", ".manifest", 0),
-            ]
+            self.faults = [Fault("fsync_dir", "/partition_0", 0, number), *self.behind]
 
 
+@pytest.mark.parametrize("behind", [NOT_SYNCED, TORN], ids=["not-synced", "torn"])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 def test_a_manifest_that_fails_behind_a_swap_does_not_forget_whose_name_is_in_doubt(
-    number: int,
+    number: int, behind: Sequence[Fault]
 ) -> None:
     disk = _Doubted()
+    disk.behind = behind
     log = Compacted(disk, cleanup_policy="compact,delete", retention_ms=5_000)
     housekeeper = log.handler._evicting._housekeeper = Busy()
     log.send((b"old", b"x" * 400))

@@ -108,8 +108,8 @@ CLEANING_BUGS = (
     Bug(
         "the_new_name_of_a_cleaned_segment_is_not_given_once_more",
         "repairing",
-        "        if is_segment(storage, paths.log(swapped.number), swapped):\n",
-        "        if not is_segment:\n",
+        "    if swapped is not None and is_segment(storage, paths.log(swapped.number), swapped):\n",
+        "    if swapped is not None and not is_segment:\n",
         "the_sync_of_the_new_name_of_a_cleaned_segment_fails",
     ),
     Bug(
