@@ -524,7 +524,7 @@ def test_a_broker_that_restarts_between_a_partition_that_was_added_and_its_first
     """Protocol 1: the client adds it once, and does not again."""
     monkeypatch.setattr(Connection, "features", property(lambda _: {}, lambda *_: None), False)
     add_done = Transactions._add_done
-    restarts = []
+    restarts: list[signal.Signals] = []
 
     def restart(transactions: Transactions, *args: Any) -> None:  # noqa: ANN401
         if not restarts:
