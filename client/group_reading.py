@@ -35,7 +35,7 @@ from random import Random
 from .committing_member import CommittingMember
 from .completion import Completion
 from .engine import Call, Engine, Until
-from .errors import FencedInstanceId, SegbrokerError
+from .errors import FencedInstanceId, SegbrokerError, TimedOut
 from .fetching import Fetching
 from .group_commits import COMMIT_TIMEOUT_MS, Commits, Offsets
 from .group_events import Event, Events, Listener, News
@@ -43,11 +43,15 @@ from .group_offsets import commit_offsets
 from .group_starts import GroupStarts
 from .group_topics import GroupTopics
 from .membership import Membership, Phase
+from .network import CONTROL, GROUP
 from .poll_interval import PollInterval
 from .progress import Progress
 from .records import TopicPartition
 from .settings import GroupSettings
 from .starting import Start
+
+# What the commit at the end may take of the time for the end: then the member leaves without.
+LAST_COMMIT_MS = 4_000
 
 
 class GroupReading:
@@ -460,17 +464,26 @@ class GroupReading:
         offsets = self._commits.gone_past(self._owned - self._overdue)
         topic_ids = self._commits.topics_of(offsets)
         commit = commit_offsets(coordinator, self.membership.metadata, offsets, topic_ids)
-        leave = self.membership.leave("closed")
+        goodbye = self.membership.end("closed")
         if patient:
-            yield from self._commits.settled()
-            for call in (commit, leave):
-                # The next owner reads it again, and a session ends by itself.
-                with suppress(SegbrokerError):
-                    yield from call
+            last = self._engine.call(
+                self._last_commit(commit), self._now_ms, timeout_ms=LAST_COMMIT_MS
+            )
+            yield Until(last)
+            # Behind a commit that is not answered it would wait, on their connection.
+            lane = GROUP if isinstance(last.error, TimedOut) else CONTROL
+            with suppress(SegbrokerError):  # a session ends by itself
+                yield from self.membership.say_goodbye(goodbye, lane=lane)
         else:
             # Both are sent at once, in this order.
+            leave = self.membership.say_goodbye(goodbye)
             for done in [self._engine.call(call, self._now_ms) for call in (commit, leave)]:
                 yield Until(done)
+
+    def _last_commit(self, commit: Call[None]) -> Call[None]:
+        """Where it fails the next owner reads it again."""
+        yield from self._commits.settled()
+        yield from commit
 
     # The engine's side.
 

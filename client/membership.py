@@ -64,7 +64,7 @@ from .errors import (
     broker_error,
 )
 from .group_offsets import GroupMetadata
-from .network import GROUP
+from .network import CONTROL, GROUP
 from .records import TopicPartition
 from .settings import GroupSettings
 
@@ -176,11 +176,15 @@ class Membership:
 
     def leave(self, reason: str) -> Call[None]:
         """Be no member from now on; static ones keep their place until their session ends."""
+        return self.say_goodbye(self.end(reason))
+
+    def end(self, reason: str) -> LeaveGroupRequest | None:
+        """Be no member from now on; what is to be said of it to the group, if anything."""
         was_member = self.member_id and self._settings.instance_id is None
         request = self._leaving(self.member_id, reason)
         self._end(Phase.OUT)
         self.member_id = ""
-        return self._say_goodbye(request) if was_member else _nothing()
+        return request if was_member else None
 
     def _leaving(self, member_id: str, reason: str) -> LeaveGroupRequest:
         return LeaveGroupRequest(
@@ -189,8 +193,10 @@ class Membership:
             members=[LeaveGroupRequestMember(member_id=member_id, reason=reason[:255])],
         )
 
-    def _say_goodbye(self, request: LeaveGroupRequest) -> Call[None]:
-        yield from self.coordinator.ask(request, _codes, repeat=False)
+    def say_goodbye(self, request: LeaveGroupRequest | None, *, lane: str = CONTROL) -> Call[None]:
+        """`request`: of `end`."""
+        if request is not None:
+            yield from self.coordinator.ask(request, _codes, lane=lane, repeat=False)
 
     # The engine's side.
 
@@ -349,7 +355,7 @@ class Membership:
             if era != self._era:
                 if reply.member_id and settings.instance_id is None:
                     # The group would wait for this one until its session ends.
-                    yield from self._say_goodbye(self._leaving(reply.member_id, self.reason))
+                    yield from self.say_goodbye(self._leaving(reply.member_id, self.reason))
                 return None
             if reply.error_code == ErrorCode.MEMBER_ID_REQUIRED and reply.member_id:
                 self.member_id = reply.member_id
@@ -534,8 +540,3 @@ def _codes(reply: Message) -> set[int]:
 def _described_codes(reply: Message) -> set[int]:
     assert isinstance(reply, DescribeGroupsResponse)
     return {group.error_code for group in reply.groups}
-
-
-def _nothing() -> Call[None]:
-    return
-    yield  # a generator

@@ -11,6 +11,7 @@ from segbroker.broker.groups.group import Group
 from segbroker.broker.groups.group_members import Joined, Joining, OnJoined
 from segbroker.client import reading
 from segbroker.client.completion import Completion
+from segbroker.client.consumer import GOODBYE_MS
 from segbroker.client.errors import (
     GroupAuthorizationFailed,
     IllegalGeneration,
@@ -344,6 +345,28 @@ def test_who_closes_as_well_waits_for_the_last_commit_of_who_closed_first(patien
         done = engine.call(group.goodbye(patient=patient), world.now_ms)
     world.run(lambda: done.done)
     assert sum(world.committed.values()) == len(world.processed) - 1  # but for the one in hand
+    assert not world.group.members
+
+
+def test_who_closes_leaves_the_group_though_its_last_commit_is_not_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The others need not wait for the end of its session."""
+    world = GroupWorld(5, partitions=2, records=20)
+    member = world.start(commit_interval_ms=60_000)
+    world.run(lambda: len(world.processed) > 5)
+    answer = world._answer_group
+
+    def slow(request: Message, reply: Callable[[Message], None], client_id: str) -> bool:
+        return isinstance(request, OffsetCommitRequest) or answer(request, reply, client_id)
+
+    monkeypatch.setattr(world, "_answer_group", slow)
+    member.busy_until_ms = world.now_ms + 60_000
+    group = member.reading.group
+    group.closing(world.now_ms)
+    call = group.goodbye(patient=True)
+    done = member.reading.engine.call(call, world.now_ms, timeout_ms=GOODBYE_MS)
+    world.run(lambda: done.done)
     assert not world.group.members
 
 

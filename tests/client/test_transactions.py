@@ -31,6 +31,7 @@ from segbroker.client import (
 )
 from segbroker.client.connection import Connection
 from segbroker.client.engine import Ask, Call
+from segbroker.client.transactions import Transactions
 from segbroker.protocol.messages_groups import LeaveGroupRequest, LeaveGroupRequestMember
 from segbroker.protocol.messages_transactions import EndTxnRequest
 from segbroker.testing.embedded import EmbeddedBroker
@@ -514,3 +515,31 @@ def test_a_transaction_behind_a_commit_that_was_cancelled_waits_for_its_end(
         broker.create_topic(topic, partitions=1)
         run(main, proxy)
         assert [record.value for record in broker.records(topic)] == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_broker_that_restarts_between_a_partition_that_was_added_and_its_first_batch_knows_of_it(
+    tmp_path: Path, how: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Protocol 1: the client adds it once, and does not again."""
+    monkeypatch.setattr(Connection, "features", property(lambda _: {}, lambda *_: None), False)
+    add_done = Transactions._add_done
+    restarts: list[signal.Signals] = []
+
+    def restart(transactions: Transactions, *args: Any) -> None:  # noqa: ANN401
+        if not restarts:
+            restarts.append(how)
+            daemon.stop(how)
+            daemon.again()
+        add_done(transactions, *args)
+
+    with running(tmp_path / "data") as daemon:
+        with Admin(daemon.address) as admin:
+            admin.create_topic("t", partitions=1)
+        monkeypatch.setattr(Transactions, "_add_done", restart)
+        with Producer(daemon.address, transactional_id="x") as producer:
+            for value in (b"over the restart", b"behind it"):
+                with producer.transaction():
+                    producer.send("t", value)
+                assert restarts
+        assert read(daemon, "t") == [b"behind it", b"over the restart"]
