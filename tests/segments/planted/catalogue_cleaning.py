@@ -117,6 +117,6 @@ CLEANING_BUGS = (
         "manifest_file",
         "                file.truncate(self.size)\n",
         "                pass\n",
-        "cleaned_behind_a_checkpoint_that_could_not_be_synced",
+        "tests.segments.test_manifest_file:test_rows_whose_sync_failed_are_found_by_nobody",
     ),
 )
