@@ -85,6 +85,18 @@ class ManifestFile:
         self.is_doubtful = False
         self.size += len(encoded)
 
+    def look_again(self) -> None:
+        """An opening of the log that failed may have written it.  Of one that is as long nothing is
+        in doubt: it says no less."""
+        try:
+            file = self._storage.open(self._path, read_only=True)
+            try:
+                self.is_doubtful |= file.size() != self.size
+            finally:
+                file.close()
+        except OSError:
+            self.is_doubtful = True
+
     def settle(self) -> None:
         """Make the manifest of a new log durable, with every name there is in its directory.
 
