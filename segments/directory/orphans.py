@@ -17,12 +17,13 @@ like an orphan then is somebody's data, and only a person can say whose.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
 import structlog
 
 from ..decisions import base_header
-from ..disk.storage import NO_DESCRIPTORS, Storage, make_dirs, read_file, remove_tree
+from ..disk.storage import NO_DESCRIPTORS, Storage, make_own_dirs, read_file, remove_tree
 from ..metadata.metadata import Metadata
 from ..names import LogPaths, file_stem, partition_paths
 from ..recovery.known import read_known
@@ -107,10 +108,16 @@ def remove_orphan(storage: Storage, orphan: Orphan, mark: str) -> None:
 def put_aside(storage: Storage, root: str, orphan: Orphan, mark: str) -> str:
     """Move it to quarantine/, durably; where it is then.  Raises OSError."""
     suffix = "" if orphan.partition < 0 else f"-{orphan.partition}"
-    target = f"{root}/quarantine/{file_stem(orphan.topic)}{suffix}~{mark}"
-    make_dirs(storage, f"{root}/quarantine")
+    folder = f"{root}/quarantine"
+    target = f"{folder}/{file_stem(orphan.topic)}{suffix}~{mark}"
+    make_own_dirs(storage, folder)
     storage.rename(orphan.path, target)
-    storage.fsync_dir(f"{root}/quarantine")
+    try:
+        storage.fsync_dir(folder)
+    except OSError:
+        with suppress(OSError):  # the next start has to find it, to give it another name
+            storage.rename(target, orphan.path)
+        raise
     storage.fsync_dir(orphan.path.rpartition("/")[0])
     return target
 

@@ -1,6 +1,7 @@
 """Directories of no topic: what a start removes, and what it never does."""
 
 import threading
+from unittest.mock import patch
 
 import pytest
 
@@ -9,7 +10,12 @@ from segbroker.segments.directory import topic_registry
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage, _Directory
 from segbroker.segments.disk.storage import make_dirs, remove_tree
+from segbroker.segments.errors import StorageError
 
+from .crash.images import Images
+from .crash.recording import Fault, RecordingStorage
+from .crashing import Killed
+from .test_putting_back import dies_behind
 from .tools import SMALL, append, batch_of, offsets_in, read_from
 
 
@@ -107,6 +113,28 @@ def test_what_somebody_put_beside_the_topics_is_set_aside_and_not_removed() -> N
     assert disk.open(log).size() > 0
     assert disk.listdir(f"/data/quarantine/{mine}") == ["backup.tar"]
     assert manager_on_again(disk, manager) == []
+
+
+@pytest.mark.parametrize("fault", [None, "/quarantine"])
+def test_what_is_set_aside_outlives_a_power_cut(fault: str | None) -> None:
+    before = disk_with_topics("t")
+    before.mkdir("/data/topics/mine")
+    before.open("/data/topics/mine/backup.tar", create=True).pwrite(b"x", 0)
+    disk = RecordingStorage.over(before.after_kill())
+    if fault is None:
+        with patch.object(disk, "on_change", dies_behind(0)), pytest.raises(Killed):
+            manager_on(disk)
+        assert disk.listdir("/data/quarantine") == []
+    else:
+        disk.faults.append(Fault("fsync_dir", fault, 0))
+        with pytest.raises(StorageError, match="planned"):
+            manager_on(disk)
+    disk.restart()
+    manager = manager_on(disk)
+    assert what(manager) == [("unknown_topic", "/data/quarantine/mine")]
+    manager.create_topic("u", 1, SMALL)
+    for image in Images(disk).now():
+        assert [path for path in image.files() if path.endswith("backup.tar")]
 
 
 def test_a_file_among_the_topics_is_left_alone() -> None:
