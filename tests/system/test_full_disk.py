@@ -65,7 +65,7 @@ def fill_and_recover(folder: Path, durability: str) -> None:
                 acked.append(value)
 
         with (
-            Producer(daemon.address, delivery_timeout_ms=2_000) as producer,
+            Producer(daemon.address, delivery_timeout_ms=8_000) as producer,
             pytest.raises(SegbrokerError, match="No space left"),  # what the broker answered last
         ):
             fill(producer)
