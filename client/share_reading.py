@@ -247,6 +247,8 @@ class ShareReading:
         self._wake_by(0)
 
     def want_no_more(self) -> None:
+        """The wait is over; until then the caller was here."""
+        self._seen_ms = now_ms()
         self._wanted_until_ms = None
 
     def changed(self) -> Completion[None]:
@@ -316,7 +318,11 @@ class ShareReading:
 
     def may_renew(self, at_ms: int) -> bool:
         hold_ms = self.settings.max_hold_ms
-        return hold_ms is None or at_ms < self._seen_ms + hold_ms
+        if hold_ms is None:
+            return True
+        until_ms = self._wanted_until_ms
+        seen_ms = self._seen_ms if until_ms is None else max(self._seen_ms, min(at_ms, until_ms))
+        return at_ms < seen_ms + hold_ms
 
     def take_in(
         self, acquired: Acquired, row: ShareFetchResponsePartition, lock_ms: int, at_ms: int

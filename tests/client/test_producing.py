@@ -26,6 +26,7 @@ from segbroker.client.errors import (
     SegbrokerError,
     TimedOut,
     TopicAuthorizationFailed,
+    UnknownServerError,
     UnknownTopicOrPartition,
 )
 from segbroker.client.identity import EPOCH_MAX
@@ -721,6 +722,29 @@ def test_a_refusal_does_not_say_that_a_record_is_not_there_which_an_attempt_befo
     assert isinstance(record.error, ConnectionLost if before == "answer lost" else TimedOut)
     assert "it may be there" in str(record.error)
     assert isinstance(record.error.__cause__, TopicAuthorizationFailed)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, 9_999])
+def test_an_answer_of_which_nobody_knows_what_it_means_leaves_open_whether_a_record_is_there(
+    code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    (partition,) = world.cluster.create("a", 1)
+    append = partition.append
+
+    def append_and_fail(data: bytes) -> tuple[int, int]:
+        append(data)
+        return code, -1
+
+    monkeypatch.setattr(partition, "append", append_and_fail)
+    sender = Sender(world, linger_ms=0)
+    sender.send("a", b"x")
+    sender.flush()
+    (record,) = sender.accumulator.take_undelivered()
+    assert world.stored("a") == [b"x"]
+    assert isinstance(record.error, TimedOut)
+    assert str(record.error).endswith("; it may be there")
+    assert isinstance(record.error.__cause__, UnknownServerError)
 
 
 def test_a_refusal_says_that_a_record_is_not_there_where_nothing_was_sent_before(

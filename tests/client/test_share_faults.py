@@ -120,6 +120,18 @@ def test_what_was_lost_is_raised_in_its_place() -> None:
         assert script.said == {0: 1, 1: 1, 2: 1, 3: 0, 4: 0, 5: 0, 6: 1}
 
 
+def test_behind_an_error_nothing_is_locked_before_somebody_asks() -> None:
+    """Who has got it may be away for long, and others could not have the records."""
+    script = Script(OfPartition(ErrorCode.TOPIC_AUTHORIZATION_FAILED), (batch(0, 1), [(0, 0, 1)]))
+    with working(script) as consumer:
+        with pytest.raises(TopicAuthorizationFailed):
+            consumer.poll(timeout_ms=60_000)
+        beat_count = len(script.beats)
+        until(lambda: len(script.beats) > beat_count + 20)
+        assert len(script.fetched) == 1
+        assert offsets(poll(consumer)) == [0]
+
+
 def test_what_was_lost_may_be_among_the_records_or_left_out() -> None:
     with working(lossy(), on_gap="yield") as consumer:
         items = poll(consumer)
@@ -545,6 +557,26 @@ def test_what_is_not_answered_at_the_end_is_raised(monkeypatch: pytest.MonkeyPat
     (failed,) = caught.value.failed
     assert (failed.kind, failed.offsets) == ("accept", (0, 1))
     assert isinstance(failed.error, TimedOut)
+
+
+def test_what_is_said_while_the_last_answer_is_on_its_way_does_not_hold_and_is_raised() -> None:
+    script = Script((batch(0, 2), [(0, 1, 1)]))
+    answer = script.answers[ApiKey.SHARE_ACKNOWLEDGE]
+    records: list[ShareRecord] = []
+
+    def say(request: Request) -> bytes | None:
+        consumer.accept(records[1])  # as a thread that is still at work
+        return answer(request)
+
+    with (  # noqa: PT012
+        pytest.raises(AcknowledgeFailed) as caught,
+        working(script, explicit=True) as consumer,
+    ):
+        records += poll(consumer)
+        consumer.accept(records[0])
+        script.answers[ApiKey.SHARE_ACKNOWLEDGE] = say
+    assert script.acknowledged == [(-1, {0: 1})]
+    assert [(each.kind, each.offsets) for each in caught.value.failed] == [("accept", (1,))]
 
 
 @pytest.mark.parametrize("loop", ["trio", "asyncio"])

@@ -295,6 +295,15 @@ def test_who_does_not_come_back_holds_for_so_long(address: str, name: str) -> No
     within_one_of((1_000, 10_000), is_held_and_let_go)
 
 
+def test_who_waits_for_more_holds_what_it_has(address: str, name: str) -> None:
+    make(address, name, 1, lock_ms=1_000)
+    with member(address, name, max_hold_ms=1_500, explicit=True) as consumer:
+        (record,) = consumer.poll(timeout_ms=PATIENT_MS)
+        assert consumer.poll(timeout_ms=5_000) == [], "longer than a caller may be away"
+        consumer.accept(record)
+        consumer.commit()
+
+
 def test_renew_makes_a_lock_longer(address: str, name: str) -> None:
     def is_made_longer(lock_ms: int) -> None:
         group = f"{name}-{lock_ms}"
