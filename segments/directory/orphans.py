@@ -17,6 +17,7 @@ like an orphan then is somebody's data, and only a person can say whose.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
 import structlog
@@ -106,13 +107,27 @@ def remove_orphan(storage: Storage, orphan: Orphan, mark: str) -> None:
 
 def put_aside(storage: Storage, root: str, orphan: Orphan, mark: str) -> str:
     """Move it to quarantine/, durably; where it is then.  Raises OSError."""
+    folder = f"{root}/quarantine"
     suffix = "" if orphan.partition < 0 else f"-{orphan.partition}"
-    target = f"{root}/quarantine/{file_stem(orphan.topic)}{suffix}~{mark}"
-    make_dirs(storage, f"{root}/quarantine")
+    target = f"{folder}/{file_stem(orphan.topic)}{suffix}~{mark}"
+    make_dirs(storage, folder)
     storage.rename(orphan.path, target)
-    storage.fsync_dir(f"{root}/quarantine")
+    try:
+        storage.fsync_dir(folder)
+    except OSError:
+        with suppress(OSError):  # another sync would prove nothing of this name
+            storage.rename(target, orphan.path)
+        raise
     storage.fsync_dir(orphan.path.rpartition("/")[0])
     return target
+
+
+def keep_put_aside(storage: Storage, root: str) -> None:
+    """Before topics/ is synced: who was killed in `put_aside` has not synced what he moved, nor
+    perhaps the directory that he made for it.  Raises OSError."""
+    if storage.exists(f"{root}/quarantine"):
+        storage.fsync_dir(root)
+        storage.fsync_dir(f"{root}/quarantine")
 
 
 def _partitions(root: str, topic: str, folders: list[str]) -> Iterator[tuple[int, LogPaths]]:
