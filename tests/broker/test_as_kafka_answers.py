@@ -268,7 +268,7 @@ async def test_the_consumer_protocol_can_be_switched_off() -> None:
         "group_consumer_session_timeout_ms": 60,
         "group_consumer_heartbeat_interval_ms": 20,
     }
-    async with broker_on(disk, **keys) as (_, (client,)):
+    async with broker_on(disk) as (_, (client,)):
         await client.create("t")
         assert (await beat(client, joining_848())).error_code == 0
         image = disk.after_kill()

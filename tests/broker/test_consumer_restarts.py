@@ -33,6 +33,7 @@ from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata.generations import GENERATION, Generation, KeptMember
 
 from ..support.gated_storage import GatedStorage
+from ..support.patient_clock import passes
 from ..support.wire_client import WireClient
 from ..support.wire_groups import WireMember
 from ..support.wire_transactions import until
@@ -198,9 +199,11 @@ async def test_who_does_not_come_back_is_missed_for_a_session_and_then_read_for(
         one, two = Member(client, "one"), Member(client, "two")
         await joined(one, two)
         image = disk.after_kill()
-    short = {"group_consumer_session_timeout_ms": 300, "group_consumer_heartbeat_interval_ms": 50}
-    async with broker_on(image, **short) as (_, (client,)):
+    async with broker_on(image, group_consumer_session_timeout_ms=20_000) as (_, (client,)):
         one.client = client
+        await passes(12)
+        assert (await one.beat()).error_code == 0
+        await passes(12)
 
         async def reads_everything() -> bool:
             assert (await one.beat()).error_code == 0
