@@ -272,6 +272,26 @@ async def test_a_large_request_that_waits_is_counted_whole() -> None:
         assert not broker.half_request_bytes
 
 
+async def test_a_buffer_that_has_grown_for_bytes_that_did_not_come_is_counted() -> None:
+    """Its client has sent just as much as there was room for, and stops."""
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        frame = client.encode(produce_request("t", batch(bytes(3 << 20))), 9)[1]
+        sent = 200_000
+        await client.send_bytes(frame[:sent])
+        (one,) = broker._connections
+        await becomes(lambda: one._inbox.unread == sent and one.is_waiting)
+        reader = one._inbox._reader
+        assert reader is not None
+        held = reader.capacity
+        assert broker.half_request_bytes == held
+        await client.send_bytes(frame[sent:held])
+        await becomes(lambda: one._inbox.unread == held and one.is_waiting)
+        assert broker.half_request_bytes == reader.capacity > held
+        await client.send_bytes(frame[held:])
+        await client.receive(ProduceResponse, 9)
+
+
 async def until_all_wait(broker: Broker, count: int) -> None:
     """So many have received what they were sent, and wait for something."""
     await becomes(
