@@ -1882,6 +1882,32 @@ def test_under_version_1_the_transaction_behind_one_that_was_refused_a_batch_is_
     assert world.stored("t") == [b"first", b"next"]
 
 
+def test_under_version_1_the_transaction_behind_an_abort_of_what_may_be_there_is_stored() -> None:
+    """Its sequence is dropped, which the broker may have or not."""
+    world = World()
+    coordinate(world, added=ErrorCode.NONE)
+    world.cluster.create("t", 1)
+    sender = Sender(world, transactional_id="tx", linger_ms=0)
+    transactions = sender.producing.in_transactions
+
+    def begin(value: bytes) -> None:
+        run(world, transactions.begin())
+        transactions.open(world)
+        transactions.is_second = False
+        sender.send("t", value, partition=0)
+
+    begin(b"first")
+    run(world, transactions.commit())
+    world.broker.cut_before(2)
+    begin(b"lost on its way")
+    (queue,) = sender.accumulator.topics["t"].partitions.values()
+    world.run(lambda: bool(queue.failures))
+    run(world, transactions.abort())
+    begin(b"next")
+    run(world, transactions.commit())
+    assert world.stored("t") == [b"first", b"next"]
+
+
 @pytest.mark.parametrize("is_seen_before", [True, False])
 def test_a_transaction_whose_failure_the_caller_has_seen_is_not_committed_either(
     is_seen_before: bool,
