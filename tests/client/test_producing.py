@@ -26,6 +26,7 @@ from segbroker.client.errors import (
     SegbrokerError,
     TimedOut,
     TopicAuthorizationFailed,
+    TransactionAborted,
     UnknownServerError,
     UnknownTopicOrPartition,
 )
@@ -1963,6 +1964,40 @@ def test_who_sends_behind_a_failure_of_the_client_between_transactions_hears_of_
     world.engine.close(world.now_ms, SegbrokerError("bug in the client"))
     with pytest.raises(SegbrokerError, match="bug in the client"):
         sender.try_send("a", b"x")
+
+
+def test_what_is_acknowledged_when_its_topic_is_known_to_be_gone_is_not_committed() -> None:
+    """The view is that of another broker, whose answer was quicker."""
+    world = World(brokers=2)
+    coordinate(world, added=ErrorCode.NONE)
+    world.cluster.create("t", 1)
+    world.cluster.move("t", 0, 2)
+    sender = Sender(world, transactional_id="tx", linger_ms=0)
+    transactions = sender.producing.in_transactions
+    run(world, transactions.begin())
+    transactions.open(world)
+    leader, answers = world.cluster.brokers[2], list[bytes]()
+    answer = leader.answer
+
+    def late(frame: memoryview) -> bytes | None:
+        said = answer(frame)
+        if not isinstance(leader.requests[-1], ProduceRequest):
+            return said
+        assert said is not None
+        answers.append(said)
+        return b""
+
+    leader.answer = late  # type: ignore[method-assign]
+    sender.send("t", b"v", partition=0)
+    world.run(lambda: bool(answers))
+    before = world.engine.cluster.topic_id("t")
+    world.cluster.create("t", 1)
+    world.engine.cluster.invalidate()
+    world.run(lambda: world.engine.cluster.topic_id("t") != before)
+    (connection,) = (one for one, (broker, _) in world._links.items() if broker is leader)
+    world.deliver(connection, answers[0])
+    with pytest.raises(TransactionAborted, match="was deleted and made again within the"):
+        run(world, transactions.commit())
 
 
 def test_a_hole_in_the_sequences_ends_the_transaction() -> None:
