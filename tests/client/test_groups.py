@@ -596,6 +596,53 @@ def test_two_threads_may_close_a_consumer_at_once(daemon: Daemon, filled: str) -
         assert not admin.describe_group(filled).members
 
 
+def test_who_closes_as_well_waits_for_the_callback_of_who_closed_first(
+    daemon: Daemon, filled: str
+) -> None:
+    taken_count = 0
+
+    def revoked(partitions: list[TopicPartition]) -> None:
+        other.start()
+        other.join(1)
+        consumer.commit()
+
+    consumer: Consumer = Consumer(
+        daemon.address, filled, group=filled, auto_commit=False, on_revoked=revoked, **QUICK
+    ).open()
+    other = threading.Thread(target=consumer.close)
+    while taken_count < COUNT:
+        taken_count += len(consumer.poll(timeout_ms=60_000))
+    consumer.close()
+    other.join()
+    assert committed_count(daemon.address, filled) == COUNT
+    with Admin(daemon.address) as admin:
+        assert not admin.describe_group(filled).members
+
+
+def test_an_async_task_that_closes_as_well_waits_for_the_callback_of_who_closed_first(
+    daemon: Daemon, filled: str, run: Callable[..., object]
+) -> None:
+    async def main() -> None:
+        taken_count = 0
+
+        async def revoked(partitions: list[TopicPartition]) -> None:
+            tasks.start_soon(consumer.aclose)
+            await anyio.sleep(0.5)
+            await consumer.commit()
+
+        consumer = AsyncConsumer(
+            daemon.address, filled, group=filled, auto_commit=False, on_revoked=revoked, **QUICK
+        )
+        async with anyio.create_task_group() as tasks, consumer:
+            while taken_count < COUNT:
+                taken_count += len(await consumer.poll(timeout_ms=60_000))
+
+    run(main)
+    assert committed_count(daemon.address, filled) == COUNT
+    with Admin(daemon.address) as admin:
+        assert not admin.describe_group(filled).members
+
+
 def test_a_callback_that_closes_the_consumer_is_not_called_again_for_the_same(
     daemon: Daemon, filled: str
 ) -> None:

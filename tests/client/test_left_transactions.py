@@ -312,6 +312,38 @@ def test_an_abort_that_was_cancelled_is_ended_when_the_producer_is_closed(run: R
         run(main, broker, proxy)
 
 
+def test_an_abort_whose_end_is_on_its_way_when_the_producer_is_closed_is_waited_for(
+    run: Run,
+) -> None:
+    """Who waited for it was cancelled, and its connection breaks."""
+
+    async def main(broker: EmbeddedBroker, proxy: CuttingProxy) -> None:
+        async def left() -> None:
+            async with producer.transaction():
+                await (await producer.send(TOPIC, b"never"))
+                proxy.hold_at(EndTxnRequest.message_key)
+                raise ZeroDivisionError
+
+        async def cut() -> None:
+            await anyio.sleep(0.3)
+            proxy.cut_all()
+            proxy.release()
+
+        async with (
+            anyio.create_task_group() as tasks,
+            AsyncProducer(
+                proxy.address, transactional_id="x", transaction_timeout_ms=600_000, linger_ms=0
+            ) as producer,
+        ):
+            await producer.init_transactions()
+            await cancelled(proxy.is_held, left)
+            tasks.start_soon(cut)
+        assert read_behind(broker) == [b"behind"]
+
+    with held_broker() as (broker, proxy):
+        run(main, broker, proxy)
+
+
 def test_an_abort_that_ctrl_c_cut_short_is_ended_when_the_producer_is_closed() -> None:
     def left(producer: Producer, proxy: CuttingProxy) -> None:
         with producer.transaction():
