@@ -17,13 +17,12 @@ like an orphan then is somebody's data, and only a person can say whose.
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
 import structlog
 
 from ..decisions import base_header
-from ..disk.storage import NO_DESCRIPTORS, Storage, make_own_dirs, read_file, remove_tree
+from ..disk.storage import NO_DESCRIPTORS, Storage, make_own_dirs, read_file, remove_tree, set_aside
 from ..metadata.metadata import Metadata
 from ..names import LogPaths, file_stem, partition_paths
 from ..recovery.known import read_known
@@ -111,13 +110,7 @@ def put_aside(storage: Storage, root: str, orphan: Orphan, mark: str) -> str:
     suffix = "" if orphan.partition < 0 else f"-{orphan.partition}"
     target = f"{folder}/{file_stem(orphan.topic)}{suffix}~{mark}"
     make_own_dirs(storage, folder)
-    storage.rename(orphan.path, target)
-    try:
-        storage.fsync_dir(folder)
-    except OSError:
-        with suppress(OSError):  # the next start has to find it, to give it another name
-            storage.rename(target, orphan.path)
-        raise
+    set_aside(storage, orphan.path, target)
     storage.fsync_dir(orphan.path.rpartition("/")[0])
     return target
 

@@ -207,6 +207,21 @@ def put_file(storage: Storage, path: str, content: Buffer) -> None:
     storage.rename(temporary, path)
 
 
+def set_aside(storage: Storage, path: str, target: str) -> None:
+    """Move a file or a directory into another directory, durably there.
+
+    Raises OSError: where the sync fails it is moved back, for who tries it next to find it; another
+    sync would prove nothing of the name that it had.
+    """
+    storage.rename(path, target)
+    try:
+        storage.fsync_dir(target.rpartition("/")[0])
+    except OSError:
+        with suppress(OSError):
+            storage.rename(target, path)
+        raise
+
+
 def make_dirs(storage: Storage, path: str) -> None:
     """Make a directory and what is missing above it, each name durable before the next.  One whose
     name could not be synced goes again: another sync would prove nothing of it."""

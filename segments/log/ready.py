@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from ..disk.storage import Storage, StorageFile, make_dirs
+from ..disk.storage import Storage, StorageFile, make_dirs, set_aside
 from ..files.copies import name_of_copy
 from ..names import LogPaths
 from .log_storage import LogStorage
@@ -215,6 +215,5 @@ def clear_the_way(storage: Storage, paths: LogPaths, number: int) -> None:
         return
     make_dirs(storage, paths.quarantine)
     kept = name_of_copy(storage, paths, number)
-    storage.rename(path, kept)
-    storage.fsync_dir(paths.quarantine)
+    set_aside(storage, path, kept)
     log.error("segment_in_the_way", path=path, kept=kept)

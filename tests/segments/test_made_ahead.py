@@ -14,6 +14,8 @@ from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 
 from .classes import gaps_in, manager_on
+from .crash.images import Images
+from .crash.recording import Fault, RecordingStorage
 from .tools import SMALL, append, batch_of, lose_wal, offsets_in, read_from
 
 FOLDER = "/data/topics/t/partition_0"
@@ -141,6 +143,20 @@ def test_a_file_in_the_way_outlives_a_failed_sync() -> None:
     assert handler.try_recover(3_600_000)
     assert handler.read_only is None
     assert is_kept(disk, path)
+
+
+def test_a_file_in_the_way_outlives_a_failed_sync_of_quarantine() -> None:
+    before, path = copied_ahead()
+    disk = RecordingStorage.over(before.after_kill())
+    disk.faults.append(Fault("fsync_dir", "/quarantine", 0))
+    handler = manager_on(disk).get_handler("t", 0)
+    with pytest.raises(PartitionReadOnly, match="planned"):
+        _fill(handler, 40)
+    assert handler.try_recover(3_600_000)
+    _fill(handler, 40)
+    handler.sync()
+    for image in Images(disk).now():
+        assert is_kept(image.build(), path)
 
 
 def _fill(handler: DiskHandler, count: int) -> None:
