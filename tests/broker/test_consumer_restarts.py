@@ -620,7 +620,7 @@ async def test_a_group_that_has_just_room_is_written_down_whole(events: Events) 
 
 async def test_a_group_that_changes_its_protocol_is_written_down_once() -> None:
     disk = MemoryStorage()
-    async with broker_on(disk) as (broker, (client,)):
+    async with broker_on(disk, housekeeping_interval_ms=3_600_000) as (broker, (client,)):
         await client.create("t")
         one = Member(client, "one")
         await one.join()
