@@ -299,7 +299,7 @@ async def test_nobody_is_told_before_it_is_durable() -> None:
 
 async def test_who_is_expelled_while_it_waits_is_not_told_that_it_has_anything() -> None:
     disk = GatedStorage()
-    async with broker_on(disk, 3) as (_, clients):
+    async with broker_on(disk, 3, group_kept_empty_ms=600_000) as (_, clients):
         await clients[0].create("t")
         one, two = Member(clients[0], "one"), Member(clients[1], "two")
         leaving = LeaveGroupRequest(
