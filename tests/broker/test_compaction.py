@@ -165,7 +165,8 @@ async def test_offsets_of_times_are_those_of_records_that_are_there() -> None:
         topic = ListOffsetsRequestTopic(name="t", partitions=[asked])
         request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[topic])
         reply = await client.ask(request, ListOffsetsResponse, 5)
-        assert reply.topics[0].partitions[0].offset == found[0][0]
+        later = await read_all(client)  # it may have been cleaned once more
+        assert found[0][0] <= reply.topics[0].partitions[0].offset <= later[0][0]
 
 
 async def test_a_topic_that_becomes_compacted_is_cleaned_from_then_on() -> None:

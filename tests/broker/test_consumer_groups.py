@@ -405,7 +405,9 @@ async def test_offsets_are_committed_and_fetched_at_the_members_epoch_only() -> 
 async def test_a_member_that_falls_silent_is_dropped_by_the_brokers_clock() -> None:
     async with (
         serving(
-            group_consumer_session_timeout_ms=50, group_consumer_heartbeat_interval_ms=10
+            group_consumer_session_timeout_ms=50,
+            group_consumer_heartbeat_interval_ms=10,
+            group_kept_empty_ms=600_000,
         ) as broker,
         connect(broker.address) as client,
     ):

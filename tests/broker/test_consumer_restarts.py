@@ -299,7 +299,7 @@ async def test_nobody_is_told_before_it_is_durable() -> None:
 
 async def test_who_is_expelled_while_it_waits_is_not_told_that_it_has_anything() -> None:
     disk = GatedStorage()
-    async with broker_on(disk, 3) as (_, clients):
+    async with broker_on(disk, 3, group_kept_empty_ms=600_000) as (_, clients):
         await clients[0].create("t")
         one, two = Member(clients[0], "one"), Member(clients[1], "two")
         leaving = LeaveGroupRequest(
@@ -620,7 +620,7 @@ async def test_a_group_that_has_just_room_is_written_down_whole(events: Events) 
 
 async def test_a_group_that_changes_its_protocol_is_written_down_once() -> None:
     disk = MemoryStorage()
-    async with broker_on(disk) as (broker, (client,)):
+    async with broker_on(disk, housekeeping_interval_ms=3_600_000) as (broker, (client,)):
         await client.create("t")
         one = Member(client, "one")
         await one.join()

@@ -335,7 +335,7 @@ async def test_who_is_no_member_or_at_another_epoch_joins_again() -> None:
 
 async def test_a_member_that_is_not_heard_of_for_a_session_is_removed() -> None:
     short = {"group_streams_session_timeout_ms": 20, "group_streams_heartbeat_interval_ms": 10}
-    async with broker_on(None, **AT_ONCE, **short) as (_, (client,)):
+    async with broker_on(None, **KEPT, **short) as (_, (client,)):
         await client.create("t")
         await beat(client, joining())
         await until_described(client, "Empty")
