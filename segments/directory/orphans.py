@@ -107,8 +107,8 @@ def remove_orphan(storage: Storage, orphan: Orphan, mark: str) -> None:
 
 def put_aside(storage: Storage, root: str, orphan: Orphan, mark: str) -> str:
     """Move it to quarantine/, durably; where it is then.  Raises OSError."""
-    suffix = "" if orphan.partition < 0 else f"-{orphan.partition}"
     folder = f"{root}/quarantine"
+    suffix = "" if orphan.partition < 0 else f"-{orphan.partition}"
     target = f"{folder}/{file_stem(orphan.topic)}{suffix}~{mark}"
     make_own_dirs(storage, folder)
     storage.rename(orphan.path, target)
@@ -120,6 +120,13 @@ def put_aside(storage: Storage, root: str, orphan: Orphan, mark: str) -> str:
         raise
     storage.fsync_dir(orphan.path.rpartition("/")[0])
     return target
+
+
+def keep_put_aside(storage: Storage, root: str) -> None:
+    """Before topics/ is synced: who was killed in `put_aside` has not synced what he moved.  Raises
+    OSError."""
+    if storage.exists(folder := f"{root}/quarantine"):
+        storage.fsync_dir(folder)
 
 
 def _partitions(root: str, topic: str, folders: list[str]) -> Iterator[tuple[int, LogPaths]]:

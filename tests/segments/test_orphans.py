@@ -1,5 +1,6 @@
 """Directories of no topic: what a start removes, and what it never does."""
 
+import errno
 import threading
 from unittest.mock import patch
 
@@ -82,6 +83,42 @@ def test_records_of_a_topic_that_nobody_deleted_are_set_aside_and_not_removed() 
 def manager_on_again(disk: MemoryStorage, manager: DiskManager) -> list[tuple[str, str]]:
     manager.close()
     return what(manager_on(disk))
+
+
+class _Interrupted(MemoryStorage):
+    """Ends the process, or fails, at the next sync of one directory."""
+
+    at = ""
+    failure: BaseException | None = None
+
+    def fsync_dir(self, path: str) -> None:
+        if self.failure is not None and path == self.at:
+            failure, self.failure = self.failure, None
+            raise failure
+        super().fsync_dir(path)
+
+
+@pytest.mark.parametrize("at", ["/data", "/data/quarantine", "/data/topics"])
+@pytest.mark.parametrize("failure", [Killed, OSError])
+def test_what_is_set_aside_outlives_an_interrupted_start_and_a_power_cut(
+    failure: type[BaseException], at: str
+) -> None:
+    disk = _Interrupted()
+    manager_on(disk).close()
+    disk.mkdir("/data/topics/mine")
+    file = disk.open("/data/topics/mine/backup.tar", create=True)
+    file.pwrite(b"x", 0)
+    file.fdatasync()
+    for folder in ("/data/topics/mine", "/data/topics"):
+        disk.fsync_dir(folder)
+    disk.at, disk.failure = at, failure(errno.EIO, "not synced")
+    with pytest.raises((Killed, StorageError)):
+        manager_on(disk)
+    disk._locks.clear()  # they end with the process
+    manager_on(disk).create_topic("t", 1, SMALL)  # syncs topics/
+    image = disk.after_power_cut()
+    (kept,) = image.listdir("/data/quarantine")
+    assert image.listdir(f"/data/quarantine/{kept}") == ["backup.tar"]
 
 
 def test_a_directory_whose_number_is_written_otherwise_is_none_of_a_partition() -> None:

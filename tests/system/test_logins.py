@@ -215,8 +215,12 @@ def test_a_producer_of_librdkafka_lives_through_a_new_certificate_and_renews_its
         send(n)
         if n == 20:
             guarded.authority.server()  # and has it reloaded
-    while most_logins(guarded, "confluent-kafka-python") < 2:
+
+    def is_renewed() -> bool:
         send(60)
+        return most_logins(guarded, "confluent-kafka-python") >= 2
+
+    until(is_renewed)
     assert not failed
     until(lambda: bool(guarded.daemon.events("certificate_reloaded")))
 
