@@ -112,6 +112,7 @@ class Setting(NamedTuple):
     documentation: str
 
 
+_SEGMENT_BYTES: Final = "1048576"
 _CODECS: Final = {
     "producer": None,
     "uncompressed": Codec.NONE,
@@ -141,7 +142,7 @@ def _policies(key: str, text: str) -> str:
 
 KEYS: Final[tuple[_Key, ...]] = (
     _Key(
-        "segment.bytes", "segment_bytes", "int", "1048576", whole(512, INT32_MAX),
+        "segment.bytes", "segment_bytes", "int", _SEGMENT_BYTES, whole(512, INT32_MAX),
         "Maximum size of a segment file; a batch that would exceed it begins the next one. If not"
         " set: at least max.message.bytes.",
     ),
@@ -425,7 +426,8 @@ class TopicConfig:
         if key.name == "segment.bytes" and (text := self._said("max.message.bytes")):
             return str(max(int(key.default), whole(61, INT32_MAX)("max.message.bytes", text)))
         if key.name == "max.message.bytes":
-            return str(self.segment_bytes)
+            # A segment.bytes that nobody has said goes by the max.message.bytes itself.
+            return str(self.segment_bytes) if self._said("segment.bytes") else _SEGMENT_BYTES
         if key.name == "retention.bytes" and self.durability is Durability.EPHEMERAL:
             return str(EPHEMERAL_RETENTION_BYTES)
         return key.default

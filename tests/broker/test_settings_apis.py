@@ -59,6 +59,20 @@ async def test_a_topics_settings_say_where_they_come_from() -> None:
         assert found["durability"].config_source == 5
 
 
+async def test_the_default_behind_a_largest_message_is_what_is_in_force_without_it() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", max_message_bytes="2000000")
+        await client.create("both", max_message_bytes="2000000", segment_bytes="3000000")
+        for name, default in (
+            ("t", ("message.max.bytes", "1048576", 5)),
+            ("both", ("max.message.bytes", "3000000", 5)),
+        ):
+            (row,) = (await describe(client, 2, name, ["max.message.bytes"])).results
+            (found,) = row.configs
+            synonyms = [(one.name, one.value, one.source) for one in found.synonyms]
+            assert synonyms == [("max.message.bytes", "2000000", 1), default]
+
+
 async def test_the_settings_of_all_topics_are_described_by_one_request() -> None:
     """As kafka-topics.sh --describe and MirrorMaker ask."""
     names = [f"t{n}" for n in range(1_200)]

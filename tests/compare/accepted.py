@@ -75,6 +75,14 @@ ACCEPTED: Final = (
         ours=False,
     ),
     Accepted(
+        ApiKey.DESCRIBE_CONFIGS,
+        r".*configs\[max\.message\.bytes\]\.synonyms\[1\]\.value",
+        "another default",
+        label="max.message.bytes set, with synonyms",
+        theirs="1048588",
+        ours="1048576",
+    ),
+    Accepted(
         ApiKey.DESCRIBE_QUORUM,
         r"nodes\[1\]\.listeners\[CONTROLLER\]",
         "the keeper of the metadata has no listener of its own: it is reached as the broker is",
@@ -113,6 +121,21 @@ ACCEPTED: Final = (
         r"groups\.(error_code|group_state|protocol_type|members.*)",
         "Kafka may not have written its record of a group that just began; then it is Dead",
         label="between join and sync",
+    ),
+    Accepted(
+        ApiKey.OFFSET_COMMIT,
+        r"topics\.partitions\.error_code",
+        "to a member of a group that is gone: UNKNOWN_MEMBER_ID makes every client join again",
+        label="(a|no) member, a generation",
+        ours=25,
+    ),
+    Accepted(
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        r"transaction_states\.transaction_state",
+        "who asks for an epoch that it has already is told it: nothing new is written down",
+        label="something open(, again)?",
+        theirs="Empty",
+        ours="CompleteAbort",
     ),
     Accepted(
         ApiKey.END_TXN,

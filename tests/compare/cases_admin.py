@@ -193,6 +193,9 @@ async def settings_described(stage: Stage) -> None:
     for key in KEYS:
         await ask(f"{key} of a topic", TOPIC, topic, [key])
     await ask("set, with synonyms", TOPIC, topic, ["retention.ms"], include_synonyms=True)
+    large = await stage.topic("-l", max_message_bytes="2000000")
+    key = "max.message.bytes"
+    await ask(f"{key} set, with synonyms", TOPIC, large, [key], include_synonyms=True)
     await ask("an unknown key", TOPIC, topic, ["no.such"])
     await ask("no key", TOPIC, topic, [])
     await ask("a topic that is not there", TOPIC, f"{stage.name}-nowhere", KEYS)

@@ -323,6 +323,16 @@ async def commits_of_members(stage: Stage) -> None:
     await commit(stage, "without a member", topic, 5)
 
 
+@case(ApiKey.OFFSET_COMMIT, since=2)
+async def commits_to_a_group_that_is_not_there(stage: Stage) -> None:
+    topic = await stage.topic("-t")
+    at = "generation_id_or_member_epoch"
+    for label, member in (("a member", "somebody"), ("no member", "")):
+        await commit(stage, f"{label}, a generation", topic, 5, member_id=member, **{at: 3})
+        group = {"group_id": f"{stage.name}-{len(member)}"}
+        await commit(stage, f"{label}, no generation", topic, 5, member_id=member, **group)
+
+
 @case(ApiKey.DESCRIBE_GROUPS)
 async def groups_described(stage: Stage) -> None:
     topic = await stage.topic("-t")

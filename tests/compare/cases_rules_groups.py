@@ -180,6 +180,7 @@ async def sharers_described(stage: Stage) -> Ask:
 async def sharers_fetching(stage: Stage) -> Ask:
     topic = await stage.topic("-t")
     await cases_shares.joined(stage, topic)
+    await cases_shares.looked_up(stage, topic)
     rows = [{"topic_id": await stage.topic_id(topic), "partitions": [{"partition_index": 0}]}]
     fields: dict[str, Any] = {"group_id": stage.name, "share_session_epoch": 0, "topics": rows}
     fields |= {"max_wait_ms": 10, "max_bytes": 1 << 20, "max_records": 9, "batch_size": 9}

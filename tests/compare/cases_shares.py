@@ -146,6 +146,12 @@ class Reader:
         answer = await self._stage.ask(label, ApiKey.SHARE_ACKNOWLEDGE, **self._said(values))
         return self._counted(answer)
 
+    async def said(self, **values: Any) -> None:
+        """The same, not compared."""
+        answer = await self._stage.quietly(ApiKey.SHARE_ACKNOWLEDGE, 1, **self._said(values))
+        assert answer.error_code == 0, answer
+        self._counted(answer)
+
     def _counted(self, answer: Any) -> Any:
         if answer is not None and answer.error_code == 0:
             self.epoch += 1
@@ -154,6 +160,15 @@ class Reader:
 
 async def reader(stage: Stage, topic: str, member: str = MEMBER) -> Reader:
     return Reader(stage, await stage.topic_id(topic), member)
+
+
+async def looked_up(stage: Stage, topic: str) -> None:
+    """Kafka knows the topic as one of the group: the first fetch of a partition may be over before
+    Kafka has looked it up, and is then answered without its row."""
+    mine = await reader(stage, topic)
+    with trio.fail_after(SETTLE_TIMEOUT_S):
+        while not (await mine.took(max_wait_ms=NOT_MS)).responses:
+            mine.epoch = 0
 
 
 async def warmed(stage: Stage) -> None:
@@ -492,8 +507,12 @@ async def so_often_and_no_more(stage: Stage) -> None:
     await joined(stage, topic)
     mine = await reader(stage, topic)
     await mine.fetch("once")
-    await mine.fetch("twice", acks=[done(0, 2, RELEASE)])
-    await mine.fetch("no more", acks=[done(0, 2, RELEASE)], max_wait_ms=NOT_MS)
+    # Released by the fetch that asks for them again, they sometimes never come from a Kafka: it
+    # answers without records when the time of the fetch is over, and so each time from then on.
+    await mine.said(acks=[done(0, 2, RELEASE)])
+    await mine.fetch("twice")
+    await mine.said(acks=[done(0, 2, RELEASE)])
+    await mine.fetch("no more", max_wait_ms=NOT_MS)
 
 
 @case(ApiKey.SHARE_ACKNOWLEDGE)

@@ -11,6 +11,8 @@ from .cases_groups import stood
 from .cases_produce import NOW_MS, batch
 from .stage import Stage
 
+CONCURRENT_TRANSACTIONS = 51
+
 
 @case(ApiKey.INIT_PRODUCER_ID)
 async def producer_ids(stage: Stage) -> None:
@@ -227,6 +229,34 @@ async def transactions_described(stage: Stage) -> None:
     await stage.ask("under way", ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=names)
     for label, name in (("not there", f"{stage.name}-no"), ("empty", "")):
         await stage.ask(label, ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=[name])
+
+
+@case(ApiKey.DESCRIBE_TRANSACTIONS)
+async def transactions_of_who_goes_on_anew(stage: Stage) -> None:
+    """A producer asks for its next epoch: with nothing open, with something, a second time."""
+    topic = await stage.topic("-t")
+    me = await begun(stage)
+    names = [me["transactional_id"]]
+
+    async def goes_on(label: str) -> None:
+        fields = me | {"transaction_timeout_ms": 50_000}
+        with trio.fail_after(20):
+            while True:
+                answer = await stage.quietly(ApiKey.INIT_PRODUCER_ID, 5, **fields)
+                if answer.error_code != CONCURRENT_TRANSACTIONS:
+                    break
+                await trio.sleep(0.05)
+        assert answer.error_code == 0, answer
+        await stage.ask(label, ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=names)
+        stage.seen[f"{label}, epoch"] = {"epoch": answer.producer_epoch}
+
+    await goes_on("nothing open")
+    await goes_on("nothing open, again")
+    me["producer_epoch"] += 1
+    await added(stage, me, topic)
+    await sent(stage, me, topic, 7)
+    await goes_on("something open")
+    await goes_on("something open, again")
 
 
 @case(ApiKey.LIST_TRANSACTIONS)
