@@ -6,7 +6,9 @@ from segbroker.protocol import messages_admin as admin
 from segbroker.protocol import messages_placement as placement
 from segbroker.protocol import messages_quotas as quotas
 from segbroker.protocol import messages_security as security
-from segbroker.protocol.acls import Operation
+from segbroker.protocol.acls import Operation, ResourceType
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.fields import ZERO_UUID
 
 from .authorization_case import (
     ALTER,
@@ -14,12 +16,58 @@ from .authorization_case import (
     CREATE,
     DELETE,
     DESCRIBE,
+    G30,
+    GROUP,
     OF_CLUSTER,
     T29,
     TOPIC,
     Case,
     resource,
 )
+
+
+def _of_settings(
+    what: str, kind: int, name: str, of: tuple[ResourceType, str], code: ErrorCode
+) -> dict[str, Callable[[], Case]]:
+    """Of what is no topic: by each of the three requests."""
+    return {
+        f"describe configs of {what}": lambda: Case(
+            admin.DescribeConfigsRequest(
+                resources=[
+                    admin.DescribeConfigsRequestResource(
+                        **resource(kind, name), configuration_keys=None
+                    )
+                ]
+            ),
+            admin.DescribeConfigsResponse,
+            3,
+            code,
+            ((Operation.DESCRIBE_CONFIGS, *of),),
+        ),
+        f"alter configs of {what}": lambda: Case(
+            admin.AlterConfigsRequest(
+                resources=[admin.AlterConfigsRequestResource(**resource(kind, name), configs=[])],
+                validate_only=True,
+            ),
+            admin.AlterConfigsResponse,
+            1,
+            code,
+            ((Operation.ALTER_CONFIGS, *of),),
+        ),
+        f"incremental alter configs of {what}": lambda: Case(
+            admin.IncrementalAlterConfigsRequest(
+                resources=[
+                    admin.IncrementalAlterConfigsRequestResource(**resource(kind, name), configs=[])
+                ],
+                validate_only=True,
+            ),
+            admin.IncrementalAlterConfigsResponse,
+            1,
+            code,
+            ((Operation.ALTER_CONFIGS, *of),),
+        ),
+    }
+
 
 OF_ADMINISTRATION: dict[str, Callable[[], Case]] = {
     "create topics": lambda: Case(
@@ -63,6 +111,16 @@ OF_ADMINISTRATION: dict[str, Callable[[], Case]] = {
         T29,
         ((DELETE, TOPIC, "t"),),
     ),
+    "delete topics, a row of each": lambda: Case(
+        admin.DeleteTopicsRequest(
+            topics=[admin.DeleteTopicsRequestTopic(name="t", topic_id=ZERO_UUID)],
+            timeout_ms=1000,
+        ),
+        admin.DeleteTopicsResponse,
+        6,
+        T29,
+        ((DELETE, TOPIC, "t"),),
+    ),
     "create partitions": lambda: Case(
         admin.CreatePartitionsRequest(
             topics=[admin.CreatePartitionsRequestTopic(name="t", count=2, assignments=None)],
@@ -100,17 +158,6 @@ OF_ADMINISTRATION: dict[str, Callable[[], Case]] = {
         T29,
         ((Operation.DESCRIBE_CONFIGS, TOPIC, "t"),),
     ),
-    "describe configs of the broker": lambda: Case(
-        admin.DescribeConfigsRequest(
-            resources=[
-                admin.DescribeConfigsRequestResource(**resource(4, "1"), configuration_keys=None)
-            ]
-        ),
-        admin.DescribeConfigsResponse,
-        3,
-        C31,
-        ((Operation.DESCRIBE_CONFIGS, *OF_CLUSTER),),
-    ),
     "alter configs": lambda: Case(
         admin.AlterConfigsRequest(
             resources=[admin.AlterConfigsRequestResource(**resource(2, "t"), configs=[])],
@@ -133,6 +180,9 @@ OF_ADMINISTRATION: dict[str, Callable[[], Case]] = {
         T29,
         ((Operation.ALTER_CONFIGS, TOPIC, "t"),),
     ),
+    **_of_settings("the broker", 4, "1", OF_CLUSTER, C31),
+    **_of_settings("a logger", 8, "1", OF_CLUSTER, C31),
+    **_of_settings("a group", 32, "g", (GROUP, "g"), G30),
     "describe acls": lambda: Case(
         security.DescribeAclsRequest(
             resource_type_filter=1,

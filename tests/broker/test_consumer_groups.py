@@ -125,7 +125,8 @@ async def test_of_what_is_not_there_a_commit_is_told_so_whoever_makes_it() -> No
 async def test_a_member_joins_reads_and_is_described() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t", partitions=2)
-        reply = await beat(client, joining(instance_id="i", server_assignor="range"))
+        first = joining(instance_id="i", server_assignor="range", rebalance_timeout_ms=0)
+        reply = await beat(client, first)
         topic_id = broker.core.topics.all["t"].topic_id
         assert (reply.error_code, reply.member_id) == (0, "m")
         assert reply.heartbeat_interval_ms == 5_000
@@ -135,6 +136,7 @@ async def test_a_member_joins_reads_and_is_described() -> None:
         assert row.group_epoch == row.assignment_epoch == reply.member_epoch
         (member,) = row.members
         assert (member.member_id, member.instance_id) == ("m", "i")
+        assert (member.client_id, member.client_host) == ("test", "/127.0.0.1")
         assert member.subscribed_topic_names == ["t"]
         for some in (member.assignment, member.target_assignment):
             (one,) = some.topic_partitions
@@ -200,6 +202,8 @@ async def test_an_expression_subscribes_to_topics_as_they_are_made() -> None:
         asked = joining(subscribed_topic_names=[], subscribed_topic_regex="t[0-9]+")
         first = await beat(client, asked)
         assert len(read_by(first)) == 1
+        (member,) = (await described(client)).members
+        assert (member.subscribed_topic_names, member.subscribed_topic_regex) == ([], "t[0-9]+")
         await client.create("t2")
         await client.create("other")
         reply = await beat(

@@ -28,6 +28,7 @@ from .authorization_case import (
     TXN,
     X53,
 )
+from .authorization_cases_groups import OFFSETS
 from .test_authorization import ALICE, allow, connect_from, filled, guarded, rule
 from .test_consumer_groups import joining
 from .test_topic_ids import id_of
@@ -197,6 +198,30 @@ async def test_who_may_describe_a_topic_is_told_the_name_of_its_id_that_is_not_d
         (deleted,) = (await alice.ask(request, admin.DeleteTopicsResponse, 6)).responses
         assert (deleted.name, deleted.topic_id, deleted.error_code) == ("t", topic_id, 0)
         assert broker.core.topics.get("t") is None
+
+
+async def test_an_offset_is_deleted_by_who_may_read_its_topic() -> None:
+    reading = rule(READ, TOPIC, "t")
+    async with guarded() as broker, connect_from(ALICE, broker) as alice:
+        await filled(broker)
+        await allow(broker, rule(READ, GROUP, "g"), rule(DELETE, GROUP, "g"), reading)
+        commit = groups.OffsetCommitRequest(group_id="g", member_id="", topics=OFFSETS)
+        await alice.ask(commit, groups.OffsetCommitResponse, 7)
+        part = groups.OffsetDeleteRequestPartition(partition_index=0)
+        topic = groups.OffsetDeleteRequestTopic(name="t", partitions=[part])
+        request = groups.OffsetDeleteRequest(group_id="g", topics=[topic])
+
+        async def told() -> tuple[int, list[int]]:
+            reply = await alice.ask(request, groups.OffsetDeleteResponse, 0)
+            return reply.error_code, [row.error_code for row in reply.topics[0].partitions]
+
+        await _take_away(broker, reading)
+        await allow(broker, rule(DESCRIBE, TOPIC, "t"))
+        assert await told() == (0, [T29])
+        assert "t" in broker.core.groups.topics("g")
+        await allow(broker, reading)
+        assert await told() == (0, [0])
+        assert "t" not in broker.core.groups.topics("g")
 
 
 async def test_a_page_of_topics_tells_what_may_be_done_with_each() -> None:

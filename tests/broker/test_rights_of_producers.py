@@ -159,6 +159,7 @@ async def test_a_query_is_its_own_beside_the_transactions_of_a_batch(key: Vendor
     rows = [{"transactional_id": "x", "producer_id": 1, "producer_epoch": 0}]
     body = {"query": "q", "batch": 1, "transactions": rows, "transactional_ids": ["x"]}
     async with guarded() as broker, connect_from(ALICE, broker) as alice:
+        await allow(broker, rule(DESCRIBE, TXN, "*"))  # which is not enough
         for name in ("x", "q"):
             reply = cast(Any, await alice.ask_vendor(key, dict(body)))
             assert reply["error"]["code"] == X53

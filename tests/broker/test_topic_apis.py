@@ -10,6 +10,7 @@ from segbroker.broker.partitions import topics as topics_module
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import (
     CreatePartitionsRequest,
+    CreatePartitionsRequestAssignment,
     CreatePartitionsRequestTopic,
     CreatePartitionsResponse,
     CreateTopicsRequest,
@@ -160,6 +161,30 @@ async def test_an_assignment_may_only_name_us() -> None:
         rows = await create(client, assigned("ok", 1, 1), assigned("wrong", 1, 2))
         assert rows == [("ok", 0), ("wrong", ErrorCode.INVALID_REPLICA_ASSIGNMENT)]
         assert broker.core.topics.all["ok"].partitions == 2
+
+
+@pytest.mark.parametrize(
+    ("indexes", "code"),
+    [
+        ([1, 0, 2], 0),
+        ([0, 2], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([1, 2], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([0, 0], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([-1, 0], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([0, 1, 2, 3], ErrorCode.INVALID_PARTITIONS),
+    ],
+    ids=str,
+)
+async def test_an_assignment_is_of_partitions_from_0_on_and_of_no_more_than_there_may_be(
+    indexes: list[int], code: int
+) -> None:
+    topic = creation("t", partitions=-1, replicas=-1)
+    topic.assignments = [
+        CreateTopicsRequestAssignment(partition_index=index, broker_ids=[1]) for index in indexes
+    ]
+    async with serving(partitions_max=3) as broker, connect(broker.address) as client:
+        assert await create(client, topic) == [("t", code)]
+        assert ("t" in broker.core.topics.all) == (code == 0)
 
 
 async def test_validate_only_does_all_but_create() -> None:
@@ -414,13 +439,14 @@ async def test_a_topic_may_grow_but_not_shrink() -> None:
 
 
 async def test_a_growth_that_is_only_tried_is_judged_as_one_that_is_done() -> None:
-    wanted = {"t": 5, "u": 2, "v": 101, "missing": 3}
+    wanted = {"t": (5, 3), "u": (2, 0), "v": (101, 99), "few": (4, 1), "missing": (3, 1)}
+    one = CreatePartitionsRequestAssignment(broker_ids=[1])
     rows = [
-        CreatePartitionsRequestTopic(name=name, count=count, assignments=None)
-        for name, count in wanted.items()
+        CreatePartitionsRequestTopic(name=name, count=count, assignments=[one] * assigned)
+        for name, (count, assigned) in wanted.items()
     ]
     async with serving(partitions_max=100) as broker, connect(broker.address) as client:
-        for name in ("t", "u", "v"):
+        for name in ("t", "u", "v", "few"):
             await client.create(name, partitions=2)
         for is_tried, partitions in ((True, 2), (False, 5)):
             request = CreatePartitionsRequest(topics=rows, timeout_ms=1000, validate_only=is_tried)
@@ -429,6 +455,7 @@ async def test_a_growth_that_is_only_tried_is_judged_as_one_that_is_done() -> No
                 "t": 0,
                 "u": ErrorCode.INVALID_PARTITIONS,
                 "v": ErrorCode.INVALID_PARTITIONS,
+                "few": ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 "missing": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             }
             assert broker.core.topics.all["t"].partitions == partitions
