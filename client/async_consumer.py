@@ -150,8 +150,9 @@ class AsyncConsumer(Generic[Notice]):
         if not self._reading.is_member or not self._driver.is_open:
             return
         self._driver.check_thread()
-        group = self._reading.group
+        group, who = self._reading.group, anyio.get_current_task().id
         try:
+            group.tellers.add(who)
             with self._driver.undisturbed:
                 events = self._reading.closing()
             if not hurried:
@@ -162,12 +163,16 @@ class AsyncConsumer(Generic[Notice]):
             hurried = hurried or is_hurried(cut)
             raise
         finally:
+            group.tellers.discard(who)
             if hurried:
-                await self._driver.call_last(group.goodbye(patient=False), HURRIED_MS)
+                await self._driver.call_last(self._reading.goodbye(patient=False), HURRIED_MS)
             else:
                 with suppress(SegbrokerError):
                     await self._driver.call_to_end(
-                        group.goodbye(patient=True), timeout_ms=GOODBYE_MS, last_ms=HURRIED_MS
+                        self._reading.goodbye(patient=True),
+                        timeout_ms=GOODBYE_MS,
+                        last_ms=HURRIED_MS,
+                        hurry=group.hurry,
                     )
 
     # Which partitions.
@@ -393,11 +398,13 @@ class AsyncConsumer(Generic[Notice]):
 
     async def _tell_events(self) -> None:
         """Call what wants to know what the group gave and took."""
-        group = self._reading.group
+        group, who = self._reading.group, anyio.get_current_task().id
         while (event := group.events.next()) is not None:
             try:
+                group.tellers.add(who)
                 await _call(event)
             finally:
+                group.tellers.discard(who)
                 self._reading.event_done(event)
 
     @property

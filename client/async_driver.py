@@ -4,9 +4,10 @@
     one task/connection  connects, then receives
     a task per full pipe waits until the socket takes more, then goes on sending
 
-All run between `start` and `stop`; `stop` cancels them and waits for their end.  Each has a cancel
-scope of its own: that of the group is the caller's too, and asyncio's count of a cancellation that
-the caller has caught would make a second one of its end.  Sockets are plain
+All run between `start` and `stop`; `stop` cancels them and waits for their end.  In another task
+than that of `start` it does not wait: the group is a part of that task, whose `stop` ends it.  Each
+has a cancel scope of its own: that of the group is the caller's too, and asyncio's count of a
+cancellation that the caller has caught would make a second one of its end.  Sockets are plain
 non-blocking sockets with anyio.wait_readable: a receive that finds data costs no turn of the event
 loop (measured: SocketStream costs 1.6 to 4 times as much).
 
@@ -60,11 +61,14 @@ class AsyncDriver(Driver):
         super().__init__()
         self._context: SSLContext | None = None
         self._tasks: TaskGroup | None = None
+        # The same, until it is left.
+        self._entered: TaskGroup | None = None
         self._scopes: set[anyio.CancelScope] = set()
         # Of asyncio: who goes on after its end is told so, as no task does anything there.  That of
         # trio, which is None here, does not end before this.
         self._loop: asyncio.AbstractEventLoop | None = None
-        # Of asyncio: the task that opened it.
+        # The task that opened it; of asyncio the task itself, too.
+        self._opener_id = 0
         self._opener: asyncio.Task[object] | None = None
         # Where the event loop was last seen to run: no other thread may touch what has no lock.
         self.thread_id = 0
@@ -130,10 +134,11 @@ class AsyncDriver(Driver):
         self._engine = engine
         self.thread_id = get_ident()
         self._loop = _loop_here()
+        self._opener_id = anyio.get_current_task().id
         self._opener = None if self._loop is None else asyncio.current_task()
         tasks = anyio.create_task_group()
         await tasks.__aenter__()
-        self._tasks = tasks
+        self._tasks = self._entered = tasks
         self._spawn(self._run_timer, name="segbroker timer")
         try:
             await self.call(
@@ -154,26 +159,11 @@ class AsyncDriver(Driver):
         An exception under way is the caller's: it is not given to the task group, which would
         wrap it, unless it is a cancellation, which the task group has to know of.
         """
-        if self._tasks is None:
+        if self._tasks is not None:
+            self._end()
+        if self._entered is None or not self._may_leave:
             return
-        has_ended = self._loop is not None and self._loop.is_closed()
-        self.check_thread()
-        tasks, self._tasks = self._tasks, None
-        assert self._engine is not None
-        if has_ended:
-            self._asleep_until_ms = -inf  # nobody is to be woken for what ends now
-        self._engine.close(now_ms())
-        if has_ended:
-            for transport in self._transports.values():
-                transport.close()
-            self._transports.clear()
-            return  # the tasks ended with their loop
-        self._apply_closed(self._engine)
-        for transport in self._transports.values():
-            self._close(transport)
-        self._transports.clear()
-        for scope in self._scopes:
-            scope.cancel()
+        tasks, self._entered = self._entered, None
         try:
             if isinstance(exc, anyio.get_cancelled_exc_class()):
                 await tasks.__aexit__(exc_type, exc, traceback)
@@ -184,6 +174,34 @@ class AsyncDriver(Driver):
             # as of a fixture of pytest, its scopes are nobody's any more.
             if self._opener is None or not self._opener.done():
                 raise
+
+    @property
+    def _may_leave(self) -> bool:
+        """Whether the group is this task's to leave, or nobody's."""
+        has_ended = self._opener is not None and self._opener.done()
+        return has_ended or anyio.get_current_task().id == self._opener_id
+
+    def _end(self) -> None:
+        """End everything under way, and have all tasks end."""
+        has_ended = self._loop is not None and self._loop.is_closed()
+        self.check_thread()
+        self._tasks = None
+        assert self._engine is not None
+        if has_ended:
+            self._asleep_until_ms = -inf  # nobody is to be woken for what ends now
+        self._engine.close(now_ms())
+        if has_ended:
+            for transport in self._transports.values():
+                transport.close()
+            self._transports.clear()
+            self._entered = None  # the tasks ended with their loop
+            return
+        self._apply_closed(self._engine)
+        for transport in self._transports.values():
+            self._close(transport)
+        self._transports.clear()
+        for scope in self._scopes:
+            scope.cancel()
 
     def wake_by(self, at_ms: int) -> None:
         """Have the timer task look at `at_ms` at the latest.  Raises as `check_loop`."""

@@ -222,6 +222,7 @@ class AsyncShareConsumer(Generic[Notice]):
             self._gave_way_ms = now_ms()
             if scope.cancelled_caught:
                 return None
+            reading.want_no_more()
 
     async def _give_way(self) -> None:
         """A checkpoint, unless there was one a moment ago."""

@@ -24,6 +24,7 @@ from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from functools import partial
 from itertools import chain, islice
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Generic, Literal, Never, Self, Unpack, overload
 
@@ -170,8 +171,8 @@ class Consumer(Generic[Notice]):
     def __enter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
         self._driver.start(self._reading.engine)
-        group = self._reading.group if self._reading.is_member else None
-        goodbye = None if group is None else partial(group.goodbye, patient=True)
+        is_member = self._reading.is_member
+        goodbye = partial(self._reading.goodbye, patient=True) if is_member else None
         self._forgotten.opened(self, self._driver, goodbye, GOODBYE_MS)
         self._forgotten.close_at_exit(self, self._driver, GOODBYE_MS)
         return self
@@ -205,17 +206,19 @@ class Consumer(Generic[Notice]):
             self._forgotten.closed()
 
     def _say_goodbye(self, hurried: bool) -> None:
-        group = self._reading.group
+        tellers = self._reading.group.tellers
         try:
+            tellers.add(get_ident())
             with self._driver.lock:
                 events = self._reading.closing()
             for event in events:
                 if event.listener is not None and not hurried:
                     event.listener(event.partitions)
         finally:
+            tellers.discard(get_ident())
             with suppress(SegbrokerError):
                 self._driver.call(
-                    group.goodbye(patient=not hurried),
+                    self._reading.goodbye(patient=not hurried),
                     timeout_ms=HURRIED_MS if hurried else GOODBYE_MS,
                 )
 
@@ -415,10 +418,12 @@ class Consumer(Generic[Notice]):
                 return
             try:
                 if event.listener is not None and not event.is_told:
+                    group.tellers.add(get_ident())
                     event.is_told = True
                     if event.partitions:  # else it was too late, a moment ago
                         event.listener(event.partitions)
             finally:
+                group.tellers.discard(get_ident())
                 with self._driver.lock:
                     self._reading.event_done(event)
 

@@ -34,7 +34,7 @@ from random import Random
 
 from .committing_member import CommittingMember
 from .completion import Completion
-from .engine import Call, Engine, Until
+from .engine import Call, Engine, Onward, Pause, Until
 from .errors import FencedInstanceId, SegbrokerError, TimedOut
 from .fetching import Fetching
 from .group_commits import COMMIT_TIMEOUT_MS, Commits, Offsets
@@ -52,6 +52,9 @@ from .starting import Start
 
 # What the commit at the end may take of the time for the end: then the member leaves without.
 LAST_COMMIT_MS = 4_000
+# How long who closes waits for a callback that another is in, and how often it looks.
+CALLBACK_MS = 4_000
+CALLBACK_LOOK_MS = 10
 
 
 class GroupReading:
@@ -122,6 +125,8 @@ class GroupReading:
         self._is_committed_to_join = False
         # Closed while the caller's loop goes on, in another thread or task: it does not join again.
         self._is_closing = False
+        # The threads or tasks that are in a callback, by any number that is theirs.
+        self.tellers: set[int] = set()
         # What is said at the end is under way, or over.
         self._parting: Completion[None] | None = None
         self._poll_interval = PollInterval(settings.max_poll_interval_ms)
@@ -175,6 +180,7 @@ class GroupReading:
 
     def event_done(self, event: Event, now_ms: int) -> None:
         """The caller has been told."""
+        self._now_ms = now_ms
         self.is_here(now_ms)
         self.events.done(event)
         self._wake_by(0)
@@ -444,12 +450,20 @@ class GroupReading:
         self._hold(self._owned, True)
         return told
 
-    def goodbye(self, *, patient: bool) -> Call[None]:
+    def goodbye(self, now_ms: int, *, patient: bool) -> Call[None]:
         """At the end: commit what the caller has gone past, and leave.
 
-        Patient: again until it is done.  Else one try, for who may wait a moment only.  Whoever
-        closes while another thread or task says it waits for that.
+        Patient: behind the callback that another thread or task is in, if that is over soon, and
+        again until it is done.  Else one try, for who may wait a moment only.  Whoever closes while
+        another thread or task says it waits for that.
         """
+        self._now_ms = now_ms
+        if patient:
+            for _ in range(CALLBACK_MS // CALLBACK_LOOK_MS):
+                if not self.tellers:
+                    break
+                yield Pause(CALLBACK_LOOK_MS)
+            yield Onward()
         if self._parting is not None:
             yield Until(self._parting)
             return
@@ -458,6 +472,10 @@ class GroupReading:
             yield from self._part(patient)
         finally:
             self._parting.resolve(None)
+
+    def hurry(self) -> None:
+        """Whoever says goodbye patiently has no more time for callbacks of others."""
+        self.tellers.clear()
 
     def _part(self, patient: bool) -> Call[None]:
         coordinator = self.membership.coordinator

@@ -72,12 +72,14 @@ LEADER_CODES = frozenset(
     }
 )
 TOO_LARGE_CODES = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-# It is in the log, and not as safe as it was to be; or may be, as where a sync failed (0063).
+# It is in the log, and not as safe as it was to be; or may be, as where a sync failed (0063), or
+# where nobody knows what the answer means.
 APPENDED_CODES = frozenset(
     {
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
 # The broker does not know this producer (any more): only a new id helps.

@@ -188,14 +188,15 @@ class ProducerBatch:
     def fail(self, error: SegbrokerError) -> None:
         """Given up.  The records stay, for DeliveryFailed.
 
-        A broker's refusal would say that it does not have them: not where it may have them from an
-        attempt before.
+        A broker's refusal would say that it does not have them: not where it may have them, from
+        this attempt or one before.
         """
         assert not self.done, "a batch is answered once"
         self.error = error
         if self.doubt is not None and isinstance(error, BrokerError):
             kind = ConnectionLost if isinstance(self.doubt, ConnectionLost) else TimedOut
-            self.error = kind(f"{error}; it may be there, from an attempt before: {self.doubt}")
+            before = "" if self.doubt is error else f", from an attempt before: {self.doubt}"
+            self.error = kind(f"{error}; it may be there{before}")
             self.error.__cause__ = error
         self.observed = set()
         self.encoded = None

@@ -213,6 +213,10 @@ class Reading:
         """The end of a member: what the caller is still to be told."""
         return self.group.closing(now_ms())
 
+    def goodbye(self, *, patient: bool) -> Call[None]:
+        """What a member says at the end."""
+        return self.group.goodbye(now_ms(), patient=patient)
+
     def check_chosen(self) -> None:
         """Raises TypeError where nobody has said what to read: waiting would be for ever."""
         if not self.is_chosen:

@@ -93,8 +93,9 @@ class ShareConsumer(Generic[Notice]):
         acquire_count, acquire_bytes: about how much is locked at a time.  It is asked for when you
             have nothing left: what waits behind the record in your hand nobody else can have.
         acquire: "batches" locks whole batches, "records" never more than acquire_count.
-        max_hold_ms: locks are renewed as long as you come back within this: ask for a record, or
-            say something of one.  None: as long as the process lives; 0: never, as in Kafka.
+        max_hold_ms: locks are renewed as long as you come back within this: ask for a record (and
+            while you wait for it), or say something of one.  None: as long as the process lives;
+            0: never, as in Kafka.
         held_count: how many records you may have of which nothing was said (BusyError beyond).
         acknowledge_interval_ms: how long what was said of a record may wait for others.
         fetch_wait_ms, fetch_min_bytes: how long the broker may wait for how much.
@@ -230,9 +231,8 @@ class ShareConsumer(Generic[Notice]):
                 return None
             try:
                 self._driver.wait(changed, left)
-            except BaseException:
+            finally:
                 reading.want_no_more()
-                raise
 
     def _tell_failed(self) -> None:
         listener = self._reading.on_failed

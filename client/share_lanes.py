@@ -172,7 +172,7 @@ class ShareLanes:
             self._acknowledged(lane, said, reply, now_ms)
             lane.session.begin_anew()
             for part in lane.acquired.values():
-                part.lost(ClosedError("the consumer was closed"))
+                self._lose_part(part, ClosedError("the consumer was closed"))
 
         return Closing(request, take)
 

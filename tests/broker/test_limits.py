@@ -36,6 +36,7 @@ from segbroker.protocol.messages_groups import DescribeGroupsRequest, DescribeGr
 from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.gated_storage import GatedStorage
+from ..support.patient_clock import passes
 from ..support.waiting import becomes
 from ..support.wire_client import Closed, batch, connect, fetch_request, produce_request, values
 from .classic_member import ClassicMember
@@ -136,13 +137,14 @@ async def test_a_connection_that_never_asks_is_closed(events: Events) -> None:
 
 async def test_an_idle_connection_is_closed_but_not_one_that_waits(events: Events) -> None:
     async with (
-        serving(idle_timeout_ms=60) as broker,
+        serving(idle_timeout_ms=60_000) as broker,
         connect(broker.address) as idle,
         connect(broker.address) as waiting,
     ):
         await waiting.create("t")
-        await waiting.send(fetch_request("t", 0, wait_ms=400), 12)
+        await waiting.send(fetch_request("t", 0, wait_ms=100_000), 12)
         await idle.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
+        await passes(100)
         with trio.fail_after(60):
             assert await idle.is_closed()
             await waiting.receive(FetchResponse, 12)

@@ -149,7 +149,8 @@ class SimulatedMember:
         for event in group.closing(self.world.now_ms):
             if event.listener is not None:
                 event.listener(event.partitions)
-        done = self.reading.engine.call(group.goodbye(patient=True), self.world.now_ms)
+        goodbye = group.goodbye(self.world.now_ms, patient=True)
+        done = self.reading.engine.call(goodbye, self.world.now_ms)
         self.world.run(lambda: done.done)
         self.is_alive = False
         self.in_hand = None

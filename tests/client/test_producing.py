@@ -26,6 +26,8 @@ from segbroker.client.errors import (
     SegbrokerError,
     TimedOut,
     TopicAuthorizationFailed,
+    TransactionAborted,
+    UnknownServerError,
     UnknownTopicOrPartition,
 )
 from segbroker.client.identity import EPOCH_MAX
@@ -721,6 +723,29 @@ def test_a_refusal_does_not_say_that_a_record_is_not_there_which_an_attempt_befo
     assert isinstance(record.error, ConnectionLost if before == "answer lost" else TimedOut)
     assert "it may be there" in str(record.error)
     assert isinstance(record.error.__cause__, TopicAuthorizationFailed)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, 9_999])
+def test_an_answer_of_which_nobody_knows_what_it_means_leaves_open_whether_a_record_is_there(
+    code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    (partition,) = world.cluster.create("a", 1)
+    append = partition.append
+
+    def append_and_fail(data: bytes) -> tuple[int, int]:
+        append(data)
+        return code, -1
+
+    monkeypatch.setattr(partition, "append", append_and_fail)
+    sender = Sender(world, linger_ms=0)
+    sender.send("a", b"x")
+    sender.flush()
+    (record,) = sender.accumulator.take_undelivered()
+    assert world.stored("a") == [b"x"]
+    assert isinstance(record.error, TimedOut)
+    assert str(record.error).endswith("; it may be there")
+    assert isinstance(record.error.__cause__, UnknownServerError)
 
 
 def test_a_refusal_says_that_a_record_is_not_there_where_nothing_was_sent_before(
@@ -1878,6 +1903,32 @@ def test_under_version_1_the_transaction_behind_one_that_was_refused_a_batch_is_
     assert world.stored("t") == [b"first", b"next"]
 
 
+def test_under_version_1_the_transaction_behind_an_abort_of_what_may_be_there_is_stored() -> None:
+    """Its sequence is dropped, which the broker may have or not."""
+    world = World()
+    coordinate(world, added=ErrorCode.NONE)
+    world.cluster.create("t", 1)
+    sender = Sender(world, transactional_id="tx", linger_ms=0)
+    transactions = sender.producing.in_transactions
+
+    def begin(value: bytes) -> None:
+        run(world, transactions.begin())
+        transactions.open(world)
+        transactions.is_second = False
+        sender.send("t", value, partition=0)
+
+    begin(b"first")
+    run(world, transactions.commit())
+    world.broker.cut_before(2)
+    begin(b"lost on its way")
+    (queue,) = sender.accumulator.topics["t"].partitions.values()
+    world.run(lambda: bool(queue.failures))
+    run(world, transactions.abort())
+    begin(b"next")
+    run(world, transactions.commit())
+    assert world.stored("t") == [b"first", b"next"]
+
+
 @pytest.mark.parametrize("is_seen_before", [True, False])
 def test_a_transaction_whose_failure_the_caller_has_seen_is_not_committed_either(
     is_seen_before: bool,
@@ -1933,6 +1984,40 @@ def test_who_sends_behind_a_failure_of_the_client_between_transactions_hears_of_
     world.engine.close(world.now_ms, SegbrokerError("bug in the client"))
     with pytest.raises(SegbrokerError, match="bug in the client"):
         sender.try_send("a", b"x")
+
+
+def test_what_is_acknowledged_when_its_topic_is_known_to_be_gone_is_not_committed() -> None:
+    """The view is that of another broker, whose answer was quicker."""
+    world = World(brokers=2)
+    coordinate(world, added=ErrorCode.NONE)
+    world.cluster.create("t", 1)
+    world.cluster.move("t", 0, 2)
+    sender = Sender(world, transactional_id="tx", linger_ms=0)
+    transactions = sender.producing.in_transactions
+    run(world, transactions.begin())
+    transactions.open(world)
+    leader, answers = world.cluster.brokers[2], list[bytes]()
+    answer = leader.answer
+
+    def late(frame: memoryview) -> bytes | None:
+        said = answer(frame)
+        if not isinstance(leader.requests[-1], ProduceRequest):
+            return said
+        assert said is not None
+        answers.append(said)
+        return b""
+
+    leader.answer = late  # type: ignore[method-assign]
+    sender.send("t", b"v", partition=0)
+    world.run(lambda: bool(answers))
+    before = world.engine.cluster.topic_id("t")
+    world.cluster.create("t", 1)
+    world.engine.cluster.invalidate()
+    world.run(lambda: world.engine.cluster.topic_id("t") != before)
+    (connection,) = (one for one, (broker, _) in world._links.items() if broker is leader)
+    world.deliver(connection, answers[0])
+    with pytest.raises(TransactionAborted, match="was deleted and made again within the"):
+        run(world, transactions.commit())
 
 
 def test_a_hole_in_the_sequences_ends_the_transaction() -> None:

@@ -27,6 +27,7 @@ from segbroker.protocol.messages_groups import (
     DescribeGroupsResponse,
     DescribeGroupsResponseGroup,
     HeartbeatRequest,
+    JoinGroupRequest,
     OffsetCommitRequest,
 )
 from segbroker.protocol.schema import Message
@@ -326,7 +327,7 @@ def test_who_is_closed_while_its_loop_goes_on_does_not_join_again() -> None:
     reading = member.reading
     world.run(lambda: len(world.processed) > 2)
     reading.group.closing(world.now_ms)
-    done = reading.engine.call(reading.group.goodbye(patient=True), world.now_ms)
+    done = reading.engine.call(reading.group.goodbye(world.now_ms, patient=True), world.now_ms)
     reading.came_back()  # in another thread or task, which asks for more
     world.run(lambda: done.done)
     assert reading.group.membership.phase is Phase.OUT
@@ -342,7 +343,7 @@ def test_who_closes_as_well_waits_for_the_last_commit_of_who_closed_first(patien
     member.busy_until_ms = world.now_ms + 60_000
     for _ in range(2):
         group.closing(world.now_ms)
-        done = engine.call(group.goodbye(patient=patient), world.now_ms)
+        done = engine.call(group.goodbye(world.now_ms, patient=patient), world.now_ms)
     world.run(lambda: done.done)
     assert sum(world.committed.values()) == len(world.processed) - 1  # but for the one in hand
     assert not world.group.members
@@ -364,10 +365,109 @@ def test_who_closes_leaves_the_group_though_its_last_commit_is_not_answered(
     member.busy_until_ms = world.now_ms + 60_000
     group = member.reading.group
     group.closing(world.now_ms)
-    call = group.goodbye(patient=True)
+    call = group.goodbye(world.now_ms, patient=True)
     done = member.reading.engine.call(call, world.now_ms, timeout_ms=GOODBYE_MS)
     world.run(lambda: done.done)
     assert not world.group.members
+
+
+def test_who_closes_does_not_wait_for_a_callback_that_hangs() -> None:
+    world = GroupWorld(5, partitions=2, records=20)
+    member = world.start(commit_interval_ms=60_000)
+    world.run(lambda: len(world.processed) > 5)
+    member.busy_until_ms = world.now_ms + 60_000
+    group = member.reading.group
+    group.tellers.add(1)
+    call = group.goodbye(world.now_ms, patient=True)
+    done = member.reading.engine.call(call, world.now_ms, timeout_ms=GOODBYE_MS)
+    world.run(lambda: done.done)
+    done.result()
+    assert sum(world.committed.values()) == len(world.processed) - 1
+    assert not world.group.members
+
+
+@pytest.mark.parametrize("when", ["closed", "given up"])
+def test_a_last_commit_has_its_time_however_long_ago_the_client_did_anything(when: str) -> None:
+    """Nothing is due between two heartbeats; the commit has to be said twice."""
+    world = GroupWorld(5, partitions=2, records=20)
+    member = world.start(commit_interval_ms=60_000, heartbeat_interval_ms=10_000)
+    world.run(lambda: len(world.processed) > 5)
+    member.busy_until_ms = world.now_ms + 60_000
+    group = member.reading.group
+    if when == "given up":
+        group.take_over([], world.now_ms)
+    world.now_ms += 8_000
+    world.to_cut[OffsetCommitRequest.message_key] = 1
+    if when == "closed":
+        group.closing(world.now_ms)
+        call = group.goodbye(world.now_ms, patient=True)
+        done = member.reading.engine.call(call, world.now_ms, timeout_ms=GOODBYE_MS)
+        world.run(lambda: done.done)
+    else:
+        member.busy_until_ms = 0
+        event = group.events.next()
+        assert event is not None
+        group.event_done(event, world.now_ms)
+        world.run(lambda: not member.owned)
+    assert sum(world.committed.values()) >= len(world.processed) - 1
+
+
+def test_a_member_that_waits_for_its_caller_before_it_joins_is_alive() -> None:
+    """In an eager group, which it joins without anything: for longer than its session."""
+    world = GroupWorld(5, partitions=2, records=20)
+    quick: Any = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 1_000}
+    first = world.start("range", **quick)
+    world.run(lambda: first.in_hand is not None)
+    busy_until_ms = first.busy_until_ms = world.now_ms + 20_000
+    second = world.start("range", **quick)
+    world.run(lambda: bool(second.owned))
+    assert world.now_ms >= busy_until_ms
+    assert "lost" not in [what for what, _ in first.told]
+
+
+def test_a_member_that_could_not_join_for_a_moment_says_nothing_of_the_time_before() -> None:
+    world = GroupWorld(5, partitions=2, records=20)
+    member = world.start()
+    world.run(world.is_settled)
+    began_ms = world.now_ms
+    world.run(lambda: world.now_ms > began_ms + 600_000)
+    world.start()
+    world.run(lambda: len(world.group.members) == 2)
+    world.to_cut[JoinGroupRequest.message_key] = 1
+    world.run(lambda: len(member.owned) == 1)  # its loop would raise it
+    assert not world.to_cut[JoinGroupRequest.message_key]
+
+
+def test_a_member_says_where_it_is_each_time_before_it_joins() -> None:
+    world = GroupWorld(5, partitions=3, records=40)
+    first = world.start(commit_interval_ms=10**9)
+    membership = first.reading.group.membership
+    for generation in (2, 3):
+        world.run(lambda: first.in_hand is not None)
+        count, record = len(world.processed), first.in_hand
+        assert record is not None
+        world.start(commit_interval_ms=10**9)
+        world.run(
+            lambda least=generation: (  # type: ignore[misc]
+                membership.generation >= least and membership.phase is Phase.STABLE
+            )
+        )
+        assert sum(world.committed.values()) >= count - 1, generation
+
+
+def test_a_last_commit_is_not_undone_by_one_that_is_sent_again() -> None:
+    world = GroupWorld(5, partitions=1, records=40)
+    member = world.start(commit_interval_ms=10**9)
+    world.run(lambda: len(world.processed) > 10)
+    member.busy_until_ms = world.now_ms + 60_000
+    engine, group = member.reading.engine, member.reading.group
+    world.to_cut[OffsetCommitRequest.message_key] = 1
+    engine.call(member.reading.commit({(TOPIC, 0): 3}), world.now_ms)
+    world.run(lambda: not world.to_cut[OffsetCommitRequest.message_key])
+    group.closing(world.now_ms)
+    done = engine.call(group.goodbye(world.now_ms, patient=True), world.now_ms)
+    world.run(lambda: done.done)
+    assert world.committed[TOPIC, 0] == len(world.processed) - 1
 
 
 def test_what_is_subscribed_to_while_it_joins_is_said_behind_that() -> None:
@@ -472,6 +572,35 @@ def test_a_commit_that_waits_for_its_broker_does_not_undo_that_of_who_was_there_
     world.run(lambda: done.done)
     assert isinstance(done.error, IllegalGeneration)
     assert world.committed[TOPIC, moved] == 20
+
+
+def test_a_commit_that_waits_for_another_is_not_made_where_its_partition_went_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The broker would take it: who is a member may say where the group stands anywhere."""
+    world = GroupWorld(5, partitions=2, records=20)
+    first = world.start(auto_commit=False)
+    engine, membership = first.reading.engine, first.reading.group.membership
+    world.run(lambda: membership.phase is Phase.STABLE and len(first.owned) == 2)
+    answer, held = world._answer_group, list[Callable[[], bool]]()
+
+    def slow(request: Message, reply: Callable[[Message], None], client_id: str) -> bool:
+        if isinstance(request, OffsetCommitRequest) and not held:
+            held.append(lambda: answer(request, reply, client_id))
+            return True
+        return answer(request, reply, client_id)
+
+    monkeypatch.setattr(world, "_answer_group", slow)
+    commits = [
+        engine.call(first.reading.commit({(TOPIC, number): 3}), world.now_ms) for number in (0, 1)
+    ]
+    second = world.start(auto_commit=False)
+    world.run(lambda: second.owned == {1} and len(held) == 1)
+    world.committed[TOPIC, 1] = 15  # by the other one
+    held[0]()
+    world.run(lambda: all(done.done for done in commits))
+    assert isinstance(commits[1].error, IllegalGeneration)
+    assert world.committed[TOPIC, 1] == 15
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["all", "named"])
@@ -683,6 +812,27 @@ def test_what_went_without_a_word_is_committed_by_no_transaction_that_began_befo
     assert first.reading.group_metadata == first.reading.group.membership.metadata
 
 
+@pytest.mark.parametrize("auto_commit", [True, False])
+def test_what_went_without_a_word_is_said_to_be_committed_where_it_was(auto_commit: bool) -> None:
+    world = GroupWorld(1, partitions=2, records=20)
+    options: Any = {"commit_interval_ms": 10**9, "rebalance_timeout_ms": 4_000}
+    first = world.start(auto_commit=auto_commit, **options)
+    world.run(lambda: {partition for partition, _ in world.processed} == {0, 1})
+    world.run(lambda: first.in_hand is not None and first.in_hand.partition == 0)
+    count = sum(partition == 1 for partition, _ in world.processed)
+    first.busy_until_ms = world.now_ms + 60_000
+    second = world.start(auto_commit=False)
+    world.run(lambda: second.owned == {1})
+    assert world.committed.get((TOPIC, 1)) == (count if auto_commit else None)
+    done = first.reading.engine.call(first.reading.commit(None), world.now_ms)
+    world.run(lambda: done.done)
+    if auto_commit:
+        done.result()
+    else:
+        with pytest.raises(IllegalGeneration, match="t-1"):
+            done.result()
+
+
 def test_what_was_lost_is_told_to_who_leaves_before_hearing_of_it() -> None:
     """What it keeps for each partition ends with that word."""
     world = GroupWorld(1, partitions=2, records=20)
@@ -807,7 +957,7 @@ def test_the_time_of_a_callback_of_the_end_begins_with_the_end(
     world.run(lambda: world.now_ms >= came_ms + 50_000)
     group.closing(world.now_ms)
     world.run(lambda: world.now_ms >= came_ms + 100_000)
-    done = engine.call(group.goodbye(patient=True), world.now_ms)
+    done = engine.call(group.goodbye(world.now_ms, patient=True), world.now_ms)
     world.run(lambda: done.done)
     assert world.committed[TOPIC, 0] == 20
     # But a callback that hangs does not keep what others could have.
