@@ -48,6 +48,7 @@ from .group_start import Start
 from .group_turning import check_upgrade, downgrade, may_downgrade, upgrade
 from .group_upkeep import GroupUpkeep
 from .member_room import (
+    NAME,
     WHOLE,
     Key,
     MemberRoom,
@@ -434,7 +435,12 @@ class Groups(GroupUpkeep):
             self._ends.happens(group.group_id)
 
     def _check_room(self, group_id: str) -> None:
-        if group_id in self._groups or self._count < self.config.groups_max:
+        """Raise Refused where there is none for one more, which is about to be made."""
+        if group_id in self._groups:
+            return
+        self.room.check(group_id, NAME, len(group_id))
+        self.room.put(group_id, NAME, len(group_id))
+        if self._count < self.config.groups_max:
             return
         now = monotonic_ms()
         if now >= self._next_drop_ms:
@@ -456,6 +462,8 @@ class Groups(GroupUpkeep):
     def _said_in(self, group_id: str) -> Iterator[tuple[Key, Callable[[Any], int], Any]]:
         """What there is of a group that may be large, and how its size is told."""
         group, share = self._groups.get(group_id), self.share_groups.get(group_id)
+        if group is not None or share is not None:
+            yield NAME, len, group_id
         if isinstance(group, Group):
             for classic in group.members.values():
                 yield classic.member_id, classic_size, classic

@@ -7,7 +7,7 @@ and so are the groups and their members by number; this is the limit of the sum.
     counted     what is larger than SMALL_MAX: what a classic member brings, the assignments of a
                 classic group, the names that members of the other groups subscribe to, each
                 different subscription of a group once, and topologies; of each member the texts in
-                which it says who it is
+                which it says who it is; the name of a group, as long as that is in memory
     looked at   what is not there any more is found when there is no room: LOOK_MAX names of members
                 and subscriptions, LOOK_MS apart, of whole groups in turn
 
@@ -49,6 +49,8 @@ Key: TypeAlias = str | int
 """Whose it is, in a group: the id of a member, the hash of the names of a subscription."""
 WHOLE: Final = -1
 """What a group has once: its assignments, or its topology.  No hash is that."""
+NAME: Final = 1 << 64
+"""Its name.  Nor is any hash that."""
 
 
 def names_size(names: Iterable[str]) -> int:

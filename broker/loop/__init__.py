@@ -13,8 +13,8 @@ Nothing here knows a request or a topic.  A module imports only what stands abov
     loop_time       how long the loop was busy
     long_lived      what stays is kept from the collector of cycles
     ingest          how much may be appended before the disk has caught up
-    half_requests   bytes of requests that are not whole yet
     address_line    addresses take turns
+    half_requests   ... for the memory of requests that are not whole yet
     address_turns   ... with work of which only so much is done at once, and each has a share
     lanes           the threads in which everything runs that may block on a disk
     address_threads ... with what is computed in threads

@@ -9,13 +9,18 @@ larger than a budget comes through, and of two that are larger together one afte
 budget of all may be passed by one request.  Whoever holds something, and from whom nothing comes
 while others wait for it, is closed (connections/watchdog.py).
 
-Limit: addresses are remembered as long as they hold something, so there are no more of them than
-connections.
+Who waits is woken when there may be room, one at a time, and wakes the next: addresses take turns.
+Thousands may wait, and all that others hold changes with every large request.
+
+Limit: addresses are remembered as long as they hold something, or wait, so there are no more of
+them than connections.
 """
 
 from collections import Counter
 
 import trio
+
+from .address_line import AddressLine
 
 
 class _Held:
@@ -34,15 +39,20 @@ class _Held:
         else:
             self.by_holder.pop(holder, None)
 
+    @property
+    def first(self) -> object:
+        """Who has held something for longest; None: nobody holds anything."""
+        return next(iter(self.by_holder), None)
+
     def has_room(self, budget: int, holder: object) -> bool:
         """Whether `holder` may go on."""
-        return self.size <= budget or next(iter(self.by_holder)) is holder
+        return self.size <= budget or self.first is holder
 
 
 class HalfRequests:
     """What connections hold."""
 
-    __slots__ = ("_all", "_budget", "_by_host", "_host_budget", "_room", "_waiting")
+    __slots__ = ("_all", "_budget", "_by_host", "_host_budget", "_line", "_rooms", "_waiting")
 
     def __init__(self, budget: int, host_budget: int) -> None:
         """budget, host_budget: bytes over all connections, and of one address."""
@@ -50,7 +60,9 @@ class HalfRequests:
         self._host_budget = host_budget
         self._all = _Held()
         self._by_host: dict[str, _Held] = {}
-        self._room: trio.Event | None = None
+        # Who waits and was not woken yet, in turn; and from where, and by what it is woken.
+        self._line: AddressLine[object] = AddressLine()
+        self._rooms: dict[object, tuple[str, trio.Event]] = {}
         self._waiting: Counter[str] = Counter()
 
     def is_waited_for(self, host: str) -> bool:
@@ -66,7 +78,7 @@ class HalfRequests:
     def reconfigure(self, budget: int, host_budget: int) -> None:
         """Other budgets from now on; who waits looks again."""
         self._budget, self._host_budget = budget, host_budget
-        self._look_again()
+        self._wake()
 
     def is_full(self, host: str, holder: object) -> bool:
         """Whether a connection from there that would hold something, or more, must wait."""
@@ -91,22 +103,51 @@ class HalfRequests:
         if not of_host.size:
             del self._by_host[host]
         if delta < 0:
-            self._look_again()
+            self._wake()
 
-    def _look_again(self) -> None:
-        if self._room is not None:
-            self._room.set()
-            self._room = None
+    def _wake(self) -> None:
+        """Whoever may go on: who has held something for longest of all, else who is next in turn.
+
+        There may be room for more of them: each wakes the next when it goes on.
+        """
+        holder = self._all.first
+        if holder not in self._rooms:
+            if self._all.size > self._budget:
+                return
+            host = self._line.next_host(lambda host, _: not self.is_full(host, self._next_of(host)))
+            if host is None:
+                return
+            holder = self._next_of(host)
+        host, room = self._rooms.pop(holder)
+        if self._line.first_of(host) is holder:
+            self._line.take(host)  # its address goes to the end
+        else:
+            self._line.leave(host, holder)
+        room.set()
+
+    def _next_of(self, host: str) -> object:
+        """Of those who wait there: who has held something for longest, if it is one of them."""
+        of_host = self._by_host.get(host)
+        if of_host is not None and of_host.first in self._rooms:
+            return of_host.first
+        return self._line.first_of(host)
 
     async def wait_room(self, host: str, holder: object) -> None:
         """Wait until there is room again for a connection."""
         self._waiting[host] += 1
+        wait_in_line = self._line.put
         try:
             while self.is_full(host, holder):
-                if self._room is None:
-                    self._room = trio.Event()
-                await self._room.wait()
+                room = trio.Event()
+                self._rooms[holder] = host, room
+                wait_in_line(host, holder)
+                self._wake()  # if somebody else has taken what it was woken for
+                await room.wait()
+                wait_in_line = self._line.put_back
         finally:
             self._waiting[host] -= 1
             if not self._waiting[host]:
                 del self._waiting[host]
+            if self._rooms.pop(holder, None) is not None:
+                self._line.leave(host, holder)
+            self._wake()

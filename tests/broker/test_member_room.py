@@ -19,6 +19,9 @@ from segbroker.protocol.messages_groups import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupRequestMember,
+    LeaveGroupResponse,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
     SyncGroupResponse,
@@ -133,6 +136,45 @@ async def test_all_that_members_say_takes_bounded_memory(
             tracemalloc.stop()
         assert kept < BUDGET // 2
         assert {*codes} == {0, FULL}
+
+
+@pytest.mark.parametrize("kind", ["classic", "consumer", "share", "streams"])
+async def test_the_names_of_groups_count_as_long_as_they_are_there(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when nobody is in them any more: a hundred thousand may have 32 KiB each."""
+    size = 20 * SMALL_MAX
+    monkeypatch.setattr(member_room, "ALL_MAX", 5 * size // 2)
+    async with (
+        serving(group_initial_rebalance_delay_ms=0, group_kept_empty_ms=600_000) as broker,
+        connect(broker.address) as client,
+    ):
+
+        async def join_and_leave(name: str) -> int:
+            group_id = name * size
+            if kind == "classic":
+                joined = await join(client, group_id, 0)
+                if not joined.error_code:
+                    who = [LeaveGroupRequestMember(member_id=joined.member_id)]
+                    leave = LeaveGroupRequest(group_id=group_id, members=who)
+                    assert not (await client.ask(leave, LeaveGroupResponse, 3)).error_code
+                return joined.error_code
+            if kind == "consumer":
+                said = consumer_joining("m", group_id=group_id)
+                code = (await consumer_beat(client, said)).error_code
+                leaves = consumer_joining("m", group_id=group_id, member_epoch=-1)
+                await consumer_beat(client, leaves)
+            elif kind == "share":
+                code = (await share_beat(client, sharing("m", group_id=group_id))).error_code
+                await share_beat(client, sharing("m", -1, group_id=group_id))
+            else:
+                streams = streams_joining("m", group_id=group_id)
+                code = (await streams_beat(client, streams)).error_code
+                await streams_beat(client, beating("m", -1, group_id=group_id))
+            return code
+
+        assert [await join_and_leave(name) for name in "abcb"] == [0, 0, FULL, 0]
+        assert room_of(broker) == 2 * size
 
 
 async def test_a_static_member_that_comes_back_without_its_id_says_no_more_than_before() -> None:
