@@ -12,6 +12,8 @@
 | ... with a valid batch behind damage | every byte |
 | an index, a snapshot of producers, the clock | every byte, or that it is not whole |
 | a manifest | the valid rows, and whether that is all |
+| the newest snapshot of the metadata | every byte, and not its number: one that is found beside |
+| ... | another gets the next |
 | anything else | every byte |
 
 Some say nothing beside the others that are there (`says_nothing`), before a recovery and behind it:

@@ -62,7 +62,10 @@ def _is_unread(path: str) -> bool:
 
 @cache
 def _of_kind(path: str) -> int:
-    """The same without the random names under which recovery takes things out of the way."""
+    """The same without the random names under which recovery takes things out of the way, nor the
+    numbers of snapshots of the metadata: the newest counts, whichever it has."""
+    if path.startswith(_SNAPSHOTS) and path.endswith(".msgpack"):
+        path = _SNAPSHOTS
     return xxh3_64(_MARK.sub("~", path).encode())
 
 
