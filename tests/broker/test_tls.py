@@ -227,9 +227,10 @@ def looked_at(broker: Broker) -> Iterator[Taken]:
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
 async def test_records_of_a_byte_each_give_way_to_the_other_connections(
-    authority: Authority, protocol: str
+    authority: Authority, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """60,000 of them would be received at once, which takes the third of a second."""
+    monkeypatch.setattr(tls, "SLOW_S", 0)  # a quick machine takes more in its time
     count = 10_000
     async with (
         protected(authority, listeners=f"{protocol}://127.0.0.1:0") as broker,
@@ -241,7 +242,7 @@ async def test_records_of_a_byte_each_give_way_to_the_other_connections(
         with looked_at(broker) as taken:
             await tcp.send_all(outgoing.read())
             await becomes(lambda: broker.core.counters.received_bytes == count - 1)
-        assert 0 < taken.most <= 2 * RAW_MOST
+        assert 0 < taken.most <= RAW_LEAST
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
