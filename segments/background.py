@@ -133,11 +133,14 @@ class Housekeeper:
 
     def wait_idle(self) -> None:
         """Wait until everything that was submitted is done, and what that submitted."""
+        more: SimpleQueue[bool] = SimpleQueue()
+
+        def look() -> None:
+            more.put(not self._queue.empty())  # by the thread: else it may have taken the last one
+
         while self._thread is not None:
-            done = threading.Event()
-            self._queue.put(done.set)
-            done.wait()
-            if self._queue.empty():
+            self._queue.put(look)
+            if not more.get():
                 return
 
     def close(self) -> None:
