@@ -264,6 +264,22 @@ def test_until_all_topics_were_looked_at_nobody_loses_what_an_expression_matches
     assert looks == len(MANY)
 
 
+def test_who_leaves_before_that_makes_no_target_of_what_is_matched_so_far(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, broker, x, y = restarted(monkeypatch, look_cost=1)
+    before = x.reads
+    y.leave()
+    looks = 0
+    while not broker.group.target.is_ready:
+        assert x.reads == before
+        x.heartbeat()
+        looks += 1
+    assert looks > 1
+    settle(x)
+    assert x.reads == frozenset().union(*(part(name, 0, 1) for name in "bcdef"))
+
+
 def test_what_may_be_matched_only_afterwards_is_not_taken_for_abandoned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

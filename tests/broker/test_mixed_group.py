@@ -415,6 +415,18 @@ def test_a_classic_member_does_not_beat_by_the_other_protocol() -> None:
     assert now.check_commit("c1", joined.generation + 1) is ErrorCode.ILLEGAL_GENERATION
 
 
+def test_a_classic_member_of_a_large_group_waits_for_no_target() -> None:
+    some = group()
+    some.large_min = 0
+    Client(some, "one", topics=TOPICS).join()
+    Client(some, "two", topics=TOPICS).join()
+    assert some.state == "Assigning", "until a second has passed"
+    asked = Classic(cooperative=True).joining()._replace(instance_id="i")
+    joined = classic_members.join(some, 0, asked, lambda _: "c1", TOPICS)
+    assert joined.generation == some.assignment_epoch == some.epoch
+    assert some.target.of("c1")
+
+
 def test_an_id_that_was_given_is_waited_for_until_its_session_is_over_or_it_leaves() -> None:
     now = group()
     Client(now, "consumer", topics=TOPICS).join()
