@@ -57,6 +57,8 @@ RECORD_OVERHEAD = 16
 # A batch's first reservation; doubled as it fills.
 RESERVE_FIRST_BYTES = 16 << 10
 SEQUENCES = 1 << 31
+# For so long a topic has not grown again.
+LOOKED_MS = 10_000
 
 
 class Batches:
@@ -149,17 +151,26 @@ class Batches:
         return self._random.choice([n for n in range(count) if n not in state.leaderless])
 
     def _look_again(self, state: TopicQueue, partition: int) -> Completion[None]:
-        """What to wait for, as the topic may have grown; ValueError when that was looked at."""
+        """What to wait for, as the topic may have grown; ValueError when that was just looked at.
+        Whoever waited for that may be gone: then it is of no use to who comes much later."""
+        looked_ms = state.looked_ms.pop(partition, None)
+        is_looked_at = looked_ms is not None and self._now_ms() - looked_ms <= LOOKED_MS
+        if partition <= 0 or self.looked_again is None or is_looked_at:
+            raise ValueError(
+                f"partition {partition} of topic {state.name!r} is outside"
+                f" [0, {state.partition_count})"
+            )
         looked = state.beyond.get(partition)
-        if partition > 0 and self.looked_again is not None and (looked is None or not looked.done):
-            if looked is None:
-                looked = state.beyond[partition] = self.looked_again(state.name)
-                self._wake_by(0)
-            return looked
+        if looked is None or looked.done:
+            looked = self.looked_again(state.name)
+            looked.on_done(lambda: self._looked_at(state, partition))
+            state.beyond[partition] = looked
+            self._wake_by(0)
+        return looked
+
+    def _looked_at(self, state: TopicQueue, partition: int) -> None:
         state.beyond.pop(partition, None)
-        raise ValueError(
-            f"partition {partition} of topic {state.name!r} is outside [0, {state.partition_count})"
-        )
+        state.looked_ms[partition] = self._now_ms()
 
     def _new_topic(self, topic: str) -> TopicQueue:
         check_text("topic", topic)

@@ -25,6 +25,7 @@ from .network import FETCH, Node
 from .prefetched import Prefetched
 from .records import TopicPartition
 from .settings import ConsumerSettings
+from .silence import Silence
 from .spoken import Reply
 
 Take: TypeAlias = Callable[[dict[TopicPartition, Asked], Reply | None, int], None]
@@ -63,8 +64,7 @@ class FetchLanes:
         self._holding = holding
         self._claimed: dict[int, int] = {}
         self._sessions: dict[int, FetchSession] = {}
-        # Since when something is wanted and nobody has answered.
-        self._silent_since_ms: int | None = None
+        self._silence = Silence()
         self._turn = 0
 
     def step(self, now_ms: int) -> None:
@@ -75,13 +75,11 @@ class FetchLanes:
     @property
     def next_wake_ms(self) -> int | None:
         """When the caller has to hear that nobody answers."""
-        if self._silent_since_ms is None:
-            return None
-        return self._silent_since_ms + self._engine.settings.api_timeout_ms
+        return self._silence.due_ms(self._engine.settings.api_timeout_ms)
 
     def answered(self) -> None:
         """A broker has said something."""
-        self._silent_since_ms = None
+        self._silence.over()
 
     def _fetch(self, now_ms: int) -> None:
         by_leader: dict[int, list[PartitionState]] = {}
@@ -125,10 +123,10 @@ class FetchLanes:
                 left_out.add(leader)
             else:
                 by_leader.setdefault(leader, []).append(state)
-        if not is_wanted:
-            self._silent_since_ms = None
-        elif self._silent_since_ms is None:
-            self._silent_since_ms = now_ms
+        if is_wanted:
+            self._silence.wanted(now_ms)
+        else:
+            self._silence.over()
         for leader, states in by_leader.items():
             if leader in self._claimed:
                 continue
@@ -199,8 +197,5 @@ class FetchLanes:
 
     def _notice_silence(self, now_ms: int) -> None:
         """No broker has answered a fetch for long: the caller must hear of it."""
-        if self._silent_since_ms is None:
-            return
-        if now_ms >= self._silent_since_ms + self._engine.settings.api_timeout_ms:
-            self._silent_since_ms = now_ms
+        if self._silence.is_too_long(now_ms, self._engine.settings.api_timeout_ms):
             self._fail(self._engine.network.unreachable())

@@ -308,6 +308,7 @@ class TopicQueue:
         "fits_bytes",
         "known",
         "leaderless",
+        "looked_ms",
         "name",
         "partition_count",
         "partitions",
@@ -320,8 +321,10 @@ class TopicQueue:
         self.name = name
         self.wake_by = wake_by
         self.partition_count = 0
-        # Those that there were not, each with the look for it; who asks after that is refused.
+        # Those that there were not, each with the look for it, or with when that had an answer: who
+        # asks soon after that is refused.
         self.beyond: dict[int, Completion[None]] = {}
+        self.looked_ms: dict[int, int] = {}
         self.topic_id: UUID = ZERO_UUID
         self.partitions: dict[int, PartitionQueue] = {}
         # To these nothing can be sent for now: what has no key goes elsewhere.

@@ -49,6 +49,7 @@ from .share_lanes import Closing, ShareLanes
 from .share_membership import Given, ShareMembership, Stage
 from .share_session import Key
 from .share_settings import ShareOptions, share_settings
+from .silence import Silence
 from .spoken import Reply
 
 # A question that was wanted a moment ago is asked all the same: a poll that does not wait gets
@@ -101,7 +102,7 @@ class ShareReading:
         self._wanted_until_ms: float | None = None
         self._seen_ms = 0
         self._flushes = 0
-        self._silent_since_ms: int | None = None
+        self._silence = Silence()
         self._changed: Completion[None] | None = None
         self._is_closed = False
         # The end waits for questions that are open.
@@ -346,7 +347,7 @@ class ShareReading:
         self.notify()
 
     def answered(self) -> None:
-        self._silent_since_ms = None
+        self._silence.over()
 
     def told(self, failed: Told) -> None:
         if failed:
@@ -372,20 +373,17 @@ class ShareReading:
 
         Where nobody serves any of the partitions it hears that instead (share_lanes.py).
         """
-        limit_ms = self.engine.settings.api_timeout_ms
         is_unserved = self.engine.cluster.is_unserved
         if self.wait_ms(at_ms) is None or all(is_unserved(*tp) for tp in self.lanes.given.values()):
-            self._silent_since_ms = None
-        elif self._silent_since_ms is None:
-            self._silent_since_ms = at_ms
-        elif at_ms >= self._silent_since_ms + limit_ms:
-            self._silent_since_ms = at_ms
+            self._silence.over()
+            return
+        self._silence.wanted(at_ms)
+        if self._silence.is_too_long(at_ms, self.engine.settings.api_timeout_ms):
             self.fail(self.engine.network.unreachable())
 
     def next_wake_ms(self) -> int | None:
-        wakes = [self.lanes.next_wake_ms()]
-        if self._silent_since_ms is not None:
-            wakes.append(self._silent_since_ms + self.engine.settings.api_timeout_ms)
+        silent_ms = self._silence.due_ms(self.engine.settings.api_timeout_ms)
+        wakes = (self.lanes.next_wake_ms(), silent_ms)
         return min((wake for wake in wakes if wake is not None), default=None)
 
     def close(self, error: SegbrokerError) -> None:

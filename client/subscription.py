@@ -21,6 +21,7 @@ from .early import Early
 from .engine import Engine
 from .errors import PeerError, SegbrokerError, UnknownTopicOrPartition
 from .records import TopicPartition
+from .silence import Silence
 from .starting import Start
 
 PARTITIONS_COUNT_MAX: Final = 100_000
@@ -48,8 +49,8 @@ class Subscription:
         self._fail = fail
         # The view may have partitions that are not read yet.
         self._is_view_new = False
-        # Since when the partitions of a topic are waited for.
-        self._unknown_since_ms: int | None = None
+        # Of which partitions a topic has.
+        self._silence = Silence()
 
     def choose(self, topics: Collection[str], start: Start) -> None:
         """These and no others; `start` is for those that are new among them."""
@@ -123,11 +124,10 @@ class Subscription:
         views = map(cluster.topics.get, self.topics)
         unknown = next((view for view in views if view and not view.is_settled), None)
         if unknown is None:
-            self._unknown_since_ms = None
-        elif self._unknown_since_ms is None:
-            self._unknown_since_ms = now_ms
-        elif now_ms >= self._unknown_since_ms + limit_ms:
-            self._unknown_since_ms = now_ms
+            self._silence.over()
+            return
+        self._silence.wanted(now_ms)
+        if self._silence.is_too_long(now_ms, limit_ms):
             if cluster.is_silent(now_ms, limit_ms // 2):
                 self._fail(self._engine.network.unreachable())
             else:
@@ -136,5 +136,4 @@ class Subscription:
 
     @property
     def next_wake_ms(self) -> int | None:
-        since_ms = self._unknown_since_ms
-        return None if since_ms is None else since_ms + self._engine.settings.api_timeout_ms
+        return self._silence.due_ms(self._engine.settings.api_timeout_ms)

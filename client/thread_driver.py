@@ -338,6 +338,8 @@ class ThreadDriver(Driver):
                 wake_ms = 0
             self._asleep_until_ms = wake_ms
         events = self._selector.select(max(0, wake_ms - now_ms()) / 1000)
+        # When this process was stopped, the time was over before anybody looked.
+        events = events or self._selector.select(0)
         self._asleep_until_ms = -inf
         for key, mask in events:
             if key.data is None:

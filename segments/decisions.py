@@ -170,6 +170,14 @@ def scan(data: memoryview, offset: int | None, position: int = 0, *, epochs: Epo
     return Scan(batches, position, next_offset, tail, -1)
 
 
+def end_behind(data: memoryview, found: Scan, epochs: Epochs = ()) -> int:
+    """Where a file ends of which `found` is the scan, with what lies behind its holes."""
+    while found.tail is Tail.HOLE:
+        resumed = max(found.next_offset, read_header(data, found.resume).base_offset)
+        found = scan(data, resumed, found.resume, epochs=epochs)
+    return found.next_offset
+
+
 def _find_due(data: memoryview, position: int, offset: int | None) -> int:
     """Where `offset` begins behind whole batches that lead up to it; -1: there are none.
 

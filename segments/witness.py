@@ -20,19 +20,15 @@ a crash leaves, what is said here is true.
 """
 
 import re
-import threading
 from contextlib import suppress
 from typing import Final
 
-from .disk.storage import Storage, make_dirs
+from .disk.storage import Storage, in_turn, make_dirs
 
 WITNESS: Final = "witness"
 SNAPSHOT: Final = "snapshot"
 WAL_FROM: Final = "wal-from"
 _LEAST: Final = re.compile(r"(snapshot|wal-from)-(0|[1-9][0-9]{0,18})")
-_changing: Final[dict[str, threading.RLock]] = {}
-"""By directory: one that does not answer stops nobody else, of another data directory perhaps.
-Reentrant for tests, which look in the middle of a change at what a crash would leave."""
 
 
 def witness_folder(of: str) -> str:
@@ -54,7 +50,7 @@ def is_least(name: str) -> bool:
 def make_fact(storage: Storage, path: str) -> None:
     """Let this empty file exist, durably.  Raises OSError."""
     folder = path.rpartition("/")[0]
-    with _changing_in(folder):
+    with in_turn(folder):
         if storage.exists(path):
             storage.unlink(path)  # a sync of its directory failed: another one proves nothing of it
         storage.open(path, create=True).close()
@@ -64,15 +60,11 @@ def make_fact(storage: Storage, path: str) -> None:
 def unmake_fact(storage: Storage, path: str) -> None:
     """Let this empty file be gone, durably.  Raises OSError."""
     folder = path.rpartition("/")[0]
-    with _changing_in(folder):
+    with in_turn(folder):
         if not storage.exists(path):  # the same: it may still be there after a crash
             storage.open(path, create=True).close()
         storage.unlink(path)
         storage.fsync_dir(folder)
-
-
-def _changing_in(folder: str) -> threading.RLock:
-    return _changing.setdefault(folder, threading.RLock())
 
 
 def least(storage: Storage, folder: str, what: str) -> int:

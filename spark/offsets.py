@@ -60,7 +60,7 @@ def offsets_from_json(value: Mapping[str, Mapping[str, Any]]) -> Offsets:
         if topic not in (TOPIC_IDS, START)
         for partition, offset in offsets.items()
     }
-    ids = {topic: _parse_id(text) for topic, text in value.get(TOPIC_IDS, {}).items()}
+    ids = {topic: parse_id(text) for topic, text in value.get(TOPIC_IDS, {}).items()}
     return Offsets(at, ids)
 
 
@@ -69,7 +69,8 @@ def id_text(topic_id: UUID) -> str:
     return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
-def _parse_id(text: str) -> UUID:
+def parse_id(text: str) -> UUID:
+    """The other way round."""
     return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
 
 

@@ -47,6 +47,7 @@ from .offsets import id_text
 from .options import Subscribe
 from .progress import Tell, run
 from .sampling import sample
+from .sink_options import TOPIC_ID
 from .writing import no_topic
 
 if TYPE_CHECKING:
@@ -250,9 +251,14 @@ def import_files(
     else:
         keys = [] if key is None else [_as_key(key)]
         rows = frame.selectExpr(*keys, "to_json(struct(*)) AS value")
-    place = checkpoint or _import_place(spark, broker, path, topic)
+    topic_id = None
+    if checkpoint is None:
+        checkpoint, topic_id = _import_place(spark, broker, path, topic)
+    writer = _into(rows, broker, topic)
+    if topic_id is not None:
+        writer = writer.option(TOPIC_ID, topic_id)
     try:
-        return _run(_into(rows, broker, topic), place, pace or Pace(), tell)
+        return _run(writer, checkpoint, pace or Pace(), tell)
     except StreamingQueryException as exc:
         if (unread := UNREAD.search(str(exc))) is None:
             raise
@@ -525,21 +531,23 @@ def _run(writer: "DataStreamWriter", checkpoint: str, pace: Pace, tell: Tell) ->
     return run(writer.start(), tell)
 
 
-def _import_place(spark: "SparkSession", broker: Broker, path: str, topic: str) -> str:
-    """Where it is noted which files the topic has.
+def _import_place(
+    spark: "SparkSession", broker: Broker, path: str, topic: str
+) -> tuple[str, str | None]:
+    """Where it is noted which files the topic has, and the id of the only topic that it is of.
 
     The one of another cluster has none of them, nor has one that was made again.
     """
     client = parse_client(Given(broker.options))
     place = _beside(path, f"import-{topic}")
     if _exists(spark, f"{place}/metadata"):  # of an earlier version, which knew one cluster
-        return place
+        return place, None
     with Admin(client.bootstrap_text, security=client.security) as admin:
         cluster_id = admin.describe_cluster().cluster_id
     if cluster_id is not None:
         place = _beside(path, f"import-{topic}-{cluster_id}")
     if _exists(spark, f"{place}/metadata"):  # of one that knew no topics made again
-        return place
+        return place, None
     cluster = Cluster(client, creates_topics=True)
     try:
         found = cluster.layout(Subscribe((topic,))).get(topic)
@@ -548,8 +556,9 @@ def _import_place(spark: "SparkSession", broker: Broker, path: str, topic: str) 
     if found is None:  # a query that begins would leave its place
         raise SinkError(no_topic(topic))
     if found.topic_id is None:
-        return place
-    return _beside(path, f"import-{topic}-{id_text(found.topic_id)}")
+        return place, None
+    topic_id = id_text(found.topic_id)
+    return _beside(path, f"import-{topic}-{topic_id}"), topic_id
 
 
 def _beside(path: str, name: str) -> str:

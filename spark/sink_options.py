@@ -3,6 +3,7 @@
     where to      topic, else the column
     how surely    deliveryGuarantee: exactly-once, at-least-once
     who           transactionalId, batchId      (exactly-once; see sink)
+    our own       TOPIC_ID: the one topic of that name that is meant; an import's
     how           the client options, and those of Kafka's producer in PRODUCER, with the prefix
                   `kafka.` or `segbroker.`
 
@@ -12,12 +13,14 @@ Invariant: SinkOptions can be pickled: it travels to the executors inside the wr
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
+from uuid import UUID
 
 from segbroker.client.settings import CODECS, Compression
 
 from .connecting import ClientOptions, check_client_option, parse_client
 from .errors import OptionError
 from .given import INT32_MAX, PREFIXES, Given, boolean, number, unknown
+from .offsets import parse_id
 
 EXACTLY_ONCE = "exactly-once"
 AT_LEAST_ONCE = "at-least-once"
@@ -27,6 +30,7 @@ DELIVERY_TIMEOUT_MS = 120_000
 TRANSACTION_TIMEOUT_MS = 600_000
 
 SINK = ("topic", "deliveryGuarantee", "transactionalId", "batchId", "includeHeaders")
+TOPIC_ID = "__topicId"
 # What Spark itself hands on to a stream's sink.
 FROM_SPARK = ("checkpointLocation", "path", "queryName")
 PRODUCER = (
@@ -45,6 +49,7 @@ class SinkOptions:
 
     client: ClientOptions
     topic: str | None = None
+    topic_id: UUID | None = None
     exactly_once: bool = True
     transactional_id: str | None = None
     batch_id: int | None = None
@@ -67,7 +72,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
     acks_name, acks = given.client("acks")
     if acks not in (None, "all", "-1"):
         raise OptionError(f"{acks_name}={acks!r}: what is written is always acknowledged, say all")
-    topic = given.own("topic")[1]
+    topic, topic_id = given.own("topic")[1], given.own(TOPIC_ID)[1]
     if topic is not None and not topic.strip():
         raise OptionError(f"topic={topic!r} is empty")
     # Looked at and not kept: a batch goes when it is full, or at the end of the rows; headers are
@@ -77,6 +82,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
     found = SinkOptions(
         client=parse_client(given),
         topic=topic,
+        topic_id=None if topic_id is None else parse_id(topic_id),
         exactly_once=_guarantee(given) == EXACTLY_ONCE,
         transactional_id=given.own("transactionalId")[1] or None,
         batch_id=number(given.own("batchId"), least=0),

@@ -196,7 +196,10 @@ class RecordWriter:
             layout = self._cluster.layout(Subscribe((topic,)), timeout_ms)
             if topic not in layout:
                 raise SinkError(no_topic(topic))
-            found = self._topics[topic] = layout[topic]
+            found = layout[topic]
+            if self._options.topic_id not in (None, found.topic_id):
+                raise SinkError(made_again(topic))
+            self._topics[topic] = found
         return found
 
     def _choose(self, layout: TopicLayout, partition: int | None) -> int:

@@ -137,8 +137,6 @@ class TokenRules:
         return user
 
     def _check_scopes(self, claims: dict[str, Any], user: str) -> None:
-        if not self.scopes:
-            return
         found = claims.get(self.scope_claim)
         if isinstance(found, str):
             found = found.split()

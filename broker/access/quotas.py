@@ -255,7 +255,7 @@ class Quotas:
         """Have entities have these quotas, and no others: durable when this returns, by one sync.
         For a lane, and whoever holds `changing`: then `go_by`.
 
-        Raises StorageError: nobody knows, then `reload`.
+        Raises StorageError: none of them has.
         """
         self._manager.record_all_now(
             SET,

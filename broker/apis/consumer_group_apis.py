@@ -46,6 +46,7 @@ from ..groups.group_keys import HEARTBEAT
 from ..groups.member_epochs import JOIN, LEAVE_FOR_A_WHILE
 from ..groups.member_room import consumer_size, names_size
 from ..groups.server_assignors import Partition
+from ..groups.share_group import ShareMember
 from ..groups.viewers import sight_of, viewer_of
 from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
@@ -75,8 +76,8 @@ def consumer_group_heartbeat(
             check_waits(call.peer)
         group = _group(core, request)
         beat = _beat(core, call)
-        before = group.known_as(beat)
-        check_room(core, request.group_id, beat, before)
+        known = group.known(beat)
+        check_room(core, request.group_id, beat, known)
     except Refused as exc:
         slot.answer(_refusal(exc.code, exc.message))
         return
@@ -96,8 +97,8 @@ def consumer_group_heartbeat(
     core.groups.install(group)
     member = group.members.get(told.member_id)
     if member is not None:
-        if before != told.member_id:  # a static member is back
-            core.groups.room.put(request.group_id, before, 0)
+        if known is not None and known is not member:  # a static member is back
+            core.groups.room.put(request.group_id, known.member_id, 0)
         takes_room(core, request.group_id, beat, consumer_size(member))
 
     def kept(error: OSError | None) -> None:
@@ -159,12 +160,18 @@ def excess(names: Iterable[str] | None) -> str | None:
     return f"the names of the topics have {size} characters, limit {METADATA_MAX}"
 
 
-def check_room(core: Core, group_id: str, beat: Beat, before: str) -> None:
-    """Raise Refused where there is no room for what a member says.  before: the id by which it is
-    known, if it is."""
+def check_room(
+    core: Core, group_id: str, beat: Beat, known: ConsumerMember | ShareMember | None
+) -> None:
+    """Raise Refused where there is no room for what a member says.  known: what it has said
+    before, which stands where this says nothing."""
     room = core.groups.room
     if beat.epoch >= JOIN:
-        room.check(group_id, before, consumer_size(beat))
+        said = beat
+        if known is not None and beat.rack_id is None:
+            said = beat._replace(rack_id=known.rack_id)
+        member_id = beat.member_id if known is None else known.member_id
+        room.check(group_id, member_id, consumer_size(said))
     if beat.names is not None:
         room.check(group_id, hash(beat.names), names_size(beat.names))
 

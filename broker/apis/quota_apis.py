@@ -194,7 +194,6 @@ async def _store(
         try:
             await core.lanes.run(_store_some, core.all_quotas, changes, changed, asker)
         except STORAGE_FAILURES as exc:
-            core.all_quotas.reload()
             for entity in some:
                 for row in told[entity]:
                     row.error_code, row.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(exc)

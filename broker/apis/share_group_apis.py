@@ -72,7 +72,7 @@ def _heard(core: Core, call: Call[ShareGroupHeartbeatRequest]) -> ShareGroupHear
             check_waits(call.peer)
         group = _group(core, request)
         beat = _beat(call)
-        check_room(core, request.group_id, beat, beat.member_id)
+        check_room(core, request.group_id, beat, group.members.get(beat.member_id))
         told = group.heartbeat(monotonic_ms(), beat, core.topics.all)
     except Refused as exc:
         return _refusal(exc.code, exc.message)

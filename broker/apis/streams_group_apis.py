@@ -57,7 +57,9 @@ def streams_group_heartbeat(
         group = _group(core, request)
         size, room = 0, core.groups.room
         if request.member_epoch >= JOIN:
-            room.check(request.group_id, request.member_id, streams_size(beat))
+            known = group.members.get(request.member_id)
+            said = streams_size(beat if known is None else known.says(beat))
+            room.check(request.group_id, request.member_id, said)
         if beat.topology is not None and group.topology is None:
             size = topology_size(beat.topology)
             room.check(request.group_id, WHOLE, size)

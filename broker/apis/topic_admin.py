@@ -100,8 +100,6 @@ async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTo
     is_excessive = count > max(PARTITIONS_ASKED_MAX, core.config.partitions_max)
     for asked in request.topics:
         await pace.step()
-        if asked.name in rows:
-            continue
         row = CreateTopicsResponseTopic(name=asked.name, error_message=None)
         rows[asked.name] = row
         try:

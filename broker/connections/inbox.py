@@ -187,7 +187,8 @@ class Inbox:
         has_grown = reader.capacity > RECEIVE_SIZE
         if reader.buffered > (SMALL_BYTES if has_grown else ASIDE_BYTES_MAX):
             if reader.capacity > RECEIVE_KEEP_MAX or self._half.is_tight(self._host):
-                self._fit()
+                reader.fit()
+            self._count(reader.buffered > SMALL_BYTES)  # it may have grown for nothing
             return
         if reader.buffered:
             self._aside = reader.take_rest()

@@ -6,7 +6,8 @@
 |                      | handshake_timeout_ms of the accept                                 |
 | send_timed_out       | replies wait and the peer took none of them for send_timeout_ms    |
 | request_timed_out    | half a large request has come, and nothing more for half of       |
-|                      | request_wait_ms, while others wait for the room that it takes      |
+|                      | request_wait_ms in which it was read, while others wait for the    |
+|                      | room that it takes                                                 |
 | idle_timed_out       | nothing came, went, is handled or waits for an answer for          |
 |                      | idle_timeout_ms, unless that is -1                                 |
 
@@ -54,8 +55,9 @@ def look(config: BrokerConfig, connection: Connection, now: float) -> None:
     """Close `connection` if it is over a limit at `now` (trio's clock)."""
     outbox = connection.outbox
     seen = (connection.reads, outbox.progress)
-    if seen != connection.seen or connection.peer.muted_until > now:
-        connection.seen = seen  # who is muted is not read: it could send nothing
+    is_awaited = connection.is_waiting or outbox.unsent
+    if seen != connection.seen or not is_awaited or connection.peer.muted_until > now:
+        connection.seen = seen  # who is not read, as who is muted, could send nothing
         connection.seen_at = now
     still_ms = (now - connection.seen_at) * 1000
     if connection.is_in_the_way and still_ms >= config.request_wait_ms / 2:

@@ -10,6 +10,8 @@
 | -6 (v11+)       | the first that waits to go there: none                                       |
 | >= 0            | the first record at or after it, and its timestamp; none: offset and time -1 |
 
+An offset is told with the leader epoch that it is of; the log end with the present one.
+
 -3 and times look into batches, so they run in a lane, of which half are for them, and addresses
 take turns; the answer is exact to the record, not to the batch.  Any other negative number, and one
 that the version does not have, is UNSUPPORTED_VERSION.  A partition that is named more than once
@@ -111,21 +113,21 @@ async def _list_one(
         if code := check_epoch(asked.current_leader_epoch, handler.leader_epoch):
             row.error_code = code
             return row
-        row.leader_epoch = handler.leader_epoch
         match asked.timestamp:
             case timestamp if timestamp == END:
                 row.offset = visible_end(handler, isolation_level)
+                row.leader_epoch = handler.leader_epoch
             case timestamp if timestamp in (START, START_LOCAL):
                 row.offset = handler.log_start_offset
+                row.leader_epoch = handler.epoch_of(row.offset)
             case timestamp if timestamp in (END_TIERED, START_PENDING):
-                row.leader_epoch = -1
+                pass
             case timestamp:
                 found = await core.lanes.search(call.peer.address[0], _search(handler, timestamp))
                 # A record that readers may not see yet was not found.
                 if found is not None and found[0] < visible_end(handler, isolation_level):
                     row.offset, row.timestamp = found
-                else:
-                    row.leader_epoch = -1
+                    row.leader_epoch = handler.epoch_of(row.offset)
     except STORAGE_FAILURES as exc:
         row.error_code, _ = wire_error(exc)
     return row
@@ -166,8 +168,5 @@ def _epoch_end(
     handler = partition.handler
     row.error_code = check_epoch(asked.current_leader_epoch, handler.leader_epoch)
     if not row.error_code:
-        row.leader_epoch, row.end_offset = handler.end_offset_for_epoch(asked.leader_epoch) or (
-            -1,
-            -1,
-        )
+        row.leader_epoch, row.end_offset = handler.end_offset_for_epoch(asked.leader_epoch)
     return row

@@ -256,9 +256,9 @@ class ConsumerGroup:
             )
         return self.target.compiled(beat.regex) if beat.regex else None
 
-    def known_as(self, beat: Beat) -> str:
-        """The id by which a member is known: a static one that is back has another one."""
-        return self.static.get(beat.instance_id or "", beat.member_id)
+    def known(self, beat: Beat) -> ConsumerMember | None:
+        """Who says it, as far as known: a static one that is back has another id."""
+        return self.members.get(self.static.get(beat.instance_id or "", beat.member_id))
 
     def _join(self, beat: Beat) -> ConsumerMember:
         known = self.members.get(beat.member_id)

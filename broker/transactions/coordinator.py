@@ -54,6 +54,7 @@ from segbroker.segments.metadata.transactions import (
 from ..configuration.config import BrokerConfig
 from ..error_map import STORAGE_FAILURES
 from ..limited_lines import LimitedLines
+from ..loop.pace import Pace
 from ..recording import logged, recorded
 from . import transactions
 from .markers import Markers
@@ -65,6 +66,8 @@ log = structlog.get_logger()
 
 MARKERS_WAIT_SECONDS: Final = 5.0
 QUERIES_PER_EVENT: Final = 500
+ABORTED_PER_EVENT: Final = 500
+"""Of what a batch ends beside its own: names of a thousand characters fit."""
 _UNAVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
 _TASK: Final = re.compile(r"[0-9]+/[0-9]+")
 """What is behind a query's name in the transactional id of one of its tasks: number, attempt."""
@@ -329,10 +332,12 @@ class Coordinator:
             commit = not is_repeated
             left: list[tuple[Entry, Decision]] = []
             if commit and may_end is not None:
-                left = self._fences(
+                pace = Pace()
+                left = await self._fences(
                     (name, entries[name]) for name in sorted(others & entries.keys())
                 )
                 for _, decision in left:
+                    await pace.step()
                     if not may_end(name := decision.transactional_id):
                         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, name, False
             if ending or commit:
@@ -341,8 +346,11 @@ class Coordinator:
                 if failed:
                     return failed, query, False
             # The batch is committed: what cannot be aborted now ends when its time is over.
-            if left and not await self._decide(left, commit=False):
-                ending += left
+            for begin in range(0, len(left), ABORTED_PER_EVENT):
+                some = left[begin : begin + ABORTED_PER_EVENT]
+                if await self._decide(some, commit=False):
+                    break
+                ending += some
         with trio.move_on_after(MARKERS_WAIT_SECONDS):
             for entry, _ in ending:
                 await entry.completed.wait()
@@ -357,10 +365,12 @@ class Coordinator:
             if name.startswith(begin) and _TASK.fullmatch(name, len(begin))
         )
 
-    def _fences(self, entries: Iterable[tuple[str, Entry]]) -> list[tuple[Entry, Decision]]:
+    async def _fences(self, entries: Iterable[tuple[str, Entry]]) -> list[tuple[Entry, Decision]]:
         """The aborts of those that are open; they are locked."""
         found: list[tuple[Entry, Decision]] = []
+        pace = Pace()
         for name, entry in entries:
+            await pace.step()
             row = self._standing(name, entry)
             if row is not None and row.state is State.ONGOING:
                 found.append((entry, transactions.fence(row)))
@@ -376,7 +386,7 @@ class Coordinator:
         async with AsyncExitStack() as held:
             for _, entry in sorted(known.items()):
                 await held.enter_async_context(entry.lock)
-            ending = self._fences(known.items())
+            ending = await self._fences(known.items())
             if ending and (failed := await self._decide(ending, commit=False)):
                 return failed, 0
         with trio.move_on_after(MARKERS_WAIT_SECONDS):

@@ -12,6 +12,7 @@ exactly while it is being ended.
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import trio
 
@@ -25,7 +26,9 @@ class Entry:
     """One transactional id; `known` is None until its first producer id is durable."""
 
     known: Transaction | None = None
-    lock: trio.Lock = field(default_factory=trio.Lock)
+    lock: trio.Semaphore = field(default_factory=partial(trio.Semaphore, 1, max_value=1))
+    """Not a trio.Lock: that is looked for, to be released, among all that its task holds, and one
+    request may hold a hundred thousand."""
     completed: trio.Event = field(default_factory=trio.Event)
     fence_key: tuple[int, int] | None = None
     """The producer id and epoch of the abort by which another producer took it, and was told."""
@@ -36,6 +39,11 @@ class Entry:
 
     def __post_init__(self) -> None:
         self.completed.set()
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether somebody is about to change it."""
+        return not self.lock.value
 
 
 class TransactionTable:

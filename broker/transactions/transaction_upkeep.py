@@ -170,7 +170,7 @@ class TransactionUpkeep:
         ]
         for name in self._visits[-VISITS_MAX:]:
             unused = table.entries.get(name)
-            if unused is not None and unused.known is None and not unused.lock.locked():
+            if unused is not None and unused.known is None and not unused.is_locked:
                 del table.entries[name]  # its first producer id was not to be had
         del self._visits[-VISITS_MAX:]
         if idle:
@@ -198,7 +198,7 @@ class TransactionUpkeep:
             gone: list[str] = []
             for name in ids:
                 entry = table.entries.get(name)
-                if entry is None or entry.lock.locked():
+                if entry is None or entry.is_locked:
                     continue
                 await held.enter_async_context(entry.lock)
                 if _is_idle(entry, before_ms):

@@ -369,8 +369,8 @@ class LogChecker:
                 continue
             number = paths.segment_number(name)
             if number is not None or name.endswith(".cleaned"):
-                is_known = number is None or number in sealed or number in logs
-                if not is_known and self._has_content(path):
+                is_behind = number is not None and number >= found.known.sealed.next_number
+                if is_behind and number not in logs and self._has_content(path):
                     text = "nothing speaks of a segment of this number behind the end of the log"
                     yield damage(path, text, "it is moved to quarantine/ when the log gets there")
                 continue

@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeAlias
 import structlog
 
 from ..decisions import base_header
-from ..disk.storage import NO_DESCRIPTORS, Storage, make_dirs, read_file, remove_tree
+from ..disk.storage import NO_DESCRIPTORS, Storage, make_own_dirs, read_file, remove_tree, set_aside
 from ..metadata.metadata import Metadata
 from ..names import LogPaths, file_stem, partition_paths
 from ..recovery.known import read_known
@@ -106,13 +106,20 @@ def remove_orphan(storage: Storage, orphan: Orphan, mark: str) -> None:
 
 def put_aside(storage: Storage, root: str, orphan: Orphan, mark: str) -> str:
     """Move it to quarantine/, durably; where it is then.  Raises OSError."""
+    folder = f"{root}/quarantine"
     suffix = "" if orphan.partition < 0 else f"-{orphan.partition}"
-    target = f"{root}/quarantine/{file_stem(orphan.topic)}{suffix}~{mark}"
-    make_dirs(storage, f"{root}/quarantine")
-    storage.rename(orphan.path, target)
-    storage.fsync_dir(f"{root}/quarantine")
+    target = f"{folder}/{file_stem(orphan.topic)}{suffix}~{mark}"
+    make_own_dirs(storage, folder)
+    set_aside(storage, orphan.path, target)
     storage.fsync_dir(orphan.path.rpartition("/")[0])
     return target
+
+
+def keep_put_aside(storage: Storage, root: str) -> None:
+    """Before topics/ is synced: who was killed in `put_aside` has not synced what he moved.  Raises
+    OSError."""
+    if storage.exists(folder := f"{root}/quarantine"):
+        storage.fsync_dir(folder)
 
 
 def _partitions(root: str, topic: str, folders: list[str]) -> Iterator[tuple[int, LogPaths]]:

@@ -26,7 +26,7 @@ from ..wal.files import is_short
 from ..wal.journal import Wal
 from ..wal.replay import Replay
 from ..witness import WITNESS
-from .orphans import Missing, find_orphans, put_aside, remove_orphan
+from .orphans import Missing, find_orphans, keep_put_aside, put_aside, remove_orphan
 from .reserve import RESERVE, Reserve
 from .start_room import ROOM_FOR_SMALL_FILES, room_to_start
 
@@ -211,6 +211,7 @@ class Starting:
         has_room = not is_short(self._storage, self._root, self._wal.config.file_bytes)
         missing: Missing = {}
         state = self._metadata.state
+        keep_put_aside(self._storage, self._root)
         for orphan in list(find_orphans(self._storage, self._root, state, missing)):
             mark = self._storage.random_bytes(8).hex()
             path = orphan.path

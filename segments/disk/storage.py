@@ -25,6 +25,7 @@ write first, and a simulated disk must be able to do the same.
 """
 
 import errno
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from enum import Enum
@@ -35,6 +36,9 @@ NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 SMALL_FILE: Final = 4096
 TEMPORARY: Final = ".tmp"
 """How names end that `put_file` gives; a start removes what a crash has left of them."""
+_in_turn: Final[dict[str, threading.RLock]] = {}
+"""By directory: one that does not answer stops nobody else, of another data directory perhaps.
+Reentrant for tests, which look in the middle of a change at what a crash would leave."""
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -203,6 +207,21 @@ def put_file(storage: Storage, path: str, content: Buffer) -> None:
     storage.rename(temporary, path)
 
 
+def set_aside(storage: Storage, path: str, target: str) -> None:
+    """Move a file or a directory into another directory, durably there.
+
+    Raises OSError: where the sync fails it is moved back, for who tries it next to find it; another
+    sync would prove nothing of the name that it had.
+    """
+    storage.rename(path, target)
+    try:
+        storage.fsync_dir(target.rpartition("/")[0])
+    except OSError:
+        with suppress(OSError):
+            storage.rename(target, path)
+        raise
+
+
 def make_dirs(storage: Storage, path: str) -> None:
     """Make a directory and what is missing above it, each name durable before the next.  One whose
     name could not be synced goes again: another sync would prove nothing of it."""
@@ -217,6 +236,34 @@ def make_dirs(storage: Storage, path: str) -> None:
         with suppress(OSError):
             storage.rmdir(path)
         raise
+
+
+def in_turn(folder: str) -> threading.RLock:
+    """What holds who gives names in this directory, or takes some, until they are synced: so a sync
+    that fails is that of whoever made, or took, what was waiting for it."""
+    return _in_turn.setdefault(folder, threading.RLock())
+
+
+def make_own_dirs(storage: Storage, path: str) -> None:
+    """As `make_dirs`, of a directory inside the data directory.  Raises OSError.
+
+    One with something in it has a durable name, as nothing is in it before.  One that is empty
+    counts as new: who has made it may have been killed in front of the sync.
+    """
+    parent = path.rpartition("/")[0]
+    with in_turn(parent):
+        is_there = storage.exists(path)
+        if is_there and storage.listdir(path):
+            return
+        if not is_there:
+            make_own_dirs(storage, parent)
+            storage.mkdir(path)
+        try:
+            storage.fsync_dir(parent)
+        except OSError:
+            with suppress(OSError):
+                storage.rmdir(path)
+            raise
 
 
 def remove_tree(storage: Storage, path: str, *, last: str = "") -> None:

@@ -9,4 +9,5 @@ A module imports only what stands above it:
     clean_points   how far a log was cleaned, and since when
     manifest_file  ... and who writes it
     unsynced       that a sync of the log has failed; .unsynced
+    copies         what a copy of a segment is called in quarantine/
 """

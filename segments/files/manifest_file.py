@@ -6,7 +6,8 @@ at a time, under the log's seal lock.
 After a failed write or sync the file is doubtful: nothing more is appended to it or synced in it.
 All that it says is in memory, so it is replaced by a new file, and nothing is lost by the failure.
 The rows go at once: a process that comes before that would find them, a checkpoint perhaps, and go
-by what no disk has.
+by what no disk has.  The log is marked all the same (unsynced.py): rows in front of them may be on
+no disk, either, and the next process would append its own behind those.
 
 The manifest of a new log says nothing that is not known without it, so it is written without a
 sync (docs/decisions/0143).  It and the names in its directory become durable with the first row
@@ -84,6 +85,18 @@ class ManifestFile:
             file.close()
         self.is_doubtful = False
         self.size += len(encoded)
+
+    def look_again(self) -> None:
+        """An opening of the log that failed may have written it.  Of one that is as long nothing is
+        in doubt: it says no less."""
+        try:
+            file = self._storage.open(self._path, read_only=True)
+            try:
+                self.is_doubtful |= file.size() != self.size
+            finally:
+                file.close()
+        except OSError:
+            self.is_doubtful = True
 
     def settle(self) -> None:
         """Make the manifest of a new log durable, with every name there is in its directory.

@@ -197,6 +197,16 @@ def _stamps(log: PartitionLog, span: _Span, room: _Room) -> Iterator[tuple[int, 
                 yield offset, timestamp
 
 
+def epoch_of(log: PartitionLog, offset: int) -> int:
+    """The leader epoch that an offset is of; below all that are known it is the first."""
+    epoch = log.epochs[0][0]
+    for candidate, start in log.epochs:
+        if start > offset:
+            break
+        epoch = candidate
+    return epoch
+
+
 def end_offset_for_epoch(log: PartitionLog, epoch: int) -> tuple[int, int]:
     """The largest known epoch not above this one, and the offset where it ends.
 

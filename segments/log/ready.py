@@ -23,12 +23,12 @@ waits until no segment is being made: its directory may be that of another topic
 """
 
 import threading
-from itertools import count
 from typing import Final, NamedTuple
 
 import structlog
 
-from ..disk.storage import Storage, StorageFile, make_dirs
+from ..disk.storage import Storage, StorageFile, make_dirs, set_aside
+from ..files.copies import name_of_copy
 from ..names import LogPaths
 from .log_storage import LogStorage
 
@@ -214,8 +214,6 @@ def clear_the_way(storage: Storage, paths: LogPaths, number: int) -> None:
         storage.unlink(path)
         return
     make_dirs(storage, paths.quarantine)
-    names = (f"{paths.quarantine}/{path.rpartition('/')[2]}.{copy}" for copy in count())
-    kept = next(name for name in names if not storage.exists(name))
-    storage.rename(path, kept)
-    storage.fsync_dir(paths.quarantine)
+    kept = name_of_copy(storage, paths, number)
+    set_aside(storage, path, kept)
     log.error("segment_in_the_way", path=path, kept=kept)

@@ -173,11 +173,16 @@ class MetadataLog:
             self._state = decode_metadata(data, path)
         except CorruptSegment as exc:
             raise CorruptMetadata(path, exc.reason) from exc
-        if len(numbers) > 1 or self._number == 1:
+        if len(numbers) > 1:
             # Who was killed before the one in front of it went may not have made its name durable,
             # or that has failed, and then another sync proves nothing of it; and the files with the
-            # events that it absorbed are about to go.
-            replace_file(self._storage, path, data)
+            # events that it absorbed are about to go.  Another name takes no room.
+            self._number += 1
+            found, path = path, self._path(self._number)
+            self._storage.rename(found, path)
+            self._storage.fsync_dir(self._folder)
+        elif self._number == 1:
+            replace_file(self._storage, path, data)  # nothing is in front of it; it is small
         self._seq = self._saved_seq = self._state.seq
         self._saved_size = len(data)
         for name in self._storage.listdir(self._folder):

@@ -213,11 +213,14 @@ class FailingPartition(PartitionView, ABC):
             except CorruptSegment:
                 self._doubt_end()
                 raise
-        opened = self._reopen(now_ms)
+        opened = None
         try:
+            opened = self._reopen(now_ms)
             self._begin_anew(opened)
-        except OSError:
-            close_log(opened, clean=False)
+        except (OSError, StorageError):
+            if opened is not None:
+                close_log(opened, clean=False)
+            old.manifest.look_again()  # retention goes on in `old` on a full disk
             raise
         old.is_superseded = True
         return opened

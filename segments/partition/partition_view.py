@@ -15,7 +15,7 @@ from segbroker.protocol.record_batch import GapReason
 
 from ..errors import PartitionReadOnly, PartitionRefused
 from ..files.manifest import Row
-from ..log.lookup import end_offset_for_epoch
+from ..log.lookup import end_offset_for_epoch, epoch_of
 from ..log.partition_log import PartitionLog
 from ..log.planning import plan_read
 from ..log.producers import Producer
@@ -137,6 +137,10 @@ class PartitionView:
         if opened.active.file is None and opened.sealed.end_offset <= offset < end:
             opened.open_logs.make_way(opened.active.path)  # the read will open it
         return plan_read(opened, offset, max_bytes, end)
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch that an offset is of."""
+        return epoch_of(self._log, offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, offset where it ends) for the largest known epoch not above; (-1, -1)."""

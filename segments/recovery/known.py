@@ -116,9 +116,10 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
     # Rows behind a damaged one would be unreachable for ever: the file is written anew.
     size = manifest.size if is_whole and manifest.size == len(data) else 0
     present = set() if size else _present(storage, paths)
+    is_torn = is_whole and is_torn_row(data[manifest.size :])
     is_merged = False
     if not size:
-        valid = _before_merged(storage, paths, rows, present)
+        valid = _before_merged(storage, paths, rows, present, is_torn=is_torn)
         is_merged = valid < len(rows)
         rows = rows[:valid]
     base_offset = log_start_offset
@@ -131,7 +132,7 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
     floor = floor_of(start)
     if not size:
         gone = 0
-        if not is_whole or not is_torn_row(data[manifest.size :]):
+        if not is_torn:
             places = (place for place, row in enumerate(rows) if row.number in present)
             gone = next(places, len(rows))
         if start is None or (not is_merged and present and min(present) > sealed.next_number):
@@ -158,18 +159,20 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
     )
 
 
-def _before_merged(storage: Storage, paths: LogPaths, rows: list[Row], present: set[int]) -> int:
+def _before_merged(
+    storage: Storage, paths: LogPaths, rows: list[Row], present: set[int], *, is_torn: bool
+) -> int:
     """How many of the rows in front of a damaged one say what is there.
 
     The row of a cleaning that made one segment of several may be among those that are lost: then
-    some of these are of segments that are not there any more, and their offsets in a file behind
-    them.  Costs nothing where every row has its file, as behind a row that a crash tore.
+    the offsets of some of these are in a file behind them, whether they are still there or not.
+    Costs nothing where every row has its file in front of one that a crash tore: behind a row that
+    was not durable no file has got its name.
     """
-    first = next((row.number for row in rows if row.number not in present), None)
-    if first is None:
+    if is_torn and all(row.number in present for row in rows):
         return len(rows)
     places = {row.base_offset: place for place, row in enumerate(rows)}
-    heads = {number: head_of(storage, paths.log(number))[1] for number in present if number > first}
+    heads = {number: head_of(storage, paths.log(number))[1] for number in present}
     return min(
         (
             places[base]

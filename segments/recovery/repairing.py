@@ -17,17 +17,15 @@ Afterwards every file up to the last is whole and continues the one before.
 
 import errno
 from contextlib import suppress
-from typing import Final
 
 from ..decisions import Decision, Tail, scan
 from ..disk.storage import TEMPORARY, Advice, Storage, read_file, replace_file
+from ..files.copies import name_of_copy
 from ..files.unsynced import make_dir_or_mark, replace_or_mark, sync_names_or_mark, sync_or_mark
 from ..names import LogPaths
 from ..report import LogReport
 from .survey import Step, Survey
 from .unfinished import is_segment
-
-QUARANTINE_TRIES_MAX: Final = 10_000
 
 
 def carry_out(storage: Storage, paths: LogPaths, found: Survey, report: LogReport) -> list[Step]:
@@ -148,18 +146,11 @@ def quarantine(
 
     room: bytes that the caller writes behind it.  Raises OSError; also where there is not as much
     room as both take: each try would take from others what there is, and give it back; and where
-    there are QUARANTINE_TRIES_MAX copies.
+    there are too many copies (copies.py).
     """
     make_dir_or_mark(storage, paths, paths.quarantine)
-    name = paths.log(number).rpartition("/")[2]
-    for attempt in range(QUARANTINE_TRIES_MAX):
-        target = f"{paths.quarantine}/{name}.{attempt}"
-        is_there = storage.exists(target)
-        if not is_there or read_file(storage, target) == content:
-            break
-    else:
-        text = f"{QUARANTINE_TRIES_MAX} copies of {name} are in it: move them away"
-        raise OSError(errno.EMLINK, text, paths.quarantine)
+    target = name_of_copy(storage, paths, number, content)
+    is_there = storage.exists(target)
     _check_room(storage, paths.quarantine, room if is_there else len(content) + room)
     if is_there:
         # Recovery was interrupted behind the copy: it is synced, but its name may be on no disk.

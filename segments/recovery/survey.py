@@ -17,6 +17,9 @@ missing segment had one at least), or is as near as the files that are made ahea
 away was copied in.  No hole is where the file behind goes on with the very next offset: a cleaning
 made one segment of several.
 
+What is whole behind a hole in a file is that file's, as far as no file behind it has it: so each
+damage costs its own batches, also where the next file is damaged at its front, or missing.
+
 Without a manifest a file that is whole, begins where an earlier one begins and ends behind it
 stands for that one and those between: the same cleaning, interrupted before they were unlinked.
 """
@@ -36,6 +39,7 @@ from ..decisions import (
     base_offset_of,
     begin_of,
     decide,
+    end_behind,
     first_offset_of,
     rebuild,
     scan,
@@ -205,7 +209,8 @@ def survey(storage: Storage, paths: LogPaths, around: Circumstances) -> Survey:
         if log_start_offset:
             floor = Floor(log_start_offset, GapReason.CORRUPTION)  # unless the copy knows better
     if not known.size:
-        end_offset = max([known.sealed.end_offset, *(step.scan.next_offset for step in found)])
+        ends = (end_behind(step.data, step.scan, known.epochs) for step in found)
+        end_offset = max([known.sealed.end_offset, *ends])
         log_start_offset, floor = _with_copy(
             read_start_copy(storage, paths), log_start_offset, floor, end_offset
         )
@@ -345,7 +350,7 @@ def _end_of(contents: list[tuple[int, memoryview]], known: Known | None) -> int 
     if contents:
         data = contents[-1][1]
         base_offset = base_offset_of(data)
-        return None if base_offset is None else scan(data, base_offset).next_offset
+        return None if base_offset is None else end_behind(data, scan(data, base_offset))
     return None if known is None else known.sealed.end_offset
 
 
@@ -405,7 +410,7 @@ def _scan_all(known: Known, contents: list[tuple[int, memoryview]]) -> list[Step
     found: list[Step] = []
     offset: int | None = known.sealed.end_offset if known.log_start_offset >= 0 else None
     whole = True
-    for number, data in contents:
+    for place, (number, data) in enumerate(contents):
         if len(data) and offset is None:
             offset = begin_of([each for _, each in contents if len(each)])
         elif len(data) and offset is not None:
@@ -415,7 +420,21 @@ def _scan_all(known: Known, contents: list[tuple[int, memoryview]]) -> list[Step
         whole = result.tail is Tail.WHOLE and len(data) > 0
         if len(data) or offset is not None:
             offset = result.next_offset
+        if result.tail is Tail.HOLE:
+            # What is whole behind the hole is this file's, unless one behind it has it.
+            behind = [_least_in(each) for _, each in contents[place + 1 :]]
+            end_offset = end_behind(data, result, known.epochs)
+            end_offset = min([end_offset, *(least for least in behind if least is not None)])
+            offset = max(result.next_offset, end_offset)
     return found
+
+
+def _least_in(data: memoryview) -> int | None:
+    """Where a file begins at most, as its batches say; None without one."""
+    if base_offset_of(data) is not None:
+        return begin_of([data])
+    base_offset = any_offset_of(data)
+    return None if base_offset is None else base_offset - 1  # what is damaged has one at least
 
 
 def _vouched(known: Known, around: Circumstances) -> int:

@@ -21,7 +21,7 @@ damaged, nobody can tell, and the report says just that (`wal_torn`).
 
 from collections.abc import Mapping, Sequence
 
-from ..disk.storage import Storage, make_dirs, replace_file
+from ..disk.storage import Storage, make_own_dirs, replace_file
 from ..errors import NO_SPACE, PartitionForeign, StorageError
 from ..metadata.metadata import TopicMeta
 from ..names import owner_of, partition_paths
@@ -177,7 +177,7 @@ class PuttingBack:
             return
         folder = f"{self._root}/quarantine"
         path = f"{folder}/wal-{key[0].hex()}-{key[1]}.log"
-        make_dirs(self._storage, folder)
+        make_own_dirs(self._storage, folder)
         content = b"".join(bytes(frame.payload) for frame in batches)
         replace_file(self._storage, path, content)
         ends = [frame.end_offset for frame in batches]

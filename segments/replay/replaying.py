@@ -27,7 +27,6 @@ not do it again (opening.py).
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 import structlog
@@ -41,7 +40,7 @@ from segbroker.protocol.record_batch import (
 )
 
 from ..decisions import Tail, scan
-from ..disk.storage import Storage, read_file, write_all
+from ..disk.storage import Storage, make_own_dirs, read_file, write_all
 from ..errors import PartitionForeign
 from ..files.unsynced import (
     mark_unsynced,
@@ -98,7 +97,7 @@ def put_back(
             by_segment.setdefault(frame.segment, []).append(frame)
     if not by_segment:
         return PutBack(durable_end, frozenset())
-    _make_dirs(storage, paths.folder)
+    make_own_dirs(storage, paths.folder)
     known = read_known(storage, paths)
     if known is None and is_of_a_deleted_topic(storage, paths, first_epoch):
         raise PartitionForeign(paths.folder)
@@ -127,30 +126,6 @@ def put_back(
             synced.add(number)
     sync_names_or_mark(storage, paths)
     return PutBack(durable_end, frozenset(synced))
-
-
-def _make_dirs(storage: Storage, path: str) -> None:
-    """Make a directory of the data directory, and what is missing above it, each name durable
-    before anything is in it: so one with something in it has a durable name.
-
-    One that is empty counts as new: who has made it may have been killed in front of the sync, or
-    makes it just now beside us.  Where the sync fails it goes: another would prove nothing of it.
-    Raises OSError.
-    """
-    is_there = storage.exists(path)
-    if is_there and storage.listdir(path):
-        return
-    parent = path.rpartition("/")[0]
-    if not is_there:
-        _make_dirs(storage, parent)
-        with suppress(FileExistsError):
-            storage.mkdir(path)
-    try:
-        storage.fsync_dir(parent)
-    except OSError:
-        with suppress(OSError):
-            storage.rmdir(path)
-        raise
 
 
 def stands_in_another(

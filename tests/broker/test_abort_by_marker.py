@@ -155,13 +155,14 @@ async def test_what_is_being_committed_is_not_aborted(monkeypatch: pytest.Monkey
 async def test_a_marker_that_cannot_be_written_is_not_waited_for_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("segbroker.broker.apis.marker_apis.WAIT_SECONDS", 0.1)
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")
         await hung(broker, 77)
         handler = broker.core.topics.served["t", 0].handler
         handler.read_only = PartitionReadOnly("t", 0, "says the test")
-        assert await abort(client, 77, 0) == [ErrorCode.REQUEST_TIMED_OUT]
+        with monkeypatch.context() as patched:
+            patched.setattr("segbroker.broker.apis.marker_apis.WAIT_SECONDS", 0.1)
+            assert await abort(client, 77, 0) == [ErrorCode.REQUEST_TIMED_OUT]
         handler.read_only = None
         assert await abort(client, 77, 0) == [0]
 

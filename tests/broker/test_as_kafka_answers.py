@@ -96,7 +96,7 @@ async def test_offsets_of_a_group_without_members_may_be_set_whoever_one_says_to
         row = {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}
         topics = [{"name": await s.topic(), "partitions": [row]}]
         fields = {"group_id": "g", "member_id": "admin", "topics": topics}
-        for generation, code in ((-1, 0), (3, UNKNOWN_MEMBER)):
+        for generation, code in ((-1, 0), (0, UNKNOWN_MEMBER), (3, UNKNOWN_MEMBER)):
             answer = await s.quietly(
                 ApiKey.OFFSET_COMMIT, 8, generation_id_or_member_epoch=generation, **fields
             )
@@ -268,7 +268,7 @@ async def test_the_consumer_protocol_can_be_switched_off() -> None:
         "group_consumer_session_timeout_ms": 60,
         "group_consumer_heartbeat_interval_ms": 20,
     }
-    async with broker_on(disk, **keys) as (_, (client,)):
+    async with broker_on(disk) as (_, (client,)):
         await client.create("t")
         assert (await beat(client, joining_848())).error_code == 0
         image = disk.after_kill()

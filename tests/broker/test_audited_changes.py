@@ -17,6 +17,7 @@ from segbroker.protocol.schema import Message
 from segbroker.segments.metadata.credentials import credentials_of
 
 from ..support.gated_storage import GatedStorage
+from ..support.patient_clock import passes
 from ..support.waiting import becomes
 from ..support.wire_client import connect, fetch_request, software
 from .authorization_case import ALTER, OF_CLUSTER, READ, T29, TOPIC
@@ -150,11 +151,12 @@ async def test_who_changes_rules_or_quotas_is_in_the_log_also_when_it_is_gone(
             await alice.ask(software("test"), ApiVersionsResponse, 3)
             (connection,) = broker._connections
             disk.syncs.clear()
-            _, wait = alice.encode(fetch_request("t", 0, wait_ms=50), 4)
+            _, wait = alice.encode(fetch_request("t", 0, wait_ms=10_000), 4)
             _, change = alice.encode(request, version)
             await alice.send_bytes(wait + change)
             await becomes(lambda: not connection.is_waiting)
             alice.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
+        await passes(10)
         await becomes(lambda: connection._ended)  # what came first was answered to nobody
         await wait_all_tasks_blocked()
         disk.syncs.set()

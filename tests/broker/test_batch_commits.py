@@ -1,9 +1,12 @@
 """Transactions decided together, by a query's batch; ids and queries that are forgotten."""
 
+from collections import Counter
+
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from segbroker.broker.transactions import coordinator
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.vendor import VendorKey
 from segbroker.segments.directory.age_clock import JUMP_MS
@@ -69,6 +72,50 @@ async def test_a_batch_with_a_transaction_that_is_not_open_changes_nothing(versi
         assert await last_batch(client, "q") is None
         assert (await read(client, "t")).last_stable_offset == 0
         assert await commit_batch(client, "q", 0, sound) == {"committed": True, "repeated": False}
+
+
+async def test_what_a_batch_ends_beside_its_own_need_not_fit_one_event(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(coordinator, "ABORTED_PER_EVENT", 10, raising=False)
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        names = [f"q/{number:030000}/0" for number in range(40)]
+        for one in await some(client, 1, *names):
+            assert one.producer_id >= 0
+        assert sum(map(len, names)) > broker.core.topics.manager.event_size_max
+        reply = await commit_batch(client, "q", 0, ends_others=True)
+        assert reply == {"committed": True, "repeated": False}
+        assert not broker.core.transactions.table.open
+
+
+async def test_a_task_that_holds_many_transactions_looks_for_none_among_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A trio.Lock is looked for in the list of those that its task holds: to release the locks of
+    twenty thousand took the loop two seconds."""
+    held: Counter[trio.lowlevel.Task] = Counter()
+    most = 0
+
+    def added(task: trio.lowlevel.Task, lot: trio.lowlevel.ParkingLot) -> None:
+        nonlocal most
+        trio.lowlevel.add_parking_lot_breaker(task, lot)
+        held[task] += 1
+        most = max(most, held[task])
+
+    def removed(task: trio.lowlevel.Task, lot: trio.lowlevel.ParkingLot) -> None:
+        trio.lowlevel.remove_parking_lot_breaker(task, lot)
+        held[task] -= 1
+
+    monkeypatch.setattr("trio._sync.add_parking_lot_breaker", added)
+    monkeypatch.setattr("trio._sync.remove_parking_lot_breaker", removed)
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        tasks = await some(client, 1, *(f"q/{number}/0" for number in range(20)))
+        reply = await commit_batch(client, "q", 0, *tasks[:10], ends_others=True)
+        assert reply == {"committed": True, "repeated": False}
+        assert not broker.core.transactions.table.open
+    assert 0 < most < 5
 
 
 @VERSIONS

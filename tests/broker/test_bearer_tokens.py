@@ -13,6 +13,8 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+from cryptography.hazmat.primitives.hashes import SHA256
 
 from segbroker.broker.access.bearer_tokens import TokenRules
 from segbroker.broker.access.key_reading import KeysUnavailable, read_keys
@@ -178,6 +180,27 @@ def test_a_token_without_kid_is_verified_by_the_keys_that_there_are(issuer: Issu
     assert judged(issuer, jwt.encode(issuer.claims(), key, "RS256")).user == "alice"
     other = next(iter(Issuer().keys.values()))
     assert "signature" in why_refused(issuer, jwt.encode(issuer.claims(), other, "RS256"))
+
+
+def test_a_token_without_kid_may_be_of_any_key_of_its_kind(issuer: Issuer) -> None:
+    two = Issuer()
+    two.keys |= {"second": next(iter(issuer.keys.values()))}
+    token = jwt.encode(issuer.claims(), two.keys["second"], "RS256")
+    assert judged(two, token).user == "alice"
+
+
+@pytest.mark.parametrize("demand", [{"crit": ["exp"]}, {"crit": []}, {"b64": False}, {"b64": 1}])
+def test_a_token_that_demands_what_is_not_known_is_refused_whoever_signed_it(
+    issuer: Issuer, demand: dict[str, Any]
+) -> None:
+    ((kid, key),) = issuer.keys.items()
+
+    def signed(header: dict[str, Any]) -> str:
+        text = f"{part({'alg': 'RS256', 'kid': kid} | header)}.{part(issuer.claims())}"
+        return f"{text}.{part(key.sign(text.encode(), PKCS1v15(), SHA256()))}"
+
+    assert judged(issuer, signed({})).user == "alice"
+    assert why_refused(issuer, signed(demand))
 
 
 @pytest.mark.parametrize(

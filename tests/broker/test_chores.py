@@ -11,6 +11,7 @@ from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.directory.scrubbing import Scrubber
 from segbroker.segments.errors import StorageError
 
+from ..support.patient_clock import passes
 from ..support.wire_client import connect, values
 from ..support.wire_transactions import Tx, read, until
 from .conftest import Events, serving
@@ -72,8 +73,9 @@ async def test_a_transaction_is_ended_after_its_time_also_where_housekeeping_fai
     async with serving(housekeeping_interval_ms=10) as broker, connect(broker.address) as client:
         await client.create("t")
         tx = Tx(client, "tx")
-        assert await tx.init(timeout_ms=200) == 0
+        assert await tx.init(timeout_ms=60_000) == 0
         assert await tx.send("t", b"v") == 0
+        await passes(60)
 
         async def is_over() -> bool:
             return (await read(client, "t")).last_stable_offset == 2

@@ -183,15 +183,17 @@ async def test_offsets_of_no_group_are_not_deleted(group: str, code: ErrorCode) 
 
 async def test_a_recreated_topic_has_no_committed_offsets() -> None:
     async with serving() as broker, connect(broker.address) as client:
-        await client.create("t")
-        await commit(client, "t", 7)
+        for name, offset in (("t", 7), ("u", 8)):
+            await client.create(name)
+            await commit(client, name, offset)
         await client.ask(
             DeleteTopicsRequest(topic_names=["t"], timeout_ms=5000), DeleteTopicsResponse, 4
         )
         assert await stands(client, "t") == {("t", 0): -1}
+        assert await stands(client, None) == {("u", 0): 8}
         await client.create("t")
         assert await stands(client, "t") == {("t", 0): -1}
-        assert await stands(client, None) == {}
+        assert await stands(client, None) == {("u", 0): 8}
         await commit(client, "t", 3)
         assert await stands(client, "t") == {("t", 0): 3}
 
@@ -252,6 +254,9 @@ async def test_what_cannot_be_committed_is_refused_by_name() -> None:
         long = await commit(client, "t", 1, metadata="m" * 4097)
         assert long == ErrorCode.OFFSET_METADATA_TOO_LARGE
         assert await stands(client, "t") == {("t", 0): -1}
+        deleting = DeleteGroupsRequest(groups_names=["g"])
+        reply = await client.ask(deleting, DeleteGroupsResponse, 2)
+        assert reply.results[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND, "no group was made"
 
 
 async def test_what_is_not_there_is_said_also_to_who_may_not_commit() -> None:

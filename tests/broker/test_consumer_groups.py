@@ -419,7 +419,7 @@ async def test_a_member_that_falls_silent_is_dropped_by_the_brokers_clock() -> N
 
 async def test_a_group_whose_members_cannot_turn_stays_and_one_without_becomes_the_other() -> None:
     async with (
-        serving(group_initial_rebalance_delay_ms=0) as broker,
+        serving(group_initial_rebalance_delay_ms=0, group_kept_empty_ms=600_000) as broker,
         connect(broker.address) as client,
     ):
         await client.create("t")

@@ -33,6 +33,7 @@ from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata.generations import GENERATION, Generation, KeptMember
 
 from ..support.gated_storage import GatedStorage
+from ..support.patient_clock import passes
 from ..support.wire_client import WireClient
 from ..support.wire_groups import WireMember
 from ..support.wire_transactions import until
@@ -198,9 +199,11 @@ async def test_who_does_not_come_back_is_missed_for_a_session_and_then_read_for(
         one, two = Member(client, "one"), Member(client, "two")
         await joined(one, two)
         image = disk.after_kill()
-    short = {"group_consumer_session_timeout_ms": 300, "group_consumer_heartbeat_interval_ms": 50}
-    async with broker_on(image, **short) as (_, (client,)):
+    async with broker_on(image, group_consumer_session_timeout_ms=20_000) as (_, (client,)):
         one.client = client
+        await passes(12)
+        assert (await one.beat()).error_code == 0
+        await passes(12)
 
         async def reads_everything() -> bool:
             assert (await one.beat()).error_code == 0
@@ -468,12 +471,12 @@ async def test_a_static_member_comes_back_at_once_after_a_new_start_of_its_machi
 
 async def test_an_empty_group_counts_on_until_it_is_deleted() -> None:
     disk = MemoryStorage()
-    async with broker_on(disk) as (_, (client,)):
+    async with broker_on(disk, group_kept_empty_ms=600_000) as (_, (client,)):
         await client.create("t")
         one = Member(client, "one")
         await one.join()
         assert await one.leave() == 0
-    async with broker_on(disk) as (_, (client,)):
+    async with broker_on(disk, group_kept_empty_ms=600_000) as (_, (client,)):
         two = Member(client, "two")
         await two.join()
         assert two.epoch > one.epoch
@@ -558,7 +561,7 @@ async def test_groups_that_are_deleted_leave_their_room_to_others(
 ) -> None:
     monkeypatch.setattr(kept_sizes, "ALL_SIZES_MAX", 4_000)
     long = [f"name-{n}" for n in range(300)]
-    async with broker_on(MemoryStorage()) as (broker, (client,)):
+    async with broker_on(MemoryStorage(), group_kept_empty_ms=600_000) as (broker, (client,)):
         for n in range(15):  # also what is left of one that is empty
             group = f"g{n}"
             asked = joining(group_id=group, subscribed_topic_names=long)
@@ -645,8 +648,11 @@ async def test_a_group_of_which_an_event_was_lost_begins_anew(events: Events) ->
     async with broker_on(disk, **late) as (broker, (client,)):
         assert events.named("consumer_group_not_restored")
         broker.core.groups.keep_house(None)
-        await client.create("behind")  # durable, and with it what was written down before
-        assert not written_of(broker)["g"]["says"]
+
+        async def is_written() -> bool:
+            return not written_of(broker)["g"]["says"]
+
+        await until(is_written)
         one, new = Member(client, "one"), Member(client, "new")
         one.epoch = 3
         assert (await one.beat()).error_code == ErrorCode.UNKNOWN_MEMBER_ID

@@ -118,7 +118,7 @@ async def test_what_is_committed_beside_a_deletion_is_whole_if_the_power_goes_be
         limiter = broker.core.lanes._limiter
         others = [object() for _ in range(int(limiter.total_tokens))]
         for one in others:
-            limiter.acquire_on_behalf_of_nowait(one)
+            await limiter.acquire_on_behalf_of(one)  # housekeeping may have some
         async with trio.open_nursery() as nursery:
             nursery.start_soon(delete, broker, ErrorCode.NONE)
 

@@ -16,17 +16,20 @@ from segbroker.protocol.messages_core import (
     ListOffsetsRequestPartition,
     ListOffsetsRequestTopic,
     ListOffsetsResponse,
+    ListOffsetsResponsePartition,
     MetadataRequest,
     MetadataResponse,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochRequestPartition,
     OffsetForLeaderEpochRequestTopic,
     OffsetForLeaderEpochResponse,
+    ProduceResponse,
 )
+from segbroker.protocol.record_batch import encode_batch
 from segbroker.protocol.vendor import VendorKey
 from segbroker.segments.disk.memory import MemoryStorage
 
-from ..support.wire_client import WireClient, connect, fetch_request, values
+from ..support.wire_client import WireClient, connect, fetch_request, produce_request, values
 from .conftest import serving
 
 NEVER_MS = 3_600_000
@@ -71,13 +74,21 @@ async def fetch_code(client: WireClient, topic: str, epoch: int) -> int:
     return reply.responses[0].partitions[0].error_code
 
 
-async def list_code(client: WireClient, topic: str, epoch: int) -> int:
-    one = ListOffsetsRequestPartition(partition_index=0, timestamp=-1, current_leader_epoch=epoch)
+async def listed(
+    client: WireClient, topic: str, timestamp: int, *, current: int = -1
+) -> ListOffsetsResponsePartition:
+    one = ListOffsetsRequestPartition(
+        partition_index=0, timestamp=timestamp, current_leader_epoch=current
+    )
     request = ListOffsetsRequest(
         replica_id=-1, topics=[ListOffsetsRequestTopic(name=topic, partitions=[one])]
     )
-    reply = await client.ask(request, ListOffsetsResponse, 5)
-    return reply.topics[0].partitions[0].error_code
+    reply = await client.ask(request, ListOffsetsResponse, 8)
+    return reply.topics[0].partitions[0]
+
+
+async def list_code(client: WireClient, topic: str, epoch: int) -> int:
+    return (await listed(client, topic, -1, current=epoch)).error_code
 
 
 @pytest.mark.parametrize("durability", ["disk", "memory"])
@@ -112,6 +123,36 @@ async def test_after_a_power_cut_the_old_epoch_ends_where_the_log_was_recovered(
         await fetch_code(client, "t", 1)
         assert await told_epoch(client, "t") == 2, "it survived, and there was another loss"
         assert await end_of_epoch(client, "t", 0) == (0, 0, 1)
+
+
+async def test_an_offset_is_listed_with_the_leader_epoch_that_it_is_of() -> None:
+    # epoch 0: a record at 0; epoch 1 begins with the gap at 1, a record behind it.
+    disk = MemoryStorage()
+    async with client_of(disk) as (broker, client):
+        await client.create("t", durability="disk")
+        await client.produce("t", b"kept")
+        partition = broker.core.topics.served_partition("t", 0)
+        assert partition is not None
+        partition.handler.sync()
+        await client.produce("t", b"lost")
+        disk = disk.after_power_cut()
+    async with client_of(disk) as (broker, client):
+        later = encode_batch([b"next"], timestamps_ms=[9_000_000_000_000])
+        await client.ask(produce_request("t", later), ProduceResponse, 9)
+
+        async def told(timestamp: int) -> tuple[int, int]:
+            row = await listed(client, "t", timestamp)
+            assert row.error_code == 0
+            return row.offset, row.leader_epoch
+
+        for first in (-2, -4, 0):
+            assert await told(first) == (0, 0)
+        for last in (-3, 9_000_000_000_000):
+            assert await told(last) == (BLOCK + 1, 1)
+        assert await told(-1) == (BLOCK + 2, 1)
+        assert await told(9_000_000_000_001) == (-1, -1)
+        broker.core.topics.served["t", 0].handler.delete_records_before(1)
+        assert await told(-2) == (1, 1)
 
 
 async def test_who_read_what_a_power_cut_took_learns_from_the_fetch_where_the_log_agrees() -> None:

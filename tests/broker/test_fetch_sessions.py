@@ -465,8 +465,12 @@ async def test_a_large_fetch_of_what_is_in_the_page_cache_asks_no_lane(
         ran: list[object] = []
         run = Lanes.run
 
+        core = broker.core
+        chores = (core.topics.manager.housekeeping, core.scrubber.step, core.cleaner.step)
+
         async def counted(lanes: Lanes, function: Callable[..., Any], *args: object) -> object:
-            ran.append(function)
+            if function not in chores:
+                ran.append(function)
             return await run(lanes, function, *args)
 
         monkeypatch.setattr(Lanes, "run", counted)

@@ -38,6 +38,7 @@ async def test_where_the_metadata_is_full_groups_go_on_and_no_new_names_are_take
         assert await commit("g", 0) == 0
         assert await commit("g", 0, "longer") == refused
         assert await commit("g", 1) == refused
+        assert await commit("g", 9) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert await commit("other", 0) == refused
         assert await begin("new") == refused
         assert await begin("known") == 0

@@ -30,6 +30,7 @@ from segbroker.protocol.messages_groups import (
     ListGroupsResponse,
 )
 
+from ..support.patient_clock import passes
 from ..support.waiting import DEADLINE_S
 from ..support.wire_client import WireClient, connect
 from .classic_member import ClassicMember
@@ -511,12 +512,13 @@ async def test_a_classic_member_is_dropped_when_it_is_silent_or_does_not_do_what
         asks_nothing = ClassicMember(client, session_ms=600_000, rebalance_ms=30)
         await asks_nothing.join()
         await is_dropped(asks_nothing)
-        stays = ClassicMember(client, session_ms=600_000, rebalance_ms=300)
+        stays = ClassicMember(client, session_ms=600_000, rebalance_ms=10_000)
         await stays.join()
         assert await stays.sync() == 0
         await two.beat()
         await two.beat()
         assert await stays.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+        await passes(10)
         await is_dropped(stays)
 
 

@@ -24,6 +24,7 @@ from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.disk.storage import Storage
 
 from ..support.gated_storage import GatedStorage
+from ..support.patient_clock import passes
 from ..support.wire_client import WireClient, connect
 from ..support.wire_groups import GROUP, WireMember, described
 from ..support.wire_transactions import V2, Tx, until
@@ -175,12 +176,14 @@ async def test_who_left_is_unknown_after_a_restart_and_who_stayed_goes_on() -> N
 async def test_who_does_not_come_back_is_missed_for_its_session_and_the_others_rebalance() -> None:
     disk = MemoryStorage()
     async with broker_on(disk, 2) as (_, clients):
-        one, two = WireMember(clients[0]), WireMember(clients[1], session_timeout_ms=300)
+        one, two = WireMember(clients[0]), WireMember(clients[1], session_timeout_ms=10_000)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(both_in, one, two)
         image = disk.after_kill()
     async with broker_on(image) as (_, (client,)):
         one.client = client
+        assert await one.beat() == 0
+        await passes(10)
         await until(one.is_to_join)
         before = one.generation
         await one.join()

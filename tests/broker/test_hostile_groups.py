@@ -70,7 +70,9 @@ from segbroker.protocol.messages_transactions import (
 from segbroker.protocol.schema import Message
 
 from ..support.gated_storage import GatedStorage
+from ..support.patient_clock import passes
 from ..support.steps import calls_of_a_step
+from ..support.waiting import becomes
 from ..support.wire_client import Closed, WireClient, connect
 from ..support.wire_groups import GROUP, WireMember, described
 from ..support.wire_transactions import V2, Tx, until
@@ -465,7 +467,7 @@ async def test_a_member_of_a_long_name_does_not_keep_the_others_from_joining(
     instance: str | None,
 ) -> None:
     async with (
-        serving(group_initial_rebalance_delay_ms=100) as broker,
+        serving(group_initial_rebalance_delay_ms=10_000) as broker,
         connect(broker.address) as first,
         connect(broker.address) as second,
     ):
@@ -475,6 +477,8 @@ async def test_a_member_of_a_long_name_does_not_keep_the_others_from_joining(
             async with trio.open_nursery() as nursery:
                 for member in members:
                     nursery.start_soon(member.join)
+                await becomes(lambda: broker.core.groups.members_count(GROUP) == len(members))
+                await passes(20)
         assert [one.generation for one in members] == [1, 1]
         group = await described(first)
         assert {one.member_id for one in group.members} == {one.member_id for one in members}

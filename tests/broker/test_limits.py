@@ -2,6 +2,7 @@
 
 import socket
 import struct
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from copy import copy
 from dataclasses import replace
@@ -35,6 +36,7 @@ from segbroker.protocol.messages_groups import DescribeGroupsRequest, DescribeGr
 from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.gated_storage import GatedStorage
+from ..support.patient_clock import passes
 from ..support.waiting import becomes
 from ..support.wire_client import Closed, batch, connect, fetch_request, produce_request, values
 from .classic_member import ClassicMember
@@ -135,13 +137,14 @@ async def test_a_connection_that_never_asks_is_closed(events: Events) -> None:
 
 async def test_an_idle_connection_is_closed_but_not_one_that_waits(events: Events) -> None:
     async with (
-        serving(idle_timeout_ms=60) as broker,
+        serving(idle_timeout_ms=60_000) as broker,
         connect(broker.address) as idle,
         connect(broker.address) as waiting,
     ):
         await waiting.create("t")
-        await waiting.send(fetch_request("t", 0, wait_ms=400), 12)
+        await waiting.send(fetch_request("t", 0, wait_ms=100_000), 12)
         await idle.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
+        await passes(100)
         with trio.fail_after(60):
             assert await idle.is_closed()
             await waiting.receive(FetchResponse, 12)
@@ -433,6 +436,62 @@ async def test_who_waits_for_the_room_of_its_address_closes_nobody_of_another(
             assert codes == [0]
         (line,) = events.named("request_timed_out")
         assert line["peer"].startswith("127.0.0.1:")
+
+
+class AtPark(trio.abc.Instrument):
+    """Calls something once, when a connection begins to wait for its client."""
+
+    def __init__(self, connection: Connection, then: Callable[[], None]) -> None:
+        self._connection = connection
+        self._then = then
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        if self._connection.is_waiting:
+            trio.lowlevel.remove_instrument(self)
+            self._then()
+
+
+async def test_who_was_not_read_while_the_disk_was_behind_is_not_one_who_sends_nothing(
+    events: Events,
+) -> None:
+    """What it has sent meanwhile is there, and read next."""
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, ingest_bytes_max=1 << 16, request_bytes_max=1 << 18) as broker,
+        connect(broker.address, "slow") as slow,
+        connect(broker.address) as other,
+        connect(broker.address) as waiting,
+        AsyncExitStack() as stack,
+    ):
+        await other.create("t")
+        assert (await slow.produce("t", b"v")).error_code == 0
+        (one,) = (one for one in broker._connections if one.peer.client_id == "slow")
+        _, frame = slow.encode(produce_request("t", batch(bytes(1_000_000))), 9)
+        await slow.send_bytes(frame[:150_000])
+        await becomes(lambda: broker.half_request_bytes > 1 << 18)
+        disk.syncs.clear()
+        stack.callback(disk.syncs.set)
+        for _ in range(2):
+            await other.send(produce_request("t", batch(bytes(40_000))), 9)
+        await becomes(lambda: broker.core.ingest.full)
+        await slow.send_bytes(frame[150_000:160_000])
+        await becomes(lambda: not one.is_waiting)
+        await slow.send_bytes(frame[160_000:170_000])
+        config, admission = broker.core.config, broker._admission
+        assert admission is not None
+        await waiting.send_bytes(HALF_OF_ONE[:100_000])
+        await becomes(lambda: admission.half.is_waited_for("127.0.0.1"))
+        half_s, now = config.request_wait_ms / 2000, trio.current_time()
+        for later_s in (0, half_s, 2 * half_s):
+            watchdog.look(config, one, now + later_s)
+        later = now + 2 * half_s + 1
+        trio.lowlevel.add_instrument(AtPark(one, lambda: watchdog.look(config, one, later)))
+        disk.syncs.set()
+        with trio.fail_after(60):
+            await slow.send_bytes(frame[170_000:])
+            _, reply = await slow.receive(ProduceResponse, 9)
+        assert reply.responses[0].partition_responses[0].error_code == 0
+        assert not events.named("request_timed_out")
 
 
 async def test_fetches_wait_in_line_for_a_buffer() -> None:

@@ -32,13 +32,14 @@ async def test_so_many_markers_are_appended_before_others_have_their_turn(
         return append(self, batch, header, now_ms)
 
     monkeypatch.setattr(Partition, "append", counted)
+    monkeypatch.setattr("segbroker.broker.transactions.coordinator.MARKERS_WAIT_SECONDS", 600)
     count = 5 * APPENDED_AT_ONCE
     each = count // len(names)
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t", count)
         for n, name in enumerate(names):
             tx = Tx(client, name, V1)
-            assert await tx.init() == 0
+            assert await tx.init(timeout_ms=900_000) == 0
             for partition in range(n * each, (n + 1) * each):
                 assert await tx.send("t", b"v", partition=partition) == 0
         async with trio.open_nursery() as nursery:

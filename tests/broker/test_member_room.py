@@ -23,11 +23,12 @@ from segbroker.protocol.messages_groups import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from segbroker.protocol.messages_streams_groups import StreamsGroupKeyValue
 from segbroker.segments.disk.memory import MemoryStorage
 
 from ..support.wire_client import WireClient, connect
 from ..support.wire_streams import beat as streams_beat
-from ..support.wire_streams import internal, subtopology
+from ..support.wire_streams import beating, internal, subtopology
 from ..support.wire_streams import joining as streams_joining
 from .conftest import Events, serving
 from .test_consumer_groups import beat as consumer_beat
@@ -176,6 +177,47 @@ async def test_a_static_member_of_kip_848_that_is_back_says_no_more_than_before(
             assert room_of(broker) == held
             last = member
         assert await join_as("new") == FULL
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share", "streams"])
+async def test_what_a_member_says_piece_by_piece_counts_together(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With each heartbeat something else, no more than before at a time."""
+    size, count = 20 * SMALL_MAX, 4
+    monkeypatch.setattr(member_room, "ALL_MAX", (count + 1) * (size + SMALL_MAX))
+    async with serving() as broker, connect(broker.address) as client:
+
+        async def says(member: str, epoch: int, **more: object) -> tuple[int, int]:
+            if kind == "streams":
+                streams = streams_joining(member) if epoch == 0 else beating(member, epoch)
+                if more:
+                    tags = [StreamsGroupKeyValue(key=f"{n}", value="x" * 250) for n in range(82)]
+                    streams.client_tags = tags
+                streams_reply = await streams_beat(client, streams)
+                return streams_reply.error_code, streams_reply.member_epoch
+            if kind == "share":
+                reply = await share_beat(client, sharing(member, epoch, **more))
+                return reply.error_code, reply.member_epoch
+            said = consumer_joining(member, member_epoch=epoch, **more)
+            if epoch:
+                said.topic_partitions, said.rebalance_timeout_ms = None, -1
+            consumer_reply = await consumer_beat(client, said)
+            return consumer_reply.error_code, consumer_reply.member_epoch
+
+        epochs = {}
+        for member in map(str, range(count)):
+            code, epochs[member] = await says(member, 0, rack_id="x" * size)
+            assert code == 0
+        held = room_of(broker)
+        assert held >= count * size
+        client.client_id = "y" * size
+        codes = [(await says(member, epoch))[0] for member, epoch in epochs.items()]
+        assert codes == [0, *[FULL] * (count - 1)]
+        client.client_id = "test"
+        for member, epoch in epochs.items():
+            assert (await says(member, epoch))[0] == 0
+        assert room_of(broker) == held
 
 
 async def test_who_is_there_goes_on_and_who_is_gone_makes_room() -> None:

@@ -24,6 +24,7 @@ from segbroker.segments.disk.memory import MemoryFile, MemoryLock, MemoryStorage
 from segbroker.segments.disk.storage import Space
 
 from ..support.gated_storage import GatedStorage
+from ..support.patient_clock import passes
 from ..support.waiting import becomes
 from ..support.wire_client import connect
 from .conftest import PATIENT, Events, manager, serving
@@ -165,27 +166,30 @@ async def test_a_connection_is_kept_and_requests_that_come_together_are_answered
         assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"200", b"404", b"200"]
 
 
-async def test_who_does_not_end_the_request_is_told_and_who_says_nothing_is_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(http_connection, "HEAD_S", 0.05)
+async def test_who_does_not_end_the_request_is_told_and_who_says_nothing_is_not() -> None:
+    async def answered(stream: trio.SocketStream, beginning: bytes) -> bytes:
+        await stream.send_all(beginning)
+        await passes(http_connection.HEAD_S if beginning else http_connection.IDLE_S)
+        return await to_the_end(stream)
+
     async with serving(metrics_listen=PAGE) as broker:
-        assert (await exchange(broker, b"GET /metrics HTTP/1.1\r\nHos")).startswith(b"HTTP/1.1 408")
-        assert await exchange(broker, b"") == b""
+        async with stream_to(broker) as stream:
+            late = await answered(stream, b"GET /metrics HTTP/1.1\r\nHos")
+            assert late.startswith(b"HTTP/1.1 408")
+        async with stream_to(broker) as stream:
+            assert await answered(stream, b"") == b""
         async with stream_to(broker) as stream:  # also behind a whole one
             await stream.send_all(get(b"/health/live"))
             await one_answer(stream)
-            await stream.send_all(b"G")
-            assert (await to_the_end(stream)).startswith(b"HTTP/1.1 408")
+            assert (await answered(stream, b"G")).startswith(b"HTTP/1.1 408")
 
 
-async def test_a_connection_that_is_kept_ends_when_nothing_comes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(http_connection, "IDLE_S", 0.05)
+async def test_a_connection_that_is_kept_ends_when_nothing_comes() -> None:
     async with serving(metrics_listen=PAGE) as broker, stream_to(broker) as stream:
         await stream.send_all(get(b"/health/live"))
-        assert (await to_the_end(stream)).endswith(b"the event loop runs\n")
+        assert (await one_answer(stream)).endswith(b"the event loop runs\n")
+        await passes(http_connection.IDLE_S)
+        assert await to_the_end(stream) == b""
 
 
 async def test_a_reader_that_does_not_read_is_cut_off(
@@ -429,7 +433,6 @@ async def test_a_broker_whose_volume_is_full_is_not_ready_until_there_is_room() 
 async def test_probes_of_a_broker_whose_volume_hangs_take_one_lane_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http_connection, "PAGE_S", 0.05)
     disk = SmallDisk()
     answers: list[bytes] = []
 
@@ -438,6 +441,7 @@ async def test_probes_of_a_broker_whose_volume_hangs_take_one_lane_together(
 
     async with serving(storage=disk, lanes=4, metrics_listen=PAGE) as broker:
         disk.tells.clear()
+        monkeypatch.setattr(http_connection, "PAGE_S", 0.05)
         async with trio.open_nursery() as nursery:
             try:
                 for _ in range(6):
@@ -448,6 +452,7 @@ async def test_probes_of_a_broker_whose_volume_hangs_take_one_lane_together(
                 live = await exchange(broker, get(b"/health/live", LAST))
                 assert live.startswith(b"HTTP/1.1 200")
             finally:
+                monkeypatch.undo()
                 disk.tells.set()
         await until_ready(broker)
 

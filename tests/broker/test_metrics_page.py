@@ -10,7 +10,7 @@ import trio
 
 from segbroker.broker.address import join_address
 from segbroker.broker.loop import large_requests, pace
-from segbroker.broker.metrics import ages, of_topics
+from segbroker.broker.metrics import ages, gathering, of_topics
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import (
@@ -241,19 +241,19 @@ async def test_what_is_left_out_counts_a_topic_that_grows_meanwhile(
     async with served() as (broker, client):
         await client.create("a")
         await client.create("b")
-        stepped = pace.Pace.step
         grown = False
 
-        async def grow_once(self: pace.Pace) -> None:
-            nonlocal grown
-            if not grown:  # a is looked at: how many partitions there are was asked before
-                grown = True
-                await broker.core.topics.grow_all({"b": 6})
-                for partition in range(6):
-                    await client.produce("b", b"v", partition=partition)
-            await stepped(self)
+        class Growing(pace.Pace):
+            async def step(self) -> None:
+                nonlocal grown
+                if not grown:  # a is looked at: how many partitions there are was asked before
+                    grown = True
+                    await broker.core.topics.grow_all({"b": 6})
+                    for partition in range(6):
+                        await client.produce("b", b"v", partition=partition)
+                await super().step()
 
-        monkeypatch.setattr(pace.Pace, "step", grow_once)
+        monkeypatch.setattr(gathering, "Pace", Growing)
         page = await scraped(broker)
         assert grown
         assert set(page.of("segbroker_partition_size_bytes", "topic")) == {"b"}

@@ -95,6 +95,28 @@ async def test_an_unknown_special_timestamp_is_refused() -> None:
         assert (await list_offset(client, -9)).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
+@pytest.mark.parametrize(("name", "index"), [("t", 1), ("t", -1), ("nope", 0)])
+async def test_of_what_is_not_there_no_offset_is_told(name: str, index: int) -> None:
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        for timestamp in (-1, -2, -3, 0):
+            one = ListOffsetsRequestPartition(partition_index=index, timestamp=timestamp)
+            request = ListOffsetsRequest(
+                replica_id=-1, topics=[ListOffsetsRequestTopic(name=name, partitions=[one])]
+            )
+            reply = await client.ask(request, ListOffsetsResponse, 7)
+            row = reply.topics[0].partitions[0]
+            told = (row.error_code, row.offset, row.timestamp, row.leader_epoch)
+            assert told == (unknown, -1, -1, -1)
+        epoch = OffsetForLeaderEpochRequestPartition(partition=index, leader_epoch=0)
+        of_epoch = OffsetForLeaderEpochRequest(
+            topics=[OffsetForLeaderEpochRequestTopic(topic=name, partitions=[epoch])]
+        )
+        end = (await client.ask(of_epoch, OffsetForLeaderEpochResponse, 4)).topics[0].partitions[0]
+        assert (end.error_code, end.leader_epoch, end.end_offset) == (unknown, -1, -1)
+
+
 @pytest.mark.parametrize(("current", "code"), [(-1, 0), (99, ErrorCode.UNKNOWN_LEADER_EPOCH)])
 async def test_the_end_of_a_leader_epoch(current: int, code: int) -> None:
     async with serving() as broker, connect(broker.address) as client:
@@ -145,7 +167,9 @@ async def test_records_before_an_offset_are_deleted() -> None:
 
         assert await delete(4) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
         assert await delete(0, partition=9) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+        assert await delete(-2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
         assert await delete(2) == (0, 2)
+        assert await delete(1) == (0, 2), "the log does not begin earlier again"
         assert (await client.fetch("t", 1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert values(await client.fetch("t", 2)) == [b"c"]
         assert await delete(-1) == (0, 3)

@@ -373,7 +373,7 @@ async def test_what_a_transaction_has_committed_is_not_forgotten_on_its_way_to_t
         async with trio.open_nursery() as nursery:
             nursery.start_soon(end)
             with trio.fail_after(DEADLINE_S):
-                while not entry.lock.locked():
+                while not entry.is_locked:
                     await trio.lowlevel.checkpoint()
             await trio.testing.wait_all_tasks_blocked()  # it is on its way
             groups.keep_house(NOW + DAY_MS)

@@ -404,6 +404,17 @@ async def test_what_is_no_number_of_bytes_may_be_a_fraction() -> None:
         assert await alter(client, USER_A, **{TIME: 0.5, REQUESTS: 0.1, PRODUCE: 1.0000005}) == 0
 
 
+async def test_a_change_that_is_only_tried_changes_nothing() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        assert await alter(client, USER_A, producer_byte_rate=7.0) == 0
+        for values, code in (({PRODUCE: 8.0}, 0), ({PRODUCE: None}, 0), ({PRODUCE: -1.0}, 42)):
+            request = alteration(USER_A, **values)
+            request.validate_only = True
+            reply = await client.ask(request, messages.AlterClientQuotasResponse, 1)
+            assert [row.error_code for row in reply.entries] == [code]
+        assert await describe(client) == {(("user", "a"),): {PRODUCE: 7.0}}
+
+
 async def test_a_quota_is_changed_once_in_a_request() -> None:
     entity = [messages.AlterClientQuotasRequestEntity(entity_type="user", entity_name="a")]
     ops = [
@@ -768,6 +779,19 @@ async def test_a_quota_that_could_not_be_stored_is_not_in_force() -> None:
         assert broker.core.quotas is None
 
 
+async def test_a_quota_that_could_not_be_stored_forgives_nobody_what_it_owes() -> None:
+    disk = GatedStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t", durability="disk")
+        assert await alter(client, {"client-id": None}, producer_byte_rate=100) == 0
+        assert await _throttled_ms(broker, "greedy", 9_000) > 10_000
+        disk.sync_error = OSError(errno.EIO, "the disk is broken")
+        code = await alter(client, USER_A, producer_byte_rate=1e6)
+        disk.sync_error = None
+        assert code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert await _throttled_ms(broker, "greedy", 1) > 10_000
+
+
 async def test_half_requests_of_one_address_do_not_take_the_room_of_another() -> None:
     async with serving(
         request_bytes_max=4 << 20,
@@ -846,8 +870,10 @@ async def test_an_address_has_one_spelling_whatever_it_is_called() -> None:
             assert await describe(client, ("ip", 0, name)) == found
         assert await alter(client, {"ip": "2001:DB8::0:1"}, connection_creation_rate=1) == 0
         assert await describe(client, ("ip", 0, "2001:db8::1"))
-        assert await alter(client, {"ip": plain}, connection_creation_rate=None) == 0
-        assert await describe(client, ("ip", 0, mapped)) == {}
+        for name in (plain, mapped):
+            assert await alter(client, {"ip": plain}, connection_creation_rate=3) == 0
+            assert await alter(client, {"ip": name}, connection_creation_rate=None) == 0
+            assert await describe(client, ("ip", 0, mapped)) == {}
 
 
 async def test_what_an_older_version_took_for_an_address_can_be_removed() -> None:

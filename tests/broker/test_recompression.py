@@ -400,7 +400,6 @@ async def test_a_batch_of_a_transaction_whose_last_one_ends_meanwhile_is_asked_f
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its partition could not be made part of it yet: that is no reason to abort."""
-    monkeypatch.setattr("segbroker.broker.transactions.coordinator.MARKERS_WAIT_SECONDS", 0.01)
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t", compression_type="gzip")
         await client.create("held")
@@ -410,7 +409,9 @@ async def test_a_batch_of_a_transaction_whose_last_one_ends_meanwhile_is_asked_f
         assert await tx.send("held", b"v") == 0
         handler = broker.core.topics.served["held", 0].handler
         handler.read_only = PartitionReadOnly("held", 0, "says the test")
-        assert await tx.end(commit=True) == 0
+        with monkeypatch.context() as patched:
+            patched.setattr("segbroker.broker.transactions.coordinator.MARKERS_WAIT_SECONDS", 0.01)
+            assert await tx.end(commit=True) == 0
 
         async def ends_meanwhile(*args: Any) -> None:  # noqa: ANN401 - as it is called
             handler.read_only = None

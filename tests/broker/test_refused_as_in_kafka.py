@@ -193,6 +193,10 @@ async def test_who_may_describe_a_topic_is_told_the_name_of_its_id_that_is_not_d
         )
         (refused,) = (await alice.ask(by_name, admin.DeleteTopicsResponse, 6)).responses
         assert (refused.name, refused.topic_id) == ("t", ZERO_UUID), "ids are not told either"
+        await allow(broker, rule(DELETE, TOPIC, "t"))
+        (deleted,) = (await alice.ask(request, admin.DeleteTopicsResponse, 6)).responses
+        assert (deleted.name, deleted.topic_id, deleted.error_code) == ("t", topic_id, 0)
+        assert broker.core.topics.get("t") is None
 
 
 async def test_a_page_of_topics_tells_what_may_be_done_with_each() -> None:

@@ -35,6 +35,7 @@ from segbroker.protocol.messages_share_groups import (
 )
 from segbroker.segments.disk.memory import MemoryStorage
 
+from ..support.patient_clock import passes
 from ..support.waiting import becomes
 from ..support.wire_client import WireClient, connect
 from ..support.wire_shares import (
@@ -159,7 +160,7 @@ async def test_who_was_delivered_often_comes_with_fewer_others_and_at_last_alone
 
 async def test_a_lock_ends_and_a_renewal_makes_it_last() -> None:
     async with (
-        serving(group_share_record_lock_duration_ms=1_000) as broker,
+        serving(group_share_record_lock_duration_ms=20_000) as broker,
         connect(broker.address) as client,
         connect(broker.address) as other,
     ):
@@ -168,9 +169,9 @@ async def test_a_lock_ends_and_a_renewal_makes_it_last() -> None:
         one = await sharing(client)
         two = Sharing(other, GROUP, one.topic)
         assert offsets(await one.fetch(0)) == [0, 1]
-        await two.begin(0, wait_ms=20_000)
+        await two.begin(0, wait_ms=600_000)
         for _ in range(3):
-            await trio.sleep(0.6)
+            await passes(12)
             renewed = await one.say({0: [(0, 0, [RENEW])]}, renew=True)
             assert renewed == (ErrorCode.NONE, {0: ErrorCode.NONE})
         assert [(g.offset, g.deliveries) for g in await two.end()] == [(1, 2)]

@@ -143,16 +143,16 @@ async def test_who_is_no_member_any_more_when_its_turn_comes_stages_nothing() ->
         await member.join()
         await member.deal()
         leaving = WireMember(other, member_id=member.member_id)
-        lock = broker.core.transactions.table.entries["tx"].lock
+        entry = broker.core.transactions.table.entries["tx"]
 
         async def stage() -> None:
             answered.append(await member.stage(tx, "t", 5))
 
         async def is_locked() -> bool:
-            return lock.locked()
+            return entry.is_locked
 
         async def is_waiting() -> bool:
-            return lock.statistics().tasks_waiting == 1
+            return entry.lock.statistics().tasks_waiting == 1
 
         async def has_left() -> bool:
             group = broker.core.groups.get(GROUP)
@@ -201,7 +201,7 @@ async def test_what_is_being_staged_is_waited_for_by_who_takes_over() -> None:
             left.append(await before.leave())
 
         async def is_under_way() -> bool:
-            return broker.core.transactions.table.entries["tx"].lock.locked()
+            return broker.core.transactions.table.entries["tx"].is_locked
 
         async def has_left() -> bool:
             group = broker.core.groups.get_consumer(GROUP)

@@ -28,6 +28,7 @@ from segbroker.protocol.messages_streams_groups import (
 )
 
 from ..support.gated_storage import GatedStorage
+from ..support.patient_clock import passes
 from ..support.wire_client import WireClient
 from ..support.wire_streams import (
     StreamsMember,
@@ -249,7 +250,7 @@ async def test_tasks_stay_with_who_asked_twice_to_join_until_it_lets_go() -> Non
 
 
 async def test_threads_that_start_together_are_dealt_with_together() -> None:
-    delay = {"group_streams_initial_rebalance_delay_ms": 50}
+    delay = {"group_streams_initial_rebalance_delay_ms": 10_000}
     async with broker_on(None, **delay) as (_, (client,)):
         await client.create("t", partitions=4)
         one, two = StreamsMember(client, "one"), StreamsMember(client, "two")
@@ -257,6 +258,7 @@ async def test_threads_that_start_together_are_dealt_with_together() -> None:
             reply = await each.join()
             assert [row.status_code for row in statuses(reply)] == [5]
             assert each.epoch == 1
+        await passes(10)
         await until_described(client, "Reconciling", 3)
         await one.beat()
         await two.beat()

@@ -19,6 +19,7 @@ from segbroker.segments.metadata.control import decode_event
 from segbroker.segments.metadata.streams_groups import SECTION, STREAMS_GROUP, groups_in
 
 from ..support.gated_storage import GatedStorage
+from ..support.patient_clock import passes
 from ..support.wire_streams import (
     StreamsMember,
     beat,
@@ -204,9 +205,12 @@ async def test_who_does_not_come_back_is_missed_for_a_session() -> None:
         await two.join()
         await settled(one, two)
         image = disk.after_kill()
-    short = {"group_streams_session_timeout_ms": 300, "group_streams_heartbeat_interval_ms": 50}
-    async with broker_on(image, **AT_ONCE, **short) as (_, (client,)):
+    session = {"group_streams_session_timeout_ms": 20_000}
+    async with broker_on(image, **AT_ONCE, **session) as (_, (client,)):
         one.client = client
+        await passes(12)
+        assert (await one.beat()).error_code == 0
+        await passes(12)
 
         async def does_everything() -> bool:
             assert (await one.beat()).error_code == 0

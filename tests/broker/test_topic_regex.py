@@ -82,6 +82,11 @@ def test_it_matches_what_pythons_own_matches(pattern: str, some: list[str]) -> N
         ("(?P<first>a)(?<second>b)", "ab", True),
         ("(?U)a+", "aa", True),
         ("(?m)^a$", "a", True),
+        (r"v\.1", "v.1", True),
+        ("[a-]b", "-b", True),
+        ("$^", "", True),
+        ("a$^", "a", False),
+        (r"\x{10ffff}|a", "a", True),
     ],
 )
 def test_the_whole_name_has_to_match(pattern: str, name: str, matches: bool) -> None:
@@ -119,6 +124,7 @@ def test_the_whole_name_has_to_match(pattern: str, name: str, matches: bool) -> 
         "(?=a)",
         r"(a)\1",
         r"\q",
+        "\\\N{EURO SIGN}",
         "a\\",
         "[b-a]",
         "(" * 60 + "a" + ")" * 60,

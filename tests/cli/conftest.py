@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import TypeAlias
@@ -51,6 +52,19 @@ def in_process(*words: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[
     if run.exception is not None and not isinstance(run.exception, SystemExit):
         raise run.exception
     return subprocess.CompletedProcess(words, run.exit_code, run.stdout_bytes, run.stderr_bytes)
+
+
+def shown(leader: int, follower: int) -> bytes:
+    """All that was written to a terminal of which this process has both ends; closes the follower.
+
+    The kernel hands it over piece by piece, and a little later.
+    """
+    os.close(follower)
+    found = b""
+    with suppress(OSError):  # EIO: its end
+        while True:
+            found += os.read(leader, 1 << 16)
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from segbroker.cli.exit_codes import ExitCode
 from segbroker.cli.main import Segbroker
 
 from ..support.daemon import Daemon
-from .conftest import COMMAND, TIMEOUT_S, Run, environment, segbroker
+from .conftest import COMMAND, TIMEOUT_S, Run, environment, segbroker, shown
 
 COMMANDS = (
     "serve",
@@ -262,10 +262,9 @@ def test_an_error_on_a_terminal_is_in_colour_unless_the_terminal_or_the_user_has
         done = subprocess.run(
             [*COMMAND, *words], stderr=theirs, env=env | given, timeout=TIMEOUT_S, check=False
         )
-        said = os.read(ours, 65_536)
+        said = shown(ours, theirs)
     finally:
         os.close(ours)
-        os.close(theirs)
     assert done.returncode != 0
     assert b"Error: " in said
     assert (b"\x1b[" in said) == coloured

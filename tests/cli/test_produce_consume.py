@@ -19,7 +19,7 @@ import pytest
 from segbroker.client import Admin, Producer
 
 from ..support.daemon import Daemon
-from .conftest import COMMAND, TIMEOUT_S, Run, environment
+from .conftest import COMMAND, TIMEOUT_S, Run, environment, shown
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -416,10 +416,9 @@ def test_a_counter_is_drawn_on_a_terminal_only(daemon: Daemon, topic: str) -> No
             env=environment(TERM="xterm"),
         )
         assert (run.returncode, run.stdout) == (0, b"")
-        assert b"2 records" in os.read(leader, 1 << 16)
+        assert b"2 records" in shown(leader, follower)
     finally:
         os.close(leader)
-        os.close(follower)
 
 
 def test_a_group_goes_on_behind_what_was_printed(run: Run, topic: str) -> None:

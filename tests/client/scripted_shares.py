@@ -43,7 +43,8 @@ from segbroker.protocol.record_batch import encode_batch
 from .replaying import TOPIC, Answer, Replaying, Request, metadata, versions
 
 TOPIC_ID = UUID(int=7)
-SOON: dict[str, Any] = {"request_timeout_ms": 2_000, "connect_timeout_ms": 2_000}
+# Of who waits for no deadline: a server that stands still for a moment is no finding.
+PATIENT: dict[str, Any] = {"request_timeout_ms": 60_000, "connect_timeout_ms": 60_000}
 LOCK_MS = 30_000
 
 # Offsets and delivery count, both ends included.
@@ -198,7 +199,7 @@ def said_in(asked: ShareFetchRequest | ShareAcknowledgeRequest) -> dict[int, int
 def working(script: Script, **options: Any) -> Iterator[ShareConsumer[Any]]:  # noqa: ANN401
     with (
         Replaying(script.answers) as server,
-        ShareConsumer(server.address, TOPIC, group="g", **{**SOON, **options}) as consumer,
+        ShareConsumer(server.address, TOPIC, group="g", **{**PATIENT, **options}) as consumer,
     ):
         yield consumer
 

@@ -47,7 +47,7 @@ from segbroker.testing.embedded import EmbeddedBroker
 from ..support.cutting_proxy import CuttingProxy
 from ..support.daemon import Daemon, running, start
 from ..support.ports import keep_port, port_of
-from ..support.waiting import DEADLINE_S, until
+from ..support.waiting import DEADLINE_S, until, within_one_of
 
 
 def numbers(count: int) -> list[bytes | None]:
@@ -228,10 +228,14 @@ def test_a_block_that_was_left_is_closed(daemon: Daemon, topic: str) -> None:
 
 def test_a_broker_that_is_not_there_is_said_within_the_connect_timeout() -> None:
     port = keep_port()
-    began = time.monotonic()
-    with pytest.raises(BrokerUnreachable, match=rf"127\.0\.0\.1:{port}.*[Rr]efused"):
-        Producer(f"127.0.0.1:{port}", connect_timeout_ms=300).__enter__()
-    assert time.monotonic() - began < 9  # the default would be 10 s
+
+    def is_said(within_ms: int) -> None:
+        began = time.monotonic()
+        with pytest.raises(BrokerUnreachable, match=rf"127\.0\.0\.1:{port}.*[Rr]efused"):
+            Producer(f"127.0.0.1:{port}", connect_timeout_ms=within_ms).__enter__()
+        assert time.monotonic() - began < 9  # the default would be 10 s
+
+    within_one_of((300, 5_000), is_said)
 
 
 def test_a_host_name_that_does_not_exist_is_said() -> None:
@@ -283,14 +287,17 @@ def test_a_signal_that_interrupts_no_wait_is_seen_soon_all_the_same(
     with Producer(daemon.address) as producer, Consumer(daemon.address, topic) as consumer:
         producer.send(topic, b"x").result(60)
         assert consumer.poll(timeout_ms=60_000)
-        began = time.monotonic()
-        timer = threading.Timer(
-            0.1, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)
-        )
+        at: list[float] = []
+
+        def interrupt() -> None:
+            at.append(time.monotonic())
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+        timer = threading.Timer(0.1, interrupt)
         with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - it may come before the wait
             timer.start()
             consumer.poll(timeout_ms=60_000)
-        assert time.monotonic() - began < SOON_S
+        assert time.monotonic() - at[0] < SOON_S
         timer.join()
 
 
@@ -454,18 +461,16 @@ def test_two_threads_reading_at_once_is_busy(daemon: Daemon, topic: str) -> None
         producer.partitions_for(topic)
     with Consumer(daemon.address, topic) as consumer:
         errors: list[BaseException] = []
-        ready = threading.Event()
 
         def read() -> None:
-            ready.set()
             try:
-                consumer.poll(1, 2_000)
+                while not errors:
+                    consumer.poll(1, 100)
             except BusyError as exc:
                 errors.append(exc)
 
         thread = threading.Thread(target=read)
         thread.start()
-        ready.wait()
         read()
         thread.join()
     assert len(errors) == 1
@@ -496,11 +501,15 @@ def test_a_question_that_is_not_answered_in_time_says_what_the_last_answer_was(
     with running(tmp_path / "data") as daemon, Admin(daemon.address) as admin:
         admin.create_topic("t", partitions=1)
         (tmp_path / "data/topics/t/partition_0").rename(tmp_path / "gone")
-        with (
-            Consumer(daemon.address, api_timeout_ms=2_000) as hurried,
-            pytest.raises(TimedOut, match=r"; last: offsets of t-0: "),
-        ):
-            hurried.end_offsets(("t", 0))
+
+        def says_the_last_answer(within_ms: int) -> None:
+            with (
+                Consumer(daemon.address, api_timeout_ms=within_ms) as hurried,
+                pytest.raises(TimedOut, match=r"; last: offsets of t-0: "),
+            ):
+                hurried.end_offsets(("t", 0))
+
+        within_one_of((2_000, 20_000), says_the_last_answer)
         with pytest.raises(LeaderNotAvailable, match=r"^offsets of t-0: "):
             admin.offsets("t", "end")
         (tmp_path / "gone").rename(tmp_path / "data/topics/t/partition_0")
@@ -516,11 +525,15 @@ def test_a_position_that_is_not_found_in_time_says_why(tmp_path: Path) -> None:
         (tmp_path / "data/topics/t/partition_0").rename(tmp_path / "gone")
         with pytest.raises(LeaderNotAvailable):
             admin.offsets("t", "end")
-        with (
-            Consumer(daemon.address, "t", api_timeout_ms=5_000) as hurried,
-            pytest.raises(LeaderNotAvailable, match="t-0: no broker serves the partition"),
-        ):
-            hurried.position("t", 0)
+
+        def says_why(within_ms: int) -> None:
+            with (
+                Consumer(daemon.address, "t", api_timeout_ms=within_ms) as hurried,
+                pytest.raises(LeaderNotAvailable, match="t-0: no broker serves the partition"),
+            ):
+                hurried.position("t", 0)
+
+        within_one_of((5_000, 20_000), says_why)
 
 
 def test_clients_can_be_opened_without_a_block(daemon: Daemon, topic: str) -> None:

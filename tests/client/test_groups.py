@@ -38,7 +38,9 @@ from .test_interrupted import Interrupting
 
 PARTITIONS = 4
 COUNT = 400
-QUICK: Any = {"heartbeat_interval_ms": 50, "session_timeout_ms": 6_000}
+# A machine that stands still for a moment ends no session, where that is not what is tested.
+QUICK: Any = {"heartbeat_interval_ms": 50, "session_timeout_ms": 60_000}
+BRIEF: Any = {**QUICK, "session_timeout_ms": 6_000}
 
 
 @pytest.fixture
@@ -90,8 +92,9 @@ class Member:
         def tell(partitions: list[TopicPartition]) -> None:
             assert threading.current_thread() is self._thread
             numbers = {tp.partition for tp in partitions}
-            self.owned = self.owned | numbers if what == "assigned" else self.owned - numbers
+            # First what it was told: tests wait for what it owns.
             self.told.append((what, sorted(numbers)))
+            self.owned = self.owned | numbers if what == "assigned" else self.owned - numbers
 
         return tell
 
@@ -214,7 +217,7 @@ def test_a_long_job_costs_no_partition_and_holds_nobody_up(daemon: Daemon, fille
 
     def work() -> None:
         with Consumer(
-            daemon.address, filled, group=filled, on_revoked=gone.extend, **QUICK
+            daemon.address, filled, group=filled, on_revoked=gone.extend, **BRIEF
         ) as consumer:
             for record in consumer:
                 seen.append(record)
@@ -228,7 +231,7 @@ def test_a_long_job_costs_no_partition_and_holds_nobody_up(daemon: Daemon, fille
     thread = threading.Thread(target=work)
     thread.start()
     assert at_work.wait(DEADLINE_S)
-    two = Member(daemon.address, filled)
+    two = Member(daemon.address, filled, **BRIEF)
     # The newcomer gets nothing that the worker might still have in hand ...
     until(lambda: two.consumer.group_metadata.generation > 1)
     time.sleep(7)
@@ -248,7 +251,10 @@ def test_a_long_job_costs_no_partition_and_holds_nobody_up(daemon: Daemon, fille
 def test_a_long_job_gives_up_what_it_does_not_work_at_without_hearing_of_it(
     daemon: Daemon, topic: str
 ) -> None:
-    """on_revoked cannot be called meanwhile; the others wait for it for a limited time."""
+    """on_revoked cannot be called meanwhile; the others wait for it for a limited time.
+
+    That is its own: the group waits as long as it does for its most patient member.
+    """
     with Admin(daemon.address) as admin:
         admin.create_topic(topic, partitions=PARTITIONS)
     with Producer(daemon.address) as producer:
@@ -275,7 +281,7 @@ def test_a_long_job_gives_up_what_it_does_not_work_at_without_hearing_of_it(
     thread = threading.Thread(target=work)
     thread.start()
     assert at_work.wait(DEADLINE_S)
-    two = Member(daemon.address, topic, start="start", **quick)
+    two = Member(daemon.address, topic, start="start")
     until(lambda: len(two.owned) == 2, two)
     assert 0 not in two.owned
     more(daemon.address, topic, 0, COUNT)
@@ -306,7 +312,7 @@ def test_who_ctrl_c_kept_from_hearing_of_it_is_not_waited_for_either(
         **quick,
     ) as one:
         until(lambda: bool(one.poll(10, 100)) and len(one.assignment) == PARTITIONS)
-        two = Member(daemon.address, filled, start="start", **quick)
+        two = Member(daemon.address, filled, start="start")
         until(lambda: one._reading.group.events.is_waiting, two)
         Interrupting(monkeypatch, Events, "next", 0, True)
         with pytest.raises(KeyboardInterrupt):
@@ -345,7 +351,7 @@ def test_who_is_about_to_hear_of_it_as_its_time_ends_hears_of_nothing_or_of_all(
         **quick,
     ) as one:
         until(lambda: bool(one.poll(10, 100)) and len(one.assignment) == PARTITIONS)
-        two = Member(daemon.address, filled, start="start", **quick)
+        two = Member(daemon.address, filled, start="start")
         until(lambda: one._reading.group.events.is_waiting, two)
         before = sys.gettrace()
         sys.settrace(trace)
@@ -748,7 +754,14 @@ def test_who_waits_for_topics_of_a_pattern_hears_that_no_broker_answers(tmp_path
             **QUICK,
         ) as consumer,
     ):
-        assert consumer.poll(timeout_ms=2_500) == []
+
+        def hears_nothing_for_long() -> bool:
+            try:
+                return consumer.poll(timeout_ms=2_500) == []
+            except TimedOut:  # the broker stood still for a moment
+                return False
+
+        until(hears_nothing_for_long)
         daemon.process.kill()
         for _ in range(2):  # as long as it lasts
             with pytest.raises(TimedOut, match="refused"):
@@ -849,8 +862,9 @@ def test_a_record_in_hand_of_a_topic_that_is_gone_is_not_committed_in_its_succes
         assert sorted(int(record.value or b"") for record in consumer) == list(range(40))
 
 
-# A member that is interrupted has 30 ms to say goodbye: one of so many tries finds the time.
-TRIES = 6
+# A member that is interrupted has 30 ms to say goodbye: one of so many tries finds the time, also
+# where others have the processors.
+TRIES = 30
 
 
 def has_said_goodbye(address: str, topic: str, group: str) -> bool:

@@ -62,7 +62,7 @@ def test_a_topic_that_nobody_waits_for_any_more_wakes_nobody() -> None:
     filled(world)
     reader = Reader(world)
     reader.fetching.subscribe(["b"], "start")
-    world.run(lambda: reader.fetching.subscription._unknown_since_ms is not None)
+    world.run(lambda: reader.fetching.subscription.next_wake_ms is not None)
     reader.fetching.assign([A0], "start")
     assert len(reader.read(100)) == 100
     passes(world, 600_000)

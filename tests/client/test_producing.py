@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from segbroker.client.accumulator import Accumulator
-from segbroker.client.batches import RECORD_OVERHEAD
+from segbroker.client.batches import LOOKED_MS, RECORD_OVERHEAD
 from segbroker.client.completion import Completion
 from segbroker.client.engine import Call, Pause
 from segbroker.client.errors import (
@@ -1210,6 +1210,26 @@ def test_what_is_said_of_another_topic_does_not_say_that_a_partition_does_not_ex
     sender.send("a", b"new", partition=1)
     sender.flush()
     assert world.stored("a", 1) == [b"new"]
+
+
+def test_what_was_seen_for_who_waits_no_more_does_not_say_that_there_is_no_partition_now() -> None:
+    world = World()
+    (first,) = world.cluster.create("a", 1)
+    sender = Sender(world, linger_ms=0)
+    sender.send("a", b"x")
+    sender.flush()
+    room = sender.try_send("a", b"cancelled", partition=1)
+    assert isinstance(room, Completion)
+    world.run(lambda: room.done)
+    later_ms = world.now_ms + 2 * LOOKED_MS
+    world.run(lambda: world.now_ms >= later_ms)
+    world.cluster.topics["a"].append(Partition(first.leader))
+    sender.send("a", b"new", partition=1)
+    sender.flush()
+    assert world.stored("a", 1) == [b"new"]
+    for _ in range(2):  # each time it is looked at, and said
+        with pytest.raises(ValueError, match="partition 2"):
+            sender.send("a", b"none", partition=2)
 
 
 def test_who_waits_for_a_partition_hears_of_the_end() -> None:

@@ -45,11 +45,11 @@ from segbroker.protocol.messages_core import ApiVersionsResponse, MetadataRespon
 from segbroker.protocol.messages_share_groups import ShareAcknowledgeResponse, ShareFetchResponse
 from segbroker.protocol.record_batch import GapReason, gap_batches
 
-from ..support.waiting import until
+from ..support.waiting import until, within_one_of
 from .replaying import TOPIC, Replaying, Request, metadata, versions
 from .scripted_shares import (
     ANSWER,
-    SOON,
+    PATIENT,
     TOPIC_ID,
     OfPartition,
     Script,
@@ -237,7 +237,7 @@ def test_what_a_commit_that_was_cancelled_would_have_raised_is_raised_by_the_nex
     script.verdicts = [ErrorCode.INVALID_RECORD_STATE]
 
     async def main(address: str) -> None:
-        async with AsyncShareConsumer(address, TOPIC, group="g", **SOON) as consumer:
+        async with AsyncShareConsumer(address, TOPIC, group="g", **PATIENT) as consumer:
             assert await consumer.poll(timeout_ms=60_000)
             with anyio.CancelScope() as scope:
                 scope.cancel()
@@ -350,7 +350,7 @@ def test_a_partition_whose_leader_is_another_broker_by_now() -> None:
             return request.answer(whole)
 
         first.answers[ApiKey.METADATA] = second.answers[ApiKey.METADATA] = both
-        with ShareConsumer(one.address, TOPIC, group="g", **SOON) as consumer:
+        with ShareConsumer(one.address, TOPIC, group="g", **PATIENT) as consumer:
             assert offsets(poll(consumer)) == [0, 1]
             with pytest.raises(AcknowledgeFailed):
                 poll(consumer)
@@ -362,80 +362,96 @@ def test_a_partition_whose_leader_is_another_broker_by_now() -> None:
 
 def test_a_partition_that_nobody_serves_is_said_when_that_has_gone_on_for_long() -> None:
     """As to other consumers; and what it is read when it is back."""
-    script = Script((batch(0, 1), [(0, 0, 1)]))
-    leaders = [-1]
 
-    def unserved(request: Request) -> bytes:
-        whole = metadata(request, leader_id=leaders[-1])
-        whole.topics[0].topic_id = TOPIC_ID
-        (row,) = whole.topics[0].partitions
-        row.replica_nodes, row.offline_replicas = [1], [1] if row.leader_id < 0 else []
-        return request.answer(whole)
+    def is_said(within_ms: int) -> None:
+        script = Script((batch(0, 1), [(0, 0, 1)]))
+        leaders = [-1]
 
-    script.answers[ApiKey.METADATA] = unserved
-    with working(script, api_timeout_ms=2_000) as consumer:
-        with pytest.raises(LeaderNotAvailable, match="clicks-0: no broker serves the partition"):
-            poll(consumer)
-        leaders.append(1)
-        until(lambda: offsets(consumer.poll(timeout_ms=50)) == [0])
+        def unserved(request: Request) -> bytes:
+            whole = metadata(request, leader_id=leaders[-1])
+            whole.topics[0].topic_id = TOPIC_ID
+            (row,) = whole.topics[0].partitions
+            row.replica_nodes, row.offline_replicas = [1], [1] if row.leader_id < 0 else []
+            return request.answer(whole)
+
+        script.answers[ApiKey.METADATA] = unserved
+        with working(script, api_timeout_ms=within_ms) as consumer:
+            with pytest.raises(LeaderNotAvailable, match="clicks-0: no broker serves the part"):
+                poll(consumer)
+            leaders.append(1)
+            until(lambda: offsets(consumer.poll(timeout_ms=50)) == [0])
+
+    within_one_of((2_000, 15_000), is_said)
 
 
 def test_a_partition_that_is_not_served_ends_no_reading_of_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log says it, long after a caller of that partition alone would have heard it."""
-    monkeypatch.setattr(unserved_partitions, "TOLD_AFTER_MS", 1_500)
-    script = Script((batch(0, 1), [(0, 0, 1)]))
-    script.partitions = (0, 1)
-    offline = [[1]]
 
-    def half(request: Request) -> bytes:
-        whole = metadata(request, partitions=(0, 1))
-        whole.topics[0].topic_id = TOPIC_ID
-        lost = whole.topics[0].partitions[1]
-        lost.offline_replicas = offline[-1]
-        lost.leader_id = -1 if lost.offline_replicas else 1
-        return request.answer(whole)
+    def ends_none(within_ms: int) -> None:
+        monkeypatch.setattr(unserved_partitions, "TOLD_AFTER_MS", 3 * within_ms)
+        caplog.clear()
+        script = Script((batch(0, 1), [(0, 0, 1)]))
+        script.partitions = (0, 1)
+        offline = [[1]]
 
-    script.answers[ApiKey.METADATA] = half
-    got: list[int] = []
+        def half(request: Request) -> bytes:
+            whole = metadata(request, partitions=(0, 1))
+            whole.topics[0].topic_id = TOPIC_ID
+            lost = whole.topics[0].partitions[1]
+            lost.offline_replicas = offline[-1]
+            lost.leader_id = -1 if lost.offline_replicas else 1
+            return request.answer(whole)
 
-    def heard(text: str) -> bool:
-        got.extend(offsets(consumer.poll(timeout_ms=50)))
-        return text in caplog.text
+        script.answers[ApiKey.METADATA] = half
+        got: list[int] = []
 
-    with working(script, api_timeout_ms=300) as consumer:
-        until(lambda: heard("clicks-1 cannot be read, still trying: share fetch"))
-        offline.append([])
-        until(lambda: heard("clicks-1 can be read again"))
-        assert got == [0]
+        def heard(text: str) -> bool:
+            got.extend(offsets(consumer.poll(timeout_ms=50)))
+            return text in caplog.text
+
+        with working(script, api_timeout_ms=within_ms) as consumer:
+            until(lambda: heard("clicks-1 cannot be read, still trying: share fetch"))
+            offline.append([])
+            until(lambda: heard("clicks-1 can be read again"))
+            assert got == [0]
+
+    within_one_of((500, 10_000), ends_none)
 
 
 def test_the_last_partition_that_is_served_may_be_away_for_a_moment(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """However long the others have not been served."""
-    monkeypatch.setattr(unserved_partitions, "TOLD_AFTER_MS", 2_500)
-    script = Script((batch(0, 1), [(0, 0, 1)]))
-    script.partitions = (0, 1)
-    away = {1}
 
-    def some(request: Request) -> bytes:
-        whole = metadata(request, partitions=(0, 1))
-        whole.topics[0].topic_id = TOPIC_ID
-        for row in whole.topics[0].partitions:
-            row.replica_nodes, row.offline_replicas = [1], [1] * (row.partition_index in away)
-            row.leader_id = -1 if row.offline_replicas else 1
-        return request.answer(whole)
+    def may_be_away(within_ms: int) -> None:
+        monkeypatch.setattr(unserved_partitions, "TOLD_AFTER_MS", within_ms + 500)
+        caplog.clear()
+        script = Script((batch(0, 1), [(0, 0, 1)]))
+        script.partitions = (0, 1)
+        away = {1}
 
-    script.answers[ApiKey.METADATA] = some
-    with working(script, api_timeout_ms=2_000) as consumer:
-        until(lambda: consumer.poll(timeout_ms=50) == [] and "clicks-1 cannot be" in caplog.text)
-        began = time.monotonic()
-        away.add(0)
-        with pytest.raises(LeaderNotAvailable, match="no broker serves the partition"):
-            until(lambda: bool(consumer.poll(timeout_ms=50)))
-        assert time.monotonic() - began >= 2
+        def some(request: Request) -> bytes:
+            whole = metadata(request, partitions=(0, 1))
+            whole.topics[0].topic_id = TOPIC_ID
+            for row in whole.topics[0].partitions:
+                row.replica_nodes, row.offline_replicas = [1], [1] * (row.partition_index in away)
+                row.leader_id = -1 if row.offline_replicas else 1
+            return request.answer(whole)
+
+        script.answers[ApiKey.METADATA] = some
+        with working(script, api_timeout_ms=within_ms) as consumer:
+            until(
+                lambda: consumer.poll(timeout_ms=50) == [] and "clicks-1 cannot be" in caplog.text
+            )
+            began = time.monotonic()
+            away.add(0)
+            with pytest.raises(LeaderNotAvailable, match="no broker serves the partition"):
+                until(lambda: bool(consumer.poll(timeout_ms=50)))
+            assert time.monotonic() - began >= within_ms / 1000
+
+    within_one_of((2_000, 15_000), may_be_away)
 
 
 def test_an_error_of_one_partition_that_does_not_pass_is_raised() -> None:
@@ -591,7 +607,7 @@ def test_what_is_refused_at_the_end_is_raised_on_an_event_loop(loop: str) -> Non
     script.verdicts = [ErrorCode.INVALID_RECORD_STATE]
 
     async def scenario(address: str) -> None:
-        async with AsyncShareConsumer(address, TOPIC, group="g", **SOON) as consumer:
+        async with AsyncShareConsumer(address, TOPIC, group="g", **PATIENT) as consumer:
             consumer.accept(await anext(aiter(consumer)))
 
     with Replaying(script.answers) as server, pytest.raises(AcknowledgeFailed):

@@ -23,9 +23,9 @@ from segbroker.segments.errors import (
     SegmentReplaced,
     StorageError,
 )
+from segbroker.segments.files.copies import COPIES_MAX
 from segbroker.segments.names import partition_paths
 from segbroker.segments.partition.handler import DiskHandler
-from segbroker.segments.recovery.repairing import QUARANTINE_TRIES_MAX
 from segbroker.segments.settings.topic_config import TopicConfig
 
 from .crash.recording import Fault, RecordingStorage
@@ -770,7 +770,7 @@ def test_without_a_name_for_its_copy_a_damaged_segment_stays_as_it_is() -> None:
     handler._log.files.drop()
     disk.mkdir(f"{FOLDER}/quarantine")
     name = LOG_1.rpartition("/")[2]
-    copies = [f"{FOLDER}/quarantine/{name}.{number}" for number in range(QUARANTINE_TRIES_MAX)]
+    copies = [f"{FOLDER}/quarantine/{name}.{number}" for number in range(COPIES_MAX)]
     for copy in copies:
         disk.open(copy, create=True).close()
     with pytest.raises(CorruptSegment):

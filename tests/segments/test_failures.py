@@ -565,7 +565,7 @@ def test_who_asks_for_the_producers_does_not_wait_for_a_log_that_is_opened_again
     def meddle() -> None:
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()
-        asking.join(timeout=10)
+        asking.join(timeout=60)
         assert found == [7], "it waits"
 
     disk.meddle = meddle

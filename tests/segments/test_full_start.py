@@ -9,7 +9,14 @@ from segbroker.protocol.record_batch import check_batch, encode_batch
 from segbroker.segments.checks.directory_check import DirectoryChecker
 from segbroker.segments.directory.manager import SMALL_WAL, DiskManager
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
-from segbroker.segments.disk.storage import Buffer, Space, make_dirs, remove_tree
+from segbroker.segments.disk.storage import (
+    Buffer,
+    Space,
+    make_dirs,
+    read_file,
+    remove_tree,
+    write_temporary,
+)
 from segbroker.segments.errors import StorageError
 from segbroker.segments.files.unsynced import mark_unsynced
 from segbroker.segments.settings.topic_config import TopicConfig
@@ -130,6 +137,29 @@ def test_a_start_that_lacks_room_removes_what_deleted_topics_left() -> None:
     assert see_handler(manager.get_handler("t", 0)).end == 7
     assert not small.exists(grave)
     manager.close()
+
+
+def test_a_start_that_finds_two_snapshots_needs_no_room_for_a_third() -> None:
+    # Killed behind the name of the second; nothing came since.
+    disk = MemoryStorage()
+    manager = manager_on(disk)
+    manager.open()
+    first = f"{DATA}/meta/snapshot-1.msgpack"
+    before = read_file(disk, first)
+    manager.create_topic("t", 1, TopicConfig({"durability": "fsync"}))
+    for number in range(3):
+        append(manager, b"%d" % number)
+    manager._metadata.save()
+    image = disk.after_kill()
+    write_temporary(image, first, before)
+    image.unlink(f"{DATA}/reserve")
+    marked = [f"{DATA}/{folder}/shard-00.wal-1" for folder in ("wal", "witness")]
+    for path in (f"{WAL}/wal-1.log", *marked):  # nor is another file ready, or free
+        image.unlink(path)
+    assert image.listdir(WAL) == ["wal-0.log"]
+    manager = manager_on(SmallDisk.over(image, 0))
+    manager.open()
+    assert see_handler(manager.get_handler("t", 0)).end == 3
 
 
 def test_a_start_that_lacks_room_says_how_much_and_loses_nothing() -> None:

@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from segbroker.protocol.record_batch import GapReason
+from segbroker.segments.checks.directory_check import DirectoryChecker
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
 from segbroker.segments.errors import OffsetOutOfRange
 from segbroker.segments.log.deleting import evict
@@ -141,3 +142,13 @@ def test_a_file_that_cannot_be_unlinked_keeps_no_other_one_and_is_tried_again(th
     else:
         handler.delete_records_before(8)
     assert not disk.exists(f"{FIRST}.log")
+
+
+def test_a_file_that_could_not_be_unlinked_by_the_close_either_is_no_damage() -> None:
+    disk = StuckStorage()
+    manager, handler = partition_on(disk, 10, retention_ms=7 * DAY)
+    disk.stuck = f"{FIRST}.log"
+    handler.delete_records_before(6)
+    manager.close()
+    assert disk.exists(disk.stuck)
+    assert not [one for one in DirectoryChecker(disk, "/data", NOW).check() if one.is_damage]

@@ -8,10 +8,14 @@ import pytest
 from segbroker.segments.checks.directory_check import DirectoryChecker
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.disk.storage import read_file, replace_file
+from segbroker.segments.errors import PartitionReadOnly
+from segbroker.segments.files.copies import COPIES_MAX
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 
 from .classes import gaps_in, manager_on
+from .crash.images import Images
+from .crash.recording import Fault, RecordingStorage
 from .tools import SMALL, append, batch_of, lose_wal, offsets_in, read_from
 
 FOLDER = "/data/topics/t/partition_0"
@@ -139,3 +143,38 @@ def test_a_file_in_the_way_outlives_a_failed_sync() -> None:
     assert handler.try_recover(3_600_000)
     assert handler.read_only is None
     assert is_kept(disk, path)
+
+
+def test_a_file_in_the_way_outlives_a_failed_sync_of_quarantine() -> None:
+    before, path = copied_ahead()
+    disk = RecordingStorage.over(before.after_kill())
+    disk.faults.append(Fault("fsync_dir", "/quarantine", 0))
+    handler = manager_on(disk).get_handler("t", 0)
+    with pytest.raises(PartitionReadOnly, match="planned"):
+        _fill(handler, 40)
+    assert handler.try_recover(3_600_000)
+    _fill(handler, 40)
+    handler.sync()
+    for image in Images(disk).now():
+        assert is_kept(image.build(), path)
+
+
+def _fill(handler: DiskHandler, count: int) -> None:
+    for _ in range(count):
+        append(handler, batch_of(b"own" + bytes(60)))
+
+
+def test_a_file_in_the_way_stays_where_there_is_no_name_for_another_copy() -> None:
+    disk, path = copied_ahead()
+    handler = manager_on(disk).get_handler("t", 0)
+    disk.mkdir(f"{FOLDER}/quarantine")
+    name = path.rpartition("/")[2]
+    for copy in range(COPIES_MAX):
+        disk.open(f"{FOLDER}/quarantine/{name}.{copy}", create=True).close()
+    with pytest.raises(PartitionReadOnly, match="copies of"):
+        _fill(handler, 40)
+    assert bytes(read_file(disk, path)) == CONTENT
+    disk.unlink(f"{FOLDER}/quarantine/{name}.7")
+    assert handler.try_recover(3_600_000)
+    append(handler, batch_of(b"own" + bytes(60)))
+    assert bytes(read_file(disk, f"{FOLDER}/quarantine/{name}.7")) == CONTENT

@@ -1,6 +1,8 @@
 """Directories of no topic: what a start removes, and what it never does."""
 
+import errno
 import threading
+from unittest.mock import patch
 
 import pytest
 
@@ -9,7 +11,12 @@ from segbroker.segments.directory import topic_registry
 from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.disk.memory import MemoryStorage, _Directory
 from segbroker.segments.disk.storage import make_dirs, remove_tree
+from segbroker.segments.errors import StorageError
 
+from .crash.images import Images
+from .crash.recording import Fault, RecordingStorage
+from .crashing import Killed
+from .test_putting_back import dies_behind
 from .tools import SMALL, append, batch_of, offsets_in, read_from
 
 
@@ -78,6 +85,42 @@ def manager_on_again(disk: MemoryStorage, manager: DiskManager) -> list[tuple[st
     return what(manager_on(disk))
 
 
+class _Interrupted(MemoryStorage):
+    """Ends the process, or fails, at the next sync of one directory."""
+
+    at = ""
+    failure: BaseException | None = None
+
+    def fsync_dir(self, path: str) -> None:
+        if self.failure is not None and path == self.at:
+            failure, self.failure = self.failure, None
+            raise failure
+        super().fsync_dir(path)
+
+
+@pytest.mark.parametrize("at", ["/data", "/data/quarantine", "/data/topics"])
+@pytest.mark.parametrize("failure", [Killed, OSError])
+def test_what_is_set_aside_outlives_an_interrupted_start_and_a_power_cut(
+    failure: type[BaseException], at: str
+) -> None:
+    disk = _Interrupted()
+    manager_on(disk).close()
+    disk.mkdir("/data/topics/mine")
+    file = disk.open("/data/topics/mine/backup.tar", create=True)
+    file.pwrite(b"x", 0)
+    file.fdatasync()
+    for folder in ("/data/topics/mine", "/data/topics"):
+        disk.fsync_dir(folder)
+    disk.at, disk.failure = at, failure(errno.EIO, "not synced")
+    with pytest.raises((Killed, StorageError)):
+        manager_on(disk)
+    disk._locks.clear()  # they end with the process
+    manager_on(disk).create_topic("t", 1, SMALL)  # syncs topics/
+    image = disk.after_power_cut()
+    (kept,) = image.listdir("/data/quarantine")
+    assert image.listdir(f"/data/quarantine/{kept}") == ["backup.tar"]
+
+
 def test_a_directory_whose_number_is_written_otherwise_is_none_of_a_partition() -> None:
     disk = disk_with_topics("t")
     disk.mkdir("/data/topics/t/partition_07")
@@ -107,6 +150,28 @@ def test_what_somebody_put_beside_the_topics_is_set_aside_and_not_removed() -> N
     assert disk.open(log).size() > 0
     assert disk.listdir(f"/data/quarantine/{mine}") == ["backup.tar"]
     assert manager_on_again(disk, manager) == []
+
+
+@pytest.mark.parametrize("fault", [None, "/quarantine"])
+def test_what_is_set_aside_outlives_a_power_cut(fault: str | None) -> None:
+    before = disk_with_topics("t")
+    before.mkdir("/data/topics/mine")
+    before.open("/data/topics/mine/backup.tar", create=True).pwrite(b"x", 0)
+    disk = RecordingStorage.over(before.after_kill())
+    if fault is None:
+        with patch.object(disk, "on_change", dies_behind(0)), pytest.raises(Killed):
+            manager_on(disk)
+        assert disk.listdir("/data/quarantine") == []
+    else:
+        disk.faults.append(Fault("fsync_dir", fault, 0))
+        with pytest.raises(StorageError, match="planned"):
+            manager_on(disk)
+    disk.restart()
+    manager = manager_on(disk)
+    assert what(manager) == [("unknown_topic", "/data/quarantine/mine")]
+    manager.create_topic("u", 1, SMALL)
+    for image in Images(disk).now():
+        assert [path for path in image.files() if path.endswith("backup.tar")]
 
 
 def test_a_file_among_the_topics_is_left_alone() -> None:

@@ -1,5 +1,6 @@
 """What the write-ahead log holds and cannot be put back, or has no place, is kept and told."""
 
+import threading
 from collections.abc import Callable
 from itertools import count
 from unittest.mock import patch
@@ -170,6 +171,19 @@ def test_records_that_a_start_could_not_keep_by_their_name_are_kept_by_the_next(
     disk = RecordingStorage.over(image.after_power_cut())
     disk.faults.append(Fault("fsync_dir", "/quarantine", 0))
     with pytest.raises(StorageError, match="planned"):
+        manager_on(disk)
+    disk.restart()
+    manager = manager_on(disk)
+    kept = {row.path for row in manager.report.rows if row.what == "unknown_topic"}
+    assert len(kept) == 2
+    assert all(kept <= set(left.files()) for left in Images(disk).now())
+
+
+def test_records_are_kept_behind_a_start_that_was_killed_behind_making_quarantine() -> None:
+    image = cut_off()
+    damage_event(image, b"topic_created")
+    disk = RecordingStorage.over(image.after_power_cut())
+    with patch.object(disk, "on_change", dies_behind(0)), pytest.raises(Killed):
         manager_on(disk)
     disk.restart()
     manager = manager_on(disk)
@@ -399,3 +413,38 @@ def test_the_first_start_may_be_killed_behind_any_directory_that_it_makes() -> N
         for image in Images(disk).now():
             assert read_from(manager_on(image.build()).get_handler("t", 0), 0)
     assert nth >= 3
+
+
+class _FailsBesideAnother(RecordingStorage):
+    """The first sync of topics/ fails; who asked does nothing till the other partition is there."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self.other_is_there = threading.Event()
+
+    def rmdir(self, path: str) -> None:
+        self.other_is_there.wait(1)  # it may wait for us in its turn
+        super().rmdir(path)
+
+    def fsync_dir(self, path: str) -> None:
+        super().fsync_dir(path)
+        if "/partition_" in path:
+            self.other_is_there.set()
+
+
+def test_the_directory_of_a_topic_whose_name_was_not_synced_holds_nothing_of_another_thread() -> (
+    None
+):
+    before = RecordingStorage.over(cut_off())
+    remove_tree(before, f"{ROOT}/topics/t")
+    before.fsync_dir(f"{ROOT}/topics")
+    disk = _FailsBesideAnother.over(before.after_kill())
+    disk.faults.append(Fault("fsync_dir", "/topics", 0))
+    manager = DiskManager(ROOT, storage=disk, flushers=1, now_ms=1_000)
+    manager.open()
+    served = {number for number in range(2) if ("t", number) in manager.handlers}
+    assert len(served) == 1
+    assert all(manager.get_handler("t", number) for number in range(2)), "put back now"
+    manager.close()
+    for image in Images(disk).now():
+        assert ends(manager_on(image.build())) == [(3, 3), (3, 3)]

@@ -389,3 +389,61 @@ def test_a_file_of_another_kind_is_no_segment_whatever_is_in_it() -> None:
     with open_log(disk) as log:
         assert values_of(log) == []
     assert len(disk.listdir("/log/quarantine")) == 1
+
+
+@pytest.mark.parametrize("has_manifest", [True, False])
+@pytest.mark.parametrize("damage", ["bit", "offset", "zeros", "missing"])
+def test_what_is_whole_behind_a_hole_is_kept_where_the_next_file_has_no_front(
+    has_manifest: bool, damage: str
+) -> None:
+    # | 5 | ? | 7 8 9 |   and  | ? | 11 12 13 14 |, or no file, and then 15
+    disk = disk_with(20)
+    if has_manifest:  # in which no segment is sealed yet
+        replace_file(disk, PATHS.manifest, read_file(disk_with(1), PATHS.manifest))
+    else:
+        disk.unlink(PATHS.manifest)
+    size = disk.open(PATHS.log(1)).size() // 5
+    flip(disk, PATHS.log(1), size + 70)
+    match damage:
+        case "bit":
+            flip(disk, PATHS.log(2), 70)
+        case "offset":
+            flip(disk, PATHS.log(2), 7, 8)  # 10 says that it is 2
+        case "zeros":
+            replace_file(disk, PATHS.log(2), bytes(5 * size))
+        case "missing":
+            disk.unlink(PATHS.log(2))
+    end = 11 if damage in ("bit", "offset") else 15
+    for _ in range(2):
+        with open_log(disk) as log:
+            assert [(begin, to) for begin, to, _ in gaps_of(log)] == [(6, 7), (10, end)]
+            assert log.log_end_offset == 20
+            accounted(log)
+
+
+def test_a_batch_behind_a_hole_that_a_later_file_has_as_well_is_that_files() -> None:
+    # | 5 | ? | 7 8 9 | 0 ... of an older copy, appended |   and then 10
+    disk = disk_with(20)
+    disk.unlink(PATHS.manifest)
+    size = disk.open(PATHS.log(1)).size() // 5
+    flip(disk, PATHS.log(1), size + 70)
+    content = bytes(read_file(disk, PATHS.log(1)))
+    replace_file(disk, PATHS.log(1), content + bytes(read_file(disk, PATHS.log(3))))
+    disk.unlink(PATHS.log(2))
+    with open_log(disk) as log:
+        assert [(begin, end) for begin, end, _ in gaps_of(log)] == [(6, 7), (10, 15)]
+        accounted(log)
+
+
+def test_what_was_deleted_stays_so_where_the_manifest_is_lost_and_a_hole_before_it() -> None:
+    disk = MemoryStorage()
+    log = open_log(disk)
+    for i in range(8):
+        log.append([record(i)], now_ms=1_000)
+    delete_records_before(log._log, 7)
+    disk = disk.after_kill()
+    disk.unlink(PATHS.manifest)
+    flip(disk, PATHS.log(1), 70)  # offset 5 of | 5 6 7 |
+    with open_log(disk) as log:
+        assert log.log_start_offset == 7
+        assert values_of(log) == [record(7)]

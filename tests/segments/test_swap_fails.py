@@ -286,3 +286,35 @@ def test_a_segment_that_stands_for_itself_alone_gets_its_name_anew(is_killed: bo
         log.disk = image.build()
         log.open()
         assert {record.key for record in log.records()} == {b"a", b"b", b"c", b"e", b"f"}
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["closed", "killed"])
+def test_a_decision_that_was_not_synced_leaves_no_row_in_doubt_in_front_of_later_ones(
+    is_killed: bool,
+) -> None:
+    disk = RecordingStorage()
+    log = Compacted(disk)
+    for key in (b"b", b"c", b"d"):
+        log.send((b"a", b"x" * 340), (key, b"y"))
+        log.seal()
+    log.send((b"e", b"y"), (b"a", b"last"))
+    log.manager.close()
+    log.open()
+    log.seal()  # a row that nobody syncs, as a lost one costs a scan; a close has nothing to write
+    disk.faults = [Fault("fdatasync", ".manifest", 0)]
+    log.clean_sealed()
+    assert disk.counts == {0: 1}, "the decision, in the same file"
+    if is_killed:
+        disk.restart()
+    else:
+        log.manager.close()
+    log.open()
+    log.clean()
+    assert len(log.records()) < 8, "it was cleaned"
+    log.handler.sync()
+    for image in Images(disk).now():
+        log.disk = image.build()
+        lose_wal(log.disk)
+        log.open()
+        assert {record.key for record in log.records()} == {b"a", b"b", b"c", b"d", b"e"}
+        assert not [row for row in log.manager.report.rows if row.what == "gap"]

@@ -108,7 +108,10 @@ def stand_still_at(point: str, topic: str, batch: int) -> None:
     name = topic.rpartition("-")[0]
     if plan.points[name] != point or plan.batches[name] != batch:
         return
-    plan.arrived(name).write_text(point)
+    # Whole as soon as it is there: the JVM may be killed at that moment.
+    arriving = plan.arrived(name).with_suffix(".new")
+    arriving.write_text(point)
+    arriving.rename(plan.arrived(name))
     jvm = int(plan.jvm_file().read_text())
     while is_running(jvm):
         time.sleep(LOOK_INTERVAL_S)

@@ -17,6 +17,7 @@ from segbroker.spark.loss import Lost
 from segbroker.spark.offsets import OffsetRange
 from segbroker.spark.options import SourceOptions, parse_options
 
+from ..support.waiting import within_one_of
 from .batches import batch, end_marker
 from .jar import JarReader
 from .scripted_broker import TOPIC, Fault, ScriptedBroker, fetched, with_peer_gone
@@ -244,16 +245,20 @@ def test_a_log_that_ends_before_the_range_is_data_loss_after_a_grace(
 
 
 def test_a_broker_that_never_answers_ends_the_task_with_a_sentence(read: Read) -> None:
-    more = {"kafka.request.timeout.ms": "50", "kafkaConsumer.pollTimeoutMs": "300"}
-    with (
-        ScriptedBroker(lambda _: Fault.SILENCE).running() as broker,
-        pytest.raises(
-            SourceUnavailable,
-            match=r"topic 'clicks' partition 0 at offset 0: no progress within 300 ms"
-            r" \(kafkaConsumer.pollTimeoutMs\); last: .* did not answer in time",
-        ),
-    ):
-        read(broker, 0, 50, **more)
+    def is_said(within_ms: int) -> None:
+        more = {"kafka.request.timeout.ms": str(within_ms // 6)}
+        more["kafkaConsumer.pollTimeoutMs"] = str(within_ms)
+        with (
+            ScriptedBroker(lambda _: Fault.SILENCE).running() as broker,
+            pytest.raises(
+                SourceUnavailable,
+                match=rf"topic 'clicks' partition 0 at offset 0: no progress within {within_ms} ms"
+                r" \(kafkaConsumer.pollTimeoutMs\); last: .* did not answer in time",
+            ),
+        ):
+            read(broker, 0, 50, **more)
+
+    within_one_of((300, 12_000), is_said)
 
 
 def test_a_broker_that_is_away_ends_the_task_with_its_place_and_its_own_deadline(
@@ -261,14 +266,21 @@ def test_a_broker_that_is_away_ends_the_task_with_its_place_and_its_own_deadline
 ) -> None:
     with ScriptedBroker(two_at_a_time).running() as broker:
         pass
-    # The deadline of the driver's questions is not the task's, whichever of the two is shorter.
-    more = {"kafka.default.api.timeout.ms": "100", "kafkaConsumer.pollTimeoutMs": "600"}
-    with pytest.raises(
-        SourceUnavailable,
-        match=r"^topic 'clicks' partition 0 at offset 7: no progress within 600 ms"
-        r" \(kafkaConsumer\.pollTimeoutMs\); last: 127\.0\.0\.1:\d+ cannot be reached",
-    ):
-        read(broker, 7, 50, **more)
+
+    def is_said(within_ms: int) -> None:
+        # The deadline of the driver's questions is not the task's, also where it is shorter.
+        more = {
+            "kafka.default.api.timeout.ms": "100",
+            "kafkaConsumer.pollTimeoutMs": str(within_ms),
+        }
+        with pytest.raises(
+            SourceUnavailable,
+            match=rf"^topic 'clicks' partition 0 at offset 7: no progress within {within_ms} ms"
+            r" \(kafkaConsumer\.pollTimeoutMs\); last: 127\.0\.0\.1:\d+ cannot be reached",
+        ):
+            read(broker, 7, 50, **more)
+
+    within_one_of((600, 10_000), is_said)
 
 
 def test_a_damaged_batch_is_an_error_with_its_place(read: Read) -> None:

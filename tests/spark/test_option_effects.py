@@ -187,7 +187,8 @@ def test_what_a_dead_write_left_open_is_aborted_after_its_time(topics: Topics, n
     topic = name()
     topics.create(topic)
     given = {"kafka.bootstrap.servers": topics.bootstrap, "topic": topic}
-    given |= {"transactionalId": topic, "kafka.transaction.timeout.ms": "2000"}
+    # Longer than a machine stands still before it has written: then it would be over too early.
+    given |= {"transactionalId": topic, "kafka.transaction.timeout.ms": "5000"}
     writer = SegbrokerDataSource(given).writer(SCHEMA, overwrite=False)
     writer.write(iter([pyarrow.RecordBatch.from_pydict({"value": [b"given up"]})]))
     topics.produce(topic, [b"behind it"])

@@ -34,6 +34,7 @@ from .topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -576,6 +577,32 @@ def test_a_topic_that_was_made_again_gets_all_files(
     assert [row.value for row in topics.read(topic, 1)] == [b"one"]
     command(*words)
     assert "imported 0 rows" in command.said
+
+
+def test_an_import_ends_where_its_topic_is_made_again_and_the_next_one_sends_each_file_once(
+    command: Command, topics: Topics, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "1.txt").write_text("one\n")
+    words = ["import", str(tmp_path), "--topic", topic, "--format", "text"]
+
+    def run(query: "StreamingQuery", tell: object) -> int:
+        try:
+            query.processAllAvailable()
+            topics.delete(topic)
+            topics.create(topic)
+            (tmp_path / "2.txt").write_text("two\n")
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        return 0
+
+    with monkeypatch.context() as patches:
+        patches.setattr("segbroker.spark.pipelines.run", run)
+        said = command.refused(*words, "--every", "1 second", code=6)
+    assert f"topic {topic!r} was deleted and made again" in said
+    command(*words)
+    assert "imported 2 rows of" in command.said
+    assert sorted(row.value or b"" for row in topics.read(topic, 2)) == [b"one", b"two"]
 
 
 def test_a_second_export_into_the_same_folder_is_refused_and_not_taken_for_the_first(

@@ -24,6 +24,8 @@ from types import TracebackType
 from typing import Self
 
 PIECE_BYTES = 1 << 16
+HEAD_BYTES = 6
+"""Of a request: its size and its api key."""
 
 
 class CuttingProxy:
@@ -59,6 +61,7 @@ class CuttingProxy:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._is_away = True
         # shutdown wakes the accept; close alone would not.
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -121,14 +124,21 @@ class CuttingProxy:
                 continue
             broker = socket.create_connection(self.target)
             with self._lock:
-                self._sockets |= {client, broker}
-                limit = self._replies_left.pop(0) if self._replies_left else None
+                if is_away := self._is_away:  # since a moment ago
+                    _reset(client)
+                    _reset(broker)
+                else:
+                    self._sockets |= {client, broker}
+                    limit = self._replies_left.pop(0) if self._replies_left else None
+            if is_away:
+                continue
             self._start(self._copy, client, broker, None)
             self._start(self._copy, broker, client, limit, True)
 
     def _copy(
         self, source: socket.socket, sink: socket.socket, limit: int | None, is_reply: bool = False
     ) -> None:
+        requests = _Requests()
         with suppress(OSError):
             while data := source.recv(PIECE_BYTES):
                 if is_reply and self._is_deaf:
@@ -142,10 +152,11 @@ class CuttingProxy:
                 if is_reply and self.reply_delay_s:
                     time.sleep(self.reply_delay_s)
                 if not is_reply:
-                    if self._cut_key == int.from_bytes(data[4:6], "big"):
+                    keys = requests.begun(data)
+                    if self._cut_key in keys:
                         self._cut_key = None
                         self._doomed.add(sink)
-                    if self._held_key == int.from_bytes(data[4:6], "big"):
+                    if self._held_key in keys:
                         self._held_key = None
                         self.hold()
                     self._may_take.wait()
@@ -155,6 +166,29 @@ class CuttingProxy:
         with self._lock:
             self._sockets -= {source, sink}
             self._doomed -= {source, sink}
+
+
+class _Requests:
+    """What a client says, however it comes: in a piece may be several requests, or part of one."""
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._left = 0
+
+    def begun(self, piece: bytes) -> set[int]:
+        """Api keys of the requests of which this is the begin."""
+        found = set()
+        while piece:
+            if not self._left:
+                size = HEAD_BYTES - len(self._head)
+                self._head, piece = self._head + piece[:size], piece[size:]
+                if len(self._head) == HEAD_BYTES:
+                    size, key = struct.unpack(">ih", self._head)
+                    found.add(key)
+                    self._head, self._left = b"", max(0, size - 2)
+            size = min(self._left, len(piece))
+            self._left, piece = self._left - size, piece[size:]
+        return found
 
 
 def _reset(sock: socket.socket) -> None:

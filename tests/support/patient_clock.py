@@ -8,6 +8,9 @@ seconds for every limit of a broker inside the test: a session of 600 ms is over
 idle for too long.  By this clock a limit is only over after so many turns of the loop in which
 everybody could have done what is timed.  It is for loops that hold both sides; who times another
 process has to wait by conditions.
+
+What waits for a thread has no such turns: the loop sleeps, and its time goes on.  So a limit that a
+test lets run out is longer than all that comes before, and by `passes` it is over.
 """
 
 import random
@@ -23,6 +26,8 @@ T = TypeVar("T")
 # What one turn of the loop may take of the time: more than the cushions of wait_all_tasks_blocked,
 # which ends when the loop has slept for so long.
 STEP_S: Final = 0.06
+# Of `passes`: shorter than what a broker takes for a loop that stood still.
+_PASSED_S: Final = 0.4
 
 
 class PatientClock(Clock):
@@ -42,9 +47,24 @@ class PatientClock(Clock):
         self._looked_s = looked_s
         return self._now_s
 
+    def pass_over(self, seconds: float) -> None:
+        """So much is over at once."""
+        self._now_s += seconds
+
     def deadline_to_sleep_time(self, deadline: float) -> float:
         # No longer than what counts: else time would go on more slowly while nothing happens.
         return min(deadline - self.current_time(), STEP_S)
+
+
+async def passes(seconds: float) -> None:
+    """So much time is over at least, in turns of the loop: who sleeps until then has its turn."""
+    clock = trio.lowlevel.current_clock()
+    assert isinstance(clock, PatientClock), "the test has a clock of its own"
+    ends_s = trio.current_time() + seconds
+    while trio.current_time() < ends_s:
+        clock.pass_over(_PASSED_S)
+        for _ in range(2):  # the timer's task, and whom it wakes
+            await trio.lowlevel.checkpoint()
 
 
 def run(

@@ -13,6 +13,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # in its __in
 from .java_shares import Handed, JavaConsumer, JavaShares, Refused
 
 LOCK_MS: Final = 2_000
+# Of who stands still for as long as a lock lasts it ends; then a longer one is tried.
+LOCKS_MS: Final = LOCK_MS, 15_000
 EXPLICIT: Final = {"share_acknowledgement_mode": "explicit"}
 # Not more records than were asked for, whatever their batches are.
 EXACT: Final = {"share_acquire_mode": "record_limit"}

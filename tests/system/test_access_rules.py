@@ -36,7 +36,7 @@ from segbroker.client import Admin
 
 from ..support.daemon import Daemon
 from ..support.guarded_daemon import PASSWORD, running_guarded
-from ..support.java import program
+from ..support.java import START_S, program
 
 TIMEOUT_S = 60
 USERS = ("alice", "bob")
@@ -249,7 +249,7 @@ def test_the_java_client_manages_rules_and_quotas(guarded: Daemon, release_cache
         [*program("KafkaClientsSecurity", release_cache), guarded.address, "admin", PASSWORD],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=START_S,
     )
     assert "all steps done" in ran.stdout, ran.stderr[-3_000:]
 

@@ -49,6 +49,7 @@ def fill_and_recover(folder: Path, durability: str) -> None:
     ballast = folder / "ballast"
     acked: list[bytes] = []
     with running(folder / "data", "--metrics-listen", "127.0.0.1:0") as daemon:
+        (page,) = daemon.events("metrics_listening")
         with Admin(daemon.address) as admin:
             admin.create_topic("t", partitions=1, config={"durability": durability})
         with Producer(daemon.address) as producer:
@@ -65,14 +66,13 @@ def fill_and_recover(folder: Path, durability: str) -> None:
                 acked.append(value)
 
         with (
-            Producer(daemon.address, delivery_timeout_ms=2_000) as producer,
+            Producer(daemon.address, delivery_timeout_ms=8_000) as producer,
             pytest.raises(SegbrokerError, match="No space left"),  # what the broker answered last
         ):
             fill(producer)
         assert 5 < len(acked) < 80, "the disk filled up on the way"
 
         assert read(daemon)[: len(acked)] == acked
-        (page,) = daemon.events("metrics_listening")
         for _ in range(50):  # the daemon may just have given a file of the WAL back
             fill_up(folder, ballast, 0)
             status, _, why = get(page["address"], "/health/ready")

@@ -20,6 +20,8 @@ from ..support.waiting import DEADLINE_S, until
 
 PARTITIONS = 6
 COUNT = 300
+# Everybody leaves: nobody waits for the end of one.
+SESSION_MS = int(DEADLINE_S * 1000)
 
 
 @pytest.fixture
@@ -107,16 +109,14 @@ def ours(daemon: Daemon, name: str) -> Iterator[Member]:
 
 
 @contextmanager
-def librdkafka(
-    daemon: Daemon, name: str, strategy: str, *, session_timeout_ms: int = 6_000
-) -> Iterator[Member]:
+def librdkafka(daemon: Daemon, name: str, strategy: str) -> Iterator[Member]:
     changes: list[str] = []
     consumer = Theirs(
         {
             "bootstrap.servers": daemon.address,
             "group.id": name,
             "auto.offset.reset": "earliest",
-            "session.timeout.ms": session_timeout_ms,
+            "session.timeout.ms": SESSION_MS,
             "reconnect.backoff.max.ms": 200,
             "heartbeat.interval.ms": 200,
             "partition.assignment.strategy": strategy,
@@ -142,13 +142,13 @@ def librdkafka(
 
 
 @contextmanager
-def kafka_python(daemon: Daemon, name: str, *, session_timeout_ms: int = 6_000) -> Iterator[Member]:
+def kafka_python(daemon: Daemon, name: str) -> Iterator[Member]:
     consumer = KafkaConsumer(
         bootstrap_servers=daemon.address,
         group_id=name,
         auto_offset_reset="earliest",
         heartbeat_interval_ms=200,
-        session_timeout_ms=session_timeout_ms,
+        session_timeout_ms=SESSION_MS,
     )
     # Else it may join twice, and overlook the second answer for good: kafka_python_together.py.
     consumer.partitions_for_topic(name)
@@ -170,7 +170,7 @@ def kafka_python(daemon: Daemon, name: str, *, session_timeout_ms: int = 6_000) 
 def java(daemon: Daemon, name: str, strategy: str, cache: Path) -> Iterator[JavaMember]:
     conf = {
         "partition.assignment.strategy": f"org.apache.kafka.clients.consumer.{strategy}",
-        "session.timeout.ms": 6000,
+        "session.timeout.ms": SESSION_MS,
         "heartbeat.interval.ms": 200,
     }
     with JavaMember(daemon.address, name, name, cache, conf) as member:
@@ -281,7 +281,7 @@ def sockets_left_open() -> Iterator[None]:
 @pytest.mark.usefixtures("sockets_left_open")
 def test_no_member_of_any_make_notices_that_the_broker_was_killed(tmp_path: Path) -> None:
     """The generation goes on: nothing is taken away, nothing is given anew."""
-    name, session_timeout_ms = "kept", int(DEADLINE_S * 1000)
+    name = "kept"
     with running(tmp_path / "data") as daemon:
         group = (daemon.address, name)
         with Admin(daemon.address) as admin:
@@ -289,8 +289,8 @@ def test_no_member_of_any_make_notices_that_the_broker_was_killed(tmp_path: Path
         fill(daemon, name, 0)
         with (
             ours(daemon, name) as mine,
-            librdkafka(daemon, name, "range", session_timeout_ms=session_timeout_ms) as second,
-            kafka_python(daemon, name, session_timeout_ms=session_timeout_ms) as third,
+            librdkafka(daemon, name, "range") as second,
+            kafka_python(daemon, name) as third,
         ):
             members = mine, second, third
             until(lambda: shared(*members) and have_read(COUNT, *members), *members, group=group)

@@ -193,16 +193,20 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_name_of_a_snapshot_that_is_found_is_not_synced",
         "metadata_log",
-        "            replace_file(self._storage, path, data)\n        self._seq = self._saved_seq",
-        "            pass\n        self._seq = self._saved_seq",
+        "            self._storage.rename(found, path)\n"
+        "            self._storage.fsync_dir(self._folder)\n",
+        "            self._storage.rename(found, path)\n",
         "tests.segments.test_metadata_log:"
         "test_a_snapshot_whose_name_a_kill_left_unsynced_survives_a_power_cut",
     ),
     Bug(
         "the_name_of_a_snapshot_that_is_found_is_not_given_anew",
         "metadata_log",
-        "            replace_file(self._storage, path, data)\n        self._seq = self._saved_seq",
-        "            self._storage.fsync_dir(self._folder)\n        self._seq = self._saved_seq",
+        "            self._number += 1\n"
+        "            found, path = path, self._path(self._number)\n"
+        "            self._storage.rename(found, path)\n"
+        "            self._storage.fsync_dir(self._folder)\n",
+        "            self._storage.fsync_dir(self._folder)\n",
         "tests.segments.test_metadata_log:"
         "test_a_snapshot_that_a_kill_left_and_a_start_could_not_sync_survives_a_power_cut",
     ),

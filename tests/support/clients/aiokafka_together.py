@@ -60,7 +60,7 @@ class AioKafka(Client):
                 group_instance_id=place,
                 auto_offset_reset="earliest",
                 enable_auto_commit=False,
-                session_timeout_ms=session_ms(place),
+                session_timeout_ms=session_ms(),
                 heartbeat_interval_ms=500,
                 **more,
             )

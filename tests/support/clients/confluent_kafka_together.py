@@ -33,7 +33,7 @@ class ConfluentKafka(Client):
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": session_ms(place),
+            "session.timeout.ms": session_ms(),
             "heartbeat.interval.ms": 500,
         }
         if place is not None:

@@ -42,7 +42,7 @@ class KafkaPython(Client):
             group_id=group,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            session_timeout_ms=session_ms(place),
+            session_timeout_ms=session_ms(),
             heartbeat_interval_ms=500,
             **more,
         )

@@ -1,0 +1,152 @@
+"""What a broker has not said is told of; what its client was not there to hear is not."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from segbroker.client import Admin, AsyncConsumer, AsyncShareConsumer, Producer
+from segbroker.client.silence import LATE_MS, Silence
+from segbroker.protocol.api_keys import ApiKey
+
+from ..support.cutting_proxy import CuttingProxy
+from ..support.daemon import Daemon, running
+from ..support.ports import port_of
+from ..support.waiting import until, within_one_of
+
+LIMIT_MS = 1_000
+
+
+def test_a_silence_is_told_once_for_each_limit() -> None:
+    silence = Silence()
+    assert silence.due_ms(LIMIT_MS) is None
+    assert not silence.is_too_long(5_000, LIMIT_MS)
+    for now_ms in (5_000, 5_500):
+        silence.wanted(now_ms)
+    assert silence.due_ms(LIMIT_MS) == 6_000
+    told = [at for at in range(5_000, 9_000, 10) if silence.is_too_long(at, LIMIT_MS)]
+    assert told == [6_000, 7_000, 8_000]
+    silence.over()
+    assert silence.due_ms(LIMIT_MS) is None
+
+
+def test_who_comes_late_to_it_has_not_listened_and_counts_anew() -> None:
+    silence = Silence()
+    silence.wanted(0)
+    late_ms = LIMIT_MS + LATE_MS + 1
+    assert not silence.is_too_long(late_ms, LIMIT_MS)
+    assert silence.due_ms(LIMIT_MS) == late_ms + LIMIT_MS
+    assert silence.is_too_long(late_ms + LIMIT_MS + LATE_MS, LIMIT_MS)
+
+
+def stand_still(process: "subprocess.Popen[str]", for_ms: int) -> None:
+    """No condition but the time itself."""
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(for_ms / 1000)
+    process.send_signal(signal.SIGCONT)
+
+
+READING = """
+import sys
+from segbroker.client import {kind}
+address, topic, within_ms = sys.argv[1:]
+options = dict(group="{kind}-" + topic, api_timeout_ms=int(within_ms))
+with {kind}(address, topic, **options) as consumer:
+    for record in consumer:
+        print(record.value.decode(), flush=True)
+        if record.value == b"last":
+            break
+"""
+
+
+@pytest.mark.parametrize("kind", ["Consumer", "ShareConsumer"])
+def test_a_reader_that_was_stopped_does_not_say_that_no_broker_answers(
+    daemon: Daemon, topic: str, kind: str
+) -> None:
+    """As by Ctrl-Z, or with its machine: what the broker said meanwhile is here."""
+
+    def goes_on(within_ms: int) -> None:
+        name = f"{topic}-{within_ms}"
+        with Admin(daemon.address) as admin:
+            admin.create_topic(name, partitions=1)
+            admin.alter_share_offsets(f"ShareConsumer-{name}", {(name, 0): 0})
+        words = [sys.executable, "-c", READING.format(kind=kind)]
+        with (
+            Producer(daemon.address) as producer,
+            subprocess.Popen(
+                [*words, daemon.address, name, str(within_ms)], stdout=subprocess.PIPE, text=True
+            ) as reader,
+        ):
+            assert reader.stdout is not None
+            producer.send(name, b"first")
+            assert reader.stdout.readline() == "first\n"
+            stand_still(reader, within_ms + 1_000)
+            producer.send(name, b"last")
+            assert reader.stdout.read() == "last\n"
+
+    within_one_of((2_000, 15_000), goes_on)
+
+
+@pytest.mark.parametrize("kind", [AsyncConsumer, AsyncShareConsumer])
+def test_a_job_that_keeps_the_loop_to_itself_is_no_silence_of_the_broker(
+    daemon: Daemon,
+    topic: str,
+    run: Callable[..., object],
+    kind: type[AsyncConsumer | AsyncShareConsumer],
+) -> None:
+    with Admin(daemon.address) as admin:
+        admin.create_topic(topic, partitions=1)
+        admin.alter_share_offsets(f"{topic}-shared", {(topic, 0): 0})
+    with Producer(daemon.address) as producer:
+        producer.send(topic, b"v")
+    group = topic if kind is AsyncConsumer else f"{topic}-shared"
+
+    async def main(within_ms: int) -> None:
+        async with kind(
+            daemon.address, topic, group=group, api_timeout_ms=within_ms, fetch_wait_ms=100
+        ) as consumer:
+            assert await consumer.poll(timeout_ms=60_000)
+            for _ in range(4):
+                assert await consumer.poll(timeout_ms=100) == []
+                time.sleep(1.4 * within_ms / 1000)  # noqa: ASYNC251 - the job
+
+    within_one_of((1_000, 5_000), lambda within_ms: run(main, within_ms))
+
+
+CHANGING = """
+import sys
+from segbroker.client import Admin
+address, topic, within_ms = sys.argv[1:]
+with Admin(address, request_timeout_ms=int(within_ms)) as admin:
+    admin.create_topic(topic)
+print("done")
+"""
+
+
+def test_an_answer_that_came_while_its_client_was_stopped_is_one(tmp_path: Path) -> None:
+    """Its time is over when the client goes on, and it has not been read."""
+    data = tmp_path / "data"
+
+    def is_one(within_ms: int) -> None:
+        name = f"t-{within_ms}"
+        proxy.hold_at(ApiKey.CREATE_TOPICS)
+        command = [sys.executable, "-c", CHANGING, proxy.address, name, str(within_ms)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
+            assert client.stdout is not None
+            assert proxy.is_held.wait(60)
+            client.send_signal(signal.SIGSTOP)
+            proxy.release()
+            with Admin(daemon.address) as admin:
+                until(lambda: name in admin.list_topics())
+            stand_still(client, within_ms)
+            assert client.stdout.read() == "done\n"
+
+    with (
+        CuttingProxy(("127.0.0.1", port_of(data))) as proxy,
+        running(data, "--advertised", proxy.address) as daemon,
+    ):
+        within_one_of((1_000, 10_000), is_one)
