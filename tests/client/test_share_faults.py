@@ -538,6 +538,17 @@ def test_renewals_travel_alone() -> None:
         assert [said for _, said in script.acknowledged] == [{0: 4}, {1: 1}]
 
 
+def test_what_was_accepted_is_not_to_be_renewed() -> None:
+    script = Script((batch(0, 1), [(0, 0, 1)]))
+    with working(script, explicit=True) as consumer:
+        records = poll(consumer)
+        consumer.accept(*records)
+        with pytest.raises(AcknowledgeFailed, match="renew"):
+            consumer.renew(*records)
+        consumer.commit()
+        assert script.said == {0: 1}
+
+
 def test_the_end_says_what_was_said_and_gives_the_rest_back() -> None:
     script = Script((batch(0, 4), [(0, 3, 1)]))
     with working(script) as consumer:
