@@ -17,7 +17,7 @@ from segbroker.protocol.schema import Message
 
 from .backoff import Backoff
 from .engine import Ask, Call, Engine, Pause
-from .errors import BrokerError, SegbrokerError, broker_error
+from .errors import SegbrokerError, broker_error
 from .network import CONTROL
 from .spoken import AtNewest, ById
 
@@ -62,7 +62,7 @@ class Coordinator:
                 if row.error_code != ErrorCode.NONE:
                     raise broker_error(row.error_code, f"coordinator of {self._key!r}")
             except SegbrokerError as exc:
-                if not _may_pass(exc):
+                if not exc.retryable:
                     raise
                 why: SegbrokerError | None = exc
             else:
@@ -93,7 +93,7 @@ class Coordinator:
                 reply: Message = yield Ask(request, to=node_id, lane=lane, timeout_ms=timeout_ms)
             except SegbrokerError as exc:
                 self.forget()
-                if not repeat or not _may_pass(exc):
+                if not repeat or not exc.retryable:
                     raise
                 why = exc
             else:
@@ -108,8 +108,3 @@ class Coordinator:
     def _backoff(self) -> Backoff:
         settings = self.engine.settings
         return Backoff(self.engine.random, settings.retry_backoff_ms, 1_000)
-
-
-def _may_pass(error: SegbrokerError) -> bool:
-    """Whether asking again may help; of what is ELSEWHERE it does."""
-    return error.retryable or (isinstance(error, BrokerError) and error.code in ELSEWHERE)

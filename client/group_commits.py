@@ -202,10 +202,9 @@ class Commits:
             yield Until(self._queue[0])
 
     def _note(self, offsets: Offsets) -> None:
-        owned = self._owned()
         for tp, stands in offsets.items():
             state = self._fetching.states.get(tp)
-            if state is not None and tp in owned and not state.topics_ahead_count:
+            if state is not None and not state.topics_ahead_count:
                 self._committed[tp] = state.round, stands.offset
 
     def asked_for(self, offsets: Offsets | None) -> Call[None]:

@@ -52,10 +52,9 @@ from segbroker.protocol.schema import Message
 from .assignors import GroupMemberInfo, deal_out, is_cooperative, member_info, subscription_bytes
 from .backoff import Backoff
 from .completion import Completion
-from .coordinator import ELSEWHERE, GROUP_KEY, Coordinator
+from .coordinator import GROUP_KEY, Coordinator
 from .engine import Call, Engine, Pause, Refresh
 from .errors import (
-    BrokerError,
     IllegalGeneration,
     PeerError,
     RebalanceInProgress,
@@ -486,7 +485,7 @@ class Membership:
                 self._given = ()
                 self._holder.lost(now_ms)
                 self._notice_time(error)
-            case SegbrokerError() if error.retryable or _is_elsewhere(error):
+            case SegbrokerError() if error.retryable:
                 self.coordinator.forget()
                 self._again(self._backoff.next_delay_ms())
                 self._notice_time(error)
@@ -524,10 +523,6 @@ def _members(protocol: str, joined: JoinGroupResponse) -> list[GroupMemberInfo]:
         member_info(protocol, row.member_id, row.group_instance_id, row.metadata)
         for row in joined.members
     ]
-
-
-def _is_elsewhere(error: SegbrokerError) -> bool:
-    return isinstance(error, BrokerError) and error.code in ELSEWHERE
 
 
 def _codes(reply: Message) -> set[int]:

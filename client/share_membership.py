@@ -26,10 +26,9 @@ from segbroker.protocol.schema import Message
 
 from .backoff import Backoff
 from .completion import Completion
-from .coordinator import ELSEWHERE, GROUP_KEY, Coordinator
+from .coordinator import GROUP_KEY, Coordinator
 from .engine import Ask, Call, Engine
 from .errors import (
-    BrokerError,
     FencedMemberEpoch,
     GroupIdNotFound,
     SegbrokerError,
@@ -198,7 +197,7 @@ class ShareMembership:
                 self._join_again()
             case GroupIdNotFound() if self.epoch != JOIN_EPOCH:
                 self._join_again()  # it was deleted, or its broker has forgotten it
-            case SegbrokerError() if error.retryable or _is_elsewhere(error):
+            case SegbrokerError() if error.retryable:
                 self.coordinator.forget()
                 self._due_ms = now_ms + self._backoff.next_delay_ms()
                 since_ms = self._trying_since_ms
@@ -229,10 +228,6 @@ class ShareMembership:
     @property
     def _patience_ms(self) -> int:
         return self._engine.settings.api_timeout_ms
-
-
-def _is_elsewhere(error: SegbrokerError) -> bool:
-    return isinstance(error, BrokerError) and error.code in ELSEWHERE
 
 
 def _codes(reply: Message) -> set[int]:

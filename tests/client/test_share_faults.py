@@ -42,6 +42,7 @@ from segbroker.client.thread_driver import ThreadDriver
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ApiVersionsResponse, MetadataResponseBroker
+from segbroker.protocol.messages_share_groups import ShareAcknowledgeResponse, ShareFetchResponse
 from segbroker.protocol.record_batch import GapReason, gap_batches
 
 from ..support.waiting import until, within_one_of
@@ -248,6 +249,27 @@ def test_what_a_commit_that_was_cancelled_would_have_raised_is_raised_by_the_nex
 
     with Replaying(script.answers) as server:
         run(main, server.address)
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        ShareAcknowledgeResponse(responses=[], node_endpoints=[]),
+        ShareFetchResponse(**ANSWER, responses=[]),
+    ],
+)
+def test_what_a_broker_says_nothing_of_does_not_hold(
+    empty: ShareAcknowledgeResponse | ShareFetchResponse,
+) -> None:
+    script = Script((batch(0, 2), [(0, 1, 1)]))
+    with working(script) as consumer:
+        consumer.accept(*poll(consumer))
+        script.answers[ApiKey(empty.message_key)] = lambda request: request.answer(empty)
+        is_fetched = isinstance(empty, ShareFetchResponse)
+        ask = consumer.poll if is_fetched else consumer.commit
+        with pytest.raises(AcknowledgeFailed, match="did not say what became of it") as caught:
+            ask()
+    assert [each.offsets for each in caught.value.failed] == [(0, 1)]
 
 
 def test_what_the_broker_cannot_take_now_is_said_again() -> None:
@@ -514,6 +536,17 @@ def test_renewals_travel_alone() -> None:
         consumer.accept(records[1])
         consumer.commit()
         assert [said for _, said in script.acknowledged] == [{0: 4}, {1: 1}]
+
+
+def test_what_was_accepted_is_not_to_be_renewed() -> None:
+    script = Script((batch(0, 1), [(0, 0, 1)]))
+    with working(script, explicit=True) as consumer:
+        records = poll(consumer)
+        consumer.accept(*records)
+        with pytest.raises(AcknowledgeFailed, match="renew"):
+            consumer.renew(*records)
+        consumer.commit()
+        assert script.said == {0: 1}
 
 
 def test_the_end_says_what_was_said_and_gives_the_rest_back() -> None:
