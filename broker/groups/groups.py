@@ -444,15 +444,13 @@ class Groups(GroupUpkeep):
         if group_id in self._groups:
             return
         self.room.check(group_id, NAME, len(group_id))
-        self.room.put(group_id, NAME, len(group_id))
-        if self._count < self.config.groups_max:
-            return
         now = monotonic_ms()
-        if now >= self._next_drop_ms:
+        if self._count >= self.config.groups_max and now >= self._next_drop_ms:
             self._next_drop_ms = now + _DROP_INTERVAL_MS
             self._drop_idle()
         if self._count >= self.config.groups_max:
             raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"there are {self._count} groups")
+        self.room.put(group_id, NAME, len(group_id))
 
     def _keys(self, group_id: str) -> set[Key]:
         """What there is of a group that may be large."""
