@@ -167,10 +167,9 @@ def check_room(
     before, which stands where this says nothing."""
     room = core.groups.room
     if beat.epoch >= JOIN:
-        said = beat
-        if known is not None and beat.rack_id is None:
-            said = beat._replace(rack_id=known.rack_id)
-        member_id = beat.member_id if known is None else known.member_id
+        member_id, said = beat.member_id, beat
+        if known is not None:
+            member_id, said = known.member_id, known.in_full(beat)
         room.check(group_id, member_id, consumer_size(said))
     if beat.names is not None:
         room.check(group_id, hash(beat.names), names_size(beat.names))

@@ -259,9 +259,10 @@ async def _forget_named(core: Core, group_id: str, named: list[_Named]) -> Error
     # From the look at its members on to the storing nobody joins.
     if code or not forgotten:
         return code
+    group = core.groups.in_hand(group_id)
     code = await _forget(core, group_id, forgotten)
-    if not code and core.groups.is_open:
-        core.groups.stays_empty(group_id)
+    if group is not None and not code:
+        core.groups.stays_empty(group)
     return code
 
 

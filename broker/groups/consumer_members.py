@@ -237,6 +237,16 @@ class ConsumerMember(MemberEpochs):
         self.classic, self.acts_until_ms = beat.classic, None
         return before != (self.names, self.sight, self.assignor)
 
+    def in_full(self, beat: Beat) -> Beat:
+        """A heartbeat, and what it leaves as it was, as far as that are texts."""
+        if beat.epoch == JOIN:
+            return beat
+        return beat._replace(
+            instance_id=self.instance_id,
+            rack_id=self.rack_id if beat.rack_id is None else beat.rack_id,
+            regex=self.regex if beat.regex is None else beat.regex,
+        )
+
     @property
     def sight(self) -> Sight | None:
         """Its expression as it sees it; None: it has none."""

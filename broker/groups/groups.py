@@ -208,17 +208,22 @@ class Groups(GroupUpkeep):
         self._replace(made)
         return made
 
-    def stays_empty(self, group_id: str) -> None:
-        """Offsets of a group were deleted by a request.  One that nobody is in and that has none
-        left stays for group_kept_empty_ms, as in Kafka for some minutes: whoever has deleted its
-        offsets may be about to delete it."""
-        if group_id in self._manager.committed:
-            return
+    def in_hand(self, group_id: str) -> Group | ConsumerGroup | StreamsGroup | None:
+        """A group of which a request is about to delete offsets: in memory, so that one that is
+        deleted meanwhile is known by it.  None: nobody is in it, as it is written down."""
         group = self._groups.get(group_id)
         if group is None and self.get_epochal(group_id) is None:
-            with suppress(Refused):  # too many: then it is gone
+            with suppress(Refused):  # too many: then it is gone with its last offset
                 group = self.obtain(group_id)
-        if group is not None and group.is_idle:
+        return group
+
+    def stays_empty(self, group: Group | ConsumerGroup | StreamsGroup) -> None:
+        """Offsets of a group were deleted by a request.  One that nobody is in and that has none
+        left stays for group_kept_empty_ms, as in Kafka for some minutes: whoever has deleted its
+        offsets may be about to delete it.  Not one that was deleted meanwhile."""
+        has_offsets = group.group_id in self._manager.committed
+        is_there = self._groups.get(group.group_id) is group
+        if is_there and group.is_idle and not has_offsets:
             group.empty_since_ms = monotonic_ms()
 
     def check_classic(self, group_id: str) -> None:
@@ -439,15 +444,13 @@ class Groups(GroupUpkeep):
         if group_id in self._groups:
             return
         self.room.check(group_id, NAME, len(group_id))
-        self.room.put(group_id, NAME, len(group_id))
-        if self._count < self.config.groups_max:
-            return
         now = monotonic_ms()
-        if now >= self._next_drop_ms:
+        if self._count >= self.config.groups_max and now >= self._next_drop_ms:
             self._next_drop_ms = now + _DROP_INTERVAL_MS
             self._drop_idle()
         if self._count >= self.config.groups_max:
             raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"there are {self._count} groups")
+        self.room.put(group_id, NAME, len(group_id))
 
     def _keys(self, group_id: str) -> set[Key]:
         """What there is of a group that may be large."""

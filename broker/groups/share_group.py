@@ -64,6 +64,10 @@ class ShareMember(MemberEpochs):
         """As it is told of."""
         return Who(self.member_id, None, self.client_id, self.client_host)
 
+    def in_full(self, beat: Beat) -> Beat:
+        """A heartbeat, and the rack that it leaves as it was."""
+        return beat if beat.rack_id is not None else beat._replace(rack_id=self.rack_id)
+
 
 @dataclass(slots=True, eq=False)
 class ShareGroup:
@@ -161,7 +165,7 @@ class ShareGroup:
 
     def _take_down(self, member: ShareMember, beat: Beat) -> bool:
         """What a member says of itself; whether it is new, or subscribes to something else."""
-        member.rack_id = beat.rack_id if beat.rack_id is not None else member.rack_id
+        member.rack_id = member.in_full(beat).rack_id
         member.client_id, member.client_host = beat.client_id, beat.client_host
         is_new = not member.epoch
         if beat.names is None or (beat.names == member.names and not is_new):

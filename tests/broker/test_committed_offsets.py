@@ -324,6 +324,31 @@ async def test_who_joins_while_the_group_is_deleted_is_a_member_of_it() -> None:
         assert groups.members_count("g") == 1
 
 
+async def test_a_group_that_is_deleted_while_its_last_offset_is_does_not_come_back() -> None:
+    """Both wait for the same sync, so either may hear of it first."""
+    disk = GatedStorage()
+    deletion = DeleteGroupsRequest(groups_names=["g"])
+    rows = [OffsetDeleteRequestPartition(partition_index=0)]
+    topics = [OffsetDeleteRequestTopic(name="t", partitions=rows)]
+    forgetting = OffsetDeleteRequest(group_id="g", topics=topics)
+    async with (
+        serving(storage=disk, group_kept_empty_ms=600_000) as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as other,
+    ):
+        await client.create("t")
+        for _ in range(10):
+            assert await commit(client, "t", 7) == 0
+            disk.syncs.clear()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.ask, deletion, DeleteGroupsResponse, 1)
+                nursery.start_soon(other.ask, forgetting, OffsetDeleteResponse, 0)
+                await wait_all_tasks_blocked(0.05)  # until both are durable
+                disk.syncs.set()
+            again = await client.ask(deletion, DeleteGroupsResponse, 1)
+            assert again.results[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
 async def test_offsets_of_a_group_without_members_expire() -> None:
     now = 1_700_000_000_000
     async with (

@@ -177,6 +177,17 @@ async def test_the_names_of_groups_count_as_long_as_they_are_there(
         assert room_of(broker) == 2 * size
 
 
+async def test_the_name_of_a_group_too_many_does_not_count() -> None:
+    names = [name * 20 * SMALL_MAX for name in "abcd"]
+    async with (
+        serving(groups_max=1, group_initial_rebalance_delay_ms=0) as broker,
+        connect(broker.address) as client,
+    ):
+        codes = [(await join(client, name, 0)).error_code for name in names]
+        assert codes == [0, *[ErrorCode.GROUP_MAX_SIZE_REACHED] * 3]
+        assert room_of(broker) == len(names[0])
+
+
 async def test_a_static_member_that_comes_back_without_its_id_says_no_more_than_before() -> None:
     async with (
         serving(group_initial_rebalance_delay_ms=0) as broker,
@@ -221,7 +232,7 @@ async def test_a_static_member_of_kip_848_that_is_back_says_no_more_than_before(
         assert await join_as("new") == FULL
 
 
-@pytest.mark.parametrize("kind", ["consumer", "share", "streams"])
+@pytest.mark.parametrize("kind", ["consumer", "instance", "share", "streams"])
 async def test_what_a_member_says_piece_by_piece_counts_together(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,7 +260,8 @@ async def test_what_a_member_says_piece_by_piece_counts_together(
 
         epochs = {}
         for member in map(str, range(count)):
-            code, epochs[member] = await says(member, 0, rack_id="x" * size)
+            long = {"instance_id" if kind == "instance" else "rack_id": member + "x" * size}
+            code, epochs[member] = await says(member, 0, **long)
             assert code == 0
         held = room_of(broker)
         assert held >= count * size
