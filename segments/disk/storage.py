@@ -26,19 +26,22 @@ write first, and a simulated disk must be able to do the same.
 
 import errno
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from enum import Enum
 from typing import Final, NamedTuple, Protocol, TypeAlias
+from weakref import WeakValueDictionary
 
 NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 """Nothing was opened, so nothing was done."""
 SMALL_FILE: Final = 4096
 TEMPORARY: Final = ".tmp"
 """How names end that `put_file` gives; a start removes what a crash has left of them."""
-_in_turn: Final[dict[str, threading.RLock]] = {}
-"""By directory: one that does not answer stops nobody else, of another data directory perhaps.
-Reentrant for tests, which look in the middle of a change at what a crash would leave."""
+_in_turn: Final[WeakValueDictionary[str, threading.RLock]] = WeakValueDictionary()
+"""By directory, while somebody holds it or waits for it: one that does not answer stops nobody
+else, of another data directory perhaps.  Reentrant for tests, which look in the middle of a change
+at what a crash would leave."""
+_finding: Final = threading.Lock()
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -241,14 +244,16 @@ def make_dirs(storage: Storage, path: str) -> None:
 def in_turn(folder: str) -> threading.RLock:
     """What holds who gives names in this directory, or takes some, until they are synced: so a sync
     that fails is that of whoever made, or took, what was waiting for it."""
-    return _in_turn.setdefault(folder, threading.RLock())
+    with _finding:
+        return _in_turn.setdefault(folder, threading.RLock())
 
 
-def make_own_dirs(storage: Storage, path: str) -> None:
+def make_own_dirs(storage: Storage, path: str, sync: Callable[[], None] | None = None) -> None:
     """As `make_dirs`, of a directory inside the data directory.  Raises OSError.
 
     One with something in it has a durable name, as nothing is in it before.  One that is empty
     counts as new: who has made it may have been killed in front of the sync.
+    sync: syncs the directory that it is in; None: nobody has to be told where that fails.
     """
     parent = path.rpartition("/")[0]
     with in_turn(parent):
@@ -259,7 +264,10 @@ def make_own_dirs(storage: Storage, path: str) -> None:
             make_own_dirs(storage, parent)
             storage.mkdir(path)
         try:
-            storage.fsync_dir(parent)
+            if sync is None:
+                storage.fsync_dir(parent)
+            else:
+                sync()
         except OSError:
             with suppress(OSError):
                 storage.rmdir(path)

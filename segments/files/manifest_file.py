@@ -6,8 +6,8 @@ at a time, under the log's seal lock.
 After a failed write or sync the file is doubtful: nothing more is appended to it or synced in it.
 All that it says is in memory, so it is replaced by a new file, and nothing is lost by the failure.
 The rows go at once: a process that comes before that would find them, a checkpoint perhaps, and go
-by what no disk has.  The log is marked all the same (unsynced.py): rows in front of them may be on
-no disk, either, and the next process would append its own behind those.
+by what no disk has.  Behind a failed sync the log is marked all the same (unsynced.py): rows in
+front of them may be on no disk, either, and the next process would append its own behind those.
 
 The manifest of a new log says nothing that is not known without it, so it is written without a
 sync (docs/decisions/0143).  It and the names in its directory become durable with the first row
@@ -24,6 +24,7 @@ from ..disk.storage import Buffer, Storage, StorageFile, write_all
 from ..errors import PASSING_ERRNOS
 from ..names import LogPaths
 from .manifest import HEADER_SIZE, ROW_SIZE, Row, encode_manifest
+from .unsynced import sync_or_mark
 
 HISTORY_ROWS_MAX: Final = 64
 """Rows that say nothing any more are carried up to this many, or as many as are in force."""
@@ -33,9 +34,7 @@ class ManifestFile:
     """Where the next row goes.  `size` is the bytes that are valid."""
 
     __slots__ = (
-        "_folder",
-        "_owner",
-        "_path",
+        "_paths",
         "_replace",
         "_storage",
         "is_doubtful",
@@ -61,17 +60,15 @@ class ManifestFile:
         self.sync_failed = False
         """Whether a sync of it, or of its name, failed before it was durable, for whomever; also
         where a later one did not."""
-        self._folder = paths.folder
+        self._paths = paths
         self._storage = storage
-        self._path = paths.manifest
         self._replace = replace
-        self._owner = paths.owner
 
     def append(self, rows: Sequence[Row], *, sync: bool = False) -> None:
         """Add rows in one write; durable when this returns with `sync`.  Raises OSError."""
         assert not self.is_doubtful, "replaced first"
         self.is_doubtful = True
-        file = self._storage.open(self._path)
+        file = self._storage.open(self._paths.manifest)
         try:
             encoded = b"".join([row.encode() for row in rows])
             self._write(file, encoded)
@@ -90,7 +87,7 @@ class ManifestFile:
         """An opening of the log that failed may have written it.  Of one that is as long nothing is
         in doubt: it says no less."""
         try:
-            file = self._storage.open(self._path, read_only=True)
+            file = self._storage.open(self._paths.manifest, read_only=True)
             try:
                 self.is_doubtful |= file.size() != self.size
             finally:
@@ -106,24 +103,24 @@ class ManifestFile:
         that nobody else failed for: of a log start that was refused.
         """
         if self.sync_failed:
-            raise OSError(errno.EIO, "a sync of it has failed", self._path)
-        file = self._storage.open(self._path)
+            raise OSError(errno.EIO, "a sync of it has failed", self._paths.manifest)
+        file = self._storage.open(self._paths.manifest)
         try:
             file.fdatasync()
         finally:
             file.close()
         # Whatever another has synced meanwhile: a name may have been given since that began.
-        self._storage.fsync_dir(self._folder)
+        self._storage.fsync_dir(self._paths.folder)
         self.is_durable = True
 
     def _sync(self, file: StorageFile) -> None:
         try:
-            file.fdatasync()
+            sync_or_mark(self._storage, self._paths, file, 0)  # of the segments nothing is in doubt
         except OSError:
             self.sync_failed |= not self.is_durable
             raise
         if not self.is_durable:
-            self._storage.fsync_dir(self._folder)
+            self._storage.fsync_dir(self._paths.folder)
             self.is_durable = True
 
     def _write(self, file: StorageFile, encoded: bytes) -> None:
@@ -136,9 +133,9 @@ class ManifestFile:
 
     def replace(self, created_ms: int, rows: Iterable[Row]) -> None:
         """Put these rows in the place of all; durable when this returns.  Raises OSError."""
-        encoded = encode_manifest(created_ms, rows, self._owner)
+        encoded = encode_manifest(created_ms, rows, self._paths.owner)
         self.is_doubtful = True
-        self._replace(self._path, encoded)
+        self._replace(self._paths.manifest, encoded)
         self.is_doubtful = self.sync_failed = False
         self.is_durable = True
         self.size = len(encoded)

@@ -16,8 +16,6 @@ nothing of the end: 0.  It is written over in place, as long as before: where th
 other, it says what it said.
 """
 
-from contextlib import suppress
-
 import structlog
 
 from ..disk.storage import (
@@ -25,6 +23,7 @@ from ..disk.storage import (
     Buffer,
     Storage,
     StorageFile,
+    make_own_dirs,
     put_file,
     read_file,
     write_all,
@@ -93,16 +92,8 @@ def replace_or_mark(storage: Storage, paths: LogPaths, path: str, content: Buffe
 
 def make_dir_or_mark(storage: Storage, paths: LogPaths, path: str) -> None:
     """Make a directory in that of a log that is not open, durably, if it is not there.  As
-    `make_dirs`, but that other names of the log may wait for that sync.  Raises OSError."""
-    if storage.exists(path):
-        return
-    storage.mkdir(path)
-    try:
-        sync_names_or_mark(storage, paths)
-    except OSError:
-        with suppress(OSError):
-            storage.rmdir(path)
-        raise
+    `make_own_dirs`, but that other names of the log may wait for that sync.  Raises OSError."""
+    make_own_dirs(storage, path, lambda: sync_names_or_mark(storage, paths))
 
 
 def read_unsynced(storage: Storage, paths: LogPaths) -> int | None:

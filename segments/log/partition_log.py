@@ -265,13 +265,8 @@ class PartitionLog:
             if self.swap_failed:
                 raise OSError(errno.EIO, "a cleaning waits for the next opening", self.paths.folder)
             self.manifest.replace(self.active.created_ms, [*self.manifest_rows(), *rows])
-            return
-        try:
+        else:
             self.manifest.append(rows, sync=sync)
-        except OSError:
-            if self.manifest.is_doubtful:  # who comes next would append to it
-                self._mark_unsynced()
-            raise
 
     def reconfigure(self, config: TopicConfig) -> None:
         """Use other settings from the next batch on."""

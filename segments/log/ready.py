@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from ..disk.storage import Storage, StorageFile, make_dirs, set_aside
+from ..disk.storage import Storage, StorageFile, make_own_dirs, set_aside
 from ..files.copies import name_of_copy
 from ..names import LogPaths
 from .log_storage import LogStorage
@@ -213,7 +213,7 @@ def clear_the_way(storage: Storage, paths: LogPaths, number: int) -> None:
     if is_empty:
         storage.unlink(path)
         return
-    make_dirs(storage, paths.quarantine)
+    make_own_dirs(storage, paths.quarantine)
     kept = name_of_copy(storage, paths, number)
     set_aside(storage, path, kept)
     log.error("segment_in_the_way", path=path, kept=kept)

@@ -213,6 +213,9 @@ class FailingPartition(PartitionView, ABC):
             except CorruptSegment:
                 self._doubt_end()
                 raise
+        elif old.manifest.is_doubtful and not old.swap_failed:
+            # Of a row there that `old` does not go by; an opening would, and may come to nothing.
+            old.note([])
         opened = None
         try:
             opened = self._reopen(now_ms)

@@ -16,7 +16,7 @@ as it is: two syncs per partition are enough.  Transactions stay open.
 
 from segbroker.protocol.record_batch import GapReason, gap_batches, read_header
 
-from ..disk.storage import Storage, make_dirs, replace_file
+from ..disk.storage import Storage, make_own_dirs, replace_file
 from ..files.manifest import NO_FLOOR, Floor, Row, RowKind, encode_manifest, start_row
 from ..log.partition_log import PartitionLog
 from ..log.sealing import checkpoint, seal
@@ -55,7 +55,7 @@ def begin_at(storage: Storage, paths: LogPaths, ceiling: int, epoch: int, now_ms
 
     Its evict floor is the ceiling, too: nothing below it was deleted on purpose.  Raises OSError.
     """
-    make_dirs(storage, paths.folder)
+    make_own_dirs(storage, paths.folder)
     floor = Floor(ceiling, GapReason.LOST_TAIL) if ceiling else NO_FLOOR
     start = start_row(ceiling, 0, ceiling, floor)
     rows = [Row(RowKind.EPOCH, leader_epoch=epoch, base_offset=ceiling), start]

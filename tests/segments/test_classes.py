@@ -1,5 +1,7 @@
 """What the classes beside `fsync` keep through a kill and through a power cut."""
 
+from threading import Thread
+
 import pytest
 
 from segbroker.protocol.record_batch import GapReason, read_header
@@ -304,6 +306,27 @@ def test_an_ephemeral_topic_leaves_nothing_on_the_disk() -> None:
     manager.delete_topic("t")
     assert disk.listdir("/data/topics") == []
     assert manager.create_topic("t", 1, TopicConfig({})).epoch == 2
+
+
+def test_two_partitions_of_an_ephemeral_topic_are_made_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    manager = manager_on(MemoryStorage())
+    manager.create_topic("t", 2, TopicConfig({"durability": "ephemeral"}))
+    mkdir = MemoryStorage.mkdir
+    others: list[Thread] = []
+
+    def beside_another(disk: MemoryStorage, path: str) -> None:
+        if path.endswith("/t") and not others:
+            others.append(Thread(target=manager.get_handler, args=("t", 1)))
+            others[0].start()
+            others[0].join(1)  # it may wait for us in its turn
+        mkdir(disk, path)
+
+    monkeypatch.setattr(MemoryStorage, "mkdir", beside_another)
+    assert manager.get_handler("t", 0).log_end_offset == 0
+    others[0].join()
+    assert len(manager.handlers) == 2
 
 
 def test_a_topic_does_not_move_between_memory_and_disk() -> None:

@@ -2,6 +2,8 @@
 copied to where a segment is to begin."""
 
 import errno
+import threading
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -16,7 +18,7 @@ from segbroker.segments.settings.topic_config import TopicConfig
 from .classes import gaps_in, manager_on
 from .crash.images import Images
 from .crash.recording import Fault, RecordingStorage
-from .tools import SMALL, append, batch_of, lose_wal, offsets_in, read_from
+from .tools import SMALL, append, batch_of, flip, lose_wal, offsets_in, read_from
 
 FOLDER = "/data/topics/t/partition_0"
 
@@ -178,3 +180,46 @@ def test_a_file_in_the_way_stays_where_there_is_no_name_for_another_copy() -> No
     assert handler.try_recover(3_600_000)
     append(handler, batch_of(b"own" + bytes(60)))
     assert bytes(read_file(disk, f"{FOLDER}/quarantine/{name}.7")) == CONTENT
+
+
+class _ReadMeanwhile(RecordingStorage):
+    """While the first directory quarantine/ is being made, a read comes to damage."""
+
+    read: Callable[[], object] | None = None
+    behind: Sequence[Fault] = ()
+
+    def mkdir(self, path: str) -> None:
+        if path.endswith("/quarantine") and (read := self.read) is not None:
+            self.read = None
+            self.reader = threading.Thread(target=read)
+            self.reader.start()
+            self.reader.join(1)  # it may wait for us in its turn
+            self.faults += self.behind
+        super().mkdir(path)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_roll_and_a_repair_make_one_quarantine(*, fails: bool) -> None:
+    before, path = copied_ahead()
+    flip(before, f"{FOLDER}/t_partition_0_segment_1.log", 100)
+    lose_wal(before)
+    damaged = bytes(read_file(before, f"{FOLDER}/t_partition_0_segment_1.log"))
+    disk = _ReadMeanwhile.over(before.after_kill())
+    assert isinstance(disk, _ReadMeanwhile), "as it was asked for"
+    handler = manager_on(disk).get_handler("t", 0)
+    disk.read = lambda: read_from(handler, 3)
+    if fails:
+        disk.behind = [Fault("fsync_dir", "/partition_0", 0)]
+        with pytest.raises(PartitionReadOnly, match="planned"):
+            _fill(handler, 40)
+        disk.reader.join()
+        assert handler.try_recover(3_600_000)
+        read_from(handler, 3)
+    _fill(handler, 40)
+    disk.reader.join()
+    handler.sync()
+    copy = f"{FOLDER}/quarantine/t_partition_0_segment_1.log.0"
+    for image in Images(disk).now():
+        left = image.build()
+        assert is_kept(left, path)
+        assert bytes(read_file(left, copy)) == damaged

@@ -318,3 +318,59 @@ def test_a_decision_that_was_not_synced_leaves_no_row_in_doubt_in_front_of_later
         log.open()
         assert {record.key for record in log.records()} == {b"a", b"b", b"c", b"d", b"e"}
         assert not [row for row in log.manager.report.rows if row.what == "gap"]
+
+
+def test_a_row_that_was_not_written_leaves_no_mark_of_a_failed_sync() -> None:
+    """Nothing is in doubt: the next process need not write all of it anew."""
+    disk = RecordingStorage()
+    log = Compacted(disk)
+    for key in (b"b", b"c", b"d"):
+        log.send((b"a", b"x" * 340), (key, b"y"))
+    log.seal()
+    paths = log.handler._log.paths
+    disk.faults = [Fault("pwrite", ".manifest", 0)]
+    log.clean_sealed()
+    assert disk.counts[0] == 1, "the decision"
+    assert not disk.exists(paths.unsynced)
+    log.clean_sealed()
+    log.check()
+
+
+class _Full(RecordingStorage):
+    """No file with one of `full` in its path takes another byte."""
+
+    full: Sequence[str] = ()
+
+    def fault_at(self, call: str, path: str) -> Fault | None:
+        if call == "pwrite" and any(part in path for part in self.full):
+            return Fault(call, path, 0, errno.ENOSPC)
+        return super().fault_at(call, path)
+
+
+def test_a_decision_that_was_given_up_is_not_followed_by_an_opening_that_comes_to_nothing() -> None:
+    disk = _Full()
+    log = Compacted(disk, cleanup_policy="compact,delete", retention_ms=5_000)
+    log.send((b"old", b"x" * 400))
+    log.now_ms += 20_000
+    for key in (b"b", b"c", b"d"):
+        log.send((b"a", b"x" * 340), (key, b"y"))
+    log.send((b"a", b"last"))
+    log.seal()
+    log.send((b"e", b"not sealed"))
+    log.handler.sync()
+    disk.faults = [Fault("fdatasync", ".manifest", 0), Fault("truncate", ".manifest", 0)]
+    log.clean_sealed()
+    assert disk.counts == {0: 1, 1: 1}, "the row of the decision is there"
+    disk.full = ("_segment_", "/wal/")
+    with pytest.raises(DiskFull):
+        log.send((b"f", b"refused"))
+    disk.full = ("/wal/",)
+    assert not log.handler.try_recover(log.now_ms + 10_000), "the shard has no other file"
+    keys = {b"a", b"b", b"c", b"d", b"e"}
+    assert {record.key for record in log.records(1)} == keys, "of the log of before"
+    log.handler.keep_house(log.now_ms, log.now_ms)
+    assert log.handler.log_start_offset == 1, "retention goes on in it"
+    log.disk = disk.after_kill()
+    lose_wal(log.disk)
+    log.open()
+    assert {record.key for record in log.records(1)} == keys

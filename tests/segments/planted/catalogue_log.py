@@ -69,7 +69,7 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_names_of_a_new_log_are_not_synced",
         "manifest_file",
-        " since that began.\n        self._storage.fsync_dir(self._folder)\n",
+        " since that began.\n        self._storage.fsync_dir(self._paths.folder)\n",
         " since that began.\n",
         "the_first_records_of_class_disk",
     ),
