@@ -10,7 +10,8 @@ Each partition's batches carry consecutive sequences, so a batch that is sent ag
 connection or a moved leader is recognised by the broker and neither repeated nor reordered.  After
 trouble on a link all that is not acknowledged there is sent again, in order.  The second batch of a
 partition is sent when the first one is there: Apache Kafka takes any sequence of a producer that it
-does not know, and could take the second one alone.
+does not know, and could take the second one alone.  Nor is one sent to a leader as long as another,
+of before, has an earlier one.
 
 With a transactional id all of it is one transaction, which `prepare` leaves open for the driver to
 commit; otherwise records are there as soon as they are acknowledged.
@@ -125,8 +126,9 @@ class RecordWriter:
         self._codec = parse_codec(options.compression)
         self._topics: dict[str, TopicLayout] = {}
         self._sequences: dict[TopicPartition, int] = {}
-        # Partitions that have a batch of ours.
+        # Partitions that have a batch of ours, and where the last one went at first.
         self._begun: set[TopicPartition] = set()
+        self._sent_to: dict[TopicPartition, Address] = {}
         self._held: dict[TopicPartition, Held] = {}
         self._held_bytes = 0
         # Batches of one request are of different partitions.
@@ -301,12 +303,13 @@ class RecordWriter:
     def _send(self, leader: Address, batches: list[Batch]) -> None:
         while len(self._in_flight.setdefault(leader, deque())) >= IN_FLIGHT_MAX:
             self._receive(leader)
-        while (of_first := self._leader_of_first(batches)) is not None:
-            self._receive(of_first)
+        while (of_earlier := self._leader_of_earlier(leader, batches)) is not None:
+            self._receive(of_earlier)
         if any(self._leader(batch.key) != leader for batch in batches):
             self._send_all(batches)  # some of their leaders have moved meanwhile
             return
         self._in_flight.setdefault(leader, deque()).append(batches)
+        self._sent_to.update((batch.key, leader) for batch in batches)
         try:
             self._link(leader).send(self._request(batches), self._timeout_ms)
         except SegbrokerError as exc:
@@ -357,17 +360,23 @@ class RecordWriter:
         waiting[0] = refused
         self._again(leader, error)
 
-    def _leader_of_first(self, batches: Iterable[Batch]) -> Address | None:
-        """Where the first batch of one of their partitions is still on its way.
+    def _leader_of_earlier(self, leader: Address, batches: Iterable[Batch]) -> Address | None:
+        """Where an earlier batch is still on its way that one of these has to wait for: the first
+        of its partition, or any that a leader of before has.
 
-        That may be a leader of before: it is known to have gone by what another batch met.
+        That the leader has moved is known by what a batch of another partition met.
         """
-        keys = {batch.key for batch in batches if batch.sequence and batch.key not in self._begun}
+        keys = {
+            batch.key
+            for batch in batches
+            if batch.sequence
+            and (batch.key not in self._begun or self._sent_to[batch.key] != leader)
+        }
         if not keys:
             return None
-        for leader, requests in self._in_flight.items():
+        for of_earlier, requests in self._in_flight.items():
             if any(batch.key in keys for batch in chain.from_iterable(requests)):
-                return leader
+                return of_earlier
         return None
 
     def _refused(

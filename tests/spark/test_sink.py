@@ -781,6 +781,46 @@ def test_a_first_batch_that_a_leader_of_before_has_is_waited_for() -> None:
     assert taken == {0: [0, 1, 2], 1: [0, 1]}
 
 
+def test_a_batch_that_a_leader_of_before_has_is_waited_for() -> None:
+    """Of a partition that has moved since, and has earlier batches of ours."""
+    taken: dict[int, list[int]] = {0: [], 1: []}
+    has_moved = False
+
+    def take(partition: int, header: BatchHeader) -> ErrorCode:
+        own = taken[partition]
+        if header.base_sequence != len(own):
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        own.append(header.base_sequence)
+        return ErrorCode.NONE
+
+    def before(partition: int, header: BatchHeader) -> ErrorCode:
+        is_first = header.base_sequence == 0
+        return take(partition, header) if is_first else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def now(partition: int, header: BatchHeader) -> ErrorCode:
+        nonlocal has_moved
+        if not has_moved:
+            has_moved = True
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return take(partition, header)
+
+    def leaders() -> list[tuple[str, int]]:
+        return [second.address if has_moved else first.address, second.address]
+
+    first = ScriptedBroker(lambda _: fetched(), produce=before, leaders=leaders)
+    second = ScriptedBroker(lambda _: fetched(), produce=now, leaders=leaders)
+    with first.running(), second.running():
+        host, port = second.address
+        options = {"kafka.bootstrap.servers": f"{host}:{port}", "topic": "clicks", **ONCE}
+        options["kafka.batch.size"] = "1000"
+        given = schema("value", "partition")
+        writer = SegbrokerDataSource(options).writer(given, overwrite=False)
+        # Each row is a batch.
+        tables = (table(value=["x" * 2000], partition=[n]) for n in [0, 0, 1, 1, 0, 0])
+        writer.write(tables)
+    assert taken == {0: [0, 1, 2, 3], 1: [0, 1]}
+
+
 def test_a_topic_cannot_be_overwritten(topics: Topics) -> None:
     with pytest.raises(OptionError, match="a topic cannot be overwritten"):
         source(topics, topic="t").writer(schema("value"), overwrite=True)
