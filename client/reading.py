@@ -6,6 +6,18 @@ record costs no call into this package.
 
 fetching.py reads ahead, `progress` is the caller's position, and with `group` a group decides which
 partitions are read (group_reading.py).
+
+    came_back ──▶ fetching takes a batch ──▶ hand_out ──▶ take_records ──▶ the caller
+        ^                                                                       │
+        └────────────────────── the next record, batch or poll ─────────────────┘
+
+`came_back` counts what was handed out before as gone past; only that is committed.  Between taking
+a batch and handing it out its partition may be given up or moved by a seek: then it is dropped, as
+its `generation` is another one.  What an exception takes away before the caller has it is handed
+out again (`take_back`).
+
+What sends requests returns a `Call` (engine.py), which the shell runs in its own way; all else
+returns at once.  Threads: the shell holds one lock around each call.
 """
 
 import re

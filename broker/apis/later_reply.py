@@ -1,4 +1,20 @@
-"""A reply that is decided later: joins, syncs and commits wait for others or for the disk."""
+"""A reply that is decided later: joins, syncs and commits wait for others or for the disk.
+
+    made        before the handler has the request: its place is in the order of the connection
+                (peers/replies.py)
+    `answer`    once, on the loop, by whoever decides: the group, a control event that is durable
+    sent        when all before it are sent; then `on_gone`
+    abandoned   the connection is gone: `on_abandoned`, for who would have answered, and `on_gone`.
+                An answer that comes all the same is dropped
+
+It has no deadline: whoever keeps it waiting has one (the time of a rebalance, of a fetch), or ends
+when the disk has said what became of an event.  What a guard has refused is put into it by `answer`
+(guards/guarding.py).
+
+Limits: an answer that no frame can carry, and one above LONG_BYTES for which there is no room, ends
+its connection; neither is an error to who answers.  One that is done and waits for its turn counts
+as further requests of `slots_max`, by its bytes.
+"""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,18 @@
-"""The offsets that groups committed: control events, durable before a commit is answered."""
+"""The offsets that groups committed: control events, durable before a commit is answered.
+
+    commit, forget ──▶ events (offset_events.py) ── durable ──▶ the state of the metadata
+    offsets, topics ◀── that state: nothing is kept here beside it
+
+What is seen is durable, so for a moment it is not the last that was said.  `committing` has the
+topics for which that is so: nobody may forget what stands there by what is seen of it.
+
+Of a commit and an offset that a transaction has staged the later one stands, whenever that commits:
+a commit beside a staged one says behind which event it came (`after`).
+
+Whether a sender may commit, and whether the metadata has room, is asked before
+(apis/offset_store.py); when an offset goes by itself is in offset_expiry.py.  Where an event cannot
+be written, `done` has the error, and what stood before stands.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable

@@ -1,4 +1,15 @@
-"""What guards are made of: see authorized.py."""
+"""What guards are made of; authorized.py says when they are asked, and what becomes of an answer.
+
+A guard is asked before the handler, and returns one of three:
+
+    None       the handler goes on, with what is left of the request
+    Amend      the same; called with the handler's answer, into which it puts what was refused
+    Message    the whole answer: the handler is not called
+
+A guard changes the request in place: `take_refused` takes out what its sender may not name.  By the
+time of an Amend rules and groups may be others than they were, so where an answer shows more than
+was asked for by name (`describing`: the topics of a group) that is asked about again.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias, TypeVar

@@ -1,4 +1,18 @@
-"""One group in one partition, in memory: who works on it, who waits, what is yet to be stored."""
+"""One group in one partition, in memory: who works on it, who waits, what is yet to be stored.
+
+    share_partition.py   what became of each record: pure, and the larger part
+    here                 which sessions fetch, which of them reads, what no event has said yet
+    shares.py            when there is one: from the first fetch until nobody fetches from it and
+                         nothing is acquired; it alone makes and drops them, and writes their events
+
+One session at a time reads records (`is_read`), as what it reads it also acquires.  Others that
+come meanwhile are `skipped`, and look again when it is done.  It stands among those who wait at the
+partition (`fetches`), so that it hears of each record that becomes visible.
+
+What could not be written down stays in `unwritten`, and goes with the next event; a restart before
+that finds what was written last.  Of one that `is_gone` nothing is written: who still has it looks
+for another.
+"""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -54,6 +54,7 @@ class _Running(NamedTuple):
     compacting: Compacting
     steps: Generator[int, None, None]
     cleanings_before: int
+    failures_before: int
 
 
 class Cleaner:
@@ -183,13 +184,15 @@ class Cleaner:
     def _begin_one(self, handler: DiskHandler, now_ms: int, age_ms: int | None) -> None:
         compacting = handler.compacting
         steps = compacting.clean(now_ms, age_ms, self._buffer_bytes)
-        self._running = _Running(compacting, steps, compacting.cleanings_count)
+        self._running = _Running(
+            compacting, steps, compacting.cleanings_count, compacting.failures_count
+        )
 
     def _account(self, ended: _Running, now_ms: int) -> None:
         """Count what came of a cleaning."""
         numbers, done = self.statistics, ended.compacting.last
+        numbers.failures += ended.compacting.failures_count - ended.failures_before
         if ended.compacting.cleanings_count == ended.cleanings_before or done is None:
-            numbers.failures += 1
             return
         self._got_on = True
         numbers.cleanings += 1

@@ -5,6 +5,7 @@ from typing import Any, cast
 import pytest
 import trio
 
+from segbroker.cli.broker_status import concerns
 from segbroker.client import AsyncAdmin, UnknownTopicOrPartition
 from segbroker.protocol.checksums import crc32c
 from segbroker.protocol.compression import Codec
@@ -22,6 +23,7 @@ from segbroker.protocol.messages_core import (
 )
 from segbroker.protocol.record_batch import decode_batch, encode_batch, iter_batches
 from segbroker.protocol.vendor import VendorKey
+from segbroker.segments.directory.cleaner import Cleaner
 
 from ..support.wire_client import WireClient, connect, produce_request
 from .conftest import serving
@@ -196,3 +198,25 @@ async def test_the_cleaner_can_be_told_to_wait() -> None:
         await trio.to_thread.run_sync(broker.core.topics.manager.keep_house_now, 1_700_000_000_000)
         assert len(await read_all(client)) == 40
         assert broker.core.cleaner.statistics.cleanings == 0
+
+
+async def test_a_cleaning_that_a_deletion_ends_is_no_problem_of_the_broker() -> None:
+    async with serving(cleaner_enable=False) as broker, connect(broker.address) as client:
+        await client.create("t", **COMPACT)
+        for n in range(40):
+            await put(client, keyed((b"k", b"%d" % n)))
+        now_ms, manager = broker.core.now_ms(), broker.core.topics.manager
+        await trio.to_thread.run_sync(manager.keep_house_now, now_ms)
+        cleaner = Cleaner(manager, 1_024, 1 << 20, 0)
+        broker.core.cleaner = cleaner  # told of each millisecond here
+        while not cleaner.statistics.bytes_read:
+            now_ms += 1
+            cleaner.step(now_ms)
+        assert cleaner.is_running
+        host, port = broker.address
+        async with AsyncAdmin(f"{host}:{port}") as admin:
+            await admin.delete_topic("t")
+            while cleaner.is_running:
+                now_ms += 1_000
+                cleaner.step(now_ms)
+            assert list(concerns(await admin.broker_status())) == []

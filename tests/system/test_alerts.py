@@ -42,6 +42,7 @@ WELL_AND_ILL: Final[dict[str, list[tuple[str, float, float]]]] = {
         ('segbroker_wal_sync_seconds_bucket{le="+Inf"}', 30, 30),
     ],
     "SegbrokerDamageFound": [("segbroker_scrub_errors_total", 0, 0.1)],
+    "SegbrokerCleaningFailed": [("segbroker_cleaner_failures_total", 0, 0.1)],
     "SegbrokerOffsetsLost": [("segbroker_recovery_offsets_lost_total", 0, 1)],
     "SegbrokerWalDamaged": [('segbroker_recovery_findings_total{what="wal_damaged"}', 0, 1)],
     "SegbrokerFewDescriptors": [
