@@ -43,6 +43,17 @@ def test_who_comes_late_to_it_has_not_listened_and_counts_anew() -> None:
     assert silence.is_too_long(late_ms + LIMIT_MS + LATE_MS, LIMIT_MS)
 
 
+def test_who_is_always_late_hears_of_a_silence_all_the_same() -> None:
+    """A loop that jobs of 450 ms keep busy: each look at it comes 350 ms late."""
+    silence = Silence()
+    silence.wanted(0)
+    told = [at for at in range(0, 10_000, 450) if silence.is_too_long(at, LIMIT_MS)]
+    assert told == [2_700, 5_400, 8_100]
+    silence.over()
+    silence.wanted(9_000)
+    assert not silence.is_too_long(9_000 + LIMIT_MS + LATE_MS + 1, LIMIT_MS)
+
+
 def stand_still(process: "subprocess.Popen[str]", for_ms: int) -> None:
     """No condition but the time itself."""
     process.send_signal(signal.SIGSTOP)

@@ -371,21 +371,6 @@ def test_who_closes_leaves_the_group_though_its_last_commit_is_not_answered(
     assert not world.group.members
 
 
-def test_who_closes_does_not_wait_for_a_callback_that_hangs() -> None:
-    world = GroupWorld(5, partitions=2, records=20)
-    member = world.start(commit_interval_ms=60_000)
-    world.run(lambda: len(world.processed) > 5)
-    member.busy_until_ms = world.now_ms + 60_000
-    group = member.reading.group
-    group.tellers.add(1)
-    call = group.goodbye(world.now_ms, patient=True)
-    done = member.reading.engine.call(call, world.now_ms, timeout_ms=GOODBYE_MS)
-    world.run(lambda: done.done)
-    done.result()
-    assert sum(world.committed.values()) == len(world.processed) - 1
-    assert not world.group.members
-
-
 @pytest.mark.parametrize("when", ["closed", "given up"])
 def test_a_last_commit_has_its_time_however_long_ago_the_client_did_anything(when: str) -> None:
     """Nothing is due between two heartbeats; the commit has to be said twice."""
@@ -601,6 +586,36 @@ def test_a_commit_that_waits_for_another_is_not_made_where_its_partition_went_me
     world.run(lambda: all(done.done for done in commits))
     assert isinstance(commits[1].error, IllegalGeneration)
     assert world.committed[TOPIC, 1] == 15
+
+
+def test_a_commit_that_waits_for_another_is_made_though_the_consumer_is_closed_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = GroupWorld(5, partitions=2, records=20)
+    member = world.start(auto_commit=False)
+    engine, group = member.reading.engine, member.reading.group
+    world.run(lambda: group.membership.phase is Phase.STABLE and len(member.owned) == 2)
+    answer, held = world._answer_group, list[Callable[[], bool]]()
+
+    def slow(request: Message, reply: Callable[[Message], None], client_id: str) -> bool:
+        if isinstance(request, OffsetCommitRequest) and not held:
+            held.append(lambda: answer(request, reply, client_id))
+            return True
+        return answer(request, reply, client_id)
+
+    monkeypatch.setattr(world, "_answer_group", slow)
+    commits = [
+        engine.call(member.reading.commit({(TOPIC, number): 3}), world.now_ms) for number in (0, 1)
+    ]
+    world.run(lambda: bool(held))
+    group.closing(world.now_ms)
+    done = engine.call(group.goodbye(world.now_ms, patient=True), world.now_ms)
+    held[0]()
+    world.run(lambda: done.done)
+    for commit in commits:
+        commit.result()
+    assert world.committed == {(TOPIC, 0): 3, (TOPIC, 1): 3}
+    assert not world.group.members
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["all", "named"])
