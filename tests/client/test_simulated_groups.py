@@ -1,5 +1,6 @@
 """Members that come, go, die, and work for long, in simulated time: a seed is a run."""
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
@@ -16,6 +17,7 @@ from segbroker.client.errors import (
     GroupAuthorizationFailed,
     IllegalGeneration,
     InconsistentGroupProtocol,
+    SegbrokerError,
     TimedOut,
 )
 from segbroker.client.group_commits import COMMIT_TIMEOUT_MS
@@ -698,6 +700,39 @@ def test_a_static_leader_that_came_back_reads_though_it_does_not_hear_what_was_d
     assert len(asked) == is_spoken
     assert world.group.generation == generation + 1, "dealt out anew, once"
     assert [what for what, _ in again.told] == ["assigned"]
+
+
+def test_a_static_leader_that_came_back_reads_though_its_group_has_too_many_topics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another one reads more than this one has room for beside its own."""
+    world = GroupWorld(9, partitions=2, records=10)
+    world.cluster.create("u")
+    first = world.start(instance_id="one")
+    world.run(lambda: first.owned == {0, 1})
+    other = world.start()
+    other.reading.group.subscribe(["u"])
+    world.run(lambda: len(other.reading.fetching.states) == 1 and first.in_hand is None)
+    world.kill(first)
+    monkeypatch.setattr("segbroker.client.cluster.TOPICS_COUNT_MAX", 1)
+    again = world.start(instance_id="one")
+    world.run(lambda: again.owned == {0, 1})
+    assert again.reading.group.membership._dealt_before
+    began_ms = world.now_ms
+    world.run(lambda: world.now_ms > began_ms + 100_000)
+    assert again.owned == {0, 1}
+
+
+def test_that_a_pattern_matches_too_many_topics_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = GroupWorld(9, partitions=2, records=10)
+    member = world.start()
+    world.run(lambda: len(world.processed) == 20)
+    world.cluster.create("u")
+    monkeypatch.setattr("segbroker.client.cluster.TOPICS_COUNT_MAX", 1)
+    member.reading.group.subscribe_pattern(re.compile("t|u"))
+    with pytest.raises(SegbrokerError, match=r"'t\|u': a client works with at most 1 topics"):
+        world.run(lambda: False)
+    assert member.owned == {0, 1}
 
 
 def test_what_is_lost_while_a_poll_takes_more_is_not_said_to_be_committed() -> None:
