@@ -34,6 +34,7 @@ from .driver import is_hurried
 from .errors import BusyError, SegbrokerError
 from .group_events import Event, Listener
 from .group_offsets import CommittedOffset, GroupMetadata
+from .group_reading import CALLBACK_MS
 from .handout import Handout
 from .reading import Notice, Reading, check_poll
 from .records import ByPartition, Gap, OffsetAndTimestamp, Record, TopicPartition
@@ -158,21 +159,22 @@ class AsyncConsumer(Generic[Notice]):
             if not hurried:
                 for event in events:
                     await _call(event)
+                group.tellers.discard(who)
+                with suppress(SegbrokerError):
+                    await self._driver.call(group.told(), timeout_ms=CALLBACK_MS)
                 await anyio.lowlevel.checkpoint_if_cancelled()
         except BaseException as cut:
             hurried = hurried or is_hurried(cut)
             raise
         finally:
             group.tellers.discard(who)
-            if hurried:
-                await self._driver.call_last(self._reading.goodbye(patient=False), HURRIED_MS)
-            else:
-                with suppress(SegbrokerError):
+            goodbye = self._reading.goodbye(patient=not hurried)
+            with suppress(SegbrokerError):  # another task may have ended it meanwhile
+                if hurried:
+                    await self._driver.call_last(goodbye, HURRIED_MS)
+                else:
                     await self._driver.call_to_end(
-                        self._reading.goodbye(patient=True),
-                        timeout_ms=GOODBYE_MS,
-                        last_ms=HURRIED_MS,
-                        hurry=group.hurry,
+                        goodbye, timeout_ms=GOODBYE_MS, last_ms=HURRIED_MS
                     )
 
     # Which partitions.
@@ -399,13 +401,15 @@ class AsyncConsumer(Generic[Notice]):
     async def _tell_events(self) -> None:
         """Call what wants to know what the group gave and took."""
         group, who = self._reading.group, anyio.get_current_task().id
-        while (event := group.events.next()) is not None:
-            try:
-                group.tellers.add(who)
-                await _call(event)
-            finally:
-                group.tellers.discard(who)
-                self._reading.event_done(event)
+        try:
+            group.tellers.add(who)
+            while (event := group.events.next()) is not None:
+                try:
+                    await _call(event)
+                finally:
+                    self._reading.event_done(event)
+        finally:
+            group.tellers.discard(who)
 
     @property
     def lost_counts(self) -> dict[TopicPartition, int]:

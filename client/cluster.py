@@ -176,15 +176,16 @@ class Cluster:
     # What others ask.
 
     def want(self, topics: Iterable[str]) -> None:
-        """Keep these topics in view from now on.  Raises ValueError for what is no name: one such
-        would keep the view from being asked for at all."""
+        """Keep these topics in view from now on.  Raises ValueError where they are too many, or one
+        is no name: one such would keep the view from being asked for at all."""
         names = list(topics)
         for name in names:
             check_text("topic", name)
+        new_count = sum(name not in self.topics for name in set(names))
+        if new_count and len(self.topics) + new_count > TOPICS_COUNT_MAX:
+            raise ValueError(f"a client works with at most {TOPICS_COUNT_MAX} topics")
         for name in names:
             if name not in self.topics:
-                if len(self.topics) >= TOPICS_COUNT_MAX:
-                    raise ValueError(f"a client works with at most {TOPICS_COUNT_MAX} topics")
                 view = self.topics[name] = TopicView(name)
                 other = self._others.pop(name, None)
                 if other is None:

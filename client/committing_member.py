@@ -43,18 +43,21 @@ class CommittingMember:
     @property
     def of_in_hand(self) -> GroupMetadata:
         """Who commits what the caller has in hand."""
-        present = self._present()
+        present = self.present
         return self._lost_as or present
 
     @property
     def of_all(self) -> GroupMetadata:
         """Who commits all that the caller was handed until now, as in a transaction over several
         turns of a loop."""
-        present = self._present()
+        present = self.present
         return self._lost_as or self._unheard_as or present
 
-    def _present(self) -> GroupMetadata:
-        """Read before what was lost: what a new membership has lost of the old one is noted by the
+    @property
+    def present(self) -> GroupMetadata:
+        """The member that it is; that it was, while it says goodbye.
+
+        Read before what was lost: what a new membership has lost of the old one is noted by the
         time that it is one."""
         present = self._membership.metadata
         return present if present.generation >= 0 else self._given_as

@@ -36,6 +36,7 @@ from .errors import SegbrokerError
 from .forgotten import Forgotten
 from .group_events import Listener
 from .group_offsets import CommittedOffset, GroupMetadata
+from .group_reading import CALLBACK_MS
 from .reading import Notice, Reading, check_poll
 from .records import ByPartition, Gap, OffsetAndTimestamp, Record, TopicPartition
 from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap, said_of
@@ -206,16 +207,23 @@ class Consumer(Generic[Notice]):
             self._forgotten.closed()
 
     def _say_goodbye(self, hurried: bool) -> None:
-        tellers = self._reading.group.tellers
+        group, who = self._reading.group, get_ident()
         try:
-            tellers.add(get_ident())
+            group.tellers.add(who)
             with self._driver.lock:
                 events = self._reading.closing()
-            for event in events:
-                if event.listener is not None and not hurried:
-                    event.listener(event.partitions)
+            if not hurried:
+                for event in events:
+                    if event.listener is not None:
+                        event.listener(event.partitions)
+                group.tellers.discard(who)
+                with suppress(SegbrokerError):
+                    self._driver.call(group.told(), timeout_ms=CALLBACK_MS)
+        except BaseException as cut:
+            hurried = hurried or is_hurried(cut)
+            raise
         finally:
-            tellers.discard(get_ident())
+            group.tellers.discard(who)
             with suppress(SegbrokerError):
                 self._driver.call(
                     self._reading.goodbye(patient=not hurried),
@@ -410,22 +418,24 @@ class Consumer(Generic[Notice]):
 
     def _tell_events(self) -> None:
         """Call what wants to know what the group gave and took."""
-        group = self._reading.group
-        while True:
-            with self._lock:
-                event = group.events.next()
-            if event is None:
-                return
-            try:
-                if event.listener is not None and not event.is_told:
-                    group.tellers.add(get_ident())
-                    event.is_told = True
-                    if event.partitions:  # else it was too late, a moment ago
-                        event.listener(event.partitions)
-            finally:
-                group.tellers.discard(get_ident())
-                with self._driver.lock:
-                    self._reading.event_done(event)
+        group, who = self._reading.group, get_ident()
+        try:
+            group.tellers.add(who)
+            while True:
+                with self._lock:
+                    event = group.events.next()
+                if event is None:
+                    return
+                try:
+                    if event.listener is not None and not event.is_told:
+                        event.is_told = True  # no call before it: Ctrl-C would come there
+                        if event.partitions:  # else it was too late, a moment ago
+                            event.listener(event.partitions)
+                finally:
+                    with self._driver.lock:
+                        self._reading.event_done(event)
+        finally:
+            group.tellers.discard(who)
 
     @property
     def lost_counts(self) -> dict[TopicPartition, int]:

@@ -35,7 +35,7 @@ from .errors import (
     UnknownTopicOrPartition,
 )
 from .fetching import Fetching
-from .group_offsets import CommittedOffset, commit_offsets
+from .group_offsets import CommittedOffset, GroupMetadata, commit_offsets
 from .log_changes import bug
 from .membership import Membership
 from .progress import Progress
@@ -64,9 +64,10 @@ class Commits:
         progress: Progress,
         *,
         owned: Callable[[], Set[TopicPartition]],
+        member: Callable[[], GroupMetadata],
         wake_by: Callable[[int], object],
     ) -> None:
-        """`owned`: what the member may commit."""
+        """`owned`: what the member may commit; `member`: as whom, also while it says goodbye."""
         self.is_running = False
         self._engine = engine
         self._settings = settings
@@ -74,6 +75,7 @@ class Commits:
         self._fetching = fetching
         self._progress = progress
         self._owned = owned
+        self._member = member
         self._wake_by = wake_by
         # The first is under way; each is done when it is over.
         self._queue: deque[Completion[None]] = deque()
@@ -179,8 +181,8 @@ class Commits:
                 if made.get(tp, 0) < number and not self._is_another(tp, topic_ids)
             }
             self._check_own(left, since)
-            member = self._membership
-            yield from commit_offsets(member.coordinator, member.metadata, left, topic_ids)
+            coordinator = self._membership.coordinator
+            yield from commit_offsets(coordinator, self._member(), left, topic_ids)
             made.update(dict.fromkeys(left, number))
             self._note(left)
         except UnknownTopicId:

@@ -34,7 +34,7 @@ from random import Random
 
 from .committing_member import CommittingMember
 from .completion import Completion
-from .engine import Call, Engine, Onward, Pause, Until
+from .engine import Call, Engine, Pause, Until
 from .errors import FencedInstanceId, SegbrokerError, TimedOut
 from .fetching import Fetching
 from .group_commits import COMMIT_TIMEOUT_MS, Commits, Offsets
@@ -93,6 +93,7 @@ class GroupReading:
             fetching,
             progress,
             owned=lambda: self._owned,
+            member=lambda: self.committing.present,
             wake_by=wake_by,
         )
         self.committing = CommittingMember(self.membership, progress, self._commits)
@@ -450,20 +451,18 @@ class GroupReading:
         self._hold(self._owned, True)
         return told
 
+    def told(self) -> Call[None]:
+        """Wait until nobody is in a callback any more."""
+        while self.tellers:
+            yield Pause(CALLBACK_LOOK_MS)
+
     def goodbye(self, now_ms: int, *, patient: bool) -> Call[None]:
         """At the end: commit what the caller has gone past, and leave.
 
-        Patient: behind the callback that another thread or task is in, if that is over soon, and
-        again until it is done.  Else one try, for who may wait a moment only.  Whoever closes while
-        another thread or task says it waits for that.
+        Patient: again until it is done.  Else one try, for who may wait a moment only.  Whoever
+        closes while another thread or task says it waits for that.
         """
         self._now_ms = now_ms
-        if patient:
-            for _ in range(CALLBACK_MS // CALLBACK_LOOK_MS):
-                if not self.tellers:
-                    break
-                yield Pause(CALLBACK_LOOK_MS)
-            yield Onward()
         if self._parting is not None:
             yield Until(self._parting)
             return
@@ -472,10 +471,6 @@ class GroupReading:
             yield from self._part(patient)
         finally:
             self._parting.resolve(None)
-
-    def hurry(self) -> None:
-        """Whoever says goodbye patiently has no more time for callbacks of others."""
-        self.tellers.clear()
 
     def _part(self, patient: bool) -> Call[None]:
         coordinator = self.membership.coordinator

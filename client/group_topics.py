@@ -2,6 +2,7 @@
 
 names      one that is not there is an error, said once
 pattern    looked for every metadata_max_age_ms; one that comes or goes is another subscription.
+           Where more match than a client works with, that is an error, and what was chosen stays.
            That nobody says which there are, for api_timeout_ms, is an error: a member that knows
            of none does not join, and nothing else would tell
 """
@@ -86,12 +87,16 @@ class GroupTopics:
         if self._pattern is None:
             return
         names = sorted(name for name in call.result() if self._pattern.fullmatch(name))
-        if names != self.names:
+        if names == self.names:
+            return
+        try:
             self._set(names)
+        except ValueError as exc:  # there are too many
+            self._missing(SegbrokerError(f"pattern {self._pattern.pattern!r}: {exc}"))
 
     def _set(self, names: Sequence[str]) -> None:
-        self.names = list(names)
         self._engine.cluster.want(names)
+        self.names = list(names)
         self._changed()
 
     def _cluster_updated(self, asked: Collection[str]) -> None:

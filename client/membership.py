@@ -394,12 +394,12 @@ class Membership:
     def _look_what_was_dealt_out(self) -> None:
         """By the leader before, perhaps before partitions came that nobody has.  Beside all else:
         the member has what it was given, and lives, whatever is answered, and when."""
-        self._engine.cluster.want(self._dealt_before)
         era, generation = self._era, self.generation
         call = self._engine.call(self._dealt_out(), self._now_ms)
         call.on_done(lambda: self._dealt_out_before(era, generation, call))
 
     def _dealt_out(self) -> Call[Counter[str]]:
+        self._engine.cluster.want(self._dealt_before)
         request = DescribeGroupsRequest(groups=[self._settings.group_id])
         reply = yield from self.coordinator.ask(request, _described_codes)
         assert isinstance(reply, DescribeGroupsResponse)
@@ -414,6 +414,8 @@ class Membership:
     def _dealt_out_before(self, era: int, generation: int, call: Completion[Counter[str]]) -> None:
         if (era, generation) != (self._era, self.generation) or self.phase is not Phase.STABLE:
             return  # it joins once more, or has
+        if isinstance(call.error, ValueError):
+            return  # more topics than a client works with: nobody sees whether they grow
         # Where it is not said, nothing was: it is dealt out anew.
         counts = Counter[str]() if call.error is not None else call.result()
         self._dealt_by = {topic: counts[topic] for topic in self._dealt_before}

@@ -6,7 +6,7 @@
 
 A client that stood still (its process was stopped, or a job kept the event loop to itself) has not
 listened: what a broker has said meanwhile lies in its sockets.  Who looks LATE_MS after the time at
-which it was to look counts anew, and tells nobody.
+which it was to look counts anew, and tells nobody.  Once: who is late again has listened between.
 """
 
 from typing import Final
@@ -19,6 +19,7 @@ class Silence:
 
     def __init__(self) -> None:
         self._since_ms: int | None = None
+        self._was_late = False
 
     def wanted(self, now_ms: int) -> None:
         """Somebody waits for an answer."""
@@ -28,6 +29,7 @@ class Silence:
     def over(self) -> None:
         """A broker has said something, or nobody waits any more."""
         self._since_ms = None
+        self._was_late = False
 
     def due_ms(self, limit_ms: int) -> int | None:
         """When it will have been too long; None: nobody waits."""
@@ -39,4 +41,5 @@ class Silence:
         if due_ms is None or now_ms < due_ms:
             return False
         self._since_ms = now_ms
-        return now_ms <= due_ms + LATE_MS
+        self._was_late = now_ms > due_ms + LATE_MS and not self._was_late
+        return not self._was_late

@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -30,6 +31,7 @@ from segbroker.client import (
     TopicPartition,
     UnknownTopicOrPartition,
 )
+from segbroker.client import consumer as consumer_module
 from segbroker.client.group_events import Events, News
 
 from ..support.daemon import Daemon, running, start
@@ -641,6 +643,119 @@ def test_an_async_task_that_closes_as_well_waits_for_the_callback_of_who_closed_
     assert committed_count(daemon.address, filled) == COUNT
     with Admin(daemon.address) as admin:
         assert not admin.describe_group(filled).members
+
+
+def test_who_closes_beside_a_callback_that_hangs_says_goodbye_behind_its_time(
+    daemon: Daemon, filled: str, run: Callable[..., object]
+) -> None:
+    """On a loop that is busy, where each look whether it is over comes late."""
+
+    async def work() -> None:
+        while True:
+            await anyio.lowlevel.checkpoint()
+            time.sleep(0.02)  # noqa: ASYNC251 - the job
+
+    async def main() -> None:
+        async def assigned(partitions: list[TopicPartition]) -> None:
+            hangs.set()
+            await anyio.sleep_forever()
+
+        hangs = anyio.Event()
+        async with (
+            anyio.create_task_group() as tasks,
+            AsyncConsumer(
+                daemon.address, filled, group=filled, on_assigned=assigned, **QUICK
+            ) as consumer,
+        ):
+            tasks.start_soon(consumer.poll)
+            await hangs.wait()
+            tasks.start_soon(work)
+            await consumer.aclose()
+            tasks.cancel_scope.cancel()
+
+    run(main)
+    with Admin(daemon.address) as admin:
+        assert not admin.describe_group(filled).members
+
+
+def test_ctrl_c_while_who_closes_waits_for_a_callback_ends_that_and_the_group_is_left(
+    daemon: Daemon, filled: str
+) -> None:
+    is_over = threading.Event()
+
+    def interrupt() -> None:
+        until(lambda: consumer._reading.group._is_closing)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    consumer: Consumer = Consumer(
+        daemon.address,
+        filled,
+        group=filled,
+        on_assigned=lambda partitions: is_over.wait(DEADLINE_S),
+        **QUICK,
+    ).open()
+
+    def read() -> None:
+        with suppress(ClosedError):
+            consumer.poll(timeout_ms=60_000)
+
+    reader, other = threading.Thread(target=read), threading.Thread(target=interrupt)
+    reader.start()
+    until(lambda: bool(consumer._reading.group.tellers))
+    other.start()
+    with pytest.raises(KeyboardInterrupt):
+        consumer.close()
+    assert not consumer._driver.is_open
+    with Admin(daemon.address) as admin:
+        assert not admin.describe_group(filled).members
+    is_over.set()
+    reader.join()
+    other.join()
+
+
+def test_what_ctrl_c_kept_from_being_told_is_told_when_the_caller_is_back(
+    daemon: Daemon, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    with Consumer(
+        daemon.address,
+        filled,
+        group=filled,
+        on_assigned=lambda partitions: told.append("assigned"),
+        **QUICK,
+    ) as consumer:
+        until(lambda: consumer._reading.group.events.is_waiting)
+        Interrupting(monkeypatch, consumer_module, "get_ident", 0, True)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll()
+        assert told == []
+        consumer.poll()
+        assert told == ["assigned"]
+
+
+def test_who_is_cancelled_in_a_callback_of_the_end_behind_which_another_has_closed(
+    daemon: Daemon, filled: str, run: Callable[..., object]
+) -> None:
+    """It hears of its cancellation, and of nothing else."""
+
+    async def main() -> None:
+        async def revoked(partitions: list[TopicPartition]) -> None:
+            hangs.set()
+            await anyio.sleep_forever()
+
+        hangs = anyio.Event()
+        async with AsyncConsumer(
+            daemon.address, filled, group=filled, on_revoked=revoked, **QUICK
+        ) as consumer:
+            assert await consumer.poll(timeout_ms=60_000)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(consumer.aclose)
+                await hangs.wait()
+                async with anyio.create_task_group() as others:
+                    others.start_soon(consumer.aclose)
+                tasks.cancel_scope.cancel()
+
+    run(main)
 
 
 def test_a_callback_that_closes_the_consumer_is_not_called_again_for_the_same(

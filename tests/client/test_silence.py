@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
 
-from segbroker.client import Admin, AsyncConsumer, AsyncShareConsumer, Producer
+from segbroker.client import Admin, AsyncAdmin, AsyncConsumer, AsyncShareConsumer, Producer
 from segbroker.client.silence import LATE_MS, Silence
 from segbroker.protocol.api_keys import ApiKey
 
@@ -41,6 +43,17 @@ def test_who_comes_late_to_it_has_not_listened_and_counts_anew() -> None:
     assert not silence.is_too_long(late_ms, LIMIT_MS)
     assert silence.due_ms(LIMIT_MS) == late_ms + LIMIT_MS
     assert silence.is_too_long(late_ms + LIMIT_MS + LATE_MS, LIMIT_MS)
+
+
+def test_who_is_always_late_hears_of_a_silence_all_the_same() -> None:
+    """A loop that jobs of 450 ms keep busy: each look at it comes 350 ms late."""
+    silence = Silence()
+    silence.wanted(0)
+    told = [at for at in range(0, 10_000, 450) if silence.is_too_long(at, LIMIT_MS)]
+    assert told == [2_700, 5_400, 8_100]
+    silence.over()
+    silence.wanted(9_000)
+    assert not silence.is_too_long(9_000 + LIMIT_MS + LATE_MS + 1, LIMIT_MS)
 
 
 def stand_still(process: "subprocess.Popen[str]", for_ms: int) -> None:
@@ -115,6 +128,28 @@ def test_a_job_that_keeps_the_loop_to_itself_is_no_silence_of_the_broker(
                 time.sleep(1.4 * within_ms / 1000)  # noqa: ASYNC251 - the job
 
     within_one_of((1_000, 5_000), lambda within_ms: run(main, within_ms))
+
+
+def test_an_answer_that_came_while_a_job_kept_the_loop_to_itself_is_one(
+    daemon: Daemon, topic: str, run: Callable[..., object]
+) -> None:
+    """The time of its question is over when the loop goes on."""
+
+    async def main(within_ms: int) -> None:
+        async def work() -> None:
+            for _ in range(3):
+                await anyio.lowlevel.checkpoint()  # it is sent
+            time.sleep(1.5 * within_ms / 1000)  # noqa: ASYNC251 - the job
+            await admin.describe_cluster()
+
+        async with AsyncAdmin(daemon.address, request_timeout_ms=within_ms) as admin:
+            await admin.create_topic(f"{topic}-{within_ms}-before")
+            for number in range(3):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(admin.create_topic, f"{topic}-{within_ms}-{number}")
+                    tasks.start_soon(work)
+
+    within_one_of((500, 5_000), lambda within_ms: run(main, within_ms))
 
 
 CHANGING = """

@@ -1,5 +1,6 @@
 """Members that come, go, die, and work for long, in simulated time: a seed is a run."""
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
@@ -16,6 +17,7 @@ from segbroker.client.errors import (
     GroupAuthorizationFailed,
     IllegalGeneration,
     InconsistentGroupProtocol,
+    SegbrokerError,
     TimedOut,
 )
 from segbroker.client.group_commits import COMMIT_TIMEOUT_MS
@@ -371,21 +373,6 @@ def test_who_closes_leaves_the_group_though_its_last_commit_is_not_answered(
     assert not world.group.members
 
 
-def test_who_closes_does_not_wait_for_a_callback_that_hangs() -> None:
-    world = GroupWorld(5, partitions=2, records=20)
-    member = world.start(commit_interval_ms=60_000)
-    world.run(lambda: len(world.processed) > 5)
-    member.busy_until_ms = world.now_ms + 60_000
-    group = member.reading.group
-    group.tellers.add(1)
-    call = group.goodbye(world.now_ms, patient=True)
-    done = member.reading.engine.call(call, world.now_ms, timeout_ms=GOODBYE_MS)
-    world.run(lambda: done.done)
-    done.result()
-    assert sum(world.committed.values()) == len(world.processed) - 1
-    assert not world.group.members
-
-
 @pytest.mark.parametrize("when", ["closed", "given up"])
 def test_a_last_commit_has_its_time_however_long_ago_the_client_did_anything(when: str) -> None:
     """Nothing is due between two heartbeats; the commit has to be said twice."""
@@ -603,6 +590,36 @@ def test_a_commit_that_waits_for_another_is_not_made_where_its_partition_went_me
     assert world.committed[TOPIC, 1] == 15
 
 
+def test_a_commit_that_waits_for_another_is_made_though_the_consumer_is_closed_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = GroupWorld(5, partitions=2, records=20)
+    member = world.start(auto_commit=False)
+    engine, group = member.reading.engine, member.reading.group
+    world.run(lambda: group.membership.phase is Phase.STABLE and len(member.owned) == 2)
+    answer, held = world._answer_group, list[Callable[[], bool]]()
+
+    def slow(request: Message, reply: Callable[[Message], None], client_id: str) -> bool:
+        if isinstance(request, OffsetCommitRequest) and not held:
+            held.append(lambda: answer(request, reply, client_id))
+            return True
+        return answer(request, reply, client_id)
+
+    monkeypatch.setattr(world, "_answer_group", slow)
+    commits = [
+        engine.call(member.reading.commit({(TOPIC, number): 3}), world.now_ms) for number in (0, 1)
+    ]
+    world.run(lambda: bool(held))
+    group.closing(world.now_ms)
+    done = engine.call(group.goodbye(world.now_ms, patient=True), world.now_ms)
+    held[0]()
+    world.run(lambda: done.done)
+    for commit in commits:
+        commit.result()
+    assert world.committed == {(TOPIC, 0): 3, (TOPIC, 1): 3}
+    assert not world.group.members
+
+
 @pytest.mark.parametrize("named", [False, True], ids=["all", "named"])
 @pytest.mark.parametrize("is_back", [False, True], ids=["out", "back"])
 @pytest.mark.parametrize("count", [4, 10], ids=["in hand", "gone past"])
@@ -683,6 +700,39 @@ def test_a_static_leader_that_came_back_reads_though_it_does_not_hear_what_was_d
     assert len(asked) == is_spoken
     assert world.group.generation == generation + 1, "dealt out anew, once"
     assert [what for what, _ in again.told] == ["assigned"]
+
+
+def test_a_static_leader_that_came_back_reads_though_its_group_has_too_many_topics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another one reads more than this one has room for beside its own."""
+    world = GroupWorld(9, partitions=2, records=10)
+    world.cluster.create("u")
+    first = world.start(instance_id="one")
+    world.run(lambda: first.owned == {0, 1})
+    other = world.start()
+    other.reading.group.subscribe(["u"])
+    world.run(lambda: len(other.reading.fetching.states) == 1 and first.in_hand is None)
+    world.kill(first)
+    monkeypatch.setattr("segbroker.client.cluster.TOPICS_COUNT_MAX", 1)
+    again = world.start(instance_id="one")
+    world.run(lambda: again.owned == {0, 1})
+    assert again.reading.group.membership._dealt_before
+    began_ms = world.now_ms
+    world.run(lambda: world.now_ms > began_ms + 100_000)
+    assert again.owned == {0, 1}
+
+
+def test_that_a_pattern_matches_too_many_topics_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = GroupWorld(9, partitions=2, records=10)
+    member = world.start()
+    world.run(lambda: len(world.processed) == 20)
+    world.cluster.create("u")
+    monkeypatch.setattr("segbroker.client.cluster.TOPICS_COUNT_MAX", 1)
+    member.reading.group.subscribe_pattern(re.compile("t|u"))
+    with pytest.raises(SegbrokerError, match=r"'t\|u': a client works with at most 1 topics"):
+        world.run(lambda: False)
+    assert member.owned == {0, 1}
 
 
 def test_what_is_lost_while_a_poll_takes_more_is_not_said_to_be_committed() -> None:
