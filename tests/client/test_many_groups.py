@@ -14,6 +14,7 @@ from segbroker.protocol.messages_consumer_groups import (
 
 from ..support import share_members
 from ..support.daemon import Daemon
+from ..support.waiting import until
 from ..support.wire_client import connect
 from ..support.wire_streams import beat, joining, subtopology
 
@@ -51,7 +52,10 @@ def names(daemon: Daemon, topic: str) -> Iterator[list[str]]:
         for n, name in enumerate(empty):
             admin.commit(name, {(topic, n % 2): n % 10})
         members = share_members.join(daemon.address, kinds[2], topic, count=2)
+        # A delay that is over between two questions makes two answers.
+        admin.alter_group_config(kinds[3], {"streams.initial.rebalance.delay.ms": 0})
         trio.run(join)
+        until(lambda: admin.describe_group(kinds[3]).state != "Assigning")
         with Consumer(daemon.address, topic, group=kinds[0], start="start") as consumer:
             next(iter(consumer))
             consumer.commit()
