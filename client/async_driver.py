@@ -15,7 +15,7 @@ State changes only in `pump` and in what sockets bring, never across an await; s
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from math import inf
 from ssl import SSLContext
@@ -65,6 +65,8 @@ class AsyncDriver(Driver):
         # The same, until it is left.
         self._entered: TaskGroup | None = None
         self._scopes: set[anyio.CancelScope] = set()
+        # Tasks before their first turn, which a loop of asyncio that ends may never give them.
+        self._unbegun: dict[object, Coroutine[object, None, None]] = {}
         # Of asyncio: who goes on after its end is told so, as no task does anything there.  That of
         # trio, which is None here, does not end before this.
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -197,6 +199,9 @@ class AsyncDriver(Driver):
                 transport.close()
             self._transports.clear()
             self._entered = None  # the tasks ended with their loop
+            for task in self._unbegun.values():
+                task.close()
+            self._unbegun.clear()
             return
         self._apply_closed(self._engine)
         for transport in self._transports.values():
@@ -320,9 +325,14 @@ class AsyncDriver(Driver):
 
     def _spawn(self, run: Callable[..., Awaitable[None]], *args: object, name: str) -> None:
         assert self._tasks is not None, "it is open"
-        self._tasks.start_soon(self._run_task, run, *args, name=name)
+        turn = object()
+        self._unbegun[turn] = task = self._run_task(turn, run, *args)
+        self._tasks.start_soon(lambda: task, name=name)
 
-    async def _run_task(self, run: Callable[..., Awaitable[None]], *args: object) -> None:
+    async def _run_task(
+        self, turn: object, run: Callable[..., Awaitable[None]], *args: object
+    ) -> None:
+        del self._unbegun[turn]
         with anyio.CancelScope() as scope:
             if self._tasks is None:
                 scope.cancel()  # stopped before its first turn

@@ -3,9 +3,11 @@ another process, behind its end, in a task that was cancelled.  Each says so, an
 opened it goes on."""
 
 import asyncio
+import gc
 import os
 import pickle
 import signal
+import warnings
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -241,6 +243,29 @@ def test_what_a_loop_has_left_open_ends_in_another_thread_as_in_its_own(
         elsewhere = ends(beside.submit(opened).result(WAIT_S))
         assert elsewhere == ends(opened())
     assert not any("another thread" in error for error in elsewhere)
+
+
+def test_what_had_no_turn_before_its_loop_ended_is_not_missed(daemon: Daemon, topic: str) -> None:
+    """The task that waits until the socket takes more: asyncio.run cancels it before it begins."""
+    producer = AsyncProducer(daemon.address)
+
+    async def main() -> None:
+        await producer.__aenter__()
+        await (await producer.send(topic, b"first"))
+        for _ in range(20):
+            producer.send_nowait(topic, bytes(900_000))
+
+    async def end() -> None:
+        with pytest.raises(ClosedError, match="event loop"):
+            await producer.aclose()
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        asyncio.run(main())
+        gc.collect()
+        asyncio.run(end())
+        gc.collect()
+    assert [str(one.message) for one in said] == []
 
 
 @pytest.mark.parametrize("make", range(4))
