@@ -80,6 +80,7 @@ class ShareGroups:
             self._lines.of(group_id, SHARE),
             empty_since_ms=monotonic_ms(),
         )
+        self.changed(made)  # it goes if that member is refused
         return made
 
     def gives_way(self, group_id: str) -> bool:

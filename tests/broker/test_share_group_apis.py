@@ -3,6 +3,7 @@
 import pytest
 import trio
 
+from segbroker.broker.groups import member_room
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
@@ -36,6 +37,7 @@ from segbroker.protocol.messages_transactions import (
 from segbroker.segments.disk.memory import MemoryStorage
 from segbroker.segments.metadata.share_groups import STATES, ShareRow, states_fields
 
+from ..support.waiting import becomes
 from ..support.wire_client import WireClient, connect
 from .conftest import serving
 from .test_broker_settings import GROUP, alter_all
@@ -393,3 +395,13 @@ async def test_the_feature_of_share_groups_is_told() -> None:
         reply = await client.ask(request, ApiVersionsResponse, 4)
         levels = {one.name: one.max_version_level for one in reply.finalized_features}
         assert levels["share.version"] == 1
+
+
+async def test_a_group_whose_first_member_is_refused_does_not_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(member_room, "ALL_MAX", 0)
+    async with serving(group_kept_empty_ms=0) as broker, connect(broker.address) as client:
+        refused = await beat(client, sharing(rack_id="x" * 2 * member_room.SMALL_MAX))
+        assert refused.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await becomes(lambda: not broker.core.groups.share_groups.names())
