@@ -407,7 +407,8 @@ class AsyncConsumer(Generic[Notice]):
                 try:
                     await _call(event)
                 finally:
-                    self._reading.event_done(event)
+                    if event.is_told:  # else Ctrl-C came in front of it
+                        self._reading.event_done(event)
         finally:
             group.tellers.discard(who)
 
@@ -505,8 +506,8 @@ class _Batches(AsyncIterator[ConsumedBatch | Notice]):
 
 
 async def _call(event: Event) -> None:
-    if event.listener is not None and not event.is_told:
+    if not event.is_told:
         event.is_told = True
-        done = event.listener(event.partitions)
+        done = None if event.listener is None else event.listener(event.partitions)
         if isawaitable(done):
             await done

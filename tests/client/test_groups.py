@@ -31,6 +31,7 @@ from segbroker.client import (
     TopicPartition,
     UnknownTopicOrPartition,
 )
+from segbroker.client import async_consumer as async_consumer_module
 from segbroker.client import consumer as consumer_module
 from segbroker.client.group_events import Events, News
 
@@ -731,6 +732,28 @@ def test_what_ctrl_c_kept_from_being_told_is_told_when_the_caller_is_back(
         assert told == []
         consumer.poll()
         assert told == ["assigned"]
+
+
+def test_what_ctrl_c_kept_from_being_told_is_told_when_an_async_caller_is_back(
+    daemon: Daemon, filled: str, run: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    async def assigned(partitions: list[TopicPartition]) -> None:
+        told.append("assigned")
+
+    async def main() -> None:
+        async with AsyncConsumer(
+            daemon.address, filled, group=filled, on_assigned=assigned, **QUICK
+        ) as consumer:
+            Interrupting(monkeypatch, async_consumer_module, "_call", 0, False, by_signal=False)
+            with pytest.raises(KeyboardInterrupt):
+                await consumer.poll(timeout_ms=60_000)
+            assert told == []
+            await consumer.poll(timeout_ms=60_000)
+            assert told == ["assigned"]
+
+    run(main)
 
 
 def test_who_is_cancelled_in_a_callback_of_the_end_behind_which_another_has_closed(
