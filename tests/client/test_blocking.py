@@ -899,12 +899,7 @@ def test_what_another_thread_has_sent_meanwhile_is_not_waited_to_be_sent(
         producer.send(topic, b"").result(DEADLINE_S)
         monkeypatch.setattr(Transport, "send_some", send)
         monkeypatch.setattr(ThreadDriver, "_send_all", then_send)
-
-        def has_sent_some() -> bool:
-            producer.send(topic, b"").result(DEADLINE_S)
-            return bool(cut)  # else the I/O thread was awake, and has sent all
-
-        until(has_sent_some)
+        sent_beside(producer, topic, cut).result(DEADLINE_S)
         waits = producer._driver._selector.get_map().values()
         assert {key.events for key in waits} == {selectors.EVENT_READ}
 
