@@ -36,6 +36,7 @@ from segbroker.protocol.record_batch import (
     read_header,
 )
 
+from ..decisions import epoch_at
 from .partition_log import PartitionLog
 from .planning import batches
 
@@ -199,12 +200,7 @@ def _stamps(log: PartitionLog, span: _Span, room: _Room) -> Iterator[tuple[int, 
 
 def epoch_of(log: PartitionLog, offset: int) -> int:
     """The leader epoch that an offset is of; below all that are known it is the first."""
-    epoch = log.epochs[0][0]
-    for candidate, start in log.epochs:
-        if start > offset:
-            break
-        epoch = candidate
-    return epoch
+    return max(log.epochs[0][0], epoch_at(log.epochs, offset))
 
 
 def end_offset_for_epoch(log: PartitionLog, epoch: int) -> tuple[int, int]:
