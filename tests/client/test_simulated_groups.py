@@ -561,14 +561,10 @@ def test_a_commit_that_waits_for_its_broker_does_not_undo_that_of_who_was_there_
     assert world.committed[TOPIC, moved] == 20
 
 
-def test_a_commit_that_waits_for_another_is_not_made_where_its_partition_went_meanwhile(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The broker would take it: who is a member may say where the group stands anywhere."""
-    world = GroupWorld(5, partitions=2, records=20)
-    first = world.start(auto_commit=False)
-    engine, membership = first.reading.engine, first.reading.group.membership
-    world.run(lambda: membership.phase is Phase.STABLE and len(first.owned) == 2)
+def first_commit_held(
+    world: GroupWorld, monkeypatch: pytest.MonkeyPatch
+) -> list[Callable[[], bool]]:
+    """When the first commit has come, how it is answered; all else is answered at once."""
     answer, held = world._answer_group, list[Callable[[], bool]]()
 
     def slow(request: Message, reply: Callable[[Message], None], client_id: str) -> bool:
@@ -578,6 +574,18 @@ def test_a_commit_that_waits_for_another_is_not_made_where_its_partition_went_me
         return answer(request, reply, client_id)
 
     monkeypatch.setattr(world, "_answer_group", slow)
+    return held
+
+
+def test_a_commit_that_waits_for_another_is_not_made_where_its_partition_went_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The broker would take it: who is a member may say where the group stands anywhere."""
+    world = GroupWorld(5, partitions=2, records=20)
+    first = world.start(auto_commit=False)
+    engine, membership = first.reading.engine, first.reading.group.membership
+    world.run(lambda: membership.phase is Phase.STABLE and len(first.owned) == 2)
+    held = first_commit_held(world, monkeypatch)
     commits = [
         engine.call(first.reading.commit({(TOPIC, number): 3}), world.now_ms) for number in (0, 1)
     ]
@@ -597,15 +605,7 @@ def test_a_commit_that_waits_for_another_is_made_though_the_consumer_is_closed_m
     member = world.start(auto_commit=False)
     engine, group = member.reading.engine, member.reading.group
     world.run(lambda: group.membership.phase is Phase.STABLE and len(member.owned) == 2)
-    answer, held = world._answer_group, list[Callable[[], bool]]()
-
-    def slow(request: Message, reply: Callable[[Message], None], client_id: str) -> bool:
-        if isinstance(request, OffsetCommitRequest) and not held:
-            held.append(lambda: answer(request, reply, client_id))
-            return True
-        return answer(request, reply, client_id)
-
-    monkeypatch.setattr(world, "_answer_group", slow)
+    held = first_commit_held(world, monkeypatch)
     commits = [
         engine.call(member.reading.commit({(TOPIC, number): 3}), world.now_ms) for number in (0, 1)
     ]
