@@ -22,6 +22,8 @@ from ..support.daemon import Daemon
 from ..support.waiting import DEADLINE_S
 from .test_async import Run
 
+MANY = 1_000_000  # tries to connect: more than there are in the time of a test
+
 
 class Few:
     """There are none of something, so many times."""
@@ -192,40 +194,57 @@ def test_an_address_is_asked_for_though_all_threads_of_the_program_are_busy(
 class Raising(logging.Handler):
     """What a program may have made of its log: the client's lines are no exception."""
 
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        self._address = address
+        self.of_the_broker = threading.Event()
+
     def emit(self, record: logging.LogRecord) -> None:
+        if self._address in record.getMessage():
+            self.of_the_broker.set()
         raise ValueError("of the program")
 
 
 @pytest.fixture
-def raising_log(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def raising(monkeypatch: pytest.MonkeyPatch, daemon: Daemon) -> Iterator[Raising]:
     monkeypatch.setattr(absence, "AWAY_MS", 0)
-    handler, log = Raising(), logging.getLogger("segbroker.client")
+    handler, log = Raising(daemon.address), logging.getLogger("segbroker.client")
     log.addHandler(handler)
-    yield
+    yield handler
     log.removeHandler(handler)
 
 
-@pytest.mark.usefixtures("raising_log")
 def test_what_a_handler_of_the_log_raises_is_shown_and_is_not_the_end(
-    daemon: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    daemon: Daemon,
+    topic: str,
+    raising: Raising,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with Producer(daemon.address) as producer:
         producer.partitions_for(topic)
-        few_sockets(monkeypatch, Few(3))
+        few = Few(MANY)
+        few_sockets(monkeypatch, few)
         cut(producer._driver._transports.values())
-        assert producer.send(topic, b"value").result(DEADLINE_S).topic == topic
+        sent = producer.send(topic, b"value")
+        assert raising.of_the_broker.wait(DEADLINE_S)
+        few.left = 0
+        assert sent.result(DEADLINE_S).topic == topic
     assert "ValueError: of the program" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("raising_log")
 def test_nor_is_it_that_of_an_async_client(
-    daemon: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch, run: Run
+    daemon: Daemon, topic: str, raising: Raising, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     async def main() -> None:
         async with AsyncProducer(daemon.address) as producer:
             await producer.partitions_for(topic)
-            few_sockets(monkeypatch, Few(3))
+            few = Few(MANY)
+            few_sockets(monkeypatch, few)
             cut(producer._driver._transports.values())
-            await (await producer.send(topic, b"value"))
+            sent = await producer.send(topic, b"value")
+            assert await anyio.to_thread.run_sync(raising.of_the_broker.wait, DEADLINE_S)
+            few.left = 0
+            assert (await sent).topic == topic
 
     run(main)
