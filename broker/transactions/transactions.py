@@ -91,7 +91,7 @@ def init(
     """InitProducerId: a new instance, or (with id and epoch) the same one that goes on anew.
 
     A decision in the verdict aborts what is open; ask again when it is completed.  The same epoch
-    asked for a second time is the same answer: see `is_repeated_init`.
+    asked for a second time is the same answer (`is_repeated_init`), and all else is as it says now.
     """
     if known is None:
         row = Transaction(transactional_id, spare_id, 0, timeout_ms=timeout_ms, at_ms=now_ms)
@@ -102,12 +102,10 @@ def init(
         return Verdict(ErrorCode.PRODUCER_FENCED)
     if known.state.is_ending:
         return Verdict(ErrorCode.CONCURRENT_TRANSACTIONS)
-    if is_repeated:
-        return _AGREED
     if known.state is State.ONGOING:
         decision = abort(known, spare_id) if goes_on else fence(known)
         return Verdict(ErrorCode.CONCURRENT_TRANSACTIONS, decision=decision)
-    next_id, next_epoch = _next(known, spare_id)
+    next_id, next_epoch = known.key if is_repeated else _next(known, spare_id)
     return Verdict(
         changed=known._replace(
             producer_id=next_id,
