@@ -385,8 +385,13 @@ def test_a_consumer_that_nobody_refers_to_any_more_leaves_its_group(
             warnings.simplefilter("always", ResourceWarning)
             consumer = kind(daemon.address, filled, group=filled).open()
             until(lambda: "was not closed" in " ".join(str(one.message) for one in warned))
-        until(lambda: (consumer.poll(timeout_ms=50), first not in members())[1])
-        assert len(members()) == 1
+
+        def is_replaced() -> bool:
+            consumer.poll(timeout_ms=50)
+            there = members()
+            return len(there) == 1 and first not in there
+
+        until(is_replaced)
         consumer.close()
         assert members() == []
 
