@@ -72,8 +72,10 @@ $(COMPILED): | $(SPARK_STAMP)
 # Much of the time is waiting for disks, timers and other processes: two and a half files of tests at
 # a time for each processor (of two), two of which compute as long as there is any that does.
 WORKERS ?= 5
+# How many failed tests may be run again alone; those that pass then are named (tests/support/again.py).
+AGAIN ?= 0
 test: install spark jar $(COMPILED)  ## The tests, WORKERS files of them at a time
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m tests.support.again --tests $(AGAIN) -q -n $(WORKERS) --dist loadfile
 
 # The tests of which `make test` runs a share (tests/support/extent.py).
 PROOFS = tests/simulation tests/segments tests/faults tests/fuzz

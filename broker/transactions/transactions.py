@@ -254,8 +254,11 @@ def end(
     outcome = known.state.outcome
     is_same = outcome is not None and bool(outcome) == commit
     if next_epoch and known.state is not State.EMPTY:
-        last = (known.last_producer_id, known.last_epoch)
-        if (producer_id, epoch) == last and known.state is not State.ONGOING:
+        is_last = producer_id >= 0 and (producer_id, epoch) == (
+            known.last_producer_id,
+            known.last_epoch,
+        )
+        if is_last and known.state is not State.ONGOING:
             if commit and outcome is Outcome.ABORT:
                 return Verdict(ErrorCode.PRODUCER_FENCED)  # by the broker, meanwhile
             return _repeated(known, is_same=is_same)

@@ -141,6 +141,9 @@ def test_another_epoch_is_fenced_and_another_id_unknown_in_every_state(state: St
     assert (
         transactions.end(row, 8, EPOCH, SPARE, NOW, commit=True, next_epoch=False).code is UNKNOWN
     )
+    for v2 in (False, True):  # without an id, as if it had been that of before the first
+        nobody = transactions.end(row, -1, -1, SPARE, NOW, commit=True, next_epoch=v2)
+        assert nobody.code is UNKNOWN
     assert transactions.check(row, 8, EPOCH) is UNKNOWN
     assert transactions.check_produce(None, ID, EPOCH, "out", 0) is UNKNOWN
     assert add(None).code is end(None, True).code is stage(None, "g", implicit=True).code is UNKNOWN

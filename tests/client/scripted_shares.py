@@ -43,8 +43,13 @@ from segbroker.protocol.record_batch import encode_batch
 from .replaying import TOPIC, Answer, Replaying, Request, metadata, versions
 
 TOPIC_ID = UUID(int=7)
-# Of who waits for no deadline: a server that stands still for a moment is no finding.
-PATIENT: dict[str, Any] = {"request_timeout_ms": 60_000, "connect_timeout_ms": 60_000}
+# Of who waits for no deadline: a server that stands still for a moment is no finding, and what was
+# said goes with what is asked next, however late that is.
+PATIENT: dict[str, Any] = {
+    "request_timeout_ms": 60_000,
+    "connect_timeout_ms": 60_000,
+    "acknowledge_interval_ms": 600_000,
+}
 LOCK_MS = 30_000
 
 # Offsets and delivery count, both ends included.

@@ -385,8 +385,13 @@ def test_a_consumer_that_nobody_refers_to_any_more_leaves_its_group(
             warnings.simplefilter("always", ResourceWarning)
             consumer = kind(daemon.address, filled, group=filled).open()
             until(lambda: "was not closed" in " ".join(str(one.message) for one in warned))
-        until(lambda: (consumer.poll(timeout_ms=50), first not in members())[1])
-        assert len(members()) == 1
+
+        def is_replaced() -> bool:
+            consumer.poll(timeout_ms=50)
+            there = members()
+            return len(there) == 1 and first not in there
+
+        until(is_replaced)
         consumer.close()
         assert members() == []
 
@@ -642,6 +647,76 @@ def test_an_async_task_that_closes_as_well_waits_for_the_callback_of_who_closed_
 
     run(main)
     assert committed_count(daemon.address, filled) == COUNT
+    with Admin(daemon.address) as admin:
+        assert not admin.describe_group(filled).members
+
+
+def test_who_closes_waits_for_the_callback_of_another_though_its_own_raises(
+    daemon: Daemon, filled: str
+) -> None:
+    raised = threading.Event()
+
+    def assigned(partitions: list[TopicPartition]) -> None:
+        raised.wait(DEADLINE_S)
+        closer.join(1)
+        consumer.commit(dict.fromkeys(partitions, 1))
+
+    def revoked(partitions: list[TopicPartition]) -> None:
+        raised.set()
+        raise ValueError("of the caller")
+
+    def close() -> None:
+        with pytest.raises(ValueError, match="of the caller"):
+            consumer.close()
+
+    def read() -> None:
+        with pytest.raises(ClosedError):
+            consumer.poll(timeout_ms=60_000)
+
+    consumer: Consumer = Consumer(
+        daemon.address, filled, group=filled, on_assigned=assigned, on_revoked=revoked, **QUICK
+    ).open()
+    closer = threading.Thread(target=close)
+    reader = threading.Thread(target=read)
+    reader.start()
+    until(lambda: bool(consumer._reading.group.tellers))
+    closer.start()
+    closer.join()
+    reader.join()
+    assert committed_count(daemon.address, filled) == PARTITIONS
+    with Admin(daemon.address) as admin:
+        assert not admin.describe_group(filled).members
+
+
+def test_an_async_task_that_closes_waits_for_the_callback_of_another_though_its_own_raises(
+    daemon: Daemon, filled: str, run: Callable[..., object]
+) -> None:
+    async def main() -> None:
+        raised = anyio.Event()
+
+        async def assigned(partitions: list[TopicPartition]) -> None:
+            tasks.start_soon(close)
+            await raised.wait()
+            await anyio.sleep(0.5)
+            await consumer.commit(dict.fromkeys(partitions, 1))
+
+        def revoked(partitions: list[TopicPartition]) -> None:
+            raised.set()
+            raise ValueError("of the caller")
+
+        async def close() -> None:
+            with pytest.raises(ValueError, match="of the caller"):
+                await consumer.aclose()
+
+        consumer = AsyncConsumer(
+            daemon.address, filled, group=filled, on_assigned=assigned, on_revoked=revoked, **QUICK
+        )
+        async with anyio.create_task_group() as tasks, consumer:
+            with pytest.raises(ClosedError):
+                await consumer.poll(timeout_ms=60_000)
+
+    run(main)
+    assert committed_count(daemon.address, filled) == PARTITIONS
     with Admin(daemon.address) as admin:
         assert not admin.describe_group(filled).members
 

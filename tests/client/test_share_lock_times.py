@@ -9,11 +9,13 @@ from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_share_groups import ShareFetchRequest
 
-from ..support.waiting import until
+from ..support.waiting import until, within_one_of
 from .replaying import Request
 from .scripted_shares import ANSWER, LOCK_MS, Script, batch, decode, offsets, working
 
 PATIENT_MS = 60_000
+# Of who stands still for as long as a lock lasts it ends; then a longer one is tried.
+LOCKS_MS = 1_000, 15_000
 
 
 def test_no_question_is_open_when_locks_have_to_be_renewed() -> None:
@@ -39,39 +41,47 @@ def test_no_question_is_open_when_locks_have_to_be_renewed() -> None:
 def test_what_was_said_waits_no_longer_than_its_lock_lasts(
     max_hold_ms: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(ANSWER, "acquisition_lock_timeout_ms", 1_000)
-    script = Script((batch(0, 2), [(0, 1, 1)]))
-    options = {"acknowledge_interval_ms": 600_000, "max_hold_ms": max_hold_ms}
-    with working(script, explicit=True, **options) as consumer:
-        first, _ = consumer.poll(timeout_ms=PATIENT_MS)
-        consumer.accept(first)
-        until(lambda: any(said == {0: 1} for _, said in script.acknowledged))
+    def is_said(lock_ms: int) -> None:
+        monkeypatch.setitem(ANSWER, "acquisition_lock_timeout_ms", lock_ms)
+        script = Script((batch(0, 2), [(0, 1, 1)]))
+        with working(script, explicit=True, max_hold_ms=max_hold_ms) as consumer:
+            first, _ = consumer.poll(timeout_ms=PATIENT_MS)
+            consumer.accept(first)
+            until(lambda: any(said == {0: 1} for _, said in script.acknowledged))
+
+    within_one_of(LOCKS_MS, is_said)
 
 
 def test_what_the_broker_cannot_take_is_said_again_while_its_lock_lasts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(ANSWER, "acquisition_lock_timeout_ms", 1_000)
-    script = Script((batch(0, 2), [(0, 1, 1)]))
-    script.verdicts = [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-    with working(script, explicit=True, acknowledge_interval_ms=600_000, max_hold_ms=0) as consumer:
-        first, _ = consumer.poll(timeout_ms=PATIENT_MS)
-        consumer.accept(first)
-        until(lambda: [said for _, said in script.acknowledged] == [{0: 1}] * 2)
+    def is_said_again(lock_ms: int) -> None:
+        monkeypatch.setitem(ANSWER, "acquisition_lock_timeout_ms", lock_ms)
+        script = Script((batch(0, 2), [(0, 1, 1)]))
+        script.verdicts = [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        with working(script, explicit=True, max_hold_ms=0) as consumer:
+            first, _ = consumer.poll(timeout_ms=PATIENT_MS)
+            consumer.accept(first)
+            until(lambda: [said for _, said in script.acknowledged] == [{0: 1}] * 2)
+
+    within_one_of(LOCKS_MS, is_said_again)
 
 
 def test_a_record_whose_lock_ended_while_nothing_of_the_client_ran_is_not_handed_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As behind a job that keeps the event loop to itself, or a process that was stopped."""
-    lock_ms = 500
-    monkeypatch.setitem(ANSWER, "acquisition_lock_timeout_ms", lock_ms)
-    script = Script((batch(0, 3), [(0, 2, 1)]))
-    with working(script, max_hold_ms=0, on_failed=print) as consumer:
-        reading = consumer._reading
-        assert offsets(consumer.poll(1, timeout_ms=PATIENT_MS)) == [0]
-        with consumer._lock:
-            time.sleep(lock_ms / 1000)
-            reading.came_back(now_ms())
-            assert reading.take() is None
-            assert reading.take_many(2) == ()
+
+    def is_not_handed_out(lock_ms: int) -> None:
+        monkeypatch.setitem(ANSWER, "acquisition_lock_timeout_ms", lock_ms)
+        script = Script((batch(0, 3), [(0, 2, 1)]))
+        with working(script, max_hold_ms=0, on_failed=print) as consumer:
+            reading = consumer._reading
+            assert offsets(consumer.poll(1, timeout_ms=PATIENT_MS)) == [0]
+            with consumer._lock:
+                time.sleep(lock_ms / 1000)
+                reading.came_back(now_ms())
+                assert reading.take() is None
+                assert reading.take_many(2) == ()
+
+    within_one_of((500, 15_000), is_not_handed_out)
