@@ -183,6 +183,8 @@ async def txn_offset_commit(
             accepted,
             implicit=call.version >= _IMPLICIT_SINCE,
         )
+    if core.transactions.table.waiting(request.group_id):  # else: it was deleted meanwhile
+        core.groups.has_staged(request.group_id)
     if staged is ErrorCode.PRODUCER_FENCED:
         staged = ErrorCode.INVALID_PRODUCER_EPOCH  # what a group coordinator says
     elif staged is ErrorCode.INVALID_TXN_STATE and call.version >= _ABORTABLE_SINCE:

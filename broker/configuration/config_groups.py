@@ -207,9 +207,9 @@ class GroupKeys:
     group_kept_empty_ms: int = key(
         600_000,
         "A group without members and offsets is forgotten this long after its last member has "
-        "left, its last offset was deleted by a request, or after the start. Until then the "
-        "numbers of its generations go on: by them workers of Kafka Connect know new assignments "
-        "after all of them were restarted.",
+        "left, its last offset was deleted by a request, a transaction has staged one, or after "
+        "the start. Until then the numbers of its generations go on: by them workers of Kafka "
+        "Connect know new assignments after all of them were restarted.",
         most=DAY_MS,
         dynamic=True,
     )

@@ -2,7 +2,8 @@
 
 | nobody is in a group, and | it goes |
 |---|---|
-| it has no offsets | after group_kept_empty_ms, also after a request has deleted the last |
+| it has no offsets | after group_kept_empty_ms, also after a request has deleted the last, or a |
+| | transaction has staged some |
 | it has offsets | with the last of them (offset_expiry.py), not before the longest session has |
 | | passed since the start |
 

@@ -226,6 +226,14 @@ class Groups(GroupUpkeep):
         if is_there and group.is_idle and not has_offsets:
             group.empty_since_ms = monotonic_ms()
 
+    def has_staged(self, group_id: str) -> None:
+        """Offsets of a group were staged by a transaction.  One that nobody is in and that has none
+        that stand stays as long as that, from now on, whatever becomes of the transaction."""
+        if self.is_open and group_id not in self._manager.committed:
+            group = self.in_hand(group_id)
+            if group is not None:
+                self.stays_empty(group)
+
     def check_classic(self, group_id: str) -> None:
         """Raise Refused where another kind of group has this name: one that somebody is in, or
         that stands somewhere."""

@@ -75,7 +75,7 @@ def _even(
             extra -= bool(extra)
         kept[one.member_id] = mine
         left.difference_update(mine)
-    free = iter([partition for partition in wanted if partition in left])
+    free = filter(left.__contains__, wanted)
     for member_id, mine in kept.items():
         room = least + bool(extra)
         if len(mine) < room:

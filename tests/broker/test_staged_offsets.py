@@ -22,7 +22,7 @@ from segbroker.segments.disk.memory import MemoryStorage
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect
 from ..support.wire_groups import GROUP, WireMember
-from ..support.wire_transactions import V1, V2, VERSIONS, Tx, stands, until
+from ..support.wire_transactions import NOW_MS, V1, V2, VERSIONS, Tx, stands, until
 from .conftest import serving
 from .obedient_members import Member, joined
 from .test_committed_offsets import commit
@@ -282,8 +282,12 @@ async def test_of_two_transactions_the_offset_stands_that_was_staged_last(versio
         assert await stands(client, "g", "t", stable=True) == (0, 7)
 
 
-async def test_a_group_whose_offsets_are_all_staged_is_there_until_they_are_gone() -> None:
-    async with serving() as broker, connect(broker.address) as client:
+@pytest.mark.parametrize("kept_ms", [0, 600_000])
+async def test_a_group_whose_offsets_are_all_staged_is_there_until_they_are_long_gone(
+    kept_ms: int,
+) -> None:
+    often = {"housekeeping_interval_ms": 20, "group_kept_empty_ms": kept_ms}
+    async with serving(**often) as broker, connect(broker.address) as client:
 
         async def is_there() -> bool:
             listed = await client.ask(ListGroupsRequest(), ListGroupsResponse, 5)
@@ -302,14 +306,21 @@ async def test_a_group_whose_offsets_are_all_staged_is_there_until_they_are_gone
             assert (row.error_code, row.group_state, row.protocol_type) == (0, "Empty", "")
             return True
 
+        async def is_gone() -> bool:
+            return not await is_there()
+
         await client.create("t")
         tx = Tx(client, "tx", V2)
         await tx.init()
-        assert not await is_there()
+        assert await is_gone()
         assert await tx.stage("g", "t", 5) == 0
         assert await is_there()
         assert await tx.end(commit=False) == 0
-        assert not await is_there()
+        if kept_ms:
+            broker.core.groups.keep_house(NOW_MS)
+            assert await is_there()
+        else:
+            await until(is_gone)
         assert await tx.stage("g", "t", 6) == 0
         assert await tx.end(commit=True) == 0
         assert await is_there()
