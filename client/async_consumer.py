@@ -151,23 +151,22 @@ class AsyncConsumer(Generic[Notice]):
         if not self._reading.is_member or not self._driver.is_open:
             return
         self._driver.check_thread()
-        group, who = self._reading.group, anyio.get_current_task().id
+        group = self._reading.group
         try:
-            group.tellers.add(who)
-            with self._driver.undisturbed:
-                events = self._reading.closing()
-            if not hurried:
-                for event in events:
-                    await _call(event)
-                group.tellers.discard(who)
-                with suppress(SegbrokerError):
-                    await self._driver.call(group.told(), timeout_ms=CALLBACK_MS)
-                await anyio.lowlevel.checkpoint_if_cancelled()
+            try:
+                await self._tell_last(hurried)
+            except BaseException as cut:
+                hurried = hurried or is_hurried(cut)
+                raise
+            finally:  # also where a callback raised
+                if not hurried:
+                    with suppress(SegbrokerError):
+                        await self._driver.call(group.told(), timeout_ms=CALLBACK_MS)
+                    await anyio.lowlevel.checkpoint_if_cancelled()
         except BaseException as cut:
             hurried = hurried or is_hurried(cut)
             raise
         finally:
-            group.tellers.discard(who)
             goodbye = self._reading.goodbye(patient=not hurried)
             with suppress(SegbrokerError):  # another task may have ended it meanwhile
                 if hurried:
@@ -176,6 +175,18 @@ class AsyncConsumer(Generic[Notice]):
                     await self._driver.call_to_end(
                         goodbye, timeout_ms=GOODBYE_MS, last_ms=HURRIED_MS
                     )
+
+    async def _tell_last(self, hurried: bool) -> None:
+        group, who = self._reading.group, anyio.get_current_task().id
+        try:
+            group.tellers.add(who)
+            with self._driver.undisturbed:
+                events = self._reading.closing()
+            if not hurried:
+                for event in events:
+                    await _call(event)
+        finally:
+            group.tellers.discard(who)
 
     # Which partitions.
 

@@ -148,6 +148,9 @@ class Cluster:
         self.topics: dict[str, TopicView] = {}
         # Called with the topics that a reply was about.
         self.on_update: list[Callable[[Collection[str]], None]] = []
+        # Each says which topics it works with: the others may go when there is no room for more.
+        # Where nobody says so, none goes.
+        self.wanted_by: list[Callable[[], Iterable[str]]] = []
         self.replies_count = 0
         self._settings = settings
         self._network = network
@@ -181,9 +184,7 @@ class Cluster:
         names = list(topics)
         for name in names:
             check_text("topic", name)
-        new_count = sum(name not in self.topics for name in set(names))
-        if new_count and len(self.topics) + new_count > TOPICS_COUNT_MAX:
-            raise ValueError(f"a client works with at most {TOPICS_COUNT_MAX} topics")
+        self._make_room(set(names))
         for name in names:
             if name not in self.topics:
                 view = self.topics[name] = TopicView(name)
@@ -195,6 +196,17 @@ class Cluster:
             elif self.topics[name].error is not None:
                 self.topics[name].looks = 0
                 self._again[name] = None
+
+    def _make_room(self, wanted: set[str]) -> None:
+        """For these, too.  Topics come and go, and of who reads for long most have gone."""
+        for may_forget in (bool(self.wanted_by), False):
+            new = wanted - self.topics.keys()
+            if not new or len(self.topics) + len(new) <= TOPICS_COUNT_MAX:
+                return
+            if may_forget:
+                kept = wanted.union(*(names() for names in self.wanted_by))
+                self.forget(self.topics.keys() - kept)
+        raise ValueError(f"a client works with at most {TOPICS_COUNT_MAX} topics")
 
     def forget(self, topics: Iterable[str]) -> None:
         for name in topics:

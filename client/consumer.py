@@ -207,6 +207,28 @@ class Consumer(Generic[Notice]):
             self._forgotten.closed()
 
     def _say_goodbye(self, hurried: bool) -> None:
+        group = self._reading.group
+        try:
+            try:
+                self._tell_last(hurried)
+            except BaseException as cut:
+                hurried = hurried or is_hurried(cut)
+                raise
+            finally:  # also where a callback raised
+                if not hurried:
+                    with suppress(SegbrokerError):
+                        self._driver.call(group.told(), timeout_ms=CALLBACK_MS)
+        except BaseException as cut:
+            hurried = hurried or is_hurried(cut)
+            raise
+        finally:
+            with suppress(SegbrokerError):
+                self._driver.call(
+                    self._reading.goodbye(patient=not hurried),
+                    timeout_ms=HURRIED_MS if hurried else GOODBYE_MS,
+                )
+
+    def _tell_last(self, hurried: bool) -> None:
         group, who = self._reading.group, get_ident()
         try:
             group.tellers.add(who)
@@ -216,19 +238,8 @@ class Consumer(Generic[Notice]):
                 for event in events:
                     if event.listener is not None:
                         event.listener(event.partitions)
-                group.tellers.discard(who)
-                with suppress(SegbrokerError):
-                    self._driver.call(group.told(), timeout_ms=CALLBACK_MS)
-        except BaseException as cut:
-            hurried = hurried or is_hurried(cut)
-            raise
         finally:
             group.tellers.discard(who)
-            with suppress(SegbrokerError):
-                self._driver.call(
-                    self._reading.goodbye(patient=not hurried),
-                    timeout_ms=HURRIED_MS if hurried else GOODBYE_MS,
-                )
 
     # Which partitions.
 

@@ -125,6 +125,7 @@ class Fetching:
         self._now_ms = 0
         engine.components.append(self)
         engine.cluster.on_update.append(self._cluster_updated)
+        engine.cluster.wanted_by.append(self._wanted)
 
     @property
     def isolation_level(self) -> int:
@@ -148,6 +149,9 @@ class Fetching:
         self._keep(lambda tp: tp.topic in self.subscription.topics)
         self.engine.cluster.want(topics)
         self.subscription.take_in_partitions()
+
+    def _wanted(self) -> set[str]:
+        return {*self.subscription.topics, *(tp.topic for tp in self.states)}
 
     def seek(self, tp: TopicPartition, start: Start, *, read_in_epoch: int | None = None) -> None:
         """Go on at `start`; what was prefetched is dropped.

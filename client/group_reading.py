@@ -134,6 +134,7 @@ class GroupReading:
         self._now_ms = 0
         engine.components.append(self)
         engine.cluster.on_update.append(self._cluster_updated)
+        engine.cluster.wanted_by.append(self._wanted)
 
     # The caller's side.
 
@@ -193,6 +194,10 @@ class GroupReading:
             self.membership.enter()
             self._wake_by(0)
 
+    def _wanted(self) -> set[str]:
+        """The topics that it works with."""
+        return {*self._topics.names, *self.membership.watched, *(tp.topic for tp in self._owned)}
+
     # What the member has, for the membership.
 
     def topics(self) -> Sequence[str]:
@@ -240,7 +245,6 @@ class GroupReading:
         self.committing.is_given()
         added = given - self._owned
         self._owned |= added
-        self._engine.cluster.want({tp.topic for tp in added})
         self._starts.look_up(given, now_ms)
         self._fetching.notify()
 

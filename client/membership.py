@@ -25,7 +25,7 @@ partitions.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 from random import Random
 from typing import Protocol
@@ -55,6 +55,7 @@ from .completion import Completion
 from .coordinator import GROUP_KEY, Coordinator
 from .engine import Call, Engine, Pause, Refresh
 from .errors import (
+    BrokerError,
     IllegalGeneration,
     PeerError,
     RebalanceInProgress,
@@ -138,6 +139,8 @@ class Membership:
         # has to ask that, as the leader before has dealt them out.
         self._dealt_by: dict[str, int] = {}
         self._dealt_before: set[str] = set()
+        # ... the topics of all members.
+        self.watched: set[str] = set()
         self._now_ms = 0
         engine.components.append(self)
         engine.cluster.on_update.append(self._cluster_updated)
@@ -298,10 +301,11 @@ class Membership:
         assignments: list[SyncGroupRequestAssignment] = []
         self._dealt_by = {}
         self._dealt_before = set()
+        self.watched = set()
         is_leader = joined.leader == joined.member_id
         if is_leader and joined.skip_assignment:
             members = _members(self.protocol, joined)
-            self._dealt_before = {topic for member in members for topic in member.topics}
+            self._dealt_before = self.watched = _topics_of(members)
         elif is_leader:
             assignments = yield from self._deal_out(self.protocol, joined)
             if era != self._era:
@@ -323,8 +327,10 @@ class Membership:
         )
         assert isinstance(reply, SyncGroupResponse)
         self._check(reply.error_code)
-        given = assigned_partitions(reply.assignment) if reply.assignment else []
-        return [TopicPartition(*pair) for pair in given or ()]
+        pairs = assigned_partitions(reply.assignment) if reply.assignment else []
+        given = [TopicPartition(*pair) for pair in pairs or ()]
+        self._want({tp.topic for tp in given})
+        return given
 
     def _ask_to_join(self, era: int) -> Call[JoinGroupResponse | None]:
         """The answer; None: the membership has ended, and the group was told so."""
@@ -374,9 +380,9 @@ class Membership:
         self, protocol: str, joined: JoinGroupResponse
     ) -> Call[list[SyncGroupRequestAssignment]]:
         members = _members(protocol, joined)
-        topics = {topic for member in members for topic in member.topics}
+        topics = self.watched = _topics_of(members)
         cluster = self._engine.cluster
-        cluster.want(topics)
+        self._want(topics)
         backoff = Backoff(self._engine.random, 20, 500)
         # Kept here: a call of the caller's that asks for one of them may forget it.
         views = [cluster.topics[name] for name in topics]
@@ -391,15 +397,25 @@ class Membership:
             for member_id, given in dealt.items()
         ]
 
+    def _want(self, topics: set[str]) -> None:
+        """Raises SegbrokerError where they are more than a client works with."""
+        try:
+            self._engine.cluster.want(topics)
+        except ValueError as exc:
+            raise SegbrokerError(f"group {self._settings.group_id!r}: {exc}") from exc
+
     def _look_what_was_dealt_out(self) -> None:
         """By the leader before, perhaps before partitions came that nobody has.  Beside all else:
         the member has what it was given, and lives, whatever is answered, and when."""
+        try:
+            self._want(self._dealt_before)
+        except SegbrokerError:
+            return  # nobody sees whether they grow
         era, generation = self._era, self.generation
         call = self._engine.call(self._dealt_out(), self._now_ms)
         call.on_done(lambda: self._dealt_out_before(era, generation, call))
 
     def _dealt_out(self) -> Call[Counter[str]]:
-        self._engine.cluster.want(self._dealt_before)
         request = DescribeGroupsRequest(groups=[self._settings.group_id])
         reply = yield from self.coordinator.ask(request, _described_codes)
         assert isinstance(reply, DescribeGroupsResponse)
@@ -414,8 +430,6 @@ class Membership:
     def _dealt_out_before(self, era: int, generation: int, call: Completion[Counter[str]]) -> None:
         if (era, generation) != (self._era, self.generation) or self.phase is not Phase.STABLE:
             return  # it joins once more, or has
-        if isinstance(call.error, ValueError):
-            return  # more topics than a client works with: nobody sees whether they grow
         # Where it is not said, nothing was: it is dealt out anew.
         counts = Counter[str]() if call.error is not None else call.result()
         self._dealt_by = {topic: counts[topic] for topic in self._dealt_before}
@@ -492,8 +506,11 @@ class Membership:
                 self._again(self._backoff.next_delay_ms())
                 self._notice_time(error)
             case _:
-                self._end(Phase.OUT)
-                self.member_id = ""
+                goodbye = self.leave(str(error))
+                if isinstance(error, BrokerError):
+                    goodbye.close()  # the group has said itself that this is no member
+                else:
+                    self._engine.call(goodbye, now_ms)
                 self._holder.lost(now_ms)
                 if not isinstance(error, SegbrokerError):
                     bug = SegbrokerError(f"bug in the client: {error!r}")
@@ -517,6 +534,10 @@ class Membership:
         if self.phase is Phase.JOINING:
             self.phase = Phase.DUE
             self._join_due_ms = self._now_ms + delay_ms
+
+
+def _topics_of(members: Iterable[GroupMemberInfo]) -> set[str]:
+    return {topic for member in members for topic in member.topics}
 
 
 def _members(protocol: str, joined: JoinGroupResponse) -> list[GroupMemberInfo]:

@@ -120,6 +120,9 @@ class ShareReading:
         self.engine.components.append(self)
         self._gone: set[str] = set()
         self.engine.cluster.on_update.append(self._cluster_updated)
+        self.engine.cluster.wanted_by.append(
+            lambda: {*self._topics.names, *(tp.topic for tp in self.lanes.given.values())}
+        )
         if topics:
             self.subscribe(topics)
 

@@ -97,7 +97,7 @@ class Groups(GroupUpkeep):
         self.lines = GroupLines()
         self._alarms = Alarms[Group | ConsumerGroup | StreamsGroup](deadlines, self._ring)
         self.share_groups = ShareGroups(manager, config, deadlines, settings, self.lines)
-        self.room = MemberRoom(self._keys)
+        self.room = MemberRoom(self._keys, self._drop_if_idle)
         self._may_see = may_see
         self._end_turn = end_turn
         self._next_drop_ms = 0
@@ -491,13 +491,19 @@ class Groups(GroupUpkeep):
         return len(self._groups) + len(self.share_groups)
 
     def _drop_idle(self) -> None:
-        """Make room: groups without members are as they are written down."""
-        self.share_groups.drop_idle()
-        for group_id, group in tuple(self._groups.items()):
-            number = self._counted(group_id, group)
-            if group.is_idle and self._number(group_id) == number and not self._keeps(group_id):
-                self._alarms.silence(group)
-                del self._groups[group_id]
+        """Make room."""
+        for group_id in (*self._groups, *self.share_groups.in_memory):
+            self._drop_if_idle(group_id)
+
+    def _drop_if_idle(self, group_id: str) -> None:
+        """A group without members is as it is written down."""
+        self.share_groups.drop_if_idle(group_id)
+        group = self._groups.get(group_id)
+        if group is None or not group.is_idle or self._keeps(group_id):
+            return
+        if self._number(group_id) == self._counted(group_id, group):
+            self._alarms.silence(group)
+            del self._groups[group_id]
 
     def _replace(self, made: Group | ConsumerGroup | StreamsGroup) -> None:
         if (before := self._groups.get(made.group_id)) is not None:

@@ -9,7 +9,8 @@ and so are the groups and their members by number; this is the limit of the sum.
                 different subscription of a group once, and topologies; of each member the texts in
                 which it says who it is; the name of a group, as long as that is in memory
     looked at   what is not there any more is found when there is no room: LOOK_MAX names of members
-                and subscriptions, LOOK_MS apart, of whole groups in turn
+                and subscriptions, LOOK_MS apart, of whole groups in turn.  Those that nobody is in
+                give way then
 
 Who is refused is told COORDINATOR_LOAD_IN_PROGRESS, or COORDINATOR_NOT_AVAILABLE to a SyncGroup:
 clients wait and ask again.  Who says no more than before is not refused: groups that there are go
@@ -102,10 +103,13 @@ def topology_size(topology: Topology) -> int:
 class MemberRoom:
     """The sum of one broker."""
 
-    def __init__(self, keys: Callable[[str], Collection[Key]]) -> None:
-        """keys: what there is of a group now."""
+    def __init__(
+        self, keys: Callable[[str], Collection[Key]], gives_way: Callable[[str], None]
+    ) -> None:
+        """keys: what there is of a group now.  gives_way: it leaves memory if nobody is in it."""
         self.size_max = ALL_MAX
         self._keys = keys
+        self._gives_way = gives_way
         self._sizes: dict[str, dict[Key, int]] = {}
         self._all = 0
         self._unseen: list[str] = []
@@ -125,7 +129,7 @@ class MemberRoom:
         now_ms = monotonic_ms()
         if now_ms >= self._next_look_ms:
             self._next_look_ms = now_ms + LOOK_MS
-            self._look()
+            self._look(group_id)
             is_known = not self._unseen and now_ms >= self._next_warning_ms
             if is_known and self._all + more > self.size_max:
                 self._next_warning_ms = now_ms + _WARNING_MS
@@ -147,12 +151,14 @@ class MemberRoom:
         elif mine is not None and not mine:
             del self._sizes[group_id]
 
-    def _look(self) -> None:
-        """Forget some of what is gone."""
+    def _look(self, wanted: str) -> None:
+        """Forget some of what is gone.  wanted: the group that asks for room stays."""
         self._unseen = self._unseen or list(self._sizes)
         left = LOOK_MAX
         while self._unseen and left > 0:
             group_id = self._unseen.pop()
+            if group_id != wanted:
+                self._gives_way(group_id)
             there, mine = self._keys(group_id), self._sizes.get(group_id, {})
             left -= 1 + len(mine) + len(there)
             for key in [one for one in mine if one not in there]:

@@ -7,7 +7,7 @@ this is for good, as in Kafka, until somebody deletes it.  Members and epochs ar
 Groups has them among its own, counts them together, and asks here whether a name is theirs.
 """
 
-from collections.abc import Container
+from collections.abc import Collection, Container
 from typing import Final
 
 import structlog
@@ -53,6 +53,11 @@ class ShareGroups:
     def __len__(self) -> int:
         """How many are in memory."""
         return len(self._groups)
+
+    @property
+    def in_memory(self) -> Collection[str]:
+        """Those that have members, or had some a moment ago."""
+        return self._groups.keys()
 
     @property
     def _kept(self) -> Container[str]:
@@ -114,9 +119,10 @@ class ShareGroups:
             self.remove(group.group_id)
         self.changed(group)
 
-    def drop_idle(self) -> None:
+    def drop_if_idle(self, group_id: str) -> None:
         """Make room."""
-        for group_id in [one.group_id for one in self._groups.values() if one.is_idle]:
+        group = self._groups.get(group_id)
+        if group is not None and group.is_idle:
             self.remove(group_id)
 
     def remove(self, group_id: str) -> None:

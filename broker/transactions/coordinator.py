@@ -17,8 +17,8 @@ is written (requests get 15, which clients retry): a decision that comes to ligh
 must not meet its opposite.
 
 Limits: `transactional_ids_max` ids, then a new one is refused (44), as where the metadata of the
-broker is full; offsets with so much metadata that they would not fit one event (28), or partitions
-with such names (42).
+broker is full; what would not fit one event: offsets with so much metadata (28), partitions or
+transactions with such names (42).
 """
 
 import errno
@@ -198,10 +198,7 @@ class Coordinator:
             verdict = transactions.add(
                 entry.known, producer_id, epoch, partitions, group, self._now_ms()
             )
-            code = (await self._apply(entry, verdict)).code
-            # As more partitions than a transaction may have: this is about no offset.
-            is_too_large = code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-            return ErrorCode.INVALID_REQUEST if is_too_large else code
+            return (await self._apply(entry, verdict)).code
 
     async def stage(
         self,
@@ -236,7 +233,10 @@ class Coordinator:
                 implicit=implicit,
             )
             with self.table.staging(group, {(row.topic, row.partition) for row in rows}):
-                return (await self._apply(entry, verdict)).code
+                code = (await self._apply(entry, verdict)).code
+            # The metadata of the offsets is all that can be so large.
+            is_too_large = not verdict.code and code is ErrorCode.INVALID_REQUEST
+            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE if is_too_large else code
 
     async def unstage(self, group: str, gone: Collection[tuple[str, int]] | None) -> ErrorCode:
         """Somebody deletes offsets of a group, all of them with None: those that wait for the end
@@ -531,9 +531,8 @@ class Coordinator:
         failure = await recorded(lambda done: self._manager.record_soon(done, kind, **fields))
         if failure is not None:
             log.error("transaction_not_recorded", kind=kind, error=str(failure))
-            # The metadata of its offsets is all that can be so large.
             too_large = failure.errno == errno.EMSGSIZE
-            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE if too_large else _UNAVAILABLE
+            return ErrorCode.INVALID_REQUEST if too_large else _UNAVAILABLE
         return ErrorCode.NONE
 
     def complete_soon(self, entry: Entry) -> None:

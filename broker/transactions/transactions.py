@@ -91,7 +91,7 @@ def init(
     """InitProducerId: a new instance, or (with id and epoch) the same one that goes on anew.
 
     A decision in the verdict aborts what is open; ask again when it is completed.  The same epoch
-    asked for a second time is the same answer: see `is_repeated_init`.
+    asked for a second time is the same answer (`is_repeated_init`), and all else is as it says now.
     """
     if known is None:
         row = Transaction(transactional_id, spare_id, 0, timeout_ms=timeout_ms, at_ms=now_ms)
@@ -102,12 +102,10 @@ def init(
         return Verdict(ErrorCode.PRODUCER_FENCED)
     if known.state.is_ending:
         return Verdict(ErrorCode.CONCURRENT_TRANSACTIONS)
-    if is_repeated:
-        return _AGREED
     if known.state is State.ONGOING:
         decision = abort(known, spare_id) if goes_on else fence(known)
         return Verdict(ErrorCode.CONCURRENT_TRANSACTIONS, decision=decision)
-    next_id, next_epoch = _next(known, spare_id)
+    next_id, next_epoch = known.key if is_repeated else _next(known, spare_id)
     return Verdict(
         changed=known._replace(
             producer_id=next_id,
@@ -256,8 +254,11 @@ def end(
     outcome = known.state.outcome
     is_same = outcome is not None and bool(outcome) == commit
     if next_epoch and known.state is not State.EMPTY:
-        last = (known.last_producer_id, known.last_epoch)
-        if (producer_id, epoch) == last and known.state is not State.ONGOING:
+        is_last = producer_id >= 0 and (producer_id, epoch) == (
+            known.last_producer_id,
+            known.last_epoch,
+        )
+        if is_last and known.state is not State.ONGOING:
             if commit and outcome is Outcome.ABORT:
                 return Verdict(ErrorCode.PRODUCER_FENCED)  # by the broker, meanwhile
             return _repeated(known, is_same=is_same)

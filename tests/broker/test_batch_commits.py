@@ -6,6 +6,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from segbroker.broker.apis.batch_commits import NAME_SIZE_MAX
 from segbroker.broker.transactions import coordinator
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.vendor import VendorKey
@@ -87,6 +88,24 @@ async def test_what_a_batch_ends_beside_its_own_need_not_fit_one_event(
         reply = await commit_batch(client, "q", 0, ends_others=True)
         assert reply == {"committed": True, "repeated": False}
         assert not broker.core.transactions.table.open
+
+
+async def test_a_batch_whose_names_do_not_fit_one_event_is_an_invalid_request() -> None:
+    """A prefix is said once, and is part of each name that is written down."""
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        prefix = NAME_SIZE_MAX * "\N{GRINNING FACE}"
+        most = broker.core.topics.manager.event_size_max // len(prefix.encode())
+        tasks = await some(client, 1, *(f"{prefix}{number}" for number in range(most + 1)))
+        for one in tasks:
+            one.name = one.name.removeprefix(prefix)
+        reply = await commit_batch(client, "q", 0, *tasks, prefix=prefix)
+        assert isinstance(reply["error"], dict)
+        assert reply["error"]["code"] == ErrorCode.INVALID_REQUEST
+        assert len(broker.core.transactions.table.open) == len(tasks)
+        half = tasks[: most // 2]
+        reply = await commit_batch(client, "q", 0, *half, prefix=prefix)
+        assert reply == {"committed": True, "repeated": False}
 
 
 async def test_a_task_that_holds_many_transactions_looks_for_none_among_all(

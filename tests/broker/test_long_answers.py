@@ -278,7 +278,8 @@ async def test_what_large_requests_are_answered_takes_bounded_memory_until_it_is
             await client.send_bytes(frame)
         await becomes(lambda: stuck(broker) + len(broker.core.long_answers) == count)
         assert stuck(broker) == 1
-        assert rows_held() <= before
+        await becomes(lambda: rows_held() <= before)  # a thread that has encoded may have some
+        assert stuck(broker) + len(broker.core.long_answers) == count
         answers = []
 
         async def take(client: WireClient) -> None:

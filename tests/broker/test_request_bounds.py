@@ -290,10 +290,10 @@ async def test_what_a_request_has_said_is_not_kept_while_it_waits_for_others() -
             group = broker.core.groups.get(GROUP)
             assert group is not None
             await becomes(lambda: group.members[member.member_id].on_synced is not None)
-            await wait_all_tasks_blocked()
-            kept = count_of(SyncGroupRequestAssignment)
+            # The thread that has decoded it may have it for a moment; the test has made ROWS itself.
+            await becomes(lambda: count_of(SyncGroupRequestAssignment) <= ROWS)
+            assert group.members[member.member_id].on_synced is not None
             await leader.sync(**{member.member_id: b"a", leader.member_id: b"b"})
-    assert kept <= ROWS, "those that the test has made itself"
 
 
 async def test_what_a_fetch_has_said_is_not_kept_while_it_waits_for_records() -> None:
@@ -307,8 +307,8 @@ async def test_what_a_fetch_has_said_is_not_kept_while_it_waits_for_records() ->
         await client.send(request, 12)
         del request, nothing
         await becomes(lambda: len(broker.core.deadlines) > 0)
-        await wait_all_tasks_blocked()
-        assert count_of(FetchRequestTopic, FetchRequestForgottenTopic) < 10
+        await becomes(lambda: count_of(FetchRequestTopic, FetchRequestForgottenTopic) < 10)
+        assert len(broker.core.deadlines) > 0
 
 
 async def test_what_a_share_fetch_has_said_is_not_kept_while_it_waits_for_records() -> None:
@@ -336,8 +336,8 @@ async def test_what_a_share_fetch_has_said_is_not_kept_while_it_waits_for_record
         del request, gone
         session = broker.core.shares.sessions._sessions["g", sharing.member]
         await becomes(lambda: bool(session.waiters))
-        await wait_all_tasks_blocked()
-        assert count_of(ShareFetchRequestForgottenTopic) == 0
+        await becomes(lambda: count_of(ShareFetchRequestForgottenTopic) == 0)
+        assert session.waiters
 
 
 async def test_the_beginning_of_a_request_holds_no_buffer() -> None:

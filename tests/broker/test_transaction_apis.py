@@ -9,6 +9,8 @@ from segbroker.broker.apis.offset_store import METADATA_SIZE_MAX
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import FetchResponse
 from segbroker.protocol.messages_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
     ListTransactionsRequest,
     ListTransactionsResponse,
     TxnOffsetCommitRequest,
@@ -574,3 +576,29 @@ async def test_a_topic_of_batches_smaller_than_a_marker_takes_markers() -> None:
         assert await tx.end(commit=True) == 0
         row = await read(client, "t")
         assert (values(row)[:1], row.last_stable_offset) == ([b"v"], 2)
+
+
+@VERSIONS
+async def test_who_begins_anew_has_nothing_open_and_the_timeout_that_it_asked_for_last(
+    version: int,
+) -> None:
+    """Also where its epoch is the one that the abort of what it had open has given it, and where it
+    asks a second time because it has not heard the answer."""
+
+    async def described() -> tuple[str, int]:
+        asked = DescribeTransactionsRequest(transactional_ids=["tx"])
+        told = await client.ask(asked, DescribeTransactionsResponse, 0)
+        (row,) = told.transaction_states
+        return row.transaction_state, row.transaction_timeout_ms
+
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        tx = Tx(client, "tx", version)
+        await tx.init(60_000)
+        assert await tx.send("t", b"left open") == 0
+        known = {"producer_id": tx.producer_id, "producer_epoch": tx.epoch}
+        for timeout_ms in (50_000, 40_000):
+            assert await tx.init(timeout_ms, **known) == 0
+            assert tx.epoch == known["producer_epoch"] + 1
+            assert await described() == ("Empty", timeout_ms)
+        assert aborted(await read(client, "t")) == [(known["producer_id"], 0)]

@@ -141,6 +141,9 @@ def test_another_epoch_is_fenced_and_another_id_unknown_in_every_state(state: St
     assert (
         transactions.end(row, 8, EPOCH, SPARE, NOW, commit=True, next_epoch=False).code is UNKNOWN
     )
+    for v2 in (False, True):  # without an id, as if it had been that of before the first
+        nobody = transactions.end(row, -1, -1, SPARE, NOW, commit=True, next_epoch=v2)
+        assert nobody.code is UNKNOWN
     assert transactions.check(row, 8, EPOCH) is UNKNOWN
     assert transactions.check_produce(None, ID, EPOCH, "out", 0) is UNKNOWN
     assert add(None).code is end(None, True).code is stage(None, "g", implicit=True).code is UNKNOWN
@@ -180,7 +183,7 @@ def test_the_same_instance_may_ask_twice_for_its_next_epoch() -> None:
     row = in_state(State.COMPLETE_ABORT)
     begun = after(row, init(row, ID, EPOCH))
     assert begun.key == (ID, EPOCH + 1)
-    assert init(begun, ID, EPOCH) == Verdict()  # its first answer was lost
+    assert after(begun, init(begun, ID, EPOCH)) == begun  # its first answer was lost
     used = after(begun, add(begun, epoch=EPOCH + 1))
     assert init(used, ID, EPOCH).code is FENCED
 
@@ -193,8 +196,8 @@ def test_who_did_not_hear_how_its_end_went_is_not_fenced_for_it(commit: bool) ->
     ending = after_decision(row, verdict.decision, commit=commit, at_ms=NOW)
     assert init(ending, ID, EPOCH) == Verdict(BUSY)
     ended = after_markers(ending, at_ms=NOW)
-    assert init(ended, ID, EPOCH) == Verdict()
-    assert after(ended, init(ended, ID, EPOCH)).key == (ID, EPOCH + 1)
+    begun = after(ended, init(ended, ID, EPOCH))
+    assert (begun.key, begun.state) == ((ID, EPOCH + 1), State.EMPTY)
     # Another instance came, or somebody else ended it: then it is.
     assert init(after(ended, init(ended)), ID, EPOCH).code is FENCED
     fenced = after(row, Verdict(decision=transactions.fence(row)))
@@ -211,10 +214,12 @@ def test_who_goes_on_anew_itself_is_not_fenced_by_the_abort_of_what_it_has_open(
     # However long its markers take, and however often it asks.
     assert init(ending, ID, EPOCH) == init(ending, ID, EPOCH) == Verdict(BUSY)
     ended = after_markers(ending, at_ms=NOW)
-    assert init(ended, ID, EPOCH) == init(ended, ID, EPOCH) == Verdict()
-    assert add(ended).code is FENCED  # what was delayed from before
-    assert init(after(ended, add(ended, epoch=EPOCH + 1)), ID, EPOCH).code is FENCED
-    assert init(after(ended, init(ended)), ID, EPOCH).code is FENCED  # another came
+    begun = after(ended, init(ended, ID, EPOCH))
+    assert (begun.key, begun.state) == ((ID, EPOCH + 1), State.EMPTY)
+    assert after(begun, init(begun, ID, EPOCH)) == begun
+    assert add(begun).code is FENCED  # what was delayed from before
+    assert init(after(begun, add(begun, epoch=EPOCH + 1)), ID, EPOCH).code is FENCED
+    assert init(after(begun, init(begun)), ID, EPOCH).code is FENCED  # another came
 
 
 def test_who_goes_on_anew_behind_the_last_epoch_has_a_new_id() -> None:
@@ -223,7 +228,8 @@ def test_who_goes_on_anew_behind_the_last_epoch_has_a_new_id() -> None:
     assert verdict.decision is not None
     ending = after_decision(row, verdict.decision, commit=False, at_ms=NOW)
     assert (ending.key, ending.ending) == ((SPARE, 0), Ending(ID, EPOCH_LAST + 1))
-    assert init(after_markers(ending, at_ms=NOW), ID, EPOCH_LAST) == Verdict()
+    ended = after_markers(ending, at_ms=NOW)
+    assert after(ended, init(ended, ID, EPOCH_LAST)).key == (SPARE, 0)
 
 
 def test_a_producer_goes_on_behind_an_abort_of_the_broker_but_never_commits_it() -> None:
@@ -232,7 +238,8 @@ def test_a_producer_goes_on_behind_an_abort_of_the_broker_but_never_commits_it()
     assert (ending.key, ending.ending) == ((ID, EPOCH + 1), Ending(ID, EPOCH + 1))
     assert init(ending, ID, EPOCH) == end(ending, False, v2=True) == Verdict(BUSY)
     ended = after_markers(ending, at_ms=NOW)
-    assert init(ended, ID, EPOCH) == end(ended, False, v2=True) == Verdict()
+    assert end(ended, False, v2=True) == Verdict()
+    assert after(ended, init(ended, ID, EPOCH)).key == (ID, EPOCH + 1)
     for behind in (ending, ended):
         assert end(behind, True, v2=True).code is end(behind, True).code is FENCED
         assert end(behind, False).code is add(behind).code is FENCED

@@ -651,6 +651,76 @@ def test_an_async_task_that_closes_as_well_waits_for_the_callback_of_who_closed_
         assert not admin.describe_group(filled).members
 
 
+def test_who_closes_waits_for_the_callback_of_another_though_its_own_raises(
+    daemon: Daemon, filled: str
+) -> None:
+    raised = threading.Event()
+
+    def assigned(partitions: list[TopicPartition]) -> None:
+        raised.wait(DEADLINE_S)
+        closer.join(1)
+        consumer.commit(dict.fromkeys(partitions, 1))
+
+    def revoked(partitions: list[TopicPartition]) -> None:
+        raised.set()
+        raise ValueError("of the caller")
+
+    def close() -> None:
+        with pytest.raises(ValueError, match="of the caller"):
+            consumer.close()
+
+    def read() -> None:
+        with pytest.raises(ClosedError):
+            consumer.poll(timeout_ms=60_000)
+
+    consumer: Consumer = Consumer(
+        daemon.address, filled, group=filled, on_assigned=assigned, on_revoked=revoked, **QUICK
+    ).open()
+    closer = threading.Thread(target=close)
+    reader = threading.Thread(target=read)
+    reader.start()
+    until(lambda: bool(consumer._reading.group.tellers))
+    closer.start()
+    closer.join()
+    reader.join()
+    assert committed_count(daemon.address, filled) == PARTITIONS
+    with Admin(daemon.address) as admin:
+        assert not admin.describe_group(filled).members
+
+
+def test_an_async_task_that_closes_waits_for_the_callback_of_another_though_its_own_raises(
+    daemon: Daemon, filled: str, run: Callable[..., object]
+) -> None:
+    async def main() -> None:
+        raised = anyio.Event()
+
+        async def assigned(partitions: list[TopicPartition]) -> None:
+            tasks.start_soon(close)
+            await raised.wait()
+            await anyio.sleep(0.5)
+            await consumer.commit(dict.fromkeys(partitions, 1))
+
+        def revoked(partitions: list[TopicPartition]) -> None:
+            raised.set()
+            raise ValueError("of the caller")
+
+        async def close() -> None:
+            with pytest.raises(ValueError, match="of the caller"):
+                await consumer.aclose()
+
+        consumer = AsyncConsumer(
+            daemon.address, filled, group=filled, on_assigned=assigned, on_revoked=revoked, **QUICK
+        )
+        async with anyio.create_task_group() as tasks, consumer:
+            with pytest.raises(ClosedError):
+                await consumer.poll(timeout_ms=60_000)
+
+    run(main)
+    assert committed_count(daemon.address, filled) == PARTITIONS
+    with Admin(daemon.address) as admin:
+        assert not admin.describe_group(filled).members
+
+
 def test_who_closes_beside_a_callback_that_hangs_says_goodbye_behind_its_time(
     daemon: Daemon, filled: str, run: Callable[..., object]
 ) -> None:

@@ -10,7 +10,9 @@ import pytest
 
 from segbroker.broker.groups.group import Group
 from segbroker.broker.groups.group_members import Joined, Joining, OnJoined
+from segbroker.client import membership as membership_module
 from segbroker.client import reading
+from segbroker.client.assignors import GroupMemberInfo, deal_out
 from segbroker.client.completion import Completion
 from segbroker.client.consumer import GOODBYE_MS
 from segbroker.client.errors import (
@@ -721,6 +723,70 @@ def test_a_static_leader_that_came_back_reads_though_its_group_has_too_many_topi
     began_ms = world.now_ms
     world.run(lambda: world.now_ms > began_ms + 100_000)
     assert again.owned == {0, 1}
+
+
+@pytest.mark.parametrize("assignors", [(), ("range",)], ids=["cooperative", "eager"])
+def test_a_leader_whose_group_reads_too_many_topics_is_told_so_and_leaves(
+    assignors: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others do not wait until its session ends: another client may work with more."""
+    world = GroupWorld(9, partitions=2, records=10)
+    world.cluster.create("u")
+    leader = world.start(*assignors)
+    world.run(lambda: leader.owned == {0, 1})
+    monkeypatch.setattr("segbroker.client.cluster.TOPICS_COUNT_MAX", 1)
+    other = world.start(*assignors)
+    other.reading.engine.cluster.forget([TOPIC])
+    other.reading.group.subscribe(["u"])
+    with pytest.raises(SegbrokerError, match=r"^group 'g': a client works with at most 1 topics"):
+        world.run(lambda: False)
+    leader.busy_until_ms = world.now_ms + 1_000_000
+    monkeypatch.undo()
+    began_ms = world.now_ms
+    world.run(lambda: len(other.reading.fetching.states) == 1)
+    assert world.now_ms < began_ms + other.reading.group.settings.session_timeout_ms // 2
+    assert not leader.owned
+
+
+def test_who_is_given_more_topics_than_it_works_with_is_told_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By a leader that gives what was not asked for."""
+    world = GroupWorld(9, partitions=2, records=10)
+    world.cluster.create("u")
+
+    def more(
+        protocol: str, members: list[GroupMemberInfo], counts: dict[str, int]
+    ) -> dict[str, list[TopicPartition]]:
+        dealt = deal_out(protocol, members, counts)
+        return {name: [*given, TopicPartition("u", 0)] for name, given in dealt.items()}
+
+    monkeypatch.setattr(membership_module, "deal_out", more)
+    monkeypatch.setattr("segbroker.client.cluster.TOPICS_COUNT_MAX", 1)
+    member = world.start()
+    with pytest.raises(SegbrokerError, match=r"^group 'g': a client works with at most 1 topics"):
+        world.run(lambda: False)
+    monkeypatch.undo()
+    world.run(world.is_settled)
+    assert member.owned == {0, 1}
+
+
+def test_topics_of_a_pattern_that_are_gone_take_no_room_from_those_that_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("segbroker.client.cluster.TOPICS_COUNT_MAX", 5)
+    world = GroupWorld(9, partitions=2, records=10)
+    member = world.start()
+    member.reading.group.subscribe_pattern(re.compile("t|u.*"))
+    states, settings = member.reading.fetching.states, member.reading.engine.settings
+    for number in range(8):
+        name = f"u{number}"
+        world.cluster.create(name)
+        world.run(lambda name=name: TopicPartition(name, 0) in states)  # type: ignore[misc]
+        world.cluster.unmentioned.add(name)
+        world.run(lambda name=name: TopicPartition(name, 0) not in states)  # type: ignore[misc]
+    assert world.now_ms > 8 * settings.metadata_max_age_ms
+    assert member.owned == {0, 1}
 
 
 def test_that_a_pattern_matches_too_many_topics_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

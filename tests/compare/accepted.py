@@ -130,14 +130,6 @@ ACCEPTED: Final = (
         ours=25,
     ),
     Accepted(
-        ApiKey.DESCRIBE_TRANSACTIONS,
-        r"transaction_states\.transaction_state",
-        "who asks for an epoch that it has already is told it: nothing new is written down",
-        label="something open(, again)?",
-        theirs="Empty",
-        ours="CompleteAbort",
-    ),
-    Accepted(
         ApiKey.END_TXN,
         r"error_code",
         "as in version 1; Kafka Streams goes on behind PRODUCER_FENCED (decision 0205)",

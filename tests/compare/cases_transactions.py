@@ -238,8 +238,8 @@ async def transactions_of_who_goes_on_anew(stage: Stage) -> None:
     me = await begun(stage)
     names = [me["transactional_id"]]
 
-    async def goes_on(label: str) -> None:
-        fields = me | {"transaction_timeout_ms": 50_000}
+    async def goes_on(label: str, timeout_ms: int) -> None:
+        fields = me | {"transaction_timeout_ms": timeout_ms}
         with trio.fail_after(20):
             while True:
                 answer = await stage.quietly(ApiKey.INIT_PRODUCER_ID, 5, **fields)
@@ -250,13 +250,13 @@ async def transactions_of_who_goes_on_anew(stage: Stage) -> None:
         await stage.ask(label, ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=names)
         stage.seen[f"{label}, epoch"] = {"epoch": answer.producer_epoch}
 
-    await goes_on("nothing open")
-    await goes_on("nothing open, again")
+    await goes_on("nothing open", 50_000)
+    await goes_on("nothing open, again", 49_000)
     me["producer_epoch"] += 1
     await added(stage, me, topic)
     await sent(stage, me, topic, 7)
-    await goes_on("something open")
-    await goes_on("something open, again")
+    await goes_on("something open", 48_000)
+    await goes_on("something open, again", 47_000)
 
 
 @case(ApiKey.LIST_TRANSACTIONS)
