@@ -286,8 +286,8 @@ async def test_of_two_transactions_the_offset_stands_that_was_staged_last(versio
 async def test_a_group_whose_offsets_are_all_staged_is_there_until_they_are_long_gone(
     kept_ms: int,
 ) -> None:
-    often = {"housekeeping_interval_ms": 20, "group_kept_empty_ms": kept_ms}
-    async with serving(**often) as broker, connect(broker.address) as client:
+    serves = serving(housekeeping_interval_ms=20, group_kept_empty_ms=kept_ms)
+    async with serves as broker, connect(broker.address) as client:
 
         async def is_there() -> bool:
             listed = await client.ask(ListGroupsRequest(), ListGroupsResponse, 5)
