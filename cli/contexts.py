@@ -87,8 +87,9 @@ def load() -> Contexts:
         if len(data) > FILE_BYTES_MAX:
             raise ValueError(f"more than {FILE_BYTES_MAX} bytes")
         contexts = _parsed(json.loads(data))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as exc:
-        raise Failure(f"{where} cannot be read: {exc}", ExitCode.CONFIG) from exc
+    except (ValueError, RecursionError) as exc:
+        hint = "correct it, or remove it and add the contexts again"
+        raise Failure(f"{where} cannot be read: {exc}", ExitCode.CONFIG, hint) from exc
     if mode & 0o077 and any(_holds_secret(one) for one in contexts.by_name.values()):
         raise Failure(
             f"{where} holds a password and can be read by others",
@@ -154,16 +155,30 @@ def chosen(ctx: click.Context, *, is_bootstrap_given: bool) -> Context | None:
     return None if contexts.current is None else contexts.get(contexts.current)
 
 
-def _parsed(stored: Any) -> Contexts:  # noqa: ANN401 - as JSON has it
+def _parsed(stored: object) -> Contexts:
+    """From JSON.  One in use that is not there stays so: a command that went to the default broker
+    instead would go to another one than its user means.  Raises ValueError."""
     by_name = {}
-    for name, row in stored["contexts"].items():
-        properties = row["properties"]
-        texts = [row["bootstrap"], *properties.keys(), *properties.values()]
-        if not all(isinstance(text, str) for text in texts):
-            raise TypeError(f"context {name!r} has a value that is not text")
-        by_name[name] = Context(row["bootstrap"], dict(properties))
-    current = stored.get("current")
-    return Contexts(current if current in by_name else None, by_name)
+    whole = _object(stored, "the whole of it")
+    for name, row in _object(whole.get("contexts"), "'contexts'").items():
+        one = _object(row, f"context {name!r}")
+        properties = _object(one.get("properties"), f"'properties' of context {name!r}")
+        bootstrap = one.get("bootstrap")
+        is_text = all(isinstance(text, str) for text in properties.values())
+        if not (isinstance(bootstrap, str) and is_text):
+            raise ValueError(f"context {name!r} has a value that is not text")
+        by_name[name] = Context(bootstrap, properties)
+    current = whole.get("current")
+    if not isinstance(current, str | None):
+        raise ValueError("'current' is no name")
+    return Contexts(current, by_name)
+
+
+def _object(value: object, what: str) -> dict[str, Any]:
+    """As JSON calls it.  Raises ValueError."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} is no JSON object")
+    return value
 
 
 def _holds_secret(context: Context) -> bool:

@@ -1,6 +1,8 @@
 """Groups of all types: members, state, and how far each is behind.
 
-The first `metrics_rows_max` groups by name have rows, and of their partitions as many.  The lag is
+The first `metrics_rows_max` groups by name have rows, and of their partitions as many.  A name is
+repeated in each of its rows, and clients choose it: one of more than NAME_SIZE_MAX has none, or a
+thousand of 32 KiB would make a page of 128 MB.  The lag is
 what is readable behind the committed offset; that of a share group is what it is not done with.  In
 a partition that is not open nobody knows where the log ends, and none is opened for a page: it has
 no row and is counted as left out.
@@ -8,6 +10,7 @@ no row and is counted as left out.
 
 from collections.abc import Iterator
 from heapq import nsmallest
+from typing import Final
 from uuid import UUID
 
 from segbroker.segments.metadata.committed import all_of
@@ -19,12 +22,16 @@ from ..refused import Refused
 from .ages import Ages, Place
 from .numbers import Numbers
 
+NAME_SIZE_MAX: Final = 255
+"""Characters of the name of a group that has rows; the names of topics are no longer."""
+
 
 async def add_groups(numbers: Numbers, core: Core, pace: Pace, ages: Ages) -> None:
     """The rows, and how many there are none of; nothing when the broker ends meanwhile."""
     rows_max = core.config.metrics_rows_max
     names = core.groups.names() | core.groups.share_groups.names()
-    told = await core.lanes.run(nsmallest, rows_max, names)
+    short = (name for name in names if len(name) <= NAME_SIZE_MAX)
+    told = await core.lanes.run(nsmallest, rows_max, short)
     places: list[tuple[Place, int]] = []
     left_out = 0
     try:

@@ -11,6 +11,7 @@ import trio
 from segbroker.broker.address import join_address
 from segbroker.broker.loop import large_requests, pace
 from segbroker.broker.metrics import ages, gathering, of_topics
+from segbroker.broker.metrics.of_groups import NAME_SIZE_MAX
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import (
@@ -234,6 +235,20 @@ async def test_rows_are_bounded_and_the_page_says_how_many_are_left_out() -> Non
         }  # fmt: skip
         assert page.value("segbroker_topics") == page.value("segbroker_groups") == 3
         assert page.value("segbroker_partitions") == 6
+
+
+async def test_a_group_of_a_very_long_name_is_counted_and_has_no_row() -> None:
+    longest = "g" * NAME_SIZE_MAX
+    async with served() as (broker, client):
+        await client.create("t")
+        await client.produce("t", b"v")
+        for name in (longest, longest + "g", "a" * 30_000):
+            await commit(client, name, "t", 0)
+        page = await scraped(broker)
+        assert set(page.of(STATES, "group")) == {longest}
+        assert set(page.of("segbroker_group_lag_records", "group")) == {longest}
+        assert page.value("segbroker_groups") == 3
+        assert page.value("segbroker_rows_left_out", rows="groups") == 2
 
 
 async def test_what_is_left_out_counts_a_topic_that_grows_meanwhile(

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from segbroker.cli import command
+from segbroker.cli.exit_codes import ExitCode
 from segbroker.cli.main import segbroker
 
 from ..support.certificates import Authority
@@ -234,6 +235,41 @@ def test_stored_contexts_that_cannot_be_read_are_an_error_in_a_sentence(
     monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
     assert shell("context", "list") == ""
     assert "no home directory" in shell("context", "add", "a", "--bootstrap", "one:1", code=9)
+
+
+@pytest.mark.parametrize(
+    ("stored", "said"),
+    [
+        ("", "Expecting value: line 1 column 1 (char 0)"),
+        ("null", "the whole of it is no JSON object"),
+        ("{}", "'contexts' is no JSON object"),
+        ('{"contexts": {"a": null}}', "context 'a' is no JSON object"),
+        ('{"contexts": {"a": {}}}', "'properties' of context 'a' is no JSON object"),
+        ('{"contexts": {"a": {"properties": {}}}}', "context 'a' has a value that is not text"),
+        ('{"contexts": {}, "current": 1}', "'current' is no name"),
+    ],
+)
+def test_what_is_wrong_with_stored_contexts_is_said_in_words(
+    shell: Shell, stored: str, said: str
+) -> None:
+    shell("context", "add", "a", "--bootstrap", "one:1")
+    shell.stored.write_text(stored)
+    hint = "Hint: correct it, or remove it and add the contexts again\n"
+    for words in (["topic", "list"], ["context", "add", "b", "--bootstrap", "two:2"]):
+        told = shell(*words, code=ExitCode.CONFIG)
+        assert told == f"Error: {shell.stored} cannot be read: {said}\n{hint}"
+
+
+def test_a_context_in_use_that_is_not_there_is_not_another_broker(shell: Shell) -> None:
+    shell("context", "add", "prod", "--bootstrap", "one:1")
+    renamed = json.loads(shell.stored.read_text())
+    renamed["contexts"]["production"] = renamed["contexts"].pop("prod")
+    shell.stored.write_text(json.dumps(renamed))
+    told = shell("topic", "list", code=ExitCode.NOT_FOUND)
+    assert told == "Error: there is no context 'prod'\nHint: segbroker context list\n"
+    assert [one["in_use"] for one in json.loads(shell("context", "list", "--json"))] == [False]
+    shell("context", "use", "production")
+    assert "one" in shell("topic", "list", code=ExitCode.UNREACHABLE)
 
 
 def test_a_stored_password_that_others_can_read_is_refused(shell: Shell) -> None:
