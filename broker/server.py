@@ -1,6 +1,7 @@
 """The broker: opens the data directory, listens, serves, drains, closes.
 
     run    metrics page (its listener is there before the data is read)
+             certificates       read before the data: a wrong file is said at once, each time
              manager.open       recovery; in a lane
                bind_all         whoever connects from here on waits in the backlog
                  assemble       the parts (assembling.py); nothing runs yet
@@ -62,7 +63,7 @@ from .loop.callbacks import Callbacks
 from .loop.lanes import Lanes
 from .loop.tasks import Tasks
 from .loop.turn import end_passes
-from .peers.listener import Listener, bind_all
+from .peers.listener import Listener, bind_all, certificates_of
 from .peers.tls import Certificate
 from .producing.express import Express
 from .producing.intake import PLAIN_FRAME_BYTES_MAX
@@ -107,6 +108,7 @@ class Broker:
         self._takes_express = express
         self.express: Express | None = None
         """Where connections wait that produce; None: there is no such way here."""
+        self._certificates: dict[str, Certificate] = {}
         self._listeners: list[Listener] = []
         self._connections: set[Connection] = set()
         self._admission: Admission | None = None
@@ -161,15 +163,13 @@ class Broker:
     async def reload_certificate(self) -> None:
         """Read the files of all certificates again: for connections from now on.  At any time: also
         of a broker that starts, or ends."""
-        for certificate in self._certificates:
+        for certificate in self._own_certificates():
             assert self._lanes is not None, "before there is one they were there"
             await self._lanes.run(certificate.reload)
 
-    @property
-    def _certificates(self) -> list[Certificate]:
+    def _own_certificates(self) -> list[Certificate]:
         """Those of the listeners, each once."""
-        found = (one.certificate for one in self._listeners)
-        return list(dict.fromkeys(one for one in found if one is not None))
+        return list(dict.fromkeys(self._certificates.values()))
 
     async def run(
         self,
@@ -210,6 +210,7 @@ class Broker:
     ) -> None:
         """The broker, from the opening of its data to the closing."""
         self._lanes = lanes = Lanes(self.config.lanes)
+        self._certificates = certificates_of(self.config)
         manager = self._manager or DiskManager(
             self.config.data,
             call_soon=call_soon_here(),
@@ -225,7 +226,7 @@ class Broker:
         await lanes.run(manager.open)
         log.info("recovery_reported", **manager.report.summary())
         try:
-            self._listeners = await bind_all(self.config)
+            self._listeners = await bind_all(self.config, self._certificates)
             try:
                 await self._serve(manager, lanes, handle_signals, task_status)
             finally:
@@ -302,7 +303,7 @@ class Broker:
             services.start_soon(chore, core)
         if core.authentication.keys is not None:
             services.start_soon(core.authentication.keys.run)
-        if certificates := self._certificates:
+        if certificates := self._own_certificates():
             services.start_soon(watch_certificates, core, certificates)
 
     def _live_sent_bytes(self) -> int:

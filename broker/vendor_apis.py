@@ -84,6 +84,7 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
         "partitions": sum(meta.partitions for meta in core.topics.all.values()),
         "partitions_open": len(core.topics.served),
         "connections": core.open_connections(),
+        "connections_max": core.descriptors.connections,
         "listeners": [
             {
                 "name": one.name,

@@ -30,7 +30,10 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.OK: "Done; also when the reader of the output went away (`| head`).",
     ExitCode.BUG: "Something unexpected: a bug in segbroker, with a traceback.",
     ExitCode.USAGE: "The command line is wrong.",
-    ExitCode.CONFIG: "A setting of the broker or of a topic is unknown or has a wrong value.",
+    ExitCode.CONFIG: (
+        "A setting of the broker or of a topic is unknown or has a wrong value; `serve`: also where"
+        " the files of a certificate cannot be used."
+    ),
     ExitCode.UNREACHABLE: "No broker could be reached, or it did not answer in time.",
     ExitCode.NOT_FOUND: "The topic, partition or offset does not exist.",
     ExitCode.REFUSED: "The broker answered and refused; `spark`: a query failed.",

@@ -36,6 +36,11 @@ _TLS_FILES = "the files for TLS cannot be used"
 _NO_TLS = "closed during the TLS handshake"
 _IN_THE_LOGIN = "in the login, without an answer"
 _NO_THREAD = "can't start new thread"  # Python's words
+_NO_DESCRIPTOR = {
+    errno.EMFILE: "the limit of file descriptors is reached: LimitNOFILE, ulimit -n",
+    errno.ENFILE: "the limit of file descriptors of the machine is reached: fs.file-max",
+}
+_SHORT = (*_NO_DESCRIPTOR, errno.ENOMEM, errno.EIO)  # of what a file itself is not to blame for
 _HUNG_UP = ("closed the connection", "Connection reset by peer")
 
 
@@ -230,7 +235,10 @@ def _start_hint(params: Mapping[str, Any], text: str, wants: str) -> str:
         return "it may be unable to check logins now; its log says why (authentication_failed)"
     if any(words in text for words in _HUNG_UP):
         wanted = wants or "a login"
-        return f"something listens there; if it requires {wanted}: -X security.protocol=..."
+        return (
+            f"something listens there; if it requires {wanted}: -X security.protocol=...;"
+            " if it has too many connections, its log says so (connection_refused)"
+        )
     if any(words in text for words in _SILENT):
         return "something listens there but does not answer: a hanging broker, or no Kafka broker"
     if bootstrap.startswith(LOCAL):
@@ -263,7 +271,7 @@ def _storage(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
             return Failure(str(error), ExitCode.USAGE)
         case _:
             cause = error.__cause__
-            hint = _owner_hint(cause) if isinstance(cause, OSError) else ""
+            hint = _system_hint(cause) if isinstance(cause, OSError) else ""
             return Failure(str(error), ExitCode.SYSTEM, hint)
 
 
@@ -287,6 +295,7 @@ def _cannot_listen(error: OSError, what: str, setting: str) -> Failure:
             hint = "ports below 1024 need root or CAP_NET_BIND_SERVICE"
         case _:
             what = f"cannot listen on {error.filename}: {what}"
+            hint = _system_hint(error)
     return Failure(what, ExitCode.SYSTEM, hint)
 
 
@@ -294,6 +303,9 @@ def _system(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
     if not isinstance(error, OSError):
         return None
     what = error.strerror or str(error)
+    tls = _loaded("broker.peers.tls")
+    if tls is not None and isinstance(error, tls.CertificateUnusable):
+        return _certificate(error)
     listener = _loaded("broker.peers.listener")
     if listener is not None and isinstance(error, listener.CannotListen):
         return _cannot_listen(error, what, error.setting)
@@ -301,7 +313,17 @@ def _system(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
         what = f"{error.filename.removesuffix('/LOCK')} is a file: no data directory can be there"
     elif error.filename is not None:
         what = f"{error.filename}: {what}"
-    return Failure(what, ExitCode.SYSTEM, _owner_hint(error))
+    return Failure(what, ExitCode.SYSTEM, _system_hint(error))
+
+
+def _certificate(error: OSError) -> Failure:
+    """Of files that settings name: as wrong at the next start, unless the machine was short of
+    something."""
+    cause, code, hint = error.__cause__, ExitCode.CONFIG, ""
+    if isinstance(cause, OSError) and cause.filename is not None:  # not of OpenSSL's own numbers
+        code = ExitCode.SYSTEM if cause.errno in _SHORT else code
+        hint = _system_hint(cause)
+    return Failure(str(error), code, hint)
 
 
 def _threads(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
@@ -309,6 +331,11 @@ def _threads(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
         return None
     hint = "a limit of tasks or of memory is reached: TasksMax, pids.max, ulimit -u, ulimit -v"
     return Failure("the system gives no further thread", ExitCode.SYSTEM, hint)
+
+
+def _system_hint(error: OSError) -> str:
+    """What may be done about it, where that is known."""
+    return _NO_DESCRIPTOR.get(error.errno or 0) or _owner_hint(error)
 
 
 def _owner_hint(error: OSError) -> str:

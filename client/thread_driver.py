@@ -56,6 +56,7 @@ from .errors import (
 )
 from .reaching import Reaching
 from .settings import tls_context
+from .silence import LATE_MS
 from .tokens import ASYNC, Tokens
 from .transport import SocketAddress, Transport, Wait, resolve
 from .waiting import wait_done
@@ -79,6 +80,8 @@ class ThreadDriver(Driver):
         self.is_forked = False
         self._is_pushing = False
         self._asleep_until_ms: float = -inf
+        # When the thread last began to look at its sockets.
+        self._looked_ms = 0
         self._transports: dict[Connection, Transport] = {}
         self._resolved: list[tuple[Transport, list[SocketAddress] | SegbrokerError]] = []
 
@@ -311,8 +314,13 @@ class ThreadDriver(Driver):
 
     def _turn(self, engine: Engine) -> None:
         """One round: what is due, what is to be sent, then sleep until something happens."""
+        at_ms = now_ms()
+        if at_ms - self._looked_ms > LATE_MS:
+            # Behind a sleep, or this process was stopped: what has come is read before anything
+            # is given up.
+            self._look(0)
         with self.lock:
-            engine.step(now_ms())
+            engine.step(at_ms)
             opening = engine.network.take_opening()
             notices = engine.network.absences.take()
             tokens = engine.network.take_wanted()
@@ -337,9 +345,12 @@ class ThreadDriver(Driver):
             if any(c.state is State.CLOSED for c in self._transports):
                 wake_ms = 0
             self._asleep_until_ms = wake_ms
-        events = self._selector.select(max(0, wake_ms - now_ms()) / 1000)
-        # When this process was stopped, the time was over before anybody looked.
-        events = events or self._selector.select(0)
+        self._look(wake_ms)
+
+    def _look(self, until_ms: float) -> None:
+        """Wait for sockets, and do what is to be done there."""
+        self._looked_ms = now_ms()
+        events = self._selector.select(max(0, until_ms - self._looked_ms) / 1000)
         self._asleep_until_ms = -inf
         for key, mask in events:
             if key.data is None:

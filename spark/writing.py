@@ -126,7 +126,7 @@ class RecordWriter:
         self._codec = parse_codec(options.compression)
         self._topics: dict[str, TopicLayout] = {}
         self._sequences: dict[TopicPartition, int] = {}
-        # Partitions that have a batch of ours, and where the last one went at first.
+        # Partitions that have answered a batch of ours, and where the last one went at first.
         self._begun: set[TopicPartition] = set()
         self._sent_to: dict[TopicPartition, Address] = {}
         self._held: dict[TopicPartition, Held] = {}
@@ -383,9 +383,9 @@ class RecordWriter:
         self, batches: list[Batch], reply: ProduceResponse
     ) -> tuple[list[Batch], SegbrokerError | None]:
         """Those of a request that are not there, and why the first of them is not."""
-        refused, error = _refused(batches, reply, self._names)
-        self._begun |= {batch.key for batch in batches} - {batch.key for batch in refused}
-        return refused, error
+        # What was refused goes again before anything else does.
+        self._begun |= {batch.key for batch in batches}
+        return _refused(batches, reply, self._names)
 
     def _again(self, leader: Address, error: SegbrokerError) -> None:
         """Send all that waits at a leader again, to where its partitions are led now."""

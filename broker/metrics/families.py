@@ -40,6 +40,7 @@ FAMILIES: Final[dict[str, Family]] = {
         "Most connections of a listener: its own limit, or that of all together.",
         ("listener",),
     ),
+    "segbroker_all_connections_max": Family("gauge", "Most connections of all listeners together."),
     "segbroker_certificate_expiry_timestamp_seconds": Family(
         "gauge", "When the certificate of a listener with TLS expires, since 1970.", ("listener",)
     ),

@@ -39,6 +39,7 @@ def add_listeners(numbers: Numbers, core: Core, listeners: Sequence[Listener]) -
             expires_s, name = one.certificate.valid_until_ms / 1000, one.spec.name
             numbers.add("segbroker_certificate_expiry_timestamp_seconds", expires_s, name)
     most = core.descriptors.connections
+    numbers.add("segbroker_all_connections_max", most)
     for gate in core.listener_limits.gates.values():
         numbers.add("segbroker_connections", gate.connections, gate.name)
         numbers.add("segbroker_connections_max", min(gate.connections_max, most), gate.name)

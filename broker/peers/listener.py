@@ -13,7 +13,7 @@ long as the machine is set to (keepalive; two hours), also where idle connection
 
 import errno
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import Final, Protocol
@@ -91,12 +91,11 @@ class Listener:
         return f"{self.spec.name}://{self.address}"
 
 
-async def bind_all(config: BrokerConfig) -> list[Listener]:
-    """All that the configuration names.
+async def bind_all(config: BrokerConfig, certificates: Mapping[str, Certificate]) -> list[Listener]:
+    """All that the configuration names, with their certificates.
 
-    Raises CertificateUnusable and CannotListen; nothing is left open then.
+    Raises CannotListen; nothing is left open then.
     """
-    certificates = _certificates(config)
     listeners: list[Listener] = []
     try:
         for spec in config.listener_specs:
@@ -115,7 +114,7 @@ async def bind_all(config: BrokerConfig) -> list[Listener]:
     return listeners
 
 
-def _certificates(config: BrokerConfig) -> dict[str, Certificate]:
+def certificates_of(config: BrokerConfig) -> dict[str, Certificate]:
     """By listener, of those with TLS.  Raises CertificateUnusable."""
     settings = {
         spec.name: config.tls_of(spec) for spec in config.listener_specs if spec.protocol.is_tls

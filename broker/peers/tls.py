@@ -86,7 +86,8 @@ class HandshakeFailed(Exception):
 
 
 class CertificateUnusable(OSError):
-    """The files of the certificate are not there, or do not go together."""
+    """The files of the certificate are not there, or do not go together; the cause is what the
+    system or OpenSSL said."""
 
 
 class TlsSocket:
@@ -361,16 +362,30 @@ class Certificate:
         try:
             yield
         except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
-            named = ", ".join(file for file in files if file)
-            why = (isinstance(exc, OSError) and exc.strerror) or exc
-            if isinstance(exc, ssl.SSLError) and not exc.reason:  # OpenSSL says "PEM lib", no more
+            given = [file for file in files if file]
+            unread = _unread(given)
+            named, cause = ", ".join(given), exc
+            if unread is not None:  # OpenSSL does not say which of them
+                named, cause = unread
+            why = (isinstance(cause, OSError) and cause.strerror) or cause
+            if isinstance(cause, ssl.SSLError) and not cause.reason:  # "PEM lib", no more
                 why = "not PEM, or without the certificate or its private key"
                 if setting == "ssl_ca":
                     why = "not PEM, or without a certificate"
             listeners = ", ".join(self._listeners)
             raise CertificateUnusable(
                 f"{setting} of listener {listeners} cannot be used ({named}): {why}"
-            ) from exc
+            ) from cause
+
+
+def _unread(paths: Sequence[str]) -> tuple[str, OSError] | None:
+    """The first that the system does not let us read, and why; None: all can be read."""
+    for path in paths:
+        try:
+            _content(path)
+        except OSError as exc:
+            return path, exc
+    return None
 
 
 def _content(path: str) -> bytes:

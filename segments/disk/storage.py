@@ -26,7 +26,7 @@ write first, and a simulated disk must be able to do the same.
 
 import errno
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from enum import Enum
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -208,6 +208,18 @@ def put_file(storage: Storage, path: str, content: Buffer) -> None:
             storage.unlink(temporary)
         raise
     storage.rename(temporary, path)
+
+
+def close_all(files: Iterable[StorageFile]) -> None:
+    """Close each of these, whatever another of them says.  Raises OSError, the first."""
+    failure: OSError | None = None
+    for file in files:
+        try:
+            file.close()
+        except OSError as exc:
+            failure = failure or exc
+    if failure is not None:
+        raise failure
 
 
 def set_aside(storage: Storage, path: str, target: str) -> None:

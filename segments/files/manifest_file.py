@@ -84,8 +84,8 @@ class ManifestFile:
         self.size += len(encoded)
 
     def look_again(self) -> None:
-        """An opening of the log that failed may have written it.  Of one that is as long nothing is
-        in doubt: it says no less."""
+        """An opening of the log may have written it that failed for want of room.  Of one that is
+        as long nothing is in doubt: it says no less."""
         try:
             file = self._storage.open(self._paths.manifest, read_only=True)
             try:

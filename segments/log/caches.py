@@ -26,7 +26,7 @@ from itertools import islice
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from ..disk.relieving import NoDescriptor
-from ..disk.storage import StorageFile
+from ..disk.storage import StorageFile, close_all
 from ..files.index import BlockIndex
 
 Key: TypeAlias = tuple[str, int]
@@ -154,8 +154,7 @@ class FileCache:
 
     def drop(self, folder: str, numbers: range | None = None) -> None:
         """Forget files of a log, all or some; pinned ones are closed by their last reader."""
-        for file in self.take_out(folder, numbers):
-            file.close()
+        close_all(self.take_out(folder, numbers))
 
     def take_out(self, folder: str, numbers: range | None = None) -> list[StorageFile]:
         """As `drop`, for who holds a lock that somebody waits for: what is to be closed, which

@@ -30,12 +30,13 @@ synced here.
 import errno
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import accumulate, chain
 
 from segbroker.protocol.record_batch import BatchHeader, patch_batch, set_log_append_time
 
 from ..disk.relieving import NoDescriptor
-from ..disk.storage import Storage, StorageFile, write_all
+from ..disk.storage import Storage, StorageFile, close_all, write_all
 from ..errors import BatchTooLarge, CorruptSegment
 from ..files.clean_points import NEVER_CLEANED, CleanPoints
 from ..files.index import ENTRY_SIZE, OFFSET_SPAN_MAX
@@ -488,6 +489,12 @@ class PartitionLog:
             self._fail_sync(cause)
         self._mark_unsynced()  # in any case: of segments made ahead the next process may use some
 
+    def doubt(self, cause: OSError) -> None:
+        """An opening of the same files failed, with a sync perhaps: of what it was to make durable
+        nothing is certain, of this log's own names and bytes that waited for the same neither."""
+        self.manifest.is_doubtful = True
+        self._fail_sync(cause)
+
     def _fail_sync(self, cause: OSError) -> None:
         """Nothing is synced any more; the first cause is the one that is told."""
         self.failed = self.failed or cause  # first: who sees sync_failed asks for it
@@ -569,8 +576,8 @@ class PartitionLog:
                 if not segment.pins and segment.file is not None:
                     closing.append(segment.file)
                     segment.file = None
-        for file in closing:
-            file.close()
+        with suppress(OSError):  # nothing that was written to them counts
+            close_all(closing)
 
     def release(self) -> None:
         """Close every descriptor; nothing is written or synced any more."""
@@ -587,7 +594,8 @@ class PartitionLog:
             self.open_logs.discard(self)
             try:
                 self.ready.close()
-                for file in closing:
-                    file.close()
-            finally:  # who comes next under these names must not find them
-                self.files.close()
+            finally:
+                try:
+                    close_all(closing)
+                finally:  # who comes next under these names must not find them
+                    self.files.close()

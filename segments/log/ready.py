@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from ..disk.storage import Storage, StorageFile, make_own_dirs, set_aside
+from ..disk.storage import Storage, StorageFile, close_all, make_own_dirs, set_aside
 from ..files.copies import name_of_copy
 from ..names import LogPaths
 from .log_storage import LogStorage
@@ -152,9 +152,11 @@ class ReadySegments:
                 self._storage.sync_names(failures)
                 self.has_unsynced = False
         except BaseException:
-            _close_all(made)
-            with self._lock:
-                self._made()
+            try:
+                close_all(file for _, file in made)
+            finally:
+                with self._lock:
+                    self._made()
             raise
         with self._lock:
             self._made()
@@ -162,7 +164,7 @@ class ReadySegments:
             if not self._closed:
                 self._files.extend(made)
                 return
-        _close_all(made)
+        close_all(file for _, file in made)
 
     def _made(self) -> None:
         """Or not, after a failure.  The caller holds the lock."""
@@ -175,7 +177,7 @@ class ReadySegments:
         with self._lock:
             files, self._files = self._files, []
             self.target = 1
-        _close_all(files)
+        close_all(file for _, file in files)
 
     def close(self, *, unlink_behind: int | None = None) -> None:
         """Close the files for good; unlink those behind segment `unlink_behind`.
@@ -192,11 +194,6 @@ class ReadySegments:
             # Unsynced: where the unlink is lost an empty file comes back, which is accepted.
             for number in range(self.made, unlink_behind, -1):
                 clear_the_way(self._storage, self._paths, number)
-
-
-def _close_all(files: list[tuple[int, StorageFile]]) -> None:
-    for _, file in files:
-        file.close()
 
 
 def clear_the_way(storage: Storage, paths: LogPaths, number: int) -> None:

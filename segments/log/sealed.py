@@ -19,7 +19,15 @@ from collections.abc import Callable
 import structlog
 
 from ..decisions import Epochs, Scan, scan, stamp_of
-from ..disk.storage import NO_DESCRIPTORS, Advice, Storage, StorageFile, put_file, read_file
+from ..disk.storage import (
+    NO_DESCRIPTORS,
+    Advice,
+    Storage,
+    StorageFile,
+    close_all,
+    put_file,
+    read_file,
+)
 from ..errors import CorruptSegment, StorageError
 from ..files.index import BlockBuilder, BlockIndex, WrongIndex, decode_index, segment_tag
 from ..names import LogPaths
@@ -176,8 +184,7 @@ class SealedFiles:
 
     def drop(self, numbers: range | None = None) -> None:
         """Forget files and indexes of segments, all or some, after the files were replaced."""
-        for file in self.take_out(numbers):
-            file.close()
+        close_all(self.take_out(numbers))
 
     def take_out(self, numbers: range | None = None) -> list[StorageFile]:
         """As `drop`, under the log's state lock: what the caller closes behind that."""

@@ -220,10 +220,15 @@ class FailingPartition(PartitionView, ABC):
         try:
             opened = self._reopen(now_ms)
             self._begin_anew(opened)
-        except (OSError, StorageError):
+        except (OSError, StorageError) as exc:
+            # Retention goes on in `old` on a full disk.
+            cause = exc if isinstance(exc, OSError) else exc.__cause__
+            if isinstance(cause, OSError) and cause.errno not in PASSING_ERRNOS:
+                old.doubt(cause)
+            else:
+                old.manifest.look_again()
             if opened is not None:
                 close_log(opened, clean=False)
-            old.manifest.look_again()  # retention goes on in `old` on a full disk
             raise
         old.is_superseded = True
         return opened

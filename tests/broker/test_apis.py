@@ -81,6 +81,7 @@ async def test_the_server_tells_of_itself() -> None:
         await client.produce("t", b"v")
         info = await client.ask_vendor(VendorKey.SERVER_INFO, {})
         assert (info["broker_id"], info["topics"], info["connections"]) == (1, 1, 1)
+        assert info["connections_max"] == 10_000
         unlimited = {"connections": 1, "connections_max": 2**31 - 1}
         assert info["listeners"] == [{"name": "PLAINTEXT", **unlimited}]
         counters = info["counters"]

@@ -148,6 +148,7 @@ async def test_the_most_connections_of_a_listener_are_those_that_it_can_have() -
             await alter(client, "1", **{own: value})
             page = await scraped(broker)
             assert page.value("segbroker_connections_max", listener="PLAINTEXT") == most
+            assert page.value("segbroker_all_connections_max") == 70
 
 
 async def test_each_row_of_an_answer_with_an_error_code_counts() -> None:

@@ -290,7 +290,7 @@ async def test_what_a_request_has_said_is_not_kept_while_it_waits_for_others() -
             group = broker.core.groups.get(GROUP)
             assert group is not None
             await becomes(lambda: group.members[member.member_id].on_synced is not None)
-            # The thread that has decoded it may have it for a moment; the test has made ROWS itself.
+            # The thread that decoded it may have it for a moment; the test has made ROWS itself.
             await becomes(lambda: count_of(SyncGroupRequestAssignment) <= ROWS)
             assert group.members[member.member_id].on_synced is not None
             await leader.sync(**{member.member_id: b"a", leader.member_id: b"b"})

@@ -334,6 +334,22 @@ def test_a_listener_that_is_full_needs_a_look(tmp_path: Path) -> None:
         assert said[1:3] == ["problems:", "  listener INSIDE is full, with 1 connection"]
 
 
+def test_a_broker_that_is_full_needs_a_look_and_who_is_refused_is_told_of_it(
+    tmp_path: Path,
+) -> None:
+    limits = ("--connections-max", "2", "--handshake-timeout-ms", "3600000")
+    with running(tmp_path / "data", *limits) as daemon:
+        where = ("-b", daemon.address)
+        with socket.create_connection(daemon.host_and_port):
+            said = in_process("broker", "status", *where).stdout.decode().splitlines()
+            assert said[1:3] == ["problems:", "  the broker is full, with 2 connections"]
+            in_process("broker", "alter", "-c", "connections_max=1", *where)
+            refused = in_process("topic", "list", *where)
+    assert refused.returncode == ExitCode.UNREACHABLE
+    said = refused.stderr.decode().splitlines()
+    assert said[-1].endswith("if it has too many connections, its log says so (connection_refused)")
+
+
 def _damage(data: Path, segment: int) -> None:
     """One bit of a record of topic t."""
     path = data / "topics" / "t" / "partition_0" / f"t_partition_0_segment_{segment}.log"

@@ -7,6 +7,8 @@ from tempfile import gettempdir
 
 import pytest
 
+from segbroker.broker.configuration.config import merge
+from segbroker.broker.peers.listener import certificates_of
 from segbroker.cli.exit_codes import ExitCode
 from segbroker.cli.failures import explain
 from segbroker.client import Producer
@@ -14,6 +16,7 @@ from segbroker.segments.directory.manager import DiskManager
 from segbroker.segments.errors import StorageError
 from segbroker.segments.settings.topic_config import TopicConfig
 
+from ..support.certificates import Authority
 from ..support.daemon import running
 from .conftest import in_process, segbroker
 
@@ -133,3 +136,32 @@ def test_a_start_that_meets_a_file_of_root_says_whose_it_is(data: Path) -> None:
     assert failure.code == ExitCode.SYSTEM
     nobody = pwd.getpwuid(NOBODY).pw_name
     assert failure.hint == f"{snapshot} belongs to root, and this is run by {nobody}"
+
+
+def test_a_key_of_root_is_a_wrong_setting_and_said_with_its_name(tmp_path: Path) -> None:
+    certificate, key = Authority(tmp_path).server(), tmp_path / "key.pem"
+    key.write_bytes(certificate.read_bytes())
+    key.chmod(0o600)
+    give(certificate)
+    config = merge(
+        {
+            "listeners": "SSL://127.0.0.1:0",
+            "allow_anonymous_network": True,
+            "ssl_certificate": str(certificate),
+            "ssl_key": str(key),
+        },
+        {},
+        "",
+    )
+    os.seteuid(NOBODY)
+    try:
+        with pytest.raises(OSError, match="Permission denied") as raised:
+            certificates_of(config)
+        failure = explain(raised.value, {})
+    finally:
+        os.seteuid(0)
+    assert failure is not None
+    said = f"ssl_certificate of listener SSL cannot be used ({key}): Permission denied"
+    assert (failure.code, str(failure)) == (ExitCode.CONFIG, said)
+    nobody = pwd.getpwuid(NOBODY).pw_name
+    assert failure.hint == f"{key} belongs to root, and this is run by {nobody}"

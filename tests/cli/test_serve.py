@@ -17,6 +17,7 @@ from segbroker.broker.configuration.config import keys
 from segbroker.cli.exit_codes import ExitCode
 from segbroker.client import Admin, Producer
 
+from ..support.certificates import Authority
 from ..support.daemon import launch, log_of, running, start
 from ..support.waiting import until
 from .conftest import COMMAND, TIMEOUT_S, environment, segbroker
@@ -128,20 +129,41 @@ def test_a_directory_that_has_something_else_is_taken_and_what_it_has_is_told(
     assert (tmp_path / "kafka" / "reserve").read_text() == "a file of ours has this name\n"
 
 
-def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:
-    tls = ("--listeners", "SSL://127.0.0.1:0", "--ssl-certificate", "missing.pem")
-    seen = segbroker("serve", "--data", str(tmp_path / "data"), *tls)
-    said = "Error: ssl_certificate of listener SSL cannot be used (missing.pem): No such file"
-    line = seen.stderr.decode().splitlines()[-1]
-    assert (seen.returncode, line) == (9, f"{said} or directory")
+def with_tls(tmp_path: Path, *flags: str) -> tuple[int, list[str]]:
+    """The exit code, and what is said behind the log; nothing was made of data."""
+    tls = ("--listeners", "SSL://127.0.0.1:0", "--ssl-client-auth", "required")
+    words = ("serve", "--data", str(tmp_path / "data"), *tls, *flags)
+    seen = segbroker(*words, cwd=tmp_path)
+    assert not (tmp_path / "data").exists()
+    return seen.returncode, seen.stderr.decode().splitlines()
+
+
+def test_a_certificate_that_is_not_there_is_a_wrong_setting(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    authority.server()
+    unusable = "of listener SSL cannot be used"
+    missing = "(missing.pem): No such file or directory"
+    words = ("--ssl-certificate", "server.pem", "--ssl-ca", "ca.pem")
+    for flag in ("--ssl-certificate", "--ssl-key", "--ssl-ca"):
+        setting = "ssl_ca" if flag == "--ssl-ca" else "ssl_certificate"
+        seen = with_tls(tmp_path, *words, flag, "missing.pem")
+        assert seen == (ExitCode.CONFIG, [f"Error: {setting} {unusable} {missing}"])
 
 
 def test_a_certificate_that_is_none_is_said_in_words(tmp_path: Path) -> None:
+    Authority(tmp_path)
     (tmp_path / "c.pem").write_text("a note")
-    tls = ("--listeners", "SSL://127.0.0.1:0", "--ssl-certificate", "c.pem")
-    seen = segbroker("serve", "--data", "data", *tls, cwd=tmp_path)
-    said = "(c.pem): not PEM, or without the certificate or its private key"
-    assert (seen.returncode, said in seen.stderr.decode()) == (9, True)
+    code, lines = with_tls(tmp_path, "--ssl-certificate", "c.pem", "--ssl-ca", "ca.pem")
+    assert code == ExitCode.CONFIG
+    assert lines[0].endswith("(c.pem): not PEM, or without the certificate or its private key")
+
+
+def test_a_key_of_another_certificate_is_a_wrong_setting(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    authority.server(), authority.server("other")
+    words = ("--ssl-certificate", "server.pem", "--ssl-key", "other.pem", "--ssl-ca", "ca.pem")
+    code, lines = with_tls(tmp_path, *words)
+    assert (code, "(server.pem, other.pem): " in lines[0]) == (ExitCode.CONFIG, True)
 
 
 def test_a_file_in_the_place_of_the_data_directory_is_said(tmp_path: Path) -> None:
@@ -283,6 +305,31 @@ def test_a_start_that_gets_no_thread_says_which_limits_there_are(tmp_path: Path)
         "Error: the system gives no further thread",
         "Hint: a limit of tasks or of memory is reached: TasksMax, pids.max, ulimit -u, ulimit -v",
     ]
+
+
+def test_a_start_that_gets_no_descriptor_says_which_limit_there_is(tmp_path: Path) -> None:
+    words = ("serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+    told = 0
+    for limit in range(6, 64, 2):  # at each of which it is something else that is refused
+        process = subprocess.Popen(
+            [*COMMAND, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),  # noqa: B023
+        )
+        assert process.stdout is not None
+        is_enough = process.stdout.readline() != ""
+        process.terminate()
+        _, errors = process.communicate(timeout=TIMEOUT_S)
+        if is_enough:
+            break
+        *_, error, hint = errors.splitlines()
+        assert (process.returncode, error[-19:]) == (ExitCode.SYSTEM, "Too many open files")
+        assert hint == "Hint: the limit of file descriptors is reached: LimitNOFILE, ulimit -n"
+        told += 1
+    assert told > 2
 
 
 def has_open(pid: int, name: str) -> bool:

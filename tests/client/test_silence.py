@@ -1,5 +1,6 @@
 """What a broker has not said is told of; what its client was not there to hear is not."""
 
+import selectors
 import signal
 import subprocess
 import sys
@@ -11,14 +12,22 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from segbroker.client import Admin, AsyncAdmin, AsyncConsumer, AsyncShareConsumer, Producer
-from segbroker.client.silence import LATE_MS, Silence
+from segbroker.client import (
+    Admin,
+    AsyncAdmin,
+    AsyncConsumer,
+    AsyncShareConsumer,
+    Producer,
+    thread_driver,
+)
+from segbroker.client.clock import now_ms
+from segbroker.client.silence import Silence
 from segbroker.protocol.api_keys import ApiKey
 
 from ..support.cutting_proxy import CuttingProxy
 from ..support.daemon import Daemon, running
 from ..support.ports import port_of
-from ..support.waiting import until, within_one_of
+from ..support.waiting import DEADLINE_S, until, within_one_of
 
 LIMIT_MS = 1_000
 
@@ -27,33 +36,47 @@ def test_a_silence_is_told_once_for_each_limit() -> None:
     silence = Silence()
     assert silence.due_ms(LIMIT_MS) is None
     assert not silence.is_too_long(5_000, LIMIT_MS)
-    for now_ms in (5_000, 5_500):
-        silence.wanted(now_ms)
-    assert silence.due_ms(LIMIT_MS) == 6_000
+    for at_ms in (5_000, 5_500):
+        silence.wanted(at_ms)
     told = [at for at in range(5_000, 9_000, 10) if silence.is_too_long(at, LIMIT_MS)]
     assert told == [6_000, 7_000, 8_000]
     silence.over()
     assert silence.due_ms(LIMIT_MS) is None
+    silence.wanted(20_000)
+    assert not silence.is_too_long(20_990, LIMIT_MS)
 
 
-def test_who_comes_late_to_it_has_not_listened_and_counts_anew() -> None:
+@pytest.mark.parametrize("limit_ms", [LIMIT_MS, 30_000, 7])
+def test_who_looks_when_it_is_due_hears_of_a_silence_in_time(limit_ms: int) -> None:
     silence = Silence()
     silence.wanted(0)
-    late_ms = LIMIT_MS + LATE_MS + 1
-    assert not silence.is_too_long(late_ms, LIMIT_MS)
-    assert silence.due_ms(LIMIT_MS) == late_ms + LIMIT_MS
-    assert silence.is_too_long(late_ms + LIMIT_MS + LATE_MS, LIMIT_MS)
+    looks: list[int] = []
+    while not looks or not silence.is_too_long(looks[-1], limit_ms):
+        due_ms = silence.due_ms(limit_ms)
+        assert due_ms is not None
+        looks.append(due_ms)
+    assert looks[-1] == limit_ms
+    assert len(looks) == 4
+
+
+def test_who_stood_still_listens_before_it_tells_of_a_silence_also_the_second_time() -> None:
+    silence = Silence()
+    silence.wanted(0)
+    assert not silence.is_too_long(100_000, LIMIT_MS)
+    assert not silence.is_too_long(100_100, LIMIT_MS)
+    assert not silence.is_too_long(200_000, LIMIT_MS)
+    told = [at for at in range(200_000, 202_000, 10) if silence.is_too_long(at, LIMIT_MS)]
+    assert told == [200_400, 201_400]
 
 
 def test_who_is_always_late_hears_of_a_silence_all_the_same() -> None:
-    """A loop that jobs of 450 ms keep busy: each look at it comes 350 ms late."""
-    silence = Silence()
-    silence.wanted(0)
-    told = [at for at in range(0, 10_000, 450) if silence.is_too_long(at, LIMIT_MS)]
-    assert told == [2_700, 5_400, 8_100]
-    silence.over()
-    silence.wanted(9_000)
-    assert not silence.is_too_long(9_000 + LIMIT_MS + LATE_MS + 1, LIMIT_MS)
+    """A loop that jobs of 450 ms, or of longer than the limit, keep busy."""
+    for job_ms in (450, 5_000):
+        silence = Silence()
+        silence.wanted(0)
+        looks = range(0, 14 * job_ms, job_ms)
+        told = [at for at in looks if silence.is_too_long(at, LIMIT_MS)]
+        assert told == [4 * job_ms, 8 * job_ms, 12 * job_ms]
 
 
 def stand_still(process: "subprocess.Popen[str]", for_ms: int) -> None:
@@ -150,6 +173,41 @@ def test_an_answer_that_came_while_a_job_kept_the_loop_to_itself_is_one(
                     tasks.start_soon(work)
 
     within_one_of((500, 5_000), lambda within_ms: run(main, within_ms))
+
+
+class Stopped(selectors.DefaultSelector):
+    """What a thread looks at whose process is stopped just behind a look: an answer comes then."""
+
+    def __init__(self, clock: list[int]) -> None:
+        super().__init__()
+        self.is_armed = False
+        self._clock = clock
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if not self.is_armed:
+            return super().select(timeout)
+        while True:
+            events = super().select(DEADLINE_S)
+            wakes = [event for event in events if event[0].data is None]
+            if len(wakes) < len(events):
+                self.is_armed = False
+                self._clock[0] += 600_000
+                return wakes
+
+
+def test_an_answer_that_came_while_a_producer_was_stopped_behind_a_look_is_one(
+    daemon: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a process that is busy the thread spends much of its time there."""
+    clock = [0]
+    monkeypatch.setattr(thread_driver, "now_ms", lambda: now_ms() + clock[0])
+    selector = Stopped(clock)
+    monkeypatch.setattr(selectors, "DefaultSelector", lambda: selector)
+    with Producer(daemon.address, linger_ms=0) as producer:
+        producer.send(topic, b"before", partition=0).result()
+        selector.is_armed = True
+        producer._driver._wake()
+        assert producer.send(topic, b"v", partition=0).result().offset == 1
 
 
 CHANGING = """

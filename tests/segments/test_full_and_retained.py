@@ -17,6 +17,8 @@ from segbroker.segments.errors import DiskFull
 from segbroker.segments.partition.handler import DiskHandler
 from segbroker.segments.settings.topic_config import TopicConfig
 
+from .crash.images import Images
+from .crash.recording import Fault, RecordingStorage
 from .tools import SMALL, append, batch_of, offsets_in, read_from
 
 SEGMENT_SIZE = 3 * 129
@@ -89,3 +91,30 @@ def test_what_retention_takes_of_a_log_that_could_not_be_opened_again_is_told_as
         assert (one.log_start_offset, one.evict_floor) == (start, start)
         assert one.evict_reason is GapReason.CAP
         assert offsets_in(read_from(one, start)) == list(range(start, 230))
+
+
+def test_no_row_is_written_behind_those_of_an_opening_that_could_not_sync_them() -> None:
+    disk = RecordingStorage()
+    manager = DiskManager("/data", storage=disk, flushers=0, now_ms=1_000)
+    manager.open()
+    manager.create_topic("t", 1, SMALL)
+    handler = manager.get_handler("t", 0)
+    for number in range(40):
+        _write(handler, number)
+    _retain(handler, 8)  # of which the manifest has a row that an opening writes once more
+    disk.faults = [Fault("pwrite", ".log", 0, errno.ENOSPC), Fault("fdatasync", ".manifest", 0)]
+    with pytest.raises(DiskFull):
+        _write(handler, 40)
+    assert not handler.try_recover(100_000), "the sync of its manifest fails"
+    _retain(handler, 4)
+    start = handler.log_start_offset
+    assert start == 27
+    assert handler.try_recover(300_000)
+    _write(handler, 40)
+    assert not disk.violations
+    for image in Images(disk).now():
+        again = DiskManager("/data", storage=image.build(), flushers=0, now_ms=1_000)
+        again.open()
+        one = again.get_handler("t", 0)
+        assert (one.log_start_offset, one.evict_reason) == (start, GapReason.CAP)
+        assert offsets_in(read_from(one, start)) == list(range(start, 41))

@@ -33,6 +33,7 @@ from segbroker.spark.errors import OptionError, SinkError
 from segbroker.spark.link import Link
 from segbroker.spark.sink import BatchWriter, StreamWriter, Written
 from segbroker.spark.sink_options import SinkOptions, parse_sink_options
+from segbroker.spark.writing import IN_FLIGHT_MAX
 from segbroker.testing.embedded import EmbeddedBroker
 
 from ..support.waiting import until
@@ -819,6 +820,72 @@ def test_a_batch_that_a_leader_of_before_has_is_waited_for() -> None:
         tables = (table(value=["x" * 2000], partition=[n]) for n in [0, 0, 1, 1, 0, 0])
         writer.write(tables)
     assert taken == {0: [0, 1, 2, 3], 1: [0, 1]}
+
+
+def write_to(broker: ScriptedBroker, count: int) -> None:
+    """So many rows to the first partition, each a batch."""
+    host, port = broker.address
+    options = {"kafka.bootstrap.servers": f"{host}:{port}", "topic": "clicks", **ONCE}
+    options["kafka.batch.size"] = "1000"
+    writer = SegbrokerDataSource(options).writer(schema("value", "partition"), overwrite=False)
+    writer.write(iter([table(value=["x" * 2000] * count, partition=[0] * count)]))
+
+
+def test_once_it_is_known_that_a_leader_has_moved_nothing_more_is_sent_to_the_one_before() -> None:
+    """Also not what waited there for its turn."""
+    asked: list[int] = []
+    taken: list[int] = []
+
+    def before(_: int, header: BatchHeader) -> ErrorCode:
+        asked.append(header.base_sequence)
+        if header.base_sequence:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return now(_, header)
+
+    def now(_: int, header: BatchHeader) -> ErrorCode:
+        taken.append(header.base_sequence)
+        return ErrorCode.NONE
+
+    def leaders() -> list[tuple[str, int]]:
+        return [second.address if len(asked) > 1 else first.address]
+
+    first = ScriptedBroker(lambda _: fetched(), produce=before, leaders=leaders)
+    second = ScriptedBroker(lambda _: fetched(), produce=now, leaders=leaders)
+    with first.running(), second.running():
+        write_to(second, 10)
+    assert taken == list(range(10))
+    assert max(asked) <= IN_FLIGHT_MAX, "what was on its way, behind the first"
+
+
+def test_a_batch_that_a_broker_has_already_is_there() -> None:
+    asked: list[int] = []
+
+    def produce(_: int, header: BatchHeader) -> ErrorCode:
+        asked.append(header.base_sequence)
+        if asked.count(header.base_sequence) > 1:
+            return ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+        return ErrorCode.REQUEST_TIMED_OUT if header.base_sequence == 1 else ErrorCode.NONE
+
+    with ScriptedBroker(lambda _: fetched(), produce=produce).running() as broker:
+        write_to(broker, 2)
+    assert asked == [0, 1, 1]
+
+
+def test_a_sequence_that_is_out_of_order_behind_all_that_came_before_it_is_told() -> None:
+    """It is no matter of what is on its way any more: it would be so for ever."""
+    asked: list[int] = []
+
+    def produce(_: int, header: BatchHeader) -> ErrorCode:
+        asked.append(header.base_sequence)
+        is_lost = header.base_sequence > 0
+        return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if is_lost else ErrorCode.NONE
+
+    with (
+        ScriptedBroker(lambda _: fetched(), produce=produce).running() as broker,
+        pytest.raises(SinkError, match=r"^not written: .*'clicks' partition 0"),
+    ):
+        write_to(broker, 2)
+    assert asked == [0, 1, 1]
 
 
 def test_a_topic_cannot_be_overwritten(topics: Topics) -> None:

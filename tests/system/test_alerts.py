@@ -54,6 +54,11 @@ WELL_AND_ILL: Final[dict[str, list[tuple[str, float, float]]]] = {
         ('segbroker_connections{listener="SSL"}', 10, 95),
         ('segbroker_connections_max{listener="SSL"}', 100, 100),
     ],
+    "SegbrokerNearlyFull": [  # none of the listeners is, by itself
+        ('segbroker_connections{listener="SSL"}', 10, 50),
+        ('segbroker_connections{listener="PLAINTEXT"}', 10, 45),
+        ("segbroker_all_connections_max", 100, 100),
+    ],
     "SegbrokerConnectionsFailed": [("segbroker_connections_failed_total", 0, 0.1)],
     "SegbrokerLoopStoodStill": [("segbroker_loop_stood_still_total", 0, 0.1)],
     "SegbrokerCertificateExpires": [

@@ -1,0 +1,114 @@
+"""A close that fails (a network file system tells there what it could not write) is no reason to
+stay read-only, to wait for ever or to keep others open."""
+
+import errno
+from itertools import count
+
+import pytest
+
+from segbroker.segments.directory.manager import DiskManager
+from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
+from segbroker.segments.disk.storage import Buffer
+from segbroker.segments.errors import DiskFull
+from segbroker.segments.log.log_storage import LogStorage
+from segbroker.segments.log.ready import ReadySegments
+from segbroker.segments.names import LogPaths
+from segbroker.segments.partition.handler import DiskHandler
+
+from .tools import SMALL, append, batch_of, offsets_in, read_from
+
+
+class _Disk(MemoryStorage):
+    """The close of an open file fails, the `failing`-th from 0, and each until there were `most`;
+    no segment takes a byte while `is_full`."""
+
+    is_full = False
+    failing = 1_000_000
+    most = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open_files: list[str] = []
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        file = super().open(path, create=create, read_only=read_only)
+        self.open_files.append(path)
+        return _File(path, file._inode, self)
+
+
+class _File(MemoryFile):
+    _disk: _Disk
+
+    def pwrite(self, data: Buffer, position: int) -> int:
+        if self._disk.is_full and "_segment_" in self.path:
+            raise OSError(errno.ENOSPC, "no space", self.path)
+        return super().pwrite(data, position)
+
+    def close(self) -> None:
+        disk = self._disk
+        if self._closed:
+            return
+        super().close()
+        disk.open_files.remove(self.path)
+        disk.failing -= 1
+        if -disk.most <= disk.failing < 0:
+            raise OSError(errno.EIO, "what was written before", self.path)
+
+
+def _site(disk: _Disk) -> tuple[DiskManager, DiskHandler]:
+    """A partition that a full disk has made read-only, with several segments."""
+    manager = DiskManager("/data", storage=disk, flushers=0, now_ms=1_000)
+    manager.open()
+    manager.create_topic("t", 1, SMALL)
+    handler = manager.get_handler("t", 0)
+    for number in range(20):
+        append(handler, batch_of(b"%060d" % number))
+    disk.is_full = True
+    with pytest.raises(DiskFull):
+        append(handler, batch_of(bytes(60)))
+    disk.is_full = False
+    return manager, handler
+
+
+def test_a_partition_is_writable_again_whichever_close_fails_on_the_way() -> None:
+    for number in count():
+        disk = _Disk()
+        manager, handler = _site(disk)
+        disk.failing = number
+        for try_ in range(1, 4):
+            manager.housekeeping(100_000 * try_)
+        has_failed = disk.failing < 0
+        assert handler.read_only is None, f"close {number}"
+        assert offsets_in(read_from(handler, 0)) == list(range(20))
+        manager.close()
+        if not has_failed:
+            break
+    assert number > 20
+
+
+def test_a_log_is_closed_whole_where_each_close_fails() -> None:
+    disk = _Disk()
+    manager, handler = _site(disk)
+    disk.failing, disk.most = 0, 1_000
+    handler.close(checkpoint=False)
+    assert not [path for path in disk.open_files if "_segment_" in path]
+    disk.most = 0
+    manager.close()
+
+
+def test_who_closes_a_log_does_not_wait_for_segments_that_could_not_be_made() -> None:
+    disk = _Disk()
+    disk.mkdir("/log")
+    paths = LogPaths("/log", "log")
+    storage = LogStorage(disk, paths.folder, lambda exc: None)
+    ready = ReadySegments(storage, paths, -1, ahead_max=4)
+    ready.target = 2
+    disk.failing = 0
+
+    def refuse(path: str) -> None:
+        raise OSError(errno.EIO, "planned", path)
+
+    disk.fsync_dir = refuse  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="before"):
+        ready.make(0)
+    ready.close()
