@@ -15,8 +15,9 @@ Limits: `groups_max` groups with members, `group_size_max` members each.  Offset
 `offsets_retention_minutes` (offset_expiry.py), but those of a group without members not before the
 longest session has passed since the start.  If a start finds more than `groups_max` groups with
 members, the members of the rest are unknown and join again.  If there is no room for a group,
-groups without members leave memory, at most once per second.  Until somebody joins, or until the
-next start, such a KIP-848 or streams group is reported as it is stored.
+groups without members leave memory, the oldest first, as many as it takes; they are looked for
+once per second at most.  Until somebody joins, or until the next start, such a KIP-848 or streams
+group is reported as it is stored.
 """
 
 import errno
@@ -66,8 +67,10 @@ from .streams_group import StreamsGroup, StreamsTold
 
 log = structlog.get_logger()
 
-_DROP_INTERVAL_MS: Final = 1_000
+LOOK_INTERVAL_MS: Final = 1_000
 """Between two looks for groups without members where there are `groups_max`: each looks at all."""
+DROPS_MAX: Final = 500
+"""Groups that leave memory at once: some ms."""
 FAILED_REST_MS: Final = 1_000
 """A group in which a mistake of ours ended what was due is looked at again after that."""
 _ENDS: Final = OSError(errno.ESHUTDOWN, "the broker ends")
@@ -100,7 +103,9 @@ class Groups(GroupUpkeep):
         self.room = MemberRoom(self._keys, self._drop_if_idle)
         self._may_see = may_see
         self._end_turn = end_turn
-        self._next_drop_ms = 0
+        self._idle: list[str] = []
+        """Groups that nobody was in when that was looked at last; the oldest is last."""
+        self._next_look_ms = 0
         start = Start(
             manager,
             config.groups_max,
@@ -452,11 +457,8 @@ class Groups(GroupUpkeep):
         if group_id in self._groups:
             return
         self.room.check(group_id, NAME, len(group_id))
-        now = monotonic_ms()
-        if self._count >= self.config.groups_max and now >= self._next_drop_ms:
-            self._next_drop_ms = now + _DROP_INTERVAL_MS
-            self._drop_idle()
-        if self._count >= self.config.groups_max:
+        self._drop_idle()
+        if not self._has_place:
             raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"there are {self._count} groups")
         self.room.put(group_id, NAME, len(group_id))
 
@@ -498,10 +500,22 @@ class Groups(GroupUpkeep):
     def _count(self) -> int:
         return len(self._groups) + len(self.share_groups)
 
+    @property
+    def _has_place(self) -> bool:
+        """Whether there may be one more."""
+        return self._count < self.config.groups_max
+
     def _drop_idle(self) -> None:
-        """Make room."""
-        for group_id in (*self._groups, *self.share_groups.in_memory):
-            self._drop_if_idle(group_id)
+        """Make room for one more group."""
+        now = monotonic_ms()
+        if not (self._has_place or self._idle) and now >= self._next_look_ms:
+            self._next_look_ms = now + LOOK_INTERVAL_MS
+            every = (*self._groups.values(), *self.share_groups.in_memory)
+            self._idle = [one.group_id for one in reversed(every) if one.is_idle]
+        left = DROPS_MAX
+        while not self._has_place and self._idle and left:
+            self._drop_if_idle(self._idle.pop())
+            left -= 1
 
     def _drop_if_idle(self, group_id: str) -> None:
         """A group without members is as it is written down."""

@@ -55,9 +55,9 @@ class ShareGroups:
         return len(self._groups)
 
     @property
-    def in_memory(self) -> Collection[str]:
+    def in_memory(self) -> Collection[ShareGroup]:
         """Those that have members, or had some a moment ago."""
-        return self._groups.keys()
+        return self._groups.values()
 
     @property
     def _kept(self) -> Container[str]:

@@ -258,6 +258,23 @@ async def test_limits_refuse_those_who_come_and_keep_those_who_are_there() -> No
         assert (await beat(client, sharing(group_id="third", epoch=2))).error_code == 0
 
 
+async def test_of_the_groups_that_nobody_is_in_as_many_leave_as_it_takes() -> None:
+    """All of a hundred thousand at once would hold the loop."""
+    async with (
+        serving(groups_max=3, group_kept_empty_ms=KEPT_MS) as broker,
+        connect(broker.address) as client,
+    ):
+        for name in "abc":
+            assert (await beat(client, sharing(group_id=name))).error_code == 0
+            await beat(client, sharing(group_id=name, epoch=-1))
+        for name, there in (("d", "bcd"), ("e", "cde"), ("f", "def")):
+            assert (await beat(client, sharing(group_id=name))).error_code == 0
+            assert [one for one, *_ in await listed(client)] == [*there]
+        assert (await beat(client, sharing(group_id="g"))).error_code == (
+            ErrorCode.GROUP_MAX_SIZE_REACHED
+        )
+
+
 async def test_a_share_group_is_no_other_group() -> None:
     async with (
         serving(group_initial_rebalance_delay_ms=0) as broker,

@@ -286,8 +286,10 @@ async def test_of_two_transactions_the_offset_stands_that_was_staged_last(versio
 async def test_a_group_whose_offsets_are_all_staged_is_there_until_they_are_long_gone(
     kept_ms: int,
 ) -> None:
-    serves = serving(housekeeping_interval_ms=20, group_kept_empty_ms=kept_ms)
-    async with serves as broker, connect(broker.address) as client:
+    async with (
+        serving(housekeeping_interval_ms=20, group_kept_empty_ms=kept_ms) as broker,
+        connect(broker.address) as client,
+    ):
 
         async def is_there() -> bool:
             listed = await client.ask(ListGroupsRequest(), ListGroupsResponse, 5)
@@ -307,12 +309,12 @@ async def test_a_group_whose_offsets_are_all_staged_is_there_until_they_are_long
             return True
 
         async def is_gone() -> bool:
-            return not await is_there()
+            return not (await client.ask(ListGroupsRequest(), ListGroupsResponse, 5)).groups
 
         await client.create("t")
         tx = Tx(client, "tx", V2)
         await tx.init()
-        assert await is_gone()
+        assert not await is_there()
         assert await tx.stage("g", "t", 5) == 0
         assert await is_there()
         assert await tx.end(commit=False) == 0
@@ -321,6 +323,7 @@ async def test_a_group_whose_offsets_are_all_staged_is_there_until_they_are_long
             assert await is_there()
         else:
             await until(is_gone)
+            assert not await is_there()
         assert await tx.stage("g", "t", 6) == 0
         assert await tx.end(commit=True) == 0
         assert await is_there()
