@@ -6,9 +6,11 @@ import pytest
 
 from segbroker.client import cluster as cluster_view
 from segbroker.client.errors import SegbrokerError
+from segbroker.client.records import TopicPartition
 from segbroker.protocol.messages_core import MetadataRequest
 
 from .simulated import World
+from .test_fetching import Reader, store
 from .test_producing import Sender
 
 
@@ -103,6 +105,25 @@ def test_one_topic_too_many_is_refused_and_the_others_go_on(
     sender.send("a", b"y")
     sender.flush()
     assert world.stored("a") == [b"x", b"y"]
+
+
+def test_who_reads_one_topic_after_another_has_room_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cluster_view, "TOPICS_COUNT_MAX", 3)
+    world = World(create_topics=False)
+    reader = Reader(world)
+    fetching = reader.fetching
+    for number in range(8):
+        partition = world.cluster.create(f"t{number}")[0]
+        store(partition, [b"x"])
+        if number % 2:
+            fetching.assign([TopicPartition(f"t{number}", 0)], "start")
+        else:
+            fetching.subscribe([f"t{number}"], "start")
+        batch = reader.next_batch()
+        assert batch is not None
+        assert batch.topic == f"t{number}"
 
 
 def test_who_sends_to_one_topic_after_another_soon_waits_for_none() -> None:

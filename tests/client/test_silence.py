@@ -16,6 +16,7 @@ from segbroker.client import (
     Admin,
     AsyncAdmin,
     AsyncConsumer,
+    AsyncProducer,
     AsyncShareConsumer,
     Producer,
     thread_driver,
@@ -171,6 +172,27 @@ def test_an_answer_that_came_while_a_job_kept_the_loop_to_itself_is_one(
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(admin.create_topic, f"{topic}-{within_ms}-{number}")
                     tasks.start_soon(work)
+
+    within_one_of((500, 5_000), lambda within_ms: run(main, within_ms))
+
+
+def test_what_was_acknowledged_while_a_job_kept_the_loop_to_itself_is_delivered(
+    daemon: Daemon, topic: str, run: Callable[..., object]
+) -> None:
+    """The job outlasts delivery_timeout_ms, behind that all has been sent."""
+
+    async def main(within_ms: int) -> None:
+        async with AsyncProducer(
+            daemon.address, linger_ms=0, delivery_timeout_ms=within_ms, request_timeout_ms=within_ms
+        ) as producer:
+            await (await producer.send(topic, b"before"))
+            for _ in range(3):
+                deliveries = [await producer.send(topic, b"v") for _ in range(100)]
+                while not all(delivery.place()[0].attempts for delivery in deliveries):
+                    await anyio.lowlevel.checkpoint()
+                time.sleep(1.5 * within_ms / 1000)  # noqa: ASYNC251 - the job
+                for delivery in deliveries:
+                    await delivery
 
     within_one_of((500, 5_000), lambda within_ms: run(main, within_ms))
 
