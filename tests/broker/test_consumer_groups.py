@@ -452,7 +452,7 @@ async def test_an_administrator_removes_members_by_id_and_by_instance() -> None:
         reply = await client.ask(request, LeaveGroupResponse, 5)
         return reply.members[0].error_code
 
-    async with serving() as broker, connect(broker.address) as client:
+    async with serving(group_kept_empty_ms=600_000) as broker, connect(broker.address) as client:
         await client.create("t")
         epoch = (await beat(client, joining("a", instance_id="one"))).member_epoch
         await beat(client, joining("b"))

@@ -27,8 +27,11 @@ from .conftest import serving
 
 @pytest.fixture(autouse=True)
 def thawed() -> Iterator[None]:
+    """All is thawed, and nothing is collected but at the word of the test."""
+    gc.disable()
     gc.unfreeze()
     yield
+    gc.enable()
     gc.freeze()  # as the tests were collected: what is there is looked at no more
 
 
@@ -160,7 +163,7 @@ def test_a_committed_offset_is_nothing_that_the_collector_looks_at() -> None:
 
 
 @pytest.fixture
-def cycles() -> Iterator[Callable[[], Counter[str]]]:
+def cycles() -> Callable[[], Counter[str]]:
     """What of this program nothing but the collector finds, since this was asked last."""
 
     def found() -> Counter[str]:
@@ -172,10 +175,8 @@ def cycles() -> Iterator[Callable[[], Counter[str]]]:
         gc.collect()
         return kinds
 
-    gc.disable()
     gc.freeze()  # what was there before is nobody's who is tested
-    yield found
-    gc.enable()
+    return found
 
 
 def _is_ours(one: object) -> bool:

@@ -22,6 +22,7 @@ from segbroker.protocol.limits import (
 from segbroker.protocol.messages_core import ProduceResponse
 
 from ..support.gated_storage import GatedStorage
+from ..support.traced_memory import comes_below, traced_bytes
 from ..support.waiting import becomes
 from ..support.wire_client import batch, connect, fetch_request, produce_request
 from .conftest import serving
@@ -154,12 +155,9 @@ async def test_a_connection_that_waits_holds_nothing_of_its_last_request(
             for client in clients:
                 await client.send_bytes(frame + frame[:begun])
                 await client.receive(ProduceResponse, 9)
-            await trio.testing.wait_all_tasks_blocked()
-            gc.collect()
-            kept, _ = tracemalloc.get_traced_memory()
+            await comes_below(4 * size)  # the test's own frames, and the shelf
         finally:
             tracemalloc.stop()
-        assert kept < 4 * size, "its own frames, and the shelf"
 
 
 async def test_an_idle_connection_holds_no_reader_that_nobody_wants() -> None:
@@ -302,12 +300,6 @@ async def until_all_wait(broker: Broker, count: int) -> None:
     await trio.testing.wait_all_tasks_blocked()
 
 
-def memory() -> int:
-    """Bytes that are reached and were traced."""
-    gc.collect()
-    return tracemalloc.get_traced_memory()[0]
-
-
 @pytest.mark.parametrize("waits_for", ["slots", "its client"])
 async def test_who_waits_with_what_came_behind_a_large_request_holds_no_large_buffer(
     waits_for: str, monkeypatch: pytest.MonkeyPatch
@@ -344,7 +336,7 @@ async def test_who_waits_with_what_came_behind_a_large_request_holds_no_large_bu
                 await client.send_bytes(large[-100:] + behind)  # one receive of the broker
             await until_all_wait(broker, count)
             # The test's own, and the shelf; a checkpoint of what was written has some for a moment.
-            await becomes(lambda: memory() < 3 * size + broker.core.pool.lent_bytes)
+            await becomes(lambda: traced_bytes() < 3 * size + broker.core.pool.lent_bytes)
         finally:
             tracemalloc.stop()
         assert not broker.half_request_bytes
@@ -362,9 +354,9 @@ async def test_what_a_large_request_was_received_into_does_not_stay_for_a_part_o
             _, data = client.encode(produce_request("none", bytes(size)), 9)
             await client.send_bytes(data + data[:begun])
             await client.receive(ProduceResponse, 9)
+        await becomes(lambda: broker.half_request_bytes >= count * begun)
         await trio.testing.wait_all_tasks_blocked()
         held = sum(one.capacity for one in readers()) - before
-        assert count * begun <= broker.half_request_bytes
         assert held <= broker.half_request_bytes + inbox.SHELF_BYTES_MAX // 8
 
 

@@ -30,6 +30,8 @@ from .test_group_restarts import broker_on, killed
 
 GROUP = "g"
 COUNT = 10
+RARELY = {"housekeeping_interval_ms": 3_600_000}
+"""Housekeeping writes again what could not be written: only at the word of the test."""
 GONE_WELL, FAILED = ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE
 NO_FILE = OSError(errno.ENOSPC, "no room for another file")
 
@@ -111,7 +113,7 @@ async def test_what_was_not_written_down_comes_again_though_what_is_behind_it_is
     full: Full,
 ) -> None:
     disk = MemoryStorage()
-    async with broker_on(disk, 2) as (broker, clients):
+    async with broker_on(disk, 2, **RARELY) as (broker, clients):
         one, two = await begun(*clients)
         assert len(await one.fetch(0, max_records=5, strict=True)) == 5
         assert len(await two.fetch(0)) == 5
@@ -130,7 +132,7 @@ async def test_what_was_done_since_is_not_taken_back_by_what_could_not_be_writte
     """A release that failed is written down later, when the records were given to somebody else,
     who is done with some of them."""
     disk = MemoryStorage()
-    async with broker_on(disk, 3) as (broker, clients):
+    async with broker_on(disk, 3, **RARELY) as (broker, clients):
         one, two, three = await begun(*clients)
         assert len(await one.fetch(0, max_records=5, strict=True)) == 5
         codes: list[ErrorCode] = []
@@ -154,7 +156,7 @@ async def test_of_two_events_that_fail_behind_each_other_nothing_is_forgotten(
     full: Full, by: str
 ) -> None:
     disk = MemoryStorage()
-    async with broker_on(disk, 2) as (broker, clients):
+    async with broker_on(disk, 2, **RARELY) as (broker, clients):
         one, two = await begun(*clients)
         assert len(await one.fetch(0)) == COUNT
 
@@ -181,7 +183,7 @@ async def test_a_record_whose_last_delivery_ended_is_not_given_again_though_that
 ) -> None:
     """With the record the start went on, and nobody is left who fetches from the partition."""
     disk = MemoryStorage()
-    async with broker_on(disk, 3) as (broker, clients):
+    async with broker_on(disk, 3, **RARELY) as (broker, clients):
         one, two, three = await begun(*clients)
         await set_on_group(clients[0], GROUP, share_delivery_count_limit="2")
         for member, said in ((one, [RELEASE]), (two, [])):
@@ -207,7 +209,7 @@ async def test_a_record_whose_last_delivery_ended_is_not_given_again_though_that
 async def test_what_was_said_in_vain_is_taken_back_where_its_session_has_ended_meanwhile(
     full: Full,
 ) -> None:
-    async with broker_on(MemoryStorage(), 2) as (broker, clients):
+    async with broker_on(MemoryStorage(), 2, **RARELY) as (broker, clients):
         one, two = await begun(*clients)
         assert len(await one.fetch(0)) == COUNT
 

@@ -1,6 +1,5 @@
 """What the tests of the write-ahead log share: a partition that writes, a disk that fails."""
 
-import time
 from collections.abc import Callable
 
 from segbroker.segments.disk.memory import MemoryFile, MemoryStorage
@@ -9,6 +8,8 @@ from segbroker.segments.wal.frames import Frame
 from segbroker.segments.wal.journal import Wal, WalConfig
 from segbroker.segments.wal.pending import Pending
 from segbroker.segments.wal.replay import Replay
+
+from ..support import waiting
 
 ROOT = "/data/wal"
 SMALL = WalConfig(file_bytes=8192, shard_bytes=4 * 8192)
@@ -59,10 +60,8 @@ def at_once(task: Callable[[], None]) -> None:
 
 
 def until(true: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < ends
-        time.sleep(0.001)  # a look at threads, up to a deadline
+    """Look at threads, again and again, up to a deadline."""
+    waiting.until(true, pause_s=0.001)
 
 
 def begun(storage: Storage, config: WalConfig = SMALL, *, root: str = ROOT) -> tuple[Wal, Replay]:

@@ -34,6 +34,7 @@ def until(
     *members: Watched,
     group: tuple[str, str] | None = None,
     deadline_s: float = DEADLINE_S,
+    pause_s: float = _PAUSE_S,
 ) -> None:
     """Wait until it is so.
 
@@ -41,6 +42,7 @@ def until(
         members: told of when it does not become so; one that has failed ends the wait.
         group: address and group, whose description is told then.
         deadline_s: for how long; what takes virtual machines to start takes longer.
+        pause_s: between two looks.
 
     Raises:
         AssertionError: it did not become so; with the state of the members and of the group.
@@ -56,7 +58,7 @@ def until(
             if group is not None:
                 told.append(group_state(*group))
             raise AssertionError("\n".join(told))
-        time.sleep(_PAUSE_S)
+        time.sleep(pause_s)
 
 
 async def becomes(true: Callable[[], bool]) -> None:
