@@ -115,7 +115,7 @@ class Compacting:
         limits = self._limits(now_ms, age_ms, buffer_bytes)
         before = opened.cleaned.end_offset
         try:
-            if self._swept is not opened:
+            if self._swept is not opened and not opened.manifest.is_doubtful:
                 remove_strays(opened)
                 self._swept = opened
             done = yield from self._steps(opened, limits)
@@ -174,6 +174,7 @@ class Compacting:
 
     def _failed(self, now_ms: int) -> None:
         self.failures_count += 1
+        self._swept = None  # .cleaned may be left, of a decision that is taken back
         self._retry_ms = now_ms + RETRY_MS
 
     def _tell(self, done: Cleaned, where: dict[str, object]) -> None:

@@ -14,9 +14,10 @@ say what an opening makes of a crash after each step.
 |---|---|
 | 1 | nothing was changed; .cleaned goes |
 | 2 | the row may be durable or not: the manifest is written anew without it before anything else |
-| 3, the sync of the name | the log is failed, and opened again: recovery makes up for it |
+| 3, .cleaned has its name | the same: an opening makes up for the rename, or does without |
+| 4, the sync of the name | the log is failed, and opened again: recovery makes up for it |
 | the index | it is made again from the log by the first reader |
-| by a mistake of ours, from 3 on | as 3 |
+| by a mistake of ours, from 3 on | as 4 |
 
 Between a rename whose sync failed and the recovery readers go by what stands under the name, and
 the row of the decision stays the last that the manifest says of it: recovery gives the name anew
@@ -162,7 +163,7 @@ class NewSegment:
 def swap_in(log: PartitionLog, new: NewSegment) -> bool:
     """Put a segment in the place of those it stands for; False: they are others by now.
 
-    Raises OSError.  After whatever came behind the decision the log is failed.
+    Raises OSError.  After whatever came behind the rename the log is failed.
     """
     try:
         row, index = new.finish()
@@ -185,6 +186,9 @@ def swap_in(log: PartitionLog, new: NewSegment) -> bool:
         try:
             _put(log, new, row, index)
         except Exception as exc:  # a mistake of ours, too: what is decided is not what is read
+            if isinstance(exc, OSError) and log.storage.exists(log.paths.cleaned(row.number)):
+                log.manifest.is_doubtful = True  # it has no name: the decision is taken back
+                raise
             crashed = f"a swap crashed: {exc!r}"
             cause = exc if isinstance(exc, OSError) else OSError(errno.EIO, crashed)
             log.failed = log.failed or cause
@@ -213,9 +217,8 @@ def _put(log: PartitionLog, new: NewSegment, row: Row, index: BlockIndex) -> Non
 
 
 def remove_strays(log: PartitionLog) -> None:
-    """Remove what a cleaning before this start left behind.  Raises OSError."""
-    if log.manifest.is_doubtful:
-        return  # its last row may be the decision that speaks of one
+    """Remove what cleanings before have left behind.  Not where the manifest is doubtful: its last
+    row may be the decision that speaks of one.  Raises OSError."""
     for name in log.storage.listdir(log.paths.folder):
         if log.paths.cleaned_number(name) is not None:
             log.storage.unlink(f"{log.paths.folder}/{name}")

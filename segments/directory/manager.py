@@ -30,7 +30,7 @@ from ..background import Flushers, Housekeeper
 from ..disk.memory import MemoryStorage
 from ..disk.posix import PosixStorage
 from ..disk.relieving import RelievingStorage
-from ..disk.storage import Storage, StorageLock, make_dirs
+from ..disk.storage import Storage, StorageLock, make_dirs, make_root
 from ..errors import DataDirectoryLocked, LogClosed, StorageError
 from ..log.caches import Caches, FileCache, IndexCache, OpenLogs
 from ..metadata.committed import SECTION, Content
@@ -206,7 +206,7 @@ class DiskManager:
         Raises DataDirectoryLocked, CorruptMetadata, UnsupportedFormat (no file that was there was
         changed then), StorageError (what the WAL holds could not be put back), OSError.
         """
-        make_dirs(self.storage, self.root)
+        make_root(self.storage, self.root)
         try:
             self._lock_file = self.storage.lock(self._lock_path)
         except BlockingIOError as exc:

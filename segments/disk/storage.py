@@ -34,6 +34,8 @@ from weakref import WeakValueDictionary
 
 NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 """Nothing was opened, so nothing was done."""
+_NOT_OURS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL})
+"""What a sync says of a directory that this process may not change."""
 SMALL_FILE: Final = 4096
 TEMPORARY: Final = ".tmp"
 """How names end that `put_file` gives; a start removes what a crash has left of them."""
@@ -246,11 +248,34 @@ def make_dirs(storage: Storage, path: str) -> None:
     make_dirs(storage, parent)
     storage.mkdir(path)
     try:
-        storage.fsync_dir(parent or ("/" if path.startswith("/") else "."))
+        storage.fsync_dir(_above(path))
     except OSError:
         with suppress(OSError):
             storage.rmdir(path)
         raise
+
+
+def make_root(storage: Storage, path: str) -> None:
+    """As `make_dirs`, of the directory that everything else is in.  Raises OSError.
+
+    One with nothing in it counts as new, and so does an empty one that it is made in: who has made
+    it may have been killed in front of the sync.  Where what is above may not be synced, it was
+    made by somebody else.
+    """
+    if not storage.exists(path):
+        if parent := path.rpartition("/")[0]:
+            make_root(storage, parent)
+        make_dirs(storage, path)
+    elif not storage.listdir(path):
+        try:
+            storage.fsync_dir(_above(path))
+        except OSError as exc:
+            if exc.errno not in _NOT_OURS:
+                raise
+
+
+def _above(path: str) -> str:
+    return path.rpartition("/")[0] or ("/" if path.startswith("/") else ".")
 
 
 def in_turn(folder: str) -> threading.RLock:

@@ -32,3 +32,10 @@ def name_of_copy(
             return path
     text = f"{COPIES_MAX} copies of {name} are in it: move them away"
     raise OSError(errno.EMLINK, text, paths.quarantine)
+
+
+def keep_copies(storage: Storage, paths: LogPaths) -> None:
+    """Before the names of a log that is not open are synced: who was killed behind moving a file to
+    quarantine/ has not synced that.  Raises OSError."""
+    if storage.exists(paths.quarantine):
+        storage.fsync_dir(paths.quarantine)

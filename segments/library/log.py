@@ -35,7 +35,7 @@ from segbroker.protocol.record_batch import (
     read_header,
 )
 
-from ..disk.storage import Buffer, Storage, StorageLock, make_dirs, remove_tree
+from ..disk.storage import Buffer, Storage, StorageLock, make_root, remove_tree
 from ..errors import (
     PASSING_ERRNOS,
     CorruptSegment,
@@ -98,7 +98,7 @@ class SegmentedLog:
 
         Raises LogInUse when it is open already, here or elsewhere, CorruptSegment, OSError.
         """
-        make_dirs(storage, path)
+        make_root(storage, path)
         try:
             lock = storage.lock(f"{path}/{LOCK}")
         except BlockingIOError as exc:

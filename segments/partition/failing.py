@@ -222,8 +222,8 @@ class FailingPartition(PartitionView, ABC):
             self._begin_anew(opened)
         except (OSError, StorageError) as exc:
             # Retention goes on in `old` on a full disk.
-            cause = exc if isinstance(exc, OSError) else exc.__cause__
-            if isinstance(cause, OSError) and cause.errno not in PASSING_ERRNOS:
+            cause = exc.__cause__
+            if opened is None and isinstance(cause, OSError) and cause.errno not in PASSING_ERRNOS:
                 old.doubt(cause)
             else:
                 old.manifest.look_again()

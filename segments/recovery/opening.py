@@ -28,6 +28,7 @@ from segbroker.protocol.record_batch import GapReason
 from ..decisions import Decision, stamp_of
 from ..disk.storage import Storage, make_dirs, read_file, write_all
 from ..errors import PartitionForeign, PartitionMissing
+from ..files.copies import keep_copies
 from ..files.manifest import start_row
 from ..files.unsynced import sync_names_or_mark, sync_or_mark
 from ..log.caches import Caches
@@ -93,6 +94,7 @@ def open_log(
         if not create:
             raise PartitionMissing(paths.folder)
         make_dirs(storage, paths.folder)
+    keep_copies(storage, paths)
     renewed = renew(storage, paths)
     if renewed is not None:
         evidence = evidence._replace(durable=renewed, writes_again=False)

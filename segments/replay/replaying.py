@@ -42,6 +42,7 @@ from segbroker.protocol.record_batch import (
 from ..decisions import Tail, scan
 from ..disk.storage import Storage, make_own_dirs, read_file, write_all
 from ..errors import PartitionForeign
+from ..files.copies import keep_copies
 from ..files.unsynced import (
     mark_unsynced,
     read_unsynced,
@@ -98,6 +99,7 @@ def put_back(
     if not by_segment:
         return PutBack(durable_end, frozenset())
     make_own_dirs(storage, paths.folder)
+    keep_copies(storage, paths)
     known = read_known(storage, paths)
     if known is None and is_of_a_deleted_topic(storage, paths, first_epoch):
         raise PartitionForeign(paths.folder)

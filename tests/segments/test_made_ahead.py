@@ -18,6 +18,7 @@ from segbroker.segments.settings.topic_config import TopicConfig
 from .classes import gaps_in, manager_on
 from .crash.images import Images
 from .crash.recording import Fault, RecordingStorage
+from .crash.second_life import left_by
 from .tools import SMALL, append, batch_of, flip, lose_wal, offsets_in, read_from
 
 FOLDER = "/data/topics/t/partition_0"
@@ -158,6 +159,26 @@ def test_a_file_in_the_way_outlives_a_failed_sync_of_quarantine() -> None:
     _fill(handler, 40)
     handler.sync()
     for image in Images(disk).now():
+        assert is_kept(image.build(), path)
+
+
+def test_a_file_in_the_way_outlives_a_kill_in_front_of_the_sync_of_quarantine() -> None:
+    before, path = copied_ahead()
+    disk = RecordingStorage.over(before.after_kill())
+    handler = manager_on(disk).get_handler("t", 0)
+    left: list[RecordingStorage] = []
+
+    def kill(call: str, at: str) -> None:
+        if (call, at) == ("rename", path):
+            left.append(left_by(disk))
+
+    disk.on_change = kill
+    _fill(handler, 40)
+    (found,) = left
+    handler = manager_on(found).get_handler("t", 0)
+    _fill(handler, 40)
+    handler.sync()
+    for image in Images(found).now():
         assert is_kept(image.build(), path)
 
 

@@ -13,6 +13,7 @@ from segbroker.segments.disk.storage import (
     Advice,
     Storage,
     make_dirs,
+    make_root,
     read_file,
     remove_tree,
     replace_file,
@@ -22,6 +23,7 @@ from segbroker.segments.library.log import SegmentedLog
 
 from .crash.images import Images
 from .crash.recording import Fault, RecordingStorage
+from .crash.second_life import left_by
 from .tools import SMALL, flip, values_of
 
 # What a platform may lack, one by one and all together.
@@ -351,3 +353,33 @@ def test_a_directory_whose_name_could_not_be_synced_is_made_anew() -> None:
         images = [image.build() for image in Images(disk).now()]
         assert images
         assert all(image.exists("/data/wal") for image in images)
+
+
+@pytest.mark.parametrize("killed_at", ["/new", "/new/data"])
+def test_a_data_directory_is_durable_though_who_made_it_was_killed_before_its_sync(
+    killed_at: str,
+) -> None:
+    disk = RecordingStorage()
+    left: list[RecordingStorage] = []
+
+    def kill(call: str, path: str) -> None:
+        if (call, path) == ("mkdir", killed_at):
+            left.append(left_by(disk))
+
+    disk.on_change = kill
+    make_root(disk, "/new/data")
+    (found,) = left
+    make_root(found, "/new/data")
+    found.open("/new/data/file", create=True).close()
+    found.fsync_dir("/new/data")
+    assert found.after_power_cut().exists("/new/data/file")
+
+
+def test_an_empty_data_directory_in_one_that_is_not_ours_is_used() -> None:
+    disk = RecordingStorage()
+    disk.mkdir("/data")
+    disk.faults.append(Fault("fsync_dir", "/", 0, errno.EACCES))
+    make_root(disk, "/data")
+    disk.faults.append(Fault("fsync_dir", "/", 0, errno.EIO))
+    with pytest.raises(OSError, match="planned"):
+        make_root(disk, "/data")

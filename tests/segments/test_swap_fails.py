@@ -178,16 +178,14 @@ def test_a_cleaned_segment_that_retention_has_taken_meanwhile_gets_no_name() -> 
     log.seal()
     log.clean_sealed()
     handler, later = log.handler, log.now_ms + 10_000
-    assert handler.is_poisoned, "the swap has failed"
     cleaned = handler._log.paths.cleaned(5)
     assert disk.exists(cleaned)
     handler.keep_house(later, later)
-    assert handler.log_start_offset == 6, "retention makes room on a full disk"
-    disk.is_full = False
-    handler.try_recover(later)
-    assert handler.read_only is None
-    log.manager.close()
-    names = disk.listdir(handler._log.paths.folder)
+    assert handler.log_start_offset == 6
+    log.disk = disk.after_kill()
+    log.open()
+    assert log.handler.log_start_offset == 6
+    names = log.disk.listdir(handler._log.paths.folder)
     assert not [name for name in names if name.endswith(("_5.log", "_5.cleaned", "_5.index"))]
 
 
@@ -374,3 +372,30 @@ def test_a_decision_that_was_given_up_is_not_followed_by_an_opening_that_comes_t
     lose_wal(log.disk)
     log.open()
     assert {record.key for record in log.records(1)} == keys
+
+
+@pytest.mark.parametrize("cause", [errno.ENOSPC, errno.EIO])
+def test_a_segment_that_does_not_get_its_name_is_given_up_and_all_is_read_on(cause: int) -> None:
+    """Its decision is durable.  It was followed by the next opening, which then came to nothing:
+    the log of before went on, and had not the files any more that it spoke of."""
+    disk = _Full()
+    log = Compacted(disk)
+    fill(log, count=3)
+    log.handler.sync()
+    disk.faults = [Fault("rename", ".log", 0, cause)]
+    log.clean_sealed()
+    assert disk.counts == {0: 1}
+    assert log.handler.read_only is None
+    log.check()
+    images = [image.build() for image in Images(disk).now()]
+    disk.full = ("_segment_", "/wal/")
+    with pytest.raises(DiskFull):
+        log.send((b"f", b"refused"))
+    log.written.pop(log.handler.log_end_offset, None)
+    disk.full = ("/wal/",)
+    assert not log.handler.try_recover(log.now_ms + 10_000), "the shard has no other file"
+    log.check()
+    for image in images:
+        log.disk = image
+        log.open()
+        log.check()

@@ -8,15 +8,13 @@ memory: whoever starts finds it, goes by it, and has to make durable whatever he
 start has seen, the next one sees.
 
 With `behind_failure` the same where a sync of a directory has failed: what it was for is in doubt
-for good, for whoever syncs it again.  Else such moments are not looked at.  Never the directory of
-the data itself, before its name is durable.
+for good, for whoever syncs it again.  Else such moments are not looked at.
 """
 
 from segbroker.segments.disk.memory import _Directory, _Inode
 
 from .explorer import Explorer, continues, differ
 from .images import SEED_STEP, Images, digest_of
-from .observing import ROOT
 from .recording import Change, Changes, Pending, RecordingStorage, Write
 
 
@@ -83,8 +81,6 @@ class SecondLife:
         """Kill it here.  Raises Found."""
         disk = explorer.disk
         if any(changes.in_doubt for changes in disk.changes.values()) != self._behind_failure:
-            return
-        if ROOT.strip("/") not in disk._root.durable:
             return
         key = digest_of(disk, durable=False), digest_of(disk, durable=True), disk._boot
         if key not in self._known:
