@@ -288,7 +288,8 @@ class Transactions:
         """Have the group stand there when the transaction is committed.
 
         Raises UnknownMemberId, IllegalGeneration, FencedInstanceId when the member that read them
-        is none any more.  However it fails, the transaction can only be aborted then.
+        is none any more.  However it fails, the transaction can only be aborted then.  That a
+        record was refused is for its end to tell.
         """
         self._check_open()
         if not offsets:
@@ -346,11 +347,10 @@ class Transactions:
             raise self._fenced()
         if self.state is not State.OPEN:
             raise _outside()
-        if self.error is not None:
-            raise self.error
 
     def _settled(self) -> Call[None]:
-        """Everything is acknowledged, or the transaction has failed."""
+        """Everything is acknowledged, or the transaction has failed: told alike whether somebody
+        waited for it here or it was so before."""
         self._check_open()
         self._accumulator.shut(_outside())
         yield Until(self._flush())
@@ -367,6 +367,8 @@ class Transactions:
         if undelivered:
             raise DeliveryFailed(undelivered)
         self._check_open()
+        if self.error is not None:
+            raise self.error
 
     def _end(self, *, committed: bool) -> Call[None]:
         self.state = State.ENDING

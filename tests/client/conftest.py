@@ -5,6 +5,8 @@ from itertools import count
 
 import pytest
 
+from segbroker.client import Admin
+
 from ..support.daemon import Daemon, running
 
 
@@ -21,6 +23,14 @@ _numbers = count()
 def topic() -> str:
     """A name that no other test has."""
     return f"client-{next(_numbers)}"
+
+
+@pytest.fixture
+def made(daemon: Daemon, topic: str) -> str:
+    """It is there: a consumer that is opened before looks a few times, and says that it is not."""
+    with Admin(daemon.address) as admin:
+        admin.create_topic(topic)
+    return topic
 
 
 @pytest.fixture(params=["trio", "asyncio"])

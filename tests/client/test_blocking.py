@@ -249,6 +249,7 @@ def test_localhost_is_tried_at_each_of_its_addresses(daemon: Daemon) -> None:
         assert admin.describe_cluster().brokers
 
 
+@pytest.mark.usefixtures("made")
 def test_no_thread_is_left_behind(daemon: Daemon, topic: str) -> None:
     before = set(threading.enumerate())  # a lookup of the test above may still end
     with Producer(daemon.address) as producer, Consumer(daemon.address, topic) as consumer:
@@ -280,6 +281,7 @@ def interrupted_after(wait: Callable[[], object]) -> float:
     return took
 
 
+@pytest.mark.usefixtures("made")
 def test_a_signal_that_interrupts_no_wait_is_seen_soon_all_the_same(
     daemon: Daemon, topic: str
 ) -> None:

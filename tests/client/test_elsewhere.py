@@ -40,6 +40,7 @@ from .test_async import Run
 WAIT_S = 60
 
 
+@pytest.mark.usefixtures("made")
 @pytest.mark.parametrize("debug", [False, True])
 def test_an_async_client_is_not_used_from_the_loop_of_another_thread(
     daemon: Daemon, topic: str, debug: bool
@@ -78,6 +79,7 @@ def test_an_async_client_is_not_used_from_the_loop_of_another_thread(
     asyncio.run(main(), debug=debug)
 
 
+@pytest.mark.usefixtures("made")
 def test_what_another_thread_is_refused_has_not_happened(daemon: Daemon, topic: str) -> None:
     async def main() -> None:
         async with (
@@ -170,6 +172,7 @@ def test_a_delivery_under_way_is_not_awaited_in_another_thread(daemon: Daemon, t
     asyncio.run(main())
 
 
+@pytest.mark.usefixtures("made")
 def test_a_loop_of_asyncio_may_go_on_in_another_thread(daemon: Daemon, topic: str) -> None:
     """As where a program sets up what it needs, and then has its loop run beside it."""
     loop = asyncio.new_event_loop()

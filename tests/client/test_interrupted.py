@@ -320,7 +320,7 @@ def test_a_seek_is_made_or_is_not_wherever_it_is_interrupted(
 ) -> None:
     """Half of one forgets what was fetched ahead, and goes on behind that."""
     with Consumer(daemon.address, filled, stop_at_end=True) as consumer:
-        seen = [record.offset for record in consumer.poll(300)]
+        seen = [record.offset for record in consumer.poll(300, 60_000)]
         interrupt_discard(monkeypatch, signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             consumer.seek(filled, 0, 300)
@@ -333,7 +333,7 @@ def test_an_async_seek_is_made_or_is_not_wherever_it_is_interrupted(
 ) -> None:
     async def main() -> None:
         async with AsyncConsumer(daemon.address, filled, stop_at_end=True) as consumer:
-            seen = [record.offset for record in await consumer.poll(300)]
+            seen = [record.offset for record in await consumer.poll(300, 60_000)]
             interrupt_discard(monkeypatch, signal.SIGUSR1)
             with pytest.raises(KeyboardInterrupt):
                 consumer.seek(filled, 0, 300)
@@ -566,7 +566,7 @@ def test_a_transform_goes_on_where_it_was_though_the_group_stands_elsewhere(
         Consumer(daemon.address, filled, **IN_TRANSACTIONS) as consumer,
         Producer(daemon.address, transactional_id=filled) as producer,
     ):
-        assert len(consumer.poll(COUNT)) == COUNT
+        assert len(consumer.poll(COUNT, 60_000)) == COUNT
         consumer.commit()
         consumer.seek(filled, 0, 0)
         Interrupting(monkeypatch, Transactions, "commit", 2, late)
@@ -589,7 +589,7 @@ def test_a_transform_whose_records_were_refused_goes_on_where_it_was(
         Consumer(daemon.address, filled, **IN_TRANSACTIONS) as consumer,
         Producer(daemon.address, transactional_id=filled) as producer,
     ):
-        assert consumer.poll(1)
+        assert consumer.poll(1, 60_000)
         consumer.commit({(filled, 0): 1})
         consumer.seek(filled, 0, 0)
         with pytest.raises(DeliveryFailed):

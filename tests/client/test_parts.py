@@ -42,7 +42,7 @@ def test_loops_polls_and_seeks_take_turns_in_one_batch(daemon: Daemon, filled: s
         consumer.assign([(filled, 0)])
         assert taken(300, consumer) == list(range(300))
         assert consumer.position(filled, 0) == 300
-        assert [r.offset for r in consumer.poll(400)] == list(range(300, 700))
+        assert [r.offset for r in consumer.poll(400, 60_000)] == list(range(300, 700))
         assert consumer.position(filled, 0) == 700
         consumer.seek(filled, 0, 10)
         assert taken(600, consumer) == list(range(10, 610))

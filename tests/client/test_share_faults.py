@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -266,7 +267,7 @@ def test_what_a_broker_says_nothing_of_does_not_hold(
         consumer.accept(*poll(consumer))
         script.answers[ApiKey(empty.message_key)] = lambda request: request.answer(empty)
         is_fetched = isinstance(empty, ShareFetchResponse)
-        ask = consumer.poll if is_fetched else consumer.commit
+        ask = partial(consumer.poll, timeout_ms=60_000) if is_fetched else consumer.commit
         with pytest.raises(AcknowledgeFailed, match="did not say what became of it") as caught:
             ask()
     assert [each.offsets for each in caught.value.failed] == [(0, 1)]
@@ -629,7 +630,7 @@ def test_all_that_does_not_hold_is_told_however_much_it_is() -> None:
     count = 10_500
     script = Script((batch(0, count), [(0, count - 1, 1)]))
     with working(script, explicit=True, held_count=2 * count) as consumer:
-        records = consumer.poll(count)
+        records = consumer.poll(count, 60_000)
         consumer.accept(records[0])
         script.verdicts = [None]
         with pytest.raises(AcknowledgeFailed):

@@ -17,8 +17,10 @@ from segbroker.client import (
     AsyncConsumer,
     AsyncProducer,
     Consumer,
+    DeliveryFailed,
     GroupMetadata,
     IllegalGeneration,
+    MessageTooLarge,
     NoTransaction,
     Outgoing,
     Producer,
@@ -193,9 +195,9 @@ def test_offsets_are_committed_with_the_records_or_not_at_all(daemon: Daemon, to
 
 
 @pytest.mark.usefixtures("protocol")
-@pytest.mark.parametrize("says_more", [False, True])
+@pytest.mark.parametrize("says_more", ["", "at last", "in time"])
 def test_a_transaction_that_was_open_for_too_long_is_aborted_and_its_producer_goes_on(
-    daemon: Daemon, topic: str, says_more: bool
+    daemon: Daemon, topic: str, says_more: str
 ) -> None:
     def slow(producer: Producer) -> None:
         with producer.transaction():
@@ -207,7 +209,9 @@ def test_a_transaction_that_was_open_for_too_long_is_aborted_and_its_producer_go
                 # It is seen once what was open before it has ended.
                 assert consumer.poll(timeout_ms=60_000)
             if says_more:  # its record is refused, not its commit
-                producer.send(topic, b"more", partition=0)
+                more = producer.send(topic, b"more", partition=0)
+                if says_more == "in time":
+                    until(lambda: more.done)
 
     with Producer(daemon.address, transactional_id=topic, transaction_timeout_ms=1_000) as producer:
         with pytest.raises(TransactionAborted, match="transaction_timeout_ms=1000"):
@@ -226,6 +230,32 @@ def test_a_transaction_that_was_open_for_too_long_is_aborted_and_its_producer_go
     found = read(daemon, topic)
     assert b"next" in found
     assert not {b"late", b"more"} & set(found)
+
+
+@pytest.mark.parametrize("with_offsets", [False, True])
+def test_a_record_that_was_refused_before_anybody_waited_for_it_is_told_as_one_behind_that(
+    daemon: Daemon, topic: str, with_offsets: bool
+) -> None:
+    """By its end, with what was not delivered; offsets that are sent in between do not tell it."""
+
+    def refused(producer: Producer) -> None:
+        with producer.transaction():
+            producer.send(topic, b"v", partition=1)
+            delivery = producer.send(topic, bytes(2 << 20), partition=0)
+            until(lambda: delivery.done)
+            if with_offsets:
+                producer.send_offsets({(topic, 0): 1}, GroupMetadata(topic))
+
+    with Producer(daemon.address, transactional_id=topic) as producer:
+        with pytest.raises(DeliveryFailed) as caught:
+            refused(producer)
+        (record,) = caught.value.undelivered
+        assert isinstance(record.error, MessageTooLarge)
+        with producer.transaction():
+            producer.send(topic, b"next", partition=0)
+    assert read(daemon, topic) == [b"next"]
+    with Admin(daemon.address) as admin:
+        assert not admin.committed(topic)
 
 
 def test_a_transaction_whose_abort_was_interrupted_is_aborted_before_the_next(

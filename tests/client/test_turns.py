@@ -145,10 +145,10 @@ def test_what_a_thread_has_read_comes_to_no_other_that_reads_as_its_turn_ends(
     seen: list[Record] = []
     with Consumer(daemon.address, stop_at_end=True) as consumer:
         consumer.assign([(topic, 0)], start="start")
-        at_end_of_turn.append(lambda: seen.extend(consumer.poll(10)))
-        seen.extend(consumer.poll(10))
+        at_end_of_turn.append(lambda: seen.extend(consumer.poll(10, 60_000)))
+        seen.extend(consumer.poll(10, 60_000))
         seen.extend(next(consumer.batches()))
-        while records := consumer.poll(100):
+        while records := consumer.poll(100, 60_000):
             seen.extend(records)
     assert sorted(record.offset for record in seen) == list(range(COUNT // 4))
 
@@ -161,8 +161,8 @@ def test_nor_does_what_a_member_of_a_share_group_was_given(
         admin.alter_share_offsets(topic, {(topic, 0): 0})
     seen: list[Record | ShareRecord] = []
     with ShareConsumer(daemon.address, topic, group=topic) as consumer:
-        at_end_of_turn.append(lambda: seen.extend(consumer.poll(10)))
-        seen.extend(consumer.poll(10))
+        at_end_of_turn.append(lambda: seen.extend(consumer.poll(10, 60_000)))
+        seen.extend(consumer.poll(10, 60_000))
         seen.append(next(iter(consumer)))
     places = [(record.partition, record.offset) for record in seen]
     assert len(places) == len(set(places)) > 11
