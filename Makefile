@@ -92,7 +92,7 @@ peers: install   ## The suites of other clients against a daemon; builds them fi
 	$(BIN)/python -m tests.peers
 
 compare: install ## The same requests to an Apache Kafka and to segbroker, answers field by field
-	$(BIN)/python -m tests.compare
+	$(BIN)/python -m tests.compare && $(BIN)/python -m tests.compare --stories 20
 
 lint: install    ## Format and lint
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .

@@ -132,7 +132,7 @@ async def describe_groups(core: Core, call: Call[DescribeGroupsRequest]) -> Desc
             continue
         row.group_state = group.state.value
         # Until the leader has spoken, and that is durable, there is a choice, but nothing that
-        # follows from it.
+        # follows from it: members have what they were told before.
         is_stable = group.state is State.STABLE
         row.protocol_data = group.protocol if is_stable else ""
         row.members = [
@@ -142,7 +142,7 @@ async def describe_groups(core: Core, call: Call[DescribeGroupsRequest]) -> Desc
                 client_id=member.client_id,
                 client_host=f"/{member.client_host}",
                 member_metadata=member.protocols.get(row.protocol_data, b"") if is_stable else b"",
-                member_assignment=member.assignment if is_stable else b"",
+                member_assignment=member.held,
             )
             for member in group.members.values()
         ]

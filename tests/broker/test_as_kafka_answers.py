@@ -15,6 +15,9 @@ from segbroker.segments.disk.memory import MemoryStorage
 from ..compare.cases_groups import joining, stood, synced
 from ..compare.stage import Stage
 from ..support.wire_client import connect
+from ..support.wire_groups import WireMember
+from ..support.wire_groups import described as classic_described
+from ..support.wire_transactions import until
 from .classic_member import ClassicMember
 from .conftest import serving
 from .test_consumer_groups import beat, described
@@ -370,3 +373,28 @@ async def test_who_joins_a_share_group_with_an_id_of_before_is_told_what_kind_of
         for member in ("of-before", ""):
             answer = await s.quietly(ApiKey.JOIN_GROUP, s.version, **joining(s, member_id=member))
             assert (answer.error_code, answer.member_id) == (INCONSISTENT, "")
+
+
+async def test_who_is_in_a_rebalance_is_described_with_what_it_was_told_last() -> None:
+    async with (
+        serving() as broker,
+        connect(broker.address) as first,
+        connect(broker.address) as second,
+        connect(broker.address) as asking,
+    ):
+        old, new = WireMember(first), WireMember(second)
+        await old.join()
+        await old.deal()
+        told = old.member_id.encode()
+
+        async def assignments() -> tuple[str, list[bytes]]:
+            row = await classic_described(asking)
+            return row.group_state, sorted(bytes(one.member_assignment) for one in row.members)
+
+        assert await assignments() == ("Stable", [told])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(new.join)
+            await until(old.is_to_join)
+            assert await assignments() == ("PreparingRebalance", [b"", told])
+            nursery.start_soon(old.join)
+        assert await assignments() == ("CompletingRebalance", [b"", told])

@@ -40,7 +40,18 @@ from . import (  # noqa: F401 - imported for the cases that they register
 from .brokers import Missing, both
 from .cases import BROKEN, CASES, Broken, Case, Ground
 from .findings import Findings
-from .playing import compare, compare_over_a_break
+from .playing import compare, compare_over_a_break, tell_stories
+
+
+def at_random(seeds: range, steps: int, given: str | None) -> int:
+    """Tell stories drawn at random.  Returns the exit code."""
+    with tempfile.TemporaryDirectory(prefix="segbroker-compare-") as folder:
+        try:
+            with both(Path(folder), Ground.STORIES, given) as pair:
+                return trio.run(tell_stories, pair, seeds, steps)
+        except Missing as exc:
+            print(f"cannot be compared here: {exc}")
+            return 1
 
 
 def main() -> int:
@@ -49,7 +60,13 @@ def main() -> int:
     parser.add_argument("--case", default="", help="a part of the names of cases to play")
     parser.add_argument("--ground", choices=[one.value for one in Ground], help="one set-up alone")
     parser.add_argument("--with", dest="given", help="HOST:PORT of an Apache Kafka that runs")
+    parser.add_argument("--stories", type=int, default=0, help="tell so many stories instead")
+    parser.add_argument("--seed", type=int, default=1, help="of the first story")
+    parser.add_argument("--steps", type=int, default=40, help="how many steps a story has")
     options = parser.parse_args()
+    if options.stories:
+        seeds = range(options.seed, options.seed + options.stories)
+        return at_random(seeds, options.steps, options.given)
     keys = {ApiKey[name.upper()] for name in options.api}
     findings = Findings()
     grounds = [Ground.OPEN] if options.given else list(Ground)

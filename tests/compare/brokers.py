@@ -63,8 +63,28 @@ group_max_session_timeout_ms = 30000
 retention_interval_ms = 1000
 cleaner_backoff_ms = 1000
 """
-_KAFKA: Final = {Ground.GUARDED: _KAFKA_GUARDED, Ground.BRIEF: _KAFKA_BRIEF}
-_OURS: Final = {Ground.GUARDED: _OURS_GUARDED, Ground.BRIEF: _OURS_BRIEF}
+_KAFKA_STORIES: Final = """
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
+group.consumer.assignment.interval.ms=0
+group.share.assignment.interval.ms=0
+transaction.abort.timed.out.transaction.cleanup.interval.ms=200
+"""
+_OURS_STORIES: Final = """
+authorizer = "acl"
+super_users = "User:ANONYMOUS"
+group_initial_rebalance_delay_ms = 0
+"""
+_KAFKA: Final = {
+    Ground.GUARDED: _KAFKA_GUARDED,
+    Ground.BRIEF: _KAFKA_BRIEF,
+    Ground.STORIES: _KAFKA_STORIES,
+}
+_OURS: Final = {
+    Ground.GUARDED: _OURS_GUARDED,
+    Ground.BRIEF: _OURS_BRIEF,
+    Ground.STORIES: _OURS_STORIES,
+}
 
 
 class Pair:

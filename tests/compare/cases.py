@@ -26,6 +26,9 @@ class Ground(Enum):
     BRIEF = "brief"
     """What is kept for long elsewhere is old after half a minute, or one; it is waited for in the
     middle of every case."""
+    STORIES = "stories"
+    """Access rules are in force, and everybody is a super user; nothing waits on purpose: for
+    stories drawn at random."""
 
 
 @dataclass(frozen=True)

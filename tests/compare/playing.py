@@ -18,6 +18,7 @@ from .crowd import move_in
 from .findings import Findings, Seen
 from .logins import ADMIN, Address, Crowd
 from .stage import Stage
+from .stories import telling
 
 CASE_TIMEOUT_S: Final = 120
 # Long enough for what Ground.BRIEF keeps for a minute to be gone.
@@ -207,6 +208,13 @@ async def compare_over_a_break(pair: Pair, cases: Sequence[Broken], findings: Fi
                 findings.failures.append(f"{case.name} on {broker.name} {half.failure}")
         if not any(half.failure for half in halves):
             findings.compare(case.key, case.name, version, *(half.stage.seen for half in halves))
+
+
+async def tell_stories(pair: Pair, seeds: Sequence[int], length: int) -> int:
+    """Tell stories drawn at random.  Returns the exit code."""
+    for address in (pair.theirs, pair.ours):
+        await warm(Broker("", address, None))
+    return await telling.tell(telling.Two(pair.theirs, pair.ours), seeds, length)
 
 
 def print_coverage(offered: dict[int, ApiVersionRange]) -> None:

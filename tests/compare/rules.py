@@ -16,6 +16,7 @@ from .accepted_borders import AT_THE_BORDERS
 from .accepted_breaks import OVER_A_BREAK
 from .accepted_guarded import WHERE_GUARDED
 from .accepted_settings import OF_ALL_SETTINGS
+from .accepted_stories import IN_STORIES
 from .answers import Difference, Fields
 
 
@@ -40,6 +41,7 @@ ACCEPTED: Final = (
     *OF_ALL_SETTINGS,
     *WHERE_GUARDED,
     *OVER_A_BREAK,
+    *IN_STORIES,
 )
 
 NORMALISED: Final = (

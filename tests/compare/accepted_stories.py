@@ -1,0 +1,181 @@
+"""More differences from Apache Kafka 4.3 that are on purpose: in stories drawn at random.
+
+The rules are as those of accepted.py; the label of what a story asks is always the same.  A story
+ends where an error is another one.
+"""
+
+from typing import Final
+
+from segbroker.protocol.api_keys import ApiKey
+
+from .accepted import Accepted
+from .answers import ABSENT, ROW
+
+LABEL: Final = "a story"
+
+IN_STORIES: Final = (
+    Accepted(
+        ApiKey.LEAVE_GROUP,
+        "error_code",
+        "an id that was given is known also once the group speaks another protocol",
+        label=LABEL,
+        theirs=25,
+        ours=0,
+    ),
+    Accepted(
+        ApiKey.PRODUCE,
+        r"responses\.partition_responses\.error_code",
+        "a negative epoch beside a producer id is malformed, not old",
+        label=LABEL,
+        theirs=47,
+        ours=87,
+    ),
+    Accepted(
+        ApiKey.DESCRIBE_GROUPS,
+        r"groups\.members\.member_assignment",
+        "a member has what it was told last, also behind a round that nobody dealt out",
+        label=LABEL,
+        theirs=b"",
+    ),
+    Accepted(
+        ApiKey.END_TXN,
+        "error_code",
+        "Kafka takes the producer that was fenced for the present one, one epoch ago",
+        label=LABEL,
+        theirs=0,
+        ours=90,
+    ),
+    Accepted(
+        ApiKey.PRODUCE,
+        r"responses\.partition_responses\.error_code",
+        "of wrong acks and a wrong producer: either may be said",
+        label=LABEL,
+        theirs=47,
+        ours=21,
+    ),
+    Accepted(
+        ApiKey.CREATE_TOPICS,
+        r"topics\.configs\.value",
+        "a setting is told as it is in force (decision 0231), not as it was written",
+        label=LABEL,
+    ),
+    Accepted(
+        ApiKey.END_TXN,
+        "error_code",
+        "as in version 1; Kafka Streams goes on behind PRODUCER_FENCED (decision 0205)",
+        label=LABEL,
+        theirs=48,
+        ours=90,
+    ),
+    Accepted(
+        ApiKey.DESCRIBE_CONFIGS,
+        r"results\[.*\]\.configs\[(segment|retention)\.ms\]\.synonyms\[0\]",
+        "the default is told as a synonym; Kafka's setting for it is not set where hours are",
+        label=LABEL,
+        theirs=ABSENT,
+        ours=ROW,
+    ),
+    Accepted(
+        ApiKey.FETCH,
+        r"responses\.partitions\.aborted_transactions",
+        "none, or null, beside an error; clients look at neither",
+        label=LABEL,
+        theirs=None,
+        ours="(rows)",
+    ),
+    Accepted(
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        r"transaction_states\.transaction_start_time_ms",
+        "nothing is open: there is no time since when",
+        label=LABEL,
+        ours=-1,
+    ),
+    Accepted(
+        ApiKey.JOIN_GROUP,
+        "error_code",
+        "what a member offered before, it offers no more: that is not in common with anybody",
+        label=LABEL,
+        theirs=23,
+        ours=0,
+    ),
+    Accepted(
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        r"transaction_states\[.*\]\.topics\[__consumer_offsets\]",
+        "offsets are not kept in a topic (decision 0149)",
+        label=LABEL,
+        theirs=ROW,
+        ours=ABSENT,
+    ),
+    *(
+        Accepted(
+            key,
+            r"topics\.partitions\.error_code",
+            "to a member of a group that is gone: UNKNOWN_MEMBER_ID makes every client join again",
+            label=LABEL,
+            theirs=theirs,
+            ours=25,
+        )
+        for key in (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT)
+        for theirs in (22, 69)
+    ),
+    *(
+        Accepted(
+            key,
+            path,
+            "a group that has only had offsets of transactions which were aborted is none",
+            label=LABEL,
+            theirs=theirs,
+            ours=ours,
+        )
+        for key, path, theirs, ours in (
+            (ApiKey.DESCRIBE_GROUPS, r"groups\.error_code", 0, 69),
+            (ApiKey.DELETE_GROUPS, r"results\.error_code", 0, 69),
+            (ApiKey.LIST_GROUPS, r"groups\[.*\]", ROW, ABSENT),
+        )
+    ),
+    Accepted(
+        ApiKey.TXN_OFFSET_COMMIT,
+        r"topics\.partitions\.error_code",
+        "of a wrong producer and a wrong member: either may be said",
+        label=LABEL,
+        theirs=49,
+    ),
+    Accepted(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        "error_code",
+        "Kafka's own code fails; a group that cannot turn stays what it is",
+        label=LABEL,
+        theirs=-1,
+        ours=69,
+    ),
+    Accepted(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        "error_code",
+        "of a member that there is not, or in another epoch, and an assignor: either may be said",
+        label=LABEL,
+        theirs=112,
+    ),
+    *(
+        Accepted(
+            key,
+            r"responses\.error_code",
+            "a setting of a topic that there is not, and a wrong one: either may be said",
+            label=LABEL,
+            theirs=theirs,
+            ours=3,
+        )
+        for key in (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS)
+        for theirs in (40, 42)
+    ),
+    *(
+        Accepted(
+            key,
+            r"topics\.partitions\.error_code",
+            "who has lost its place to another is told so, in groups of both protocols",
+            label=LABEL,
+            theirs=25,
+            ours=82,
+        )
+        for key in (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT)
+    ),
+)
