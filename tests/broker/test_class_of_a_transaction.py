@@ -18,9 +18,8 @@ from segbroker.segments.metadata.transactions import DECIDED, State
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect, values
 from ..support.wire_transactions import V2, Tx, aborted, read, stands, until
-from .conftest import serving
+from .conftest import NOT_BY_ITSELF_MS, serving
 
-NOT_BY_ITSELF_MS = 3_600_000
 DURABILITIES = pytest.mark.parametrize("durability", ["disk", "memory"])
 
 
