@@ -25,6 +25,10 @@ PATIENT: Final = dict.fromkeys(
     ("drain_timeout_ms", "handshake_timeout_ms", "request_wait_ms", "send_timeout_ms"), 600_000
 )
 
+NOT_BY_ITSELF_MS: Final = 3_600_000
+"""As the interval of housekeeping, which a second after the start syncs what is of class `disk`,
+and has what is read-only written again: where that would be in the way of the test."""
+
 
 def manager(
     storage: Storage | None = None, clock: Callable[[], float] | None = None

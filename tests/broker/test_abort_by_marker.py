@@ -19,7 +19,7 @@ from segbroker.segments.metadata.transactions import State
 
 from ..support.wire_client import WireClient, connect, values
 from ..support.wire_transactions import NOW_MS, V1, VERSIONS, Tx, aborted, read, some, stands, until
-from .conftest import Events, serving
+from .conftest import NOT_BY_ITSELF_MS, Events, serving
 
 
 async def abort(
@@ -135,7 +135,10 @@ async def test_what_cannot_be_aborted_is_said_partition_by_partition() -> None:
 
 async def test_what_is_being_committed_is_not_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("segbroker.broker.transactions.coordinator.MARKERS_WAIT_SECONDS", 0.1)
-    async with serving() as broker, connect(broker.address) as client:
+    async with (
+        serving(housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker,
+        connect(broker.address) as client,
+    ):
         await client.create("t")
         (tx,) = await some(client, V1, "a")
         handler = broker.core.topics.served["t", 0].handler
@@ -155,7 +158,10 @@ async def test_what_is_being_committed_is_not_aborted(monkeypatch: pytest.Monkey
 async def test_a_marker_that_cannot_be_written_is_not_waited_for_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with serving() as broker, connect(broker.address) as client:
+    async with (
+        serving(housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker,
+        connect(broker.address) as client,
+    ):
         await client.create("t")
         await hung(broker, 77)
         handler = broker.core.topics.served["t", 0].handler
@@ -168,7 +174,10 @@ async def test_a_marker_that_cannot_be_written_is_not_waited_for_for_ever(
 
 
 async def test_a_marker_that_comes_late_does_not_abort_what_its_producer_has_begun_since() -> None:
-    async with serving() as broker, connect(broker.address) as client:
+    async with (
+        serving(housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker,
+        connect(broker.address) as client,
+    ):
         await client.create("t")
         (tx,) = await some(client, V1, "a")
         # As after damage: the log has it open, the coordinator has not.

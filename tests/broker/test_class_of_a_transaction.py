@@ -18,9 +18,8 @@ from segbroker.segments.metadata.transactions import DECIDED, State
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect, values
 from ..support.wire_transactions import V2, Tx, aborted, read, stands, until
-from .conftest import serving
+from .conftest import NOT_BY_ITSELF_MS, serving
 
-NOT_BY_ITSELF_MS = 3_600_000
 DURABILITIES = pytest.mark.parametrize("durability", ["disk", "memory"])
 
 
@@ -71,7 +70,10 @@ async def test_what_a_power_cut_took_while_the_class_changed_is_never_committed_
     what was `fsync` the write-ahead log has something, so a start opens it.  dies: the next
     process, too, when the partition is open and nothing is aborted."""
     disk = GatedStorage()
-    async with serving(storage=disk) as broker, connect(broker.address) as client:
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker,
+        connect(broker.address) as client,
+    ):
         await client.create("t", durability=durability if first == "of-it" else "fsync")
         await client.produce("t", b"of somebody else")
         await becomes(broker, durability)

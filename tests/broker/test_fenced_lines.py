@@ -7,7 +7,7 @@ from segbroker.segments.errors import PartitionReadOnly
 
 from ..support.wire_client import connect
 from ..support.wire_transactions import Tx, until
-from .conftest import Events, serving
+from .conftest import NOT_BY_ITSELF_MS, Events, serving
 
 
 async def test_who_asks_again_until_the_markers_are_written_fences_once(
@@ -15,7 +15,10 @@ async def test_who_asks_again_until_the_markers_are_written_fences_once(
 ) -> None:
     """A client asks as long as it hears that what was open is still being aborted."""
     monkeypatch.setattr("segbroker.broker.transactions.coordinator.MARKERS_WAIT_SECONDS", 0.1)
-    async with serving() as broker, connect(broker.address) as client:
+    async with (
+        serving(housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker,
+        connect(broker.address) as client,
+    ):
         await client.create("t")
         old, new, next_one = Tx(client, "tx"), Tx(client, "tx"), Tx(client, "tx")
         await old.init()

@@ -37,7 +37,7 @@ from segbroker.segments.errors import PartitionReadOnly
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect, produce_request, values
 from ..support.wire_transactions import V2, Tx, read
-from .conftest import serving
+from .conftest import NOT_BY_ITSELF_MS, serving
 from .test_broker_settings import alter_all
 
 TOPIC = 2
@@ -400,7 +400,10 @@ async def test_a_batch_of_a_transaction_whose_last_one_ends_meanwhile_is_asked_f
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its partition could not be made part of it yet: that is no reason to abort."""
-    async with serving() as broker, connect(broker.address) as client:
+    async with (
+        serving(housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker,
+        connect(broker.address) as client,
+    ):
         await client.create("t", compression_type="gzip")
         await client.create("held")
         await client.produce("t", b"opened")

@@ -35,7 +35,7 @@ from ..support.wire_transactions import (
     stands,
     until,
 )
-from .conftest import serving
+from .conftest import NOT_BY_ITSELF_MS, serving
 
 
 @VERSIONS
@@ -442,7 +442,10 @@ async def test_a_partition_that_cannot_be_written_holds_up_its_marker_and_nothin
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("segbroker.broker.transactions.coordinator.MARKERS_WAIT_SECONDS", 0.1)
-    async with serving() as broker, connect(broker.address) as client:
+    async with (
+        serving(housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker,
+        connect(broker.address) as client,
+    ):
         await client.create("t", partitions=2)
         tx = Tx(client, "tx")
         await tx.init()
@@ -476,7 +479,10 @@ async def test_a_partition_that_cannot_be_written_holds_up_its_marker_and_nothin
 async def test_who_goes_on_anew_while_its_abort_is_held_up_is_not_fenced(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with serving() as broker, connect(broker.address) as client:
+    async with (
+        serving(housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker,
+        connect(broker.address) as client,
+    ):
         await client.create("t")
         tx = Tx(client, "tx", version)
         await tx.init()

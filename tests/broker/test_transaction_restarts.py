@@ -35,9 +35,7 @@ from ..support.wire_transactions import (
     stands,
     until,
 )
-from .conftest import Events, serving
-
-NOT_BY_ITSELF_MS = 3_600_000
+from .conftest import NOT_BY_ITSELF_MS, Events, serving
 
 
 async def restarted(
@@ -53,7 +51,10 @@ async def test_decided_is_decided_when_the_process_dies_before_its_markers(
 ) -> None:
     monkeypatch.setattr("segbroker.broker.transactions.coordinator.MARKERS_WAIT_SECONDS", 0.1)
     disk = MemoryStorage()
-    async with serving(storage=disk) as broker, connect(broker.address) as client:
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=NOT_BY_ITSELF_MS) as broker,
+        connect(broker.address) as client,
+    ):
         await client.create("t")
         (tx,) = await some(client, version, "a")
         (query,) = await some(client, version, "b")
