@@ -47,6 +47,14 @@ MAKE: dict[str, Make] = {
 }
 
 
+@pytest.fixture
+def topic(daemon: Daemon, topic: str) -> str:
+    """One that exists: who works on it is not told otherwise, however long that takes."""
+    with Admin(daemon.address) as admin:
+        admin.create_topic(topic, partitions=1)
+    return topic
+
+
 @pytest.fixture(params=MAKE)
 def make(request: pytest.FixtureRequest) -> Make:
     return MAKE[request.param]
@@ -351,8 +359,6 @@ def test_a_failure_of_its_own_tasks_ends_a_client_and_whoever_waits_hears_of_it(
             await other.list_topics()
         assert living() == before
 
-    with Admin(daemon.address) as admin:
-        admin.create_topic(topic, partitions=1)
     run(main)
     assert len(heard) == 1
     assert "ZeroDivisionError" in heard[0]
@@ -439,6 +445,7 @@ def test_a_client_that_a_run_of_trio_has_left_open_says_so(
             await client.aclose()
         assert repr(client).endswith(", closed>")
 
+    gc.collect()  # what other tests have left
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         trio.run(first)
@@ -516,9 +523,8 @@ def test_a_member_that_the_end_of_asyncios_loop_meets_leaves_its_group(
             kept.append(asyncio.create_task(read(is_member)))
             await is_member.wait()
 
+    asyncio.run(main())
     with Admin(daemon.address) as admin:
-        admin.create_topic(topic, partitions=1)
-        asyncio.run(main())
         assert not admin.describe_group(topic).members
 
 
