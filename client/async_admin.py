@@ -102,7 +102,7 @@ class AsyncAdmin:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._driver.stop(exc_type, exc, traceback)
+        await self._driver.stop()
 
     async def aclose(self) -> None:
         """End.  Again: nothing."""

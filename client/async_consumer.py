@@ -138,7 +138,7 @@ class AsyncConsumer(Generic[Notice]):
         try:
             await self._say_goodbye(is_hurried(exc))
         finally:
-            await self._driver.stop(exc_type, exc, traceback)
+            await self._driver.stop()
 
     async def aclose(self) -> None:
         """End; in a group commit what was gone past, and leave.  Again: nothing."""

@@ -1,31 +1,28 @@
-"""The async shell: tasks of one task group run the core, on trio and on asyncio alike (anyio).
+"""The async shell: tasks of its own run the core, on trio and on asyncio alike (anyio).
 
     the timer task       sleeps until the core's next deadline, or until kicked
     one task/connection  connects, then receives
     a task per full pipe waits until the socket takes more, then goes on sending
 
-All run between `start` and `stop`; `stop` cancels them and waits for their end.  In another task
-than that of `start` it does not wait: the group is a part of that task, whose `stop` ends it.  Each
-has a cancel scope of its own: that of the group is the caller's too, and asyncio's count of a
-cancellation that the caller has caught would make a second one of its end.  Sockets are plain
-non-blocking sockets with anyio.wait_readable: a receive that finds data costs no turn of the event
-loop (measured: SocketStream costs 1.6 to 4 times as much).
+All run between `start` and `stop`, which cancels them and waits for their end; each may be called
+in any task and scope (own_tasks.py).  A failure of one is a bug: it ends the client, and whoever
+waits for it, uses it or closes it hears of it.
+
+Sockets are plain non-blocking sockets with anyio.wait_readable: a receive that finds data costs no
+turn of the event loop (measured: SocketStream costs 1.6 to 4 times as much).
 
 State changes only in `pump` and in what sockets bring, never across an await; so no lock.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 from ssl import SSLContext
 from threading import get_ident
-from types import TracebackType
 from typing import TypeVar
 
 import anyio
 import anyio.lowlevel
-from anyio.abc import TaskGroup
 
 from .async_tokens import get_token
 from .beside import beside
@@ -43,6 +40,7 @@ from .errors import (
     ClosedError,
     SegbrokerError,
 )
+from .own_tasks import OwnTasks, loop_here
 from .reaching import Reaching
 from .settings import tls_context
 from .silence import LATE_MS
@@ -61,18 +59,10 @@ class AsyncDriver(Driver):
     def __init__(self) -> None:
         super().__init__()
         self._context: SSLContext | None = None
-        self._tasks: TaskGroup | None = None
-        # The same, until it is left.
-        self._entered: TaskGroup | None = None
-        self._scopes: set[anyio.CancelScope] = set()
-        # Tasks before their first turn, which a loop of asyncio that ends may never give them.
-        self._unbegun: dict[object, Coroutine[object, None, None]] = {}
-        # Of asyncio: who goes on after its end is told so, as no task does anything there.  That of
-        # trio, which is None here, does not end before this.
-        self._loop: asyncio.AbstractEventLoop | None = None
-        # The task that opened it; of asyncio the task itself, too.
-        self._opener_id = 0
-        self._opener: asyncio.Task[object] | None = None
+        # Since it was opened.
+        self._own: OwnTasks
+        # What has ended it by itself, until that is raised by its end.
+        self._failure: SegbrokerError | None = None
         # Where the event loop was last seen to run: no other thread may touch what has no lock.
         self.thread_id = 0
         self._kick = anyio.Event()
@@ -87,14 +77,14 @@ class AsyncDriver(Driver):
     def engine(self) -> Engine:
         if self._engine is None:
             raise ClosedError("not open: use it inside its `async with` block")
-        if self._tasks is None:
-            raise ClosedError(WAS_CLOSED)
+        if self._engine.closed:
+            raise self._failure or ClosedError(WAS_CLOSED)
         self.check_loop()
         return self._engine
 
     def check_loop(self) -> None:
         """Raises ClosedError where its event loop has ended, or is that of another thread."""
-        if self._loop is not None and self._loop.is_closed():
+        if self.is_open and self._own.is_gone:
             raise ClosedError("the event loop that it was opened in has ended: open one in each")
         self.check_thread()
 
@@ -106,21 +96,20 @@ class AsyncDriver(Driver):
         clear away what is left.
         """
         thread_id = get_ident()
-        if self._tasks is None or thread_id == self.thread_id:
+        if thread_id == self.thread_id or not self.is_open:
             return
-        if self._loop is not None:
-            if self._loop.is_closed():
-                return
-            if self._loop is _loop_here():
-                self.thread_id = thread_id
-                return
+        if self._own.is_gone:
+            return
+        if self._own.loop is not None and self._own.loop is loop_here():
+            self.thread_id = thread_id
+            return
         raise ClosedError(
             "its event loop runs in another thread: call it there, or open one in each"
         )
 
     @property
     def is_open(self) -> bool:
-        return self._tasks is not None
+        return self._engine is not None and not self._engine.closed
 
     async def start(self, engine: Engine) -> None:
         """Start the tasks and wait until one broker was reached.
@@ -128,87 +117,57 @@ class AsyncDriver(Driver):
         Raises BrokerUnreachable when the times of reaching.py are over, TlsFailed and
         AuthenticationFailed as soon as it is clear; no task is left then.
         """
-        if self._tasks is not None:
+        if self.is_open:
             raise BusyError("it is open already: use one `async with` block")
         if engine.closed:
             raise ClosedError(OPENED_ONCE)
         self._context = tls_context(engine.settings)
         self._token_lock = anyio.Lock()
         reaching = Reaching(engine)
-        self._engine = engine
         self.thread_id = get_ident()
-        self._loop = _loop_here()
-        self._opener_id = anyio.get_current_task().id
-        self._opener = None if self._loop is None else asyncio.current_task()
-        tasks = anyio.create_task_group()
-        await tasks.__aenter__()
-        self._tasks = self._entered = tasks
-        self._spawn(self._run_timer, name="segbroker timer")
+        self._own = OwnTasks(self._failed)
+        self._engine = engine
+        self._own.start(self._run_timer, name="segbroker timer")
         try:
             await self.call(
                 reaching.connect(), timeout_ms=reaching.timeout_ms, on_timeout=reaching.give_up
             )
-        except BaseException as exc:
-            await self.stop(type(exc), exc, exc.__traceback__)
+        except BaseException:
+            await self.stop()
             raise
 
-    async def stop(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
+    async def stop(self) -> None:
         """End everything under way (ClosedError) and all tasks.  Again: nothing.
 
-        An exception under way is the caller's: it is not given to the task group, which would
-        wrap it, unless it is a cancellation, which the task group has to know of.
+        Raises what has ended it before by itself.
         """
-        if self._tasks is not None:
+        if self._engine is None:
+            return
+        if self.is_open:
+            self.check_thread()
             self._end()
-        if self._entered is None or not self._may_leave:
-            return
-        tasks, self._entered = self._entered, None
-        try:
-            if isinstance(exc, anyio.get_cancelled_exc_class()):
-                await tasks.__aexit__(exc_type, exc, traceback)
-            else:
-                await tasks.__aexit__(None, None, None)
-        except RuntimeError:
-            # Said at the very end by a group that another task began.  Where that task has ended,
-            # as of a fixture of pytest, its scopes are nobody's any more.
-            if self._opener is None or not self._opener.done():
-                raise
+        await self._own.wait_ended()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
-    @property
-    def _may_leave(self) -> bool:
-        """Whether the group is this task's to leave, or nobody's."""
-        has_ended = self._opener is not None and self._opener.done()
-        return has_ended or anyio.get_current_task().id == self._opener_id
+    def _failed(self, exc: Exception) -> None:
+        """A bug in one of its tasks.  Whoever waits must hear of it."""
+        if self.is_open:
+            self._failure = SegbrokerError(f"bug in the client: {exc!r}")
+            self._failure.__cause__ = exc
+            self._end(self._failure)
 
-    def _end(self) -> None:
+    def _end(self, error: SegbrokerError | None = None) -> None:
         """End everything under way, and have all tasks end."""
-        has_ended = self._loop is not None and self._loop.is_closed()
-        self.check_thread()
-        self._tasks = None
         assert self._engine is not None
-        if has_ended:
+        if self._own.is_gone:
             self._asleep_until_ms = -inf  # nobody is to be woken for what ends now
-        self._engine.close(now_ms())
-        if has_ended:
-            for transport in self._transports.values():
-                transport.close()
-            self._transports.clear()
-            self._entered = None  # the tasks ended with their loop
-            for task in self._unbegun.values():
-                task.close()
-            self._unbegun.clear()
-            return
-        self._apply_closed(self._engine)
+        self._engine.close(now_ms(), error)
         for transport in self._transports.values():
             self._close(transport)
         self._transports.clear()
-        for scope in self._scopes:
-            scope.cancel()
+        self._own.cancel()
 
     def wake_by(self, at_ms: int) -> None:
         """Have the timer task look at `at_ms` at the latest.  Raises as `check_loop`."""
@@ -218,6 +177,16 @@ class AsyncDriver(Driver):
             self.check_loop()
             self._asleep_until_ms = -inf
             self._kick.set()
+            if self.is_open and self._own.is_cut:
+                self._begin_again()
+
+    def _begin_again(self) -> None:
+        """It is used behind the end of its tasks: in an async generator, which asyncio.run ends
+        when it has cancelled them."""
+        for connection, transport in self._transports.items():
+            transport.waits_to_send = False
+            self._own.start(self._run_connection, connection, name="segbroker connection")
+        self._own.start(self._run_timer, name="segbroker timer")
 
     async def call(
         self,
@@ -265,7 +234,8 @@ class AsyncDriver(Driver):
         await self._go_on(self.engine.call(generator, now_ms(), timeout_ms=timeout_ms), timeout_ms)
 
     async def _go_on(self, completion: Completion[T], timeout_ms: int) -> None:
-        """The driver's own tasks are being cancelled too, so this one moves the bytes."""
+        """The driver's own tasks may have been cancelled with it, by asyncio.run: so this one moves
+        the bytes."""
         ends_ms = now_ms() + timeout_ms
         with anyio.CancelScope(shield=True):
             self.pump()
@@ -292,7 +262,7 @@ class AsyncDriver(Driver):
     def pump(self) -> None:
         """Do what is due, and send what is to be sent."""
         engine = self._engine
-        if engine is None or self._tasks is None or self._is_pumping:
+        if engine is None or engine.closed or self._is_pumping:
             return
         self._is_pumping = True
         try:
@@ -305,9 +275,9 @@ class AsyncDriver(Driver):
                 engine.step(now_ms())
                 for connection in engine.network.take_opening():
                     self._transports[connection] = Transport(connection, (), self._context)
-                    self._spawn(self._run_connection, connection, name="segbroker connection")
+                    self._own.start(self._run_connection, connection, name="segbroker connection")
                 if (wanted := engine.network.take_wanted()) is not None:
-                    self._spawn(self._renew_token, wanted, name="segbroker token")
+                    self._own.start(self._renew_token, wanted, name="segbroker token")
                 self._apply_closed(engine)
                 for transport in list(self._transports.values()):
                     if transport.connection.outgoing and not transport.waits_to_send:
@@ -322,25 +292,6 @@ class AsyncDriver(Driver):
         wake_ms = engine.next_wake_ms()
         if wake_ms is not None:
             self.wake_by(wake_ms)
-
-    def _spawn(self, run: Callable[..., Awaitable[None]], *args: object, name: str) -> None:
-        assert self._tasks is not None, "it is open"
-        turn = object()
-        self._unbegun[turn] = task = self._run_task(turn, run, *args)
-        self._tasks.start_soon(lambda: task, name=name)
-
-    async def _run_task(
-        self, turn: object, run: Callable[..., Awaitable[None]], *args: object
-    ) -> None:
-        del self._unbegun[turn]
-        with anyio.CancelScope() as scope:
-            if self._tasks is None:
-                scope.cancel()  # stopped before its first turn
-            self._scopes.add(scope)
-            try:
-                await run(*args)
-            finally:
-                self._scopes.discard(scope)
 
     async def _run_timer(self) -> None:
         try:
@@ -370,7 +321,8 @@ class AsyncDriver(Driver):
         if transport is None:
             return
         try:
-            await self._connect(transport)
+            if connection.state is State.CONNECTING:
+                await self._connect(transport)
             await self._receive(transport)
         except SegbrokerError as exc:
             connection.lost(exc, now_ms())
@@ -453,7 +405,7 @@ class AsyncDriver(Driver):
             connection.sent(sent)
             if sent < sum(map(len, buffers)):
                 transport.waits_to_send = True
-                self._spawn(self._run_sender, transport, name="segbroker sender")
+                self._own.start(self._run_sender, transport, name="segbroker sender")
                 return
 
     async def _run_sender(self, transport: Transport) -> None:
@@ -479,14 +431,6 @@ class AsyncDriver(Driver):
             # Whoever waits for the socket is woken with ClosedResourceError first.
             anyio.notify_closing(transport.socket)
             transport.close()
-
-
-def _loop_here() -> asyncio.AbstractEventLoop | None:
-    """The loop of asyncio that runs in this thread."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 async def wait_done(what: Waitable) -> None:

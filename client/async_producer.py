@@ -152,7 +152,7 @@ class AsyncProducer:
     async def _end(self, exc: BaseException) -> None:
         """End because of `exc`, which goes on: say there what was not delivered."""
         try:
-            await self._driver.stop(type(exc), exc, exc.__traceback__)
+            await self._driver.stop()
         finally:
             if note := self._accumulator.say_undelivered():
                 exc.add_note(note)

@@ -110,7 +110,7 @@ class AsyncShareConsumer(Generic[Notice]):
             raise
         finally:
             try:
-                await self._driver.stop(exc_type, exc, traceback)
+                await self._driver.stop()
             finally:
                 if cut is not None and (failed := self._reading.to_tell_last()):
                     self._reading.failures.telling = []

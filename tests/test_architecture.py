@@ -28,7 +28,9 @@ MAY_IMPORT: dict[str, set[str]] = {
 THIRD_PARTY: dict[str, set[str]] = {
     "protocol": {"msgpack", "xxhash", "cramjam", "google_crc32c", "annotationlib"},  # 3.14 stdlib
     "segments": {"xxhash", "structlog"},
-    "client": {"anyio", "pyarrow", "typing_extensions"},  # the last for type checkers only
+    # trio: for the tasks that are in no group, which anyio has not.  typing_extensions: for type
+    # checkers only.
+    "client": {"anyio", "trio", "pyarrow", "typing_extensions"},
     # jwt: in the extra `oauth`.
     "broker": {"trio", "structlog", "msgpack", "h11", "prometheus_client", "jwt"},
     # pyspark, and py4j that it brings: for type checkers and for the names of Spark's errors.
