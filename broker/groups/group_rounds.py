@@ -163,6 +163,9 @@ class Rounds:
             wait_ms = self.initial_delay_ms if self._is_first else self.roster.rebalance_ms()
             self._rebalance_ends_ms = now_ms + wait_ms
             self._due(self._rebalance_ends_ms)
+            if was_empty and not self.initial_delay_ms and not self._seating:
+                self._complete(now_ms)  # without a wait for who was given an id, as behind one
+                return
         self._complete_if_all(now_ms)
 
     def _complete_if_all(self, now_ms: int) -> None:

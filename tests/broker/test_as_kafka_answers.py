@@ -14,6 +14,7 @@ from segbroker.segments.disk.memory import MemoryStorage
 
 from ..compare.cases_groups import joining, stood, synced
 from ..compare.stage import Stage
+from ..support.waiting import DEADLINE_S
 from ..support.wire_client import connect
 from ..support.wire_groups import WireMember
 from ..support.wire_groups import described as classic_described
@@ -398,3 +399,17 @@ async def test_who_is_in_a_rebalance_is_described_with_what_it_was_told_last() -
             assert await assignments() == ("PreparingRebalance", [b"", told])
             nursery.start_soon(old.join)
         assert await assignments() == ("CompletingRebalance", [b"", told])
+
+
+async def test_the_first_of_a_group_that_waits_for_nobody_does_not_wait_for_a_given_id() -> None:
+    async with (
+        serving(group_initial_rebalance_delay_ms=0) as broker,
+        connect(broker.address) as never,
+        connect(broker.address) as first,
+    ):
+        given = await ClassicMember(never, session_ms=1_800_000).join_once(version=5)
+        assert given.error_code == MEMBER_ID_REQUIRED
+        with trio.fail_after(DEADLINE_S):  # and not until the other one's session is over
+            joined = await ClassicMember(first).join()
+        assert (joined.error_code, joined.generation_id) == (0, 1)
+        assert [row.member_id for row in joined.members] == [joined.member_id]

@@ -151,12 +151,15 @@ def test_an_id_comes_first_where_the_client_knows_that() -> None:
 
 def test_an_id_that_is_not_used_holds_nobody_up_for_ever() -> None:
     shared = group()
-    lost, one = Client(shared), Client(shared)
+    lost, one, two = Client(shared), Client(shared), Client(shared)
     lost.join(0, first=True)
     one.join(1)
-    assert not one.joined
+    assert one.joined[0].code is ErrorCode.NONE  # as nobody is waited for behind an initial delay
+    two.join(2)
+    one.join(3)
+    assert (len(one.joined), len(two.joined)) == (1, 0)
     shared.tick(SESSION_MS)
-    assert one.joined[0].code is ErrorCode.NONE
+    assert one.joined[1].code is two.joined[0].code is ErrorCode.NONE
 
 
 def test_a_second_member_begins_a_rebalance_and_only_the_leader_gets_the_members() -> None:

@@ -15,6 +15,22 @@ LABEL: Final = "a story"
 
 IN_STORIES: Final = (
     Accepted(
+        ApiKey.JOIN_GROUP,
+        "error_code",
+        "an id that nobody was given is nobody's, in groups of both protocols",
+        label=LABEL,
+        theirs=0,
+        ours=25,
+    ),
+    Accepted(
+        ApiKey.FETCH,
+        r"responses\[.*\]\.partitions\[.*\]\.aborted_transactions\[\d+\]",
+        "Kafka also names transactions that begin behind what it sends",
+        label=LABEL,
+        theirs=ROW,
+        ours=ABSENT,
+    ),
+    Accepted(
         ApiKey.LEAVE_GROUP,
         "error_code",
         "an id that was given is known also once the group speaks another protocol",

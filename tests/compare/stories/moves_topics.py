@@ -13,7 +13,7 @@ IDS_SINCE: Final = 6  # DeleteTopics
 SETTINGS: Final = {
     "retention.ms": ("-1", "1000000000", "-2", "x", ""),
     "cleanup.policy": ("delete", "compact", "compact,delete", "", "nonsense", "delete,delete"),
-    "max.message.bytes": ("1000", "0", "-1", "2147483648"),
+    "max.message.bytes": ("1000", "-1", "2147483648"),
     "min.insync.replicas": ("1", "0", "2"),
     "compression.type": ("zstd", "producer", "lzo"),
     "message.timestamp.type": ("LogAppendTime", "CreateTime", "createtime"),

@@ -132,6 +132,8 @@ async def stage(
     row = {"partition_index": partition, "committed_offset": offset, "committed_metadata": "s"}
     fields: dict[str, Any] = {"generation_id": -1, "member_id": "", "group_instance_id": None}
     if member is not None:
+        # From 5 on what a group refuses has begun a transaction in Kafka, and here it has not.
+        version = min(version, 4)
         known = scene.members[member]
         fields = {
             "generation_id": known.generation + member_off,

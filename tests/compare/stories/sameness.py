@@ -12,6 +12,8 @@ from .names import Names
 
 _EPOCHS: Final = re.compile(r"(.*\.)?(leader_epoch|coordinator_epoch)")
 """Of a topic that was made again it is another one."""
+_GENERATION_SIZE: Final = 6
+"""What a subscription ends with: its generation, and no rack."""
 _COUNTED: Final = re.compile(r"groups\.(group_epoch|assignment_epoch|members\.member_epoch)")
 _ASSIGNED: Final = re.compile(r"(.*\.)?(target_)?assignment(\..*)?")
 _KIP_848: Final = {
@@ -33,10 +35,11 @@ def alike(key: ApiKey, version: int, answer: Message, names: Names, title: str) 
     fields = flatten(answer, version, title, names.topics)
     same = normalised(key, fields)
     for path, value in fields.items():
-        if isinstance(value, bytes):  # assignments and metadata, with names of topics
-            made[path] = value.replace(title.encode(), b"~")
-            continue
         where = bare(path)
+        if isinstance(value, bytes):  # assignments and metadata, with names of topics
+            said = value[:-_GENERATION_SIZE] if where.endswith("metadata") else value
+            made[path] = said.replace(title.encode(), b"~")
+            continue
         if isinstance(value, str) and value.startswith("<"):
             made[path] = value
         elif where.endswith(".producer_id") and isinstance(value, int) and value >= 0:
