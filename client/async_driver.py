@@ -15,6 +15,7 @@ State changes only in `pump` and in what sockets bring, never across an await; s
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from math import inf
@@ -22,6 +23,7 @@ from ssl import SSLContext
 from threading import get_ident
 from types import TracebackType
 from typing import TypeVar
+from weakref import WeakSet
 
 import anyio
 import anyio.lowlevel
@@ -33,7 +35,7 @@ from .clock import now_ms
 from .completion import Completion, Waitable
 from .connection import Connection, State
 from .core_lock import Undisturbed
-from .driver import Driver
+from .driver import FORKED, Driver
 from .engine import Call, Engine, OnTimeout
 from .errors import (
     OPENED_ONCE,
@@ -73,8 +75,10 @@ class AsyncDriver(Driver):
         # The task that opened it; of asyncio the task itself, too.
         self._opener_id = 0
         self._opener: asyncio.Task[object] | None = None
-        # Where the event loop was last seen to run: no other thread may touch what has no lock.
+        # Where the event loop was last seen to run: no other thread may touch what has no lock.  In
+        # the child of a fork it runs nowhere, and the sockets are the parent's.
         self.thread_id = 0
+        _all.add(self)
         self._kick = anyio.Event()
         self._asleep_until_ms: float = -inf
         self._transports: dict[Connection, Transport] = {}
@@ -114,6 +118,8 @@ class AsyncDriver(Driver):
             if self._loop is _loop_here():
                 self.thread_id = thread_id
                 return
+        if not self.thread_id:
+            raise ClosedError(FORKED)
         raise ClosedError(
             "its event loop runs in another thread: call it there, or open one in each"
         )
@@ -502,3 +508,14 @@ async def wait_done(what: Waitable) -> None:
     finally:
         if not what.done:
             what.forget(wake)
+
+
+_all: "WeakSet[AsyncDriver]" = WeakSet()
+
+
+def _after_fork() -> None:
+    for driver in list(_all):
+        driver.thread_id = 0
+
+
+os.register_at_fork(after_in_child=_after_fork)
