@@ -14,12 +14,14 @@ turn of the event loop (measured: SocketStream costs 1.6 to 4 times as much).
 State changes only in `pump` and in what sockets bring, never across an await; so no lock.
 """
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 from ssl import SSLContext
 from threading import get_ident
 from typing import TypeVar
+from weakref import WeakSet
 
 import anyio
 import anyio.lowlevel
@@ -30,7 +32,7 @@ from .clock import now_ms
 from .completion import Completion, Waitable
 from .connection import Connection, State
 from .core_lock import Undisturbed
-from .driver import Driver
+from .driver import FORKED, Driver
 from .engine import Call, Engine, OnTimeout
 from .errors import (
     OPENED_ONCE,
@@ -63,8 +65,10 @@ class AsyncDriver(Driver):
         self._own: OwnTasks
         # What has ended it by itself, until that is raised by its end.
         self._failure: SegbrokerError | None = None
-        # Where the event loop was last seen to run: no other thread may touch what has no lock.
+        # Where the event loop was last seen to run: no other thread may touch what has no lock.  In
+        # the child of a fork it runs nowhere, and the sockets are the parent's.
         self.thread_id = 0
+        _all.add(self)
         self._kick = anyio.Event()
         self._asleep_until_ms: float = -inf
         self._transports: dict[Connection, Transport] = {}
@@ -103,6 +107,8 @@ class AsyncDriver(Driver):
         if self._own.loop is not None and self._own.loop is loop_here():
             self.thread_id = thread_id
             return
+        if not self.thread_id:
+            raise ClosedError(FORKED)
         raise ClosedError(
             "its event loop runs in another thread: call it there, or open one in each"
         )
@@ -446,3 +452,14 @@ async def wait_done(what: Waitable) -> None:
     finally:
         if not what.done:
             what.forget(wake)
+
+
+_all: "WeakSet[AsyncDriver]" = WeakSet()
+
+
+def _after_fork() -> None:
+    for driver in list(_all):
+        driver.thread_id = 0
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -12,6 +12,8 @@ REGULAR: Final = (GeneratorExit, SystemExit)
 """What leaves a block as its end does: a generator that is left half way, and sys.exit(), of which
 nobody sees a note."""
 
+FORKED: Final = "it was opened before this process was forked: open one in each process"
+
 
 def is_hurried(exc: BaseException | None) -> bool:
     """Whether a block that is left by it waits for no broker: by Ctrl-C, or a cancellation."""

@@ -27,7 +27,7 @@ from typing import Self, Unpack
 from .accumulator import Accumulator
 from .clock import now_ms, wall_ms
 from .completion import Completion
-from .driver import REGULAR
+from .driver import FORKED, REGULAR
 from .engine import Engine
 from .errors import (
     BusyError,
@@ -45,7 +45,7 @@ from .pending import plain_send
 from .producing import Producing
 from .records import ByPartition, Headers, RecordMetadata
 from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings, said_of
-from .thread_driver import FORKED, ThreadDriver
+from .thread_driver import ThreadDriver
 from .transactions import PreparedTransaction
 from .waiting import wait_result
 

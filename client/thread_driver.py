@@ -42,7 +42,7 @@ from .clock import now_ms
 from .completion import Waitable
 from .connection import Connection, State
 from .core_lock import WITHIN, CoreLock
-from .driver import Driver
+from .driver import FORKED, Driver
 from .engine import Call, Engine, OnTimeout
 from .errors import (
     OPEN_ALREADY,
@@ -62,8 +62,6 @@ from .transport import SocketAddress, Transport, Wait, resolve
 from .waiting import wait_done
 
 T = TypeVar("T")
-
-FORKED = "it was opened before this process was forked: open one in each process"
 
 
 class ThreadDriver(Driver):

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from segbroker.client import Admin
+
 from ..support.daemon import Daemon
 
 PROGRAM = """
@@ -58,6 +60,8 @@ with (
 def test_a_forked_process_is_told_and_its_parent_goes_on(
     daemon: Daemon, topic: str, end: str
 ) -> None:
+    with Admin(daemon.address) as admin:
+        admin.create_topic(topic)
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, daemon.address, topic, end],
         capture_output=True,
@@ -138,3 +142,67 @@ def test_every_client_is_told_though_calls_were_taking_a_step(daemon: Daemon, to
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["[True, True, True]", "0 3600000"], done.stderr
     assert "Exception ignored" not in done.stderr
+
+
+ASYNC_PROGRAM = """
+import os, sys
+import anyio
+from segbroker.client import AsyncConsumer, AsyncProducer, ClosedError
+
+address, topic, backend = sys.argv[1:]
+
+
+async def is_refused(use):
+    try:
+        await use()
+    except ClosedError as exc:
+        return "forked" in str(exc)
+    return False
+
+
+async def main():
+    async with (
+        AsyncProducer(address, linger_ms=60_000) as producer,
+        AsyncConsumer(address, topic, group=topic) as consumer,
+    ):
+        await (await producer.send(topic, b"before"))
+        child = os.fork()
+        if not child:
+            uses = (
+                lambda: producer.send(topic, b"child"),
+                lambda: producer.send("other", b"child"),
+                producer.flush,
+                consumer.poll,
+                consumer.aclose,
+                producer.aclose,
+            )
+            print([await is_refused(use) for use in uses])
+            sys.stdout.flush()
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        await (await producer.send(topic, b"after"))
+        got = []
+        while len(got) < 2:
+            got += [record.value.decode() for record in await consumer.poll(timeout_ms=60_000)]
+        print(status, sorted(got))
+
+
+anyio.run(main, backend=backend)
+"""
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_forked_process_is_told_that_an_async_client_is_its_parents(
+    daemon: Daemon, topic: str, backend: str
+) -> None:
+    with Admin(daemon.address) as admin:
+        admin.create_topic(topic)
+    done = subprocess.run(
+        [sys.executable, "-c", ASYNC_PROGRAM, daemon.address, topic, backend],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [str([True] * 6), "0 ['after', 'before']"], done.stderr
