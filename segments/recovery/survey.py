@@ -461,7 +461,9 @@ def _judge(known: Known, found: list[Step], last: int, around: Circumstances) ->
         if place > last:
             judged.append(step._replace(decision=Decision.CLEAR))
             continue
-        end_offset = found[place + 1].starts_at if place < last else vouched
+        # No log ends before it begins: what is missing up to there was told to somebody.
+        least = max(vouched, known.log_start_offset)
+        end_offset = found[place + 1].starts_at if place < last else least
         is_short = step.scan.next_offset < end_offset or step.starts_at > offset
         decision = decide(step.scan.tail, is_last=place == last, is_short=is_short)
         rebuilt = None

@@ -14,7 +14,8 @@ from segbroker.segments.names import LogPaths
 from segbroker.segments.recovery.survey import Circumstances, survey
 from segbroker.segments.settings.topic_config import TopicConfig
 
-from .tools import SMALL, flip, values_of
+from .classes import manager_on
+from .tools import SMALL, append, batch_of, flip, offsets_in, read_from, values_of
 
 PATHS = LogPaths("/log", "t")
 
@@ -447,3 +448,20 @@ def test_what_was_deleted_stays_so_where_the_manifest_is_lost_and_a_hole_before_
     with open_log(disk) as log:
         assert log.log_start_offset == 7
         assert values_of(log) == [record(7)]
+
+
+def test_a_log_whose_last_batch_is_damaged_behind_its_start_does_not_end_before_it() -> None:
+    disk = MemoryStorage()
+    manager = manager_on(disk)
+    manager.create_topic("t", 1, TopicConfig({**SMALL.overrides, "durability": "disk"}))
+    handler = manager.get_handler("t", 0)
+    append(handler, batch_of(b"first"))
+    append(handler, batch_of(b"second", b"third"))
+    handler.delete_records_before(2)
+    disk = disk.after_kill()
+    flip(disk, "/data/topics/t/partition_0/t_partition_0_segment_0.log", -3)
+    handler = manager_on(disk).get_handler("t", 0)
+    assert handler.log_start_offset == 2
+    assert handler.log_end_offset >= 2
+    offset = append(handler, batch_of(b"new")).base_offset
+    assert offsets_in(read_from(handler, 2))[-1] == offset
