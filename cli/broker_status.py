@@ -54,8 +54,8 @@ def concerns(info: Info) -> Iterator[str]:
         yield f"partition {row['partition']} of topic {row['topic']!r} is not served: {row['why']}"
     if (more := len(not_opened) - ROWS_SHOWN) > 0:
         yield f"{plural(more, 'more partition')} not served: --json lists them"
-    if info["connections"] >= info.get("connections_max", math.inf):
-        yield f"the broker is full, with {plural(info['connections'], 'connection')}"
+    if (count := info.get("connections", 0)) >= info.get("connections_max", math.inf):
+        yield f"the broker is full, with {plural(count, 'connection')}"
     for one in info.get("listeners", ()):
         if one["connections"] >= one["connections_max"]:
             yield f"listener {one['name']} is full, with {plural(one['connections'], 'connection')}"

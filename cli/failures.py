@@ -309,8 +309,8 @@ def _system(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
     listener = _loaded("broker.peers.listener")
     if listener is not None and isinstance(error, listener.CannotListen):
         return _cannot_listen(error, what, error.setting)
-    if isinstance(error, NotADirectoryError) and str(error.filename).endswith("/LOCK"):
-        what = f"{error.filename.removesuffix('/LOCK')} is a file: no data directory can be there"
+    if isinstance(error, NotADirectoryError) and os.path.isfile(error.filename or ""):
+        what = f"{error.filename} is a file: no data directory can be there"
     elif error.filename is not None:
         what = f"{error.filename}: {what}"
     return Failure(what, ExitCode.SYSTEM, _system_hint(error))
