@@ -110,8 +110,16 @@ class LogChecker:
 
     def _check(self) -> Iterator[Finding]:
         storage, paths = self._storage, self._paths
-        yield from self._manifest()
+        told = [*self._manifest()]
+        yield from told
         found = survey(storage, paths, self._around)
+        if found.known.is_cut and not told:
+            yield damage(
+                paths.manifest,
+                "it ends in front of the row that says where the log begins",
+                f"the log begins at {found.log_start_offset}, by the copy of that row; the file is"
+                " written anew",
+            )
         front = self._in_front(found) if found.manifest_lost else []
         if found.manifest_lost and not self._was_synced():
             text = "the manifest of a log that was never synced is missing"

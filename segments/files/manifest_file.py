@@ -24,7 +24,7 @@ from ..disk.storage import Buffer, Storage, StorageFile, write_all
 from ..errors import PASSING_ERRNOS
 from ..names import LogPaths
 from .manifest import HEADER_SIZE, ROW_SIZE, Row, encode_manifest
-from .unsynced import sync_or_mark
+from .unsynced import read_unsynced, sync_or_mark
 
 HISTORY_ROWS_MAX: Final = 64
 """Rows that say nothing any more are carried up to this many, or as many as are in force."""
@@ -85,11 +85,12 @@ class ManifestFile:
 
     def look_again(self) -> None:
         """An opening of the log may have written it that failed for want of room.  Of one that is
-        as long nothing is in doubt: it says no less."""
+        as long nothing is in doubt: it says no less.  Unless a sync failed as well."""
         try:
             file = self._storage.open(self._paths.manifest, read_only=True)
             try:
-                self.is_doubtful |= file.size() != self.size
+                is_marked = read_unsynced(self._storage, self._paths) is not None
+                self.is_doubtful |= is_marked or file.size() != self.size
             finally:
                 file.close()
         except OSError:

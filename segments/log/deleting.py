@@ -14,8 +14,9 @@ in between leaves files in front of the start, which the next opening removes.
 | `evict` of what was deleted before | stays | stays |
 
 Only the START row tells of a log start inside a segment, so `delete_records_before` writes the row
-a second time, to `.start`; recovery reads that when the manifest is lost or damaged.  A log start
-at the begin of a segment needs no copy: without a manifest it is that of the first file.
+a second time, to `.start`; recovery goes by that where the manifest is lost, or says of an earlier
+start: a row of it is missing then, and perhaps others.  A log start at the begin of a segment needs
+no copy: without a manifest it is that of the first file.
 
 A full disk must not prevent making room.  If there is no space for the row, the indexes of the
 segments to be deleted go first; an index can be made again.  If there is no space for the copy of

@@ -9,6 +9,7 @@
     wrong header            None as well, and told
     of another owner        the same: swapped, or copied in
     of another log          None as well, see `disagrees`
+    without the START row   that its copy has, so perhaps without others: as damaged
     a cleaning interrupted  its last decision is followed, or taken back (unfinished.py)
 
 A manifest of an earlier version has no owner in it.  So one that was swapped or copied in is found
@@ -26,6 +27,7 @@ import structlog
 from segbroker.protocol.record_batch import GapReason
 
 from ..decisions import Tail, base_header, scan
+from ..disk.relieving import NoDescriptor
 from ..disk.storage import Storage, put_file, read_file, write_temporary
 from ..files.clean_points import NEVER_CLEANED, CleanPoints, Point
 from ..files.manifest import (
@@ -70,6 +72,8 @@ class Known(NamedTuple):
     """The last segment that came to stand for others since the last checkpoint."""
     owner: int = 0
     """Whose it is (names.owner_of); 0: it is of an earlier version."""
+    is_cut: bool = False
+    """Whether a row that was synced is missing behind those that are there: `start` is its copy."""
 
     @property
     def knows_base(self) -> bool:
@@ -99,6 +103,9 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
     kinds = [row.kind for row in manifest.rows if row.kind in (RowKind.START, RowKind.CHECKPOINT)]
     is_settled = kinds[-1:] == [RowKind.CHECKPOINT] and not sorted_rows.swaps_behind
     is_whole, pending = sorted_rows.is_whole, None
+    lost = _lost_start(storage, paths, 0 if start is None else start.base_offset)
+    if lost is not None:
+        start, is_settled, is_whole = lost, False, False
     first = start.number if start is not None else (rows[0].number if rows else 0)
     swap = sorted_rows.swap
     if swap is not None and swap.row.number < first:
@@ -113,6 +120,8 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
                 is_whole = False  # the row goes with the file that it is in
     log_start_offset = start.base_offset if start is not None else 0
     rows = [row for row in rows if row.number >= first]
+    if lost is not None and rows and lost.max_timestamp not in (-1, rows[0].base_offset):
+        rows = []  # the first was made of several since then
     # Rows behind a damaged one would be unreachable for ever: the file is written anew.
     size = manifest.size if is_whole and manifest.size == len(data) else 0
     present = set() if size else _present(storage, paths)
@@ -156,6 +165,7 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
         pending,
         swap.row if swap is not None and sorted_rows.swaps_behind else None,
         manifest.owner,
+        lost is not None,
     )
 
 
@@ -181,6 +191,21 @@ def _before_merged(
         ),
         default=len(rows),
     )
+
+
+def _lost_start(storage: Storage, paths: LogPaths, log_start_offset: int) -> Row | None:
+    """The copy of a START row that the manifest, which says that the log begins at
+    `log_start_offset`, has lost: it was synced before the copy was made.  None: it has lost none,
+    as far as anybody knows.  Raises NoDescriptor."""
+    if not storage.exists(paths.start):
+        return None  # so it is in nearly every log
+    try:
+        copy = read_start_copy(storage, paths)
+    except NoDescriptor:
+        raise
+    except OSError:
+        return None  # no reason to do without the manifest
+    return copy if copy is not None and copy.base_offset > log_start_offset else None
 
 
 def read_start_copy(storage: Storage, paths: LogPaths) -> Row | None:

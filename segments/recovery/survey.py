@@ -199,7 +199,8 @@ def survey(storage: Storage, paths: LogPaths, around: Circumstances) -> Survey:
         epochs = epochs_of(known.epochs, files, due)
         if len(epochs) > len(known.epochs) and epochs[-1][0] <= around.leader_epoch:
             known = known._replace(epochs=epochs, size=0)
-    if not contents and _vouched(known, around) > known.sealed.end_offset:
+    told = max(_vouched(known, around), known.log_start_offset)
+    if not contents and told > known.sealed.end_offset:
         contents = [(known.sealed.next_number, memoryview(b""))]  # the file is gone altogether
     found = _scan_all(known, contents)
     log_start_offset, floor = known.log_start_offset, known.floor
@@ -226,7 +227,7 @@ def survey(storage: Storage, paths: LogPaths, around: Circumstances) -> Survey:
     is_clean = is_clean and not leftovers and known.pending is None and known.swapped is None
     is_clean = is_clean and around.durable_end <= found[0].scan.next_offset
     if not is_clean:
-        found = _judge(known, found, last, around)
+        found = _judge(known, found, last, around, log_start_offset)
     return Survey(
         known,
         log_start_offset,
@@ -443,7 +444,9 @@ def _vouched(known: Known, around: Circumstances) -> int:
     return max(checkpoint, around.durable_end)
 
 
-def _judge(known: Known, found: list[Step], last: int, around: Circumstances) -> list[Step]:
+def _judge(
+    known: Known, found: list[Step], last: int, around: Circumstances, log_start_offset: int
+) -> list[Step]:
     """Decide on every file, in order: where one ends after its repair the next has to begin."""
     offset = known.sealed.end_offset
     vouched = _vouched(known, around)
@@ -462,7 +465,7 @@ def _judge(known: Known, found: list[Step], last: int, around: Circumstances) ->
             judged.append(step._replace(decision=Decision.CLEAR))
             continue
         # No log ends before it begins: what is missing up to there was told to somebody.
-        least = max(vouched, known.log_start_offset)
+        least = max(vouched, log_start_offset)
         end_offset = found[place + 1].starts_at if place < last else least
         is_short = step.scan.next_offset < end_offset or step.starts_at > offset
         decision = decide(step.scan.tail, is_last=place == last, is_short=is_short)

@@ -93,7 +93,8 @@ def test_what_retention_takes_of_a_log_that_could_not_be_opened_again_is_told_as
         assert offsets_in(read_from(one, start)) == list(range(start, 230))
 
 
-def test_no_row_is_written_behind_those_of_an_opening_that_could_not_sync_them() -> None:
+@pytest.mark.parametrize("cause", [errno.EIO, errno.ENOSPC])
+def test_no_row_is_written_behind_those_of_an_opening_that_could_not_sync_them(cause: int) -> None:
     disk = RecordingStorage()
     manager = DiskManager("/data", storage=disk, flushers=0, now_ms=1_000)
     manager.open()
@@ -102,7 +103,10 @@ def test_no_row_is_written_behind_those_of_an_opening_that_could_not_sync_them()
     for number in range(40):
         _write(handler, number)
     _retain(handler, 8)  # of which the manifest has a row that an opening writes once more
-    disk.faults = [Fault("pwrite", ".log", 0, errno.ENOSPC), Fault("fdatasync", ".manifest", 0)]
+    disk.faults = [
+        Fault("pwrite", ".log", 0, errno.ENOSPC),
+        Fault("fdatasync", ".manifest", 0, cause),
+    ]
     with pytest.raises(DiskFull):
         _write(handler, 40)
     assert not handler.try_recover(100_000), "the sync of its manifest fails"

@@ -10,6 +10,7 @@ from segbroker.segments.files.manifest import Row, RowKind, decode_manifest, enc
 from segbroker.segments.library.log import SegmentedLog
 from segbroker.segments.log.deleting import delete_records_before
 from segbroker.segments.log.ready import AHEAD_MAX
+from segbroker.segments.log.sealing import seal
 from segbroker.segments.names import LogPaths
 from segbroker.segments.recovery.survey import Circumstances, survey
 from segbroker.segments.settings.topic_config import TopicConfig
@@ -465,3 +466,21 @@ def test_a_log_whose_last_batch_is_damaged_behind_its_start_does_not_end_before_
     assert handler.log_end_offset >= 2
     offset = append(handler, batch_of(b"new")).base_offset
     assert offsets_in(read_from(handler, 2))[-1] == offset
+
+
+def test_a_log_whose_last_file_is_gone_behind_its_start_does_not_end_before_it() -> None:
+    disk = MemoryStorage()
+    log = open_log(disk)
+    log.append([record(0)], now_ms=1_000)
+    with log._log.append_lock:
+        log._log.roll(1_000)
+    seal(log._log)
+    log.append([record(1)], now_ms=1_000)
+    log.append([record(2)], now_ms=1_000)
+    delete_records_before(log._log, 3)
+    disk = disk.after_kill()
+    disk.unlink(PATHS.log(1))
+    with open_log(disk) as log:
+        assert log.log_start_offset == 3
+        log.append([record(3)], now_ms=1_000)
+        assert values_of(log) == [record(3)]
