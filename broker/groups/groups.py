@@ -507,25 +507,37 @@ class Groups(GroupUpkeep):
 
     def _drop_idle(self) -> None:
         """Make room for one more group."""
+        for _ in range(DROPS_MAX):
+            if self._has_place:
+                return
+            if not self._idle:
+                self._look_for_idle()
+            if not self._idle:
+                return
+            if not self._drop_if_idle(self._idle.pop()):
+                self._look_for_idle()  # somebody is in it by now: what was seen is old
+
+    def _look_for_idle(self) -> None:
         now = monotonic_ms()
-        if not (self._has_place or self._idle) and now >= self._next_look_ms:
+        if now >= self._next_look_ms:
             self._next_look_ms = now + LOOK_INTERVAL_MS
             every = (*self._groups.values(), *self.share_groups.in_memory)
             self._idle = [one.group_id for one in reversed(every) if one.is_idle]
-        left = DROPS_MAX
-        while not self._has_place and self._idle and left:
-            self._drop_if_idle(self._idle.pop())
-            left -= 1
 
-    def _drop_if_idle(self, group_id: str) -> None:
-        """A group without members is as it is written down."""
+    def _drop_if_idle(self, group_id: str) -> bool:
+        """A group without members is as it is written down; whether there was such a one."""
+        before = self._count
         self.share_groups.drop_if_idle(group_id)
         group = self._groups.get(group_id)
-        if group is None or not group.is_idle or self._keeps(group_id):
-            return
-        if self._number(group_id) == self._counted(group_id, group):
+        is_idle = group is not None and group.is_idle and not self._keeps(group_id)
+        if (
+            group is not None
+            and is_idle
+            and self._number(group_id) == self._counted(group_id, group)
+        ):
             self._alarms.silence(group)
             del self._groups[group_id]
+        return self._count < before
 
     def _replace(self, made: Group | ConsumerGroup | StreamsGroup) -> None:
         if (before := self._groups.get(made.group_id)) is not None:

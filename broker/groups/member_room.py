@@ -104,7 +104,7 @@ class MemberRoom:
     """The sum of one broker."""
 
     def __init__(
-        self, keys: Callable[[str], Collection[Key]], gives_way: Callable[[str], None]
+        self, keys: Callable[[str], Collection[Key]], gives_way: Callable[[str], object]
     ) -> None:
         """keys: what there is of a group now.  gives_way: it leaves memory if nobody is in it."""
         self.size_max = ALL_MAX

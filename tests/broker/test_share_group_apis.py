@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from segbroker.broker.groups import member_room
+from segbroker.broker.groups import groups, member_room
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
@@ -273,6 +273,24 @@ async def test_of_the_groups_that_nobody_is_in_as_many_leave_as_it_takes() -> No
         assert (await beat(client, sharing(group_id="g"))).error_code == (
             ErrorCode.GROUP_MAX_SIZE_REACHED
         )
+
+
+async def test_who_is_back_in_a_group_does_not_keep_another_one_from_giving_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(groups, "LOOK_INTERVAL_MS", 0)
+    async with (
+        serving(groups_max=2, group_kept_empty_ms=KEPT_MS) as broker,
+        connect(broker.address) as client,
+    ):
+        for name in "ab":
+            assert (await beat(client, sharing(group_id=name))).error_code == 0
+            await beat(client, sharing(group_id=name, epoch=-1))
+        assert (await beat(client, sharing(group_id="c"))).error_code == 0  # in the place of a
+        assert (await beat(client, sharing(group_id="b"))).error_code == 0
+        await beat(client, sharing(group_id="c", epoch=-1))
+        assert (await beat(client, sharing(group_id="d"))).error_code == 0
+        assert [one for one, *_ in await listed(client)] == ["b", "d"]
 
 
 async def test_a_share_group_is_no_other_group() -> None:

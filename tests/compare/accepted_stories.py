@@ -1,7 +1,7 @@
 """More differences from Apache Kafka 4.3 that are on purpose: in stories drawn at random.
 
 The rules are as those of accepted.py; the label of what a story asks is always the same.  A story
-ends where an error is another one.
+ends where one broker has done what the other has refused.
 """
 
 from typing import Final
@@ -133,21 +133,6 @@ IN_STORIES: Final = (
         )
         for key in (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT)
         for theirs in (22, 69)
-    ),
-    *(
-        Accepted(
-            key,
-            path,
-            "a group that has only had offsets of transactions which were aborted is none",
-            label=LABEL,
-            theirs=theirs,
-            ours=ours,
-        )
-        for key, path, theirs, ours in (
-            (ApiKey.DESCRIBE_GROUPS, r"groups\.error_code", 0, 69),
-            (ApiKey.DELETE_GROUPS, r"results\.error_code", 0, 69),
-            (ApiKey.LIST_GROUPS, r"groups\[.*\]", ROW, ABSENT),
-        )
     ),
     Accepted(
         ApiKey.TXN_OFFSET_COMMIT,
