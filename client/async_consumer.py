@@ -26,7 +26,7 @@ import anyio
 import anyio.lowlevel
 
 from .assigned import Fetched
-from .async_driver import AsyncDriver, wait_done
+from .async_driver import AsyncDriver
 from .clock import now_ms
 from .consumed import ConsumedBatch
 from .consumer import GOODBYE_MS, HURRIED_MS
@@ -372,7 +372,7 @@ class AsyncConsumer(Generic[Notice]):
                 try:
                     reading.waits()
                     with anyio.move_on_after(left) as scope:
-                        await wait_done(fetching.changed())
+                        await self._driver.wait(fetching.changed())
                 finally:
                     reading.is_here()
                 self._gave_way_ms = now_ms()
@@ -467,7 +467,7 @@ class AsyncConsumer(Generic[Notice]):
                     return position
                 self._reading.fetching.prefetched.raise_error()
                 self._driver.engine  # noqa: B018 - raises ClosedError outside the block
-                await wait_done(self._reading.fetching.changed())
+                await self._driver.wait(self._reading.fetching.changed())
         raise self._reading.why_no_position(tp)
 
     async def positions(self) -> dict[TopicPartition, int]:

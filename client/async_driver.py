@@ -74,6 +74,7 @@ class AsyncDriver(Driver):
         self._transports: dict[Connection, Transport] = {}
         self._is_pumping = False
         self._pumped_ms = 0
+        self._waiting_count = 0
         self.undisturbed = Undisturbed()
         """By signals: trio raises Ctrl-C in whichever task runs."""
 
@@ -93,25 +94,27 @@ class AsyncDriver(Driver):
         self.check_thread()
 
     def check_thread(self) -> None:
-        """Raises ClosedError in another thread than that of its event loop.  Nothing is changed
-        before: there are no locks.
+        """Raises ClosedError in another thread than that of its event loop, or in another loop.
+        Nothing is changed before: there are no locks.
 
         Of asyncio's loop: one may go on in another thread, and of one that has ended any may
         clear away what is left.
         """
         thread_id = get_ident()
-        if thread_id == self.thread_id or not self.is_open:
+        if not self.is_open or self._own.is_gone:
             return
-        if self._own.is_gone:
-            return
-        if self._own.loop is not None and self._own.loop is loop_here():
+        loop = self._own.loop
+        here = None if loop is None else loop_here()
+        if here is not None and here is loop:
             self.thread_id = thread_id
-            return
-        if not self.thread_id:
+        elif not self.thread_id:
             raise ClosedError(FORKED)
-        raise ClosedError(
-            "its event loop runs in another thread: call it there, or open one in each"
-        )
+        elif thread_id != self.thread_id:
+            raise ClosedError(
+                "its event loop runs in another thread: call it there, or open one in each"
+            )
+        elif here is not None:
+            raise ClosedError("it was opened in another event loop: open one in each")
 
     @property
     def is_open(self) -> bool:
@@ -131,10 +134,10 @@ class AsyncDriver(Driver):
         self._token_lock = anyio.Lock()
         reaching = Reaching(engine)
         self.thread_id = get_ident()
-        self._own = OwnTasks(self._failed)
+        self._own = OwnTasks(self._failed, self._is_waiting)
         self._engine = engine
-        self._own.start(self._run_timer, name="segbroker timer")
         try:
+            self._own.start(self._run_timer, name="segbroker timer")
             await self.call(
                 reaching.connect(), timeout_ms=reaching.timeout_ms, on_timeout=reaching.give_up
             )
@@ -149,10 +152,13 @@ class AsyncDriver(Driver):
         """
         if self._engine is None:
             return
-        if self.is_open:
-            self.check_thread()
-            self._end()
-        await self._own.wait_ended()
+        self.check_thread()
+        try:
+            with self.undisturbed:
+                if self.is_open:
+                    self._end()
+        finally:
+            await self._own.wait_ended()
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
@@ -183,16 +189,25 @@ class AsyncDriver(Driver):
             self.check_loop()
             self._asleep_until_ms = -inf
             self._kick.set()
-            if self.is_open and self._own.is_cut:
-                self._begin_again()
+            self._go_on_if_cut()
 
-    def _begin_again(self) -> None:
-        """It is used behind the end of its tasks: in an async generator, which asyncio.run ends
-        when it has cancelled them."""
-        for connection, transport in self._transports.items():
-            transport.waits_to_send = False
-            self._own.start(self._run_connection, connection, name="segbroker connection")
-        self._own.start(self._run_timer, name="segbroker timer")
+    def _go_on_if_cut(self) -> None:
+        """It is used behind the end of its tasks: by a task that asyncio.run has cancelled with
+        them, or an async generator, which it ends behind them."""
+        if self.is_open and self._own.is_cut:
+            self._own.go_on()
+
+    def _is_waiting(self) -> bool:
+        return bool(self._waiting_count) or self._kick.is_set()
+
+    async def wait(self, what: Waitable) -> None:
+        """As `wait_done`; its tasks go on meanwhile, whatever has cut them."""
+        self._waiting_count += 1
+        try:
+            self._go_on_if_cut()
+            await wait_done(what)
+        finally:
+            self._waiting_count -= 1
 
     async def call(
         self,
@@ -203,7 +218,7 @@ class AsyncDriver(Driver):
     ) -> T:
         """Run a call to its end.  Raises what it raises."""
         completion = self._begin(generator, timeout_ms, on_timeout)
-        await wait_done(completion)
+        await self.wait(completion)
         return completion.result()
 
     def _begin(
@@ -228,18 +243,18 @@ class AsyncDriver(Driver):
         told so by `hurry`."""
         completion = self._begin(generator, timeout_ms)
         try:
-            await wait_done(completion)
+            await self.wait(completion)
         except BaseException:
             hurry()
-            await self._go_on(completion, last_ms)
+            await self._hurry(completion, last_ms)
             raise
         completion.result()
 
     async def call_last(self, generator: Call[T], timeout_ms: int) -> None:
         """Run a call in a task that is being cancelled, as far as it gets within `timeout_ms`."""
-        await self._go_on(self.engine.call(generator, now_ms(), timeout_ms=timeout_ms), timeout_ms)
+        await self._hurry(self.engine.call(generator, now_ms(), timeout_ms=timeout_ms), timeout_ms)
 
-    async def _go_on(self, completion: Completion[T], timeout_ms: int) -> None:
+    async def _hurry(self, completion: Completion[T], timeout_ms: int) -> None:
         """The driver's own tasks may have been cancelled with it, by asyncio.run: so this one moves
         the bytes."""
         ends_ms = now_ms() + timeout_ms

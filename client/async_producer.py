@@ -313,7 +313,7 @@ class AsyncProducer:
         with self._driver.undisturbed:
             done = self._producing.flush()
             self._driver.wake_by(0)
-        await wait_done(done)
+        await self._driver.wait(done)
 
     async def _give_way(self) -> None:
         """A batch went: let the others run, and the batch be sent; and wait until there is room for
@@ -333,6 +333,6 @@ class AsyncProducer:
         self._driver.engine  # noqa: B018 - raises ClosedError outside the block
         self._driver.wake_by(0)
         with anyio.move_on_after(self._settings.delivery_timeout_ms / 1000):
-            await wait_done(room)
+            await self._driver.wait(room)
             return
         raise self._producing.waited_in_vain(room)

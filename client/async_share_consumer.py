@@ -19,7 +19,7 @@ import anyio.lowlevel
 
 from .acknowledging import Kind, ShareRecord, told
 from .async_consumer import GIVE_WAY_MS
-from .async_driver import AsyncDriver, wait_done
+from .async_driver import AsyncDriver
 from .clock import now_ms
 from .consumer import GOODBYE_MS, HURRIED_MS
 from .driver import is_hurried
@@ -215,7 +215,7 @@ class AsyncShareConsumer(Generic[Notice]):
             left = None if deadline_ms is None else max(0.0, deadline_ms - now_ms()) / 1000
             try:
                 with anyio.move_on_after(left) as scope:
-                    await wait_done(reading.changed())
+                    await self._driver.wait(reading.changed())
             except BaseException:
                 reading.want_no_more()
                 raise

@@ -25,10 +25,10 @@ async def beside(function: Callable[[], T], name: str) -> T:
 
     Raises RuntimeError when the system has no thread to give, and what the function raises.
     """
-    if not _is_asyncio():
+    loop = loop_of_task()
+    if loop is None:
         alone = anyio.CapacityLimiter(1)
         return await anyio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=alone)
-    loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
     def tell(set_it: Callable[[], None]) -> None:
@@ -48,8 +48,10 @@ async def beside(function: Callable[[], T], name: str) -> T:
     return await done
 
 
-def _is_asyncio() -> bool:
+def loop_of_task() -> asyncio.AbstractEventLoop | None:
+    """That of asyncio; None: the task that runs is trio's, whose run may be a guest of asyncio."""
     try:
-        return asyncio.current_task() is not None
+        task = asyncio.current_task()
     except RuntimeError:
-        return False
+        return None
+    return None if task is None else task.get_loop()

@@ -15,6 +15,9 @@ They end in one of four ways:
 
 What is no Exception (SystemExit of a signal's handler) is raised, and ends the loop.
 
+A loop of asyncio goes on behind the cut: for other tasks that it has cancelled, and then for async
+generators.  Those may use the client in their end, and have it `go_on`.
+
 trio raises Ctrl-C in none of them, but in the main task.
 """
 
@@ -26,6 +29,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from .beside import loop_of_task
+
 if TYPE_CHECKING:
     from trio.lowlevel import Task as SystemTask
 
@@ -33,26 +38,35 @@ if TYPE_CHECKING:
 class OwnTasks:
     """See the module.  Made in the event loop in which they run."""
 
-    def __init__(self, failed: Callable[[Exception], object]) -> None:
-        """`failed` is called with each failure; it raises nothing."""
+    def __init__(
+        self, failed: Callable[[Exception], object], is_waiting: Callable[[], bool]
+    ) -> None:
+        """In a task of the loop.
+
+        `failed` is called with each failure; `is_waiting`: whether those that are cut go on at
+        once.  They raise nothing.
+        """
         self._failed = failed
-        self.loop = loop_here()
+        self._is_waiting = is_waiting
+        self.loop = loop_of_task()
         """That of asyncio; None: trio's."""
         self._context = copy_context()
         # Those that have not ended.  A loop of asyncio itself does not keep its tasks.
         self._living: dict[anyio.CancelScope, asyncio.Task[None] | SystemTask] = {}
         self._none_left = anyio.Event()
+        # Of asyncio: each begins one that was cut once more.
+        self._cut: list[Callable[[], None]] = []
+        self._goer: asyncio.Task[None] | None = None
 
     @property
     def is_cut(self) -> bool:
-        """Of an open client: whether its event loop has ended them.  That of asyncio may go on: it
-        ends what is left of async generators behind its tasks."""
-        return not self._living
+        """Whether some can `go_on`."""
+        return bool(self._cut)
 
     @property
     def is_gone(self) -> bool:
         """Of an open client: whether its event loop has ended.  Nothing may be told to it then."""
-        return self.is_cut if self.loop is None else self.loop.is_closed()
+        return not self._living if self.loop is None else self.loop.is_closed()
 
     def start(self, run: Callable[..., Awaitable[None]], *args: object, name: str) -> None:
         """Have `run(*args)` run.  Not when their event loop has ended."""
@@ -69,7 +83,17 @@ class OwnTasks:
             return
         create = partial(self.loop.create_task, self._run(scope, run, args), name=name)
         self._living[scope] = task = context.run(create)
-        task.add_done_callback(partial(self._done, scope))
+        again = partial(self.start, run, *args, name=name)
+        task.add_done_callback(partial(self._done, scope, again))
+
+    def go_on(self) -> None:
+        """Begin those anew that were cut."""
+        cut, self._cut = self._cut, []
+        for again in cut:
+            again()
+
+    async def _go_on(self) -> None:
+        self.go_on()
 
     async def _run(
         self,
@@ -94,11 +118,17 @@ class OwnTasks:
         finally:
             self._ended(scope)
 
-    def _done(self, scope: anyio.CancelScope, task: asyncio.Task[None]) -> None:
+    def _done(
+        self, scope: anyio.CancelScope, again: Callable[[], None], task: asyncio.Task[None]
+    ) -> None:
         """Of asyncio: also what was cancelled before its first turn comes here."""
-        if not task.cancelled():
-            task.exception()  # it was seen
+        # Cancelled by nobody: by what it awaits, as the provider of a token.
+        is_cut = task.cancelling() > 0 if task.cancelled() else task.exception() is not None
         self._ended(scope)
+        if is_cut and not scope.cancel_called:
+            self._cut.append(again)
+            if self.loop is not None and self._is_waiting():
+                self._goer = self.loop.create_task(self._go_on())  # anyio wants a task for it
 
     def _ended(self, scope: anyio.CancelScope) -> None:
         self._living.pop(scope, None)
@@ -107,6 +137,7 @@ class OwnTasks:
 
     def cancel(self) -> None:
         """Have all end."""
+        self._cut.clear()
         if not self.is_gone:
             for scope in self._living:
                 scope.cancel()
