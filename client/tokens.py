@@ -6,8 +6,9 @@
                             shell gets a new one beside it, and the connection looks again
 
 Fresh is what has had no more than FRESH_PERCENT of its life since it first was got; of unknown
-life, FRESH_S.  When no new one can be got, one that has not expired is still used.  Connections
-that open at the same time wait for the same token.
+life, FRESH_S.  Its age is what the clock or the monotonic one says, whichever is more: one may be
+set back, the other one stands still while the machine sleeps.  When no new one can be got, one that
+has not expired is still used.  Connections that open at the same time wait for the same token.
 
 Thread-safe: `current` is one reference, and getting is done by one thread or task at a time, beside
 those that were given up.
@@ -43,16 +44,25 @@ ASYNC: Final = "an async token_provider is for the async clients; this one block
 class Tokens:
     """See the module."""
 
-    def __init__(self, provider: TokenProvider, clock: Callable[[], float] = time.time) -> None:
-        """clock: seconds since 1970."""
+    def __init__(
+        self,
+        provider: TokenProvider,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """clock: seconds since 1970, which may jump; steady: seconds, from anywhere."""
         self.provider = provider
         self._clock = clock
+        self._steady = steady
         # Another one when whoever holds it is given up.
         self._lock = threading.Lock()
         self._began_at = 0.0
         self._hung_count = 0
         self.current: BearerToken | None = None
-        self._got_at = 0.0
+        # By both clocks.
+        self._got_at = (0.0, 0.0)
+        # By the clock as it was then; None: unknown.
+        self._life_s: float | None = None
         # Somebody needs a new one soon, and no shell has heard of it.
         self._wanted = False
         self.is_getting = False
@@ -67,18 +77,20 @@ class Tokens:
     @property
     def is_fresh(self) -> bool:
         """Whether there is one that needs no successor yet."""
-        token, now = self.current, self._clock()
-        if token is None:
+        if self.current is None:
             return False
-        if token.expires_at is None:
-            return now < self._got_at + FRESH_S
-        return now < self._got_at + (token.expires_at - self._got_at) * FRESH_PERCENT / 100
+        fresh_s = FRESH_S if self._life_s is None else self._life_s * FRESH_PERCENT / 100
+        return self._age_s() < fresh_s
+
+    def _age_s(self) -> float:
+        got_at, got_steady_at = self._got_at
+        return max(self._clock() - got_at, self._steady() - got_steady_at)
 
     def may_renew(self) -> bool:
         """Whether a session may be renewed now; if not, a new token is wanted."""
         if self.is_fresh:
             return True
-        self._wanted = not self.is_getting and self._clock() >= self._retry_at
+        self._wanted = not self.is_getting and self._steady() >= self._retry_at
         return False
 
     def take_wanted(self) -> bool:
@@ -106,7 +118,7 @@ class Tokens:
             lock.release()
             self.get()
             return
-        self._began_at = self._clock()
+        self._began_at = self._steady()
         try:
             if not self.is_fresh:
                 found = self.provider()
@@ -131,7 +143,7 @@ class Tokens:
 
     def _maybe_give_up(self, lock: threading.Lock) -> None:
         """Of whoever holds it: the next one gets a token without waiting for that."""
-        is_hung = self._clock() - self._began_at >= HUNG_S
+        is_hung = self._steady() - self._began_at >= HUNG_S
         if lock is self._lock and is_hung and self._hung_count < HUNG_MAX:
             self._hung_count += 1
             self.is_getting = False
@@ -146,27 +158,27 @@ class Tokens:
             raise TokenUnavailable(f"the token provider gave none: {exc}") from None
         # What its issuer said of the time from now on is true also where our clock is not.
         expires_at = expiry_of(token.value) if token.expires_at is None else token.expires_at
-        if expires_at is not None and expires_at <= self._clock():
+        now, steady_now = self._clock(), self._steady()
+        life_s = None if expires_at is None else expires_at - now
+        if life_s is not None and life_s <= 0:
             raise TokenUnavailable("the token provider gave one that has expired")
-        now, self._failures = self._clock(), 0
-        if (
-            self.current is not None
-            and self.current.value == token.value
-            and expires_at is not None
-        ):
+        self._failures = 0
+        if self.current is not None and self.current.value == token.value and life_s is not None:
             # From a provider that keeps its tokens: as old as it was, and asked for again later.
-            self._retry_at = now + max(RETRY_S, min(RETRY_MAX_S, (expires_at - now) / 10))
+            self._retry_at = steady_now + max(RETRY_S, min(RETRY_MAX_S, life_s / 10))
             return
-        self._got_at = now
+        self._got_at, self._life_s = (now, steady_now), life_s
         self.current = BearerToken(token.value, expires_at)
 
     def failed(self, exc: Exception) -> None:
         """What the provider raised.  Raises TokenUnavailable, AuthenticationFailed: without one
         from before that may still do."""
-        now, token = self._clock(), self.current
         self._failures += 1
-        self._retry_at = now + min(RETRY_MAX_S, RETRY_S * 2 ** min(self._failures - 1, 10))
-        if token is not None and (token.expires_at is None or token.expires_at > now + USABLE_S):
+        wait_s = min(RETRY_MAX_S, RETRY_S * 2 ** min(self._failures - 1, 10))
+        self._retry_at = self._steady() + wait_s
+        if self.current is not None and (
+            self._life_s is None or self._age_s() < self._life_s - USABLE_S
+        ):
             return
         self.current = None
         if isinstance(exc, SegbrokerError):

@@ -504,10 +504,16 @@ class DiskManager:
         """
         self._metadata.record_soon(done, kind, **fields)
 
-    def allocate_producer_ids(self, count: int) -> range:
-        """So many ids that were never given before and never will be again."""
+    def allocate_producer_ids(self, count: int, apart_bytes: int = 0) -> range:
+        """So many ids that were never given before and never will be again.
+
+        apart_bytes: the size of a random number of ids that are left out before them.
+
+        Raises StorageError.
+        """
         with self._registry.admin_lock:
-            first = self._known.next_producer_id
+            apart = int.from_bytes(self.storage.random_bytes(apart_bytes), "big")
+            first = self._known.next_producer_id + apart
             try:
                 self._registry.record("producer_ids", next=first + count)
             except OSError as exc:

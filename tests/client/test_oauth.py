@@ -307,7 +307,9 @@ class Clock:
         return self.now
 
 
-def kept(lifetime_s: float | None, clock: Clock) -> tuple[Tokens, list[str | Exception]]:
+def kept(
+    lifetime_s: float | None, clock: Clock, steady: Clock | None = None
+) -> tuple[Tokens, list[str | Exception]]:
     """Tokens whose provider gives what stands in the list, else t1, t2 ..."""
     script: list[str | Exception] = []
     count = iter(range(1, 100))
@@ -318,7 +320,7 @@ def kept(lifetime_s: float | None, clock: Clock) -> tuple[Tokens, list[str | Exc
             raise item
         return BearerToken(item, None if lifetime_s is None else clock.now + lifetime_s)
 
-    return Tokens(token, clock), script
+    return Tokens(token, clock, steady or clock), script
 
 
 def value_of(tokens: Tokens) -> str | None:
@@ -391,6 +393,46 @@ def test_a_renewal_waits_for_a_new_token_that_is_wanted_once_at_a_time() -> None
     assert value_of(tokens) == "t2"
 
 
+@pytest.mark.parametrize(("jump_s", "waits_s"), [(-3_600, 71), (3_600, 0), (71, 0)])
+def test_a_token_is_renewed_in_time_whatever_the_clock_does(jump_s: float, waits_s: float) -> None:
+    """It is set back an hour, or ahead; or it goes on while the machine sleeps, and the other one
+    stands still."""
+    clock, steady = Clock(), Clock()
+    tokens, _ = kept(100, clock, steady)
+    tokens.get()
+    clock.now += jump_s
+    steady.now += waits_s
+    assert not tokens.may_renew()
+    assert tokens.take_wanted()
+    tokens.get()
+    assert value_of(tokens) == "t2"
+    assert tokens.may_renew()
+
+
+def test_a_clock_that_is_set_back_puts_no_next_attempt_off() -> None:
+    clock, steady = Clock(), Clock()
+    tokens, script = kept(100, clock, steady)
+    tokens.get()
+    steady.now += 80
+    script.append(OSError("away"))
+    tokens.get()
+    clock.now -= 3_600
+    steady.now += 2
+    assert not tokens.may_renew()
+    assert tokens.take_wanted()
+
+
+def test_a_token_that_has_expired_is_not_used_where_the_clock_was_set_back() -> None:
+    clock, steady = Clock(), Clock()
+    tokens, script = kept(100, clock, steady)
+    tokens.get()
+    clock.now -= 3_600
+    steady.now += 100
+    script.append(OSError("away"))
+    with pytest.raises(TokenUnavailable):
+        tokens.get()
+
+
 def test_a_provider_that_keeps_its_tokens_is_not_asked_all_the_time() -> None:
     clock = Clock()
     asked: list[float] = []
@@ -399,7 +441,7 @@ def test_a_provider_that_keeps_its_tokens_is_not_asked_all_the_time() -> None:
         asked.append(clock.now)
         return BearerToken("t1", 1_100) if clock.now < 1_095 else BearerToken("t2", 1_195)
 
-    tokens = Tokens(token, clock)
+    tokens = Tokens(token, clock, clock)
     tokens.get()
     while not tokens.may_renew() or clock.now < 1_070:
         if tokens.take_wanted():
@@ -422,7 +464,7 @@ def test_what_the_issuer_says_of_its_life_is_true_also_where_our_clock_is_not() 
     for now in (700.0, 1_900.0):
         clock = Clock()
         clock.now = now
-        tokens = Tokens(lambda: BearerToken(value, now + 100), clock)  # noqa: B023 - called here
+        tokens = Tokens(lambda: BearerToken(value, now + 100), clock, clock)  # noqa: B023 - called here
         tokens.get()
         clock.now = now + 69
         assert tokens.is_fresh

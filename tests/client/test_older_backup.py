@@ -1,5 +1,7 @@
-"""A reader that is ahead of an older backup, which is put back at the broker and written on: it is
-told what is not in the log any more, and reads what is there now.
+"""Clients that are ahead of an older backup, which is put back at the broker and written on.
+
+A reader is told what is not in the log any more, and reads what is there now.  A producer shares
+its id with nobody.
 
 The leader epoch of what was read has to be one that the backup has not come to: here that of a gap,
 for which the files of a partition were exchanged before.
@@ -78,6 +80,33 @@ def test_a_backup_that_is_older_than_what_was_read_is_told(
         now = read(reader, b"last of now")
     assert then == [*range(10), LOST, 20, 21, 22]
     assert now == [Gap("t", 0, 10, 23, "lost_tail"), *range(10, 40)]
+
+
+def test_a_producer_of_behind_the_backup_shares_its_id_with_nobody(
+    tmp_path: Path, backup: Path
+) -> None:
+    """Two of one id would take turns with its sequence numbers: what the second one sends at a
+    number that the first has used would be taken for a repetition, and acknowledged."""
+    with running(tmp_path / "data") as daemon:
+        write(daemon, b"kept")
+        daemon.stop()
+        shutil.copytree(daemon.data, backup)
+        daemon.again()
+        with Producer(daemon.address) as first:
+            first.send("t", b"lost", partition=0).result(WAIT_S)
+            daemon.stop()
+            shutil.rmtree(daemon.data)
+            shutil.copytree(backup, daemon.data)
+            daemon.again()
+            with Producer(daemon.address) as second:
+                for producer, value in (
+                    *((second, b"second 0"), (first, b"first 1")),
+                    *((second, b"second 1"), (first, b"first 2")),
+                ):
+                    producer.send("t", value, partition=0).result(WAIT_S)
+        with Consumer(daemon.address, "t", start="start", stop_at_end=True) as consumer:
+            values = [record.value for record in consumer]
+    assert values == [b"kept", b"second 0", b"first 1", b"second 1", b"first 2"]
 
 
 def test_where_a_member_has_sought_nothing_is_said_to_be_lost(of_two_epochs: Daemon) -> None:

@@ -205,7 +205,7 @@ def test_a_call_that_does_not_return_is_given_up_one_day(monkeypatch: pytest.Mon
             return BearerToken("late", now[0] + 60)
         return BearerToken("second", now[0] + 60)
 
-    tokens, first = Tokens(token, lambda: now[0]), []
+    tokens, first = Tokens(token, lambda: now[0], lambda: now[0]), []
 
     def get() -> None:
         try:
