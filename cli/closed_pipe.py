@@ -2,7 +2,9 @@
 
 `segbroker consume topic | head -1` prints one line; the next write would fail with EPIPE, but when
 no record comes there is no next write, and the pipeline would hang.  A thread waits for the other
-end of the pipe to close and then raises BrokenPipeError in the main thread, wherever that waits.
+end of the pipe to close and then raises in the main thread, wherever that waits; behind the block
+it is BrokenPipeError.  Within it is no OSError: many a place takes one for its own socket's, or for
+that of somebody who looks at standard error, and goes on.
 
 The thread only polls; it ends with the `with` block.  A file or a terminal is not watched.
 """
@@ -19,13 +21,26 @@ from typing import Final
 _STDOUT: Final = 1
 
 
+class _ReaderGone(Exception):
+    """Nobody reads our output any more."""
+
+
 @contextmanager
 def ended_by_reader() -> Iterator[None]:
-    """Within the block BrokenPipeError is raised when nobody reads our output any more."""
+    """Ends the block when nobody reads our output any more; raises BrokenPipeError then."""
     mode = os.fstat(_STDOUT).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
         yield
         return
+    try:
+        with _watched():
+            yield
+    except _ReaderGone:
+        raise BrokenPipeError from None
+
+
+@contextmanager
+def _watched() -> Iterator[None]:
     main = threading.main_thread().ident
     assert main is not None, "the main thread runs"
     # SIGPIPE itself stays ignored: sockets would raise it too.
@@ -51,4 +66,4 @@ def _watch(over: int, main: int) -> None:
 
 
 def _raise(number: int, frame: object) -> None:
-    raise BrokenPipeError
+    raise _ReaderGone

@@ -29,6 +29,9 @@ NOT_BY_ITSELF_MS: Final = 3_600_000
 """As the interval of housekeeping, which a second after the start syncs what is of class `disk`,
 and has what is read-only written again: where that would be in the way of the test."""
 
+FORGETFUL: Final = {"group_kept_empty_ms": 0, "housekeeping_interval_ms": 10}
+"""For who waits until a group that nobody is in, and without offsets, is forgotten."""
+
 
 def manager(
     storage: Storage | None = None, clock: Callable[[], float] | None = None
@@ -58,8 +61,7 @@ async def serving(
     **keys: str | int | bool,
 ) -> AsyncIterator[Broker]:
     """A running broker; drained at the end, so that every test also tests that."""
-    # Empty groups are forgotten at the first look: what a test waits for does not take minutes.
-    settings = {"listen": "127.0.0.1:0", "group_kept_empty_ms": 0, **PATIENT, **keys}
+    settings = {"listen": "127.0.0.1:0", **PATIENT, **keys}
     config = merge(settings)
     broker = Broker(
         config,

@@ -37,7 +37,7 @@ from ..support.patient_clock import passes
 from ..support.wire_client import WireClient
 from ..support.wire_groups import WireMember
 from ..support.wire_transactions import until
-from .conftest import Events
+from .conftest import FORGETFUL, Events
 from .obedient_members import Member, joined, settled
 from .test_consumer_groups import beat, commit, described, joining
 from .test_group_restarts import broker_on, cut_off, killed
@@ -522,7 +522,7 @@ async def test_a_group_without_members_and_offsets_is_not_written_down_for_ever(
         one = Member(client, "one")
         await one.join()
         await one.leave()
-    async with broker_on(disk, housekeeping_interval_ms=10) as (broker, _):
+    async with broker_on(disk, **FORGETFUL) as (broker, _):
 
         async def is_forgotten() -> bool:
             return not written_of(broker)

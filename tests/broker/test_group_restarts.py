@@ -29,7 +29,7 @@ from ..support.wire_client import WireClient, connect
 from ..support.wire_groups import GROUP, WireMember, described
 from ..support.wire_transactions import V2, Tx, until
 from .classic_member import ClassicMember
-from .conftest import Events, serving
+from .conftest import FORGETFUL, Events, serving
 from .test_consumer_groups import beat, joining
 
 
@@ -444,7 +444,7 @@ async def test_a_group_without_members_and_offsets_is_not_written_down_for_ever(
     await _in_and_out(disk)
     async with broker_on(disk) as (broker, _):
         assert written_of(broker).keys() == {"g"}
-    async with broker_on(disk, housekeeping_interval_ms=10) as (broker, _):
+    async with broker_on(disk, **FORGETFUL) as (broker, _):
 
         async def is_forgotten() -> bool:
             return not written_of(broker)
@@ -475,10 +475,7 @@ async def test_a_group_that_nobody_is_in_for_a_while_counts_on() -> None:
         assert await third.leave() == 0
         broker.core.groups.keep_house(wall_ms())
         assert written_of(broker)
-    async with broker_on(disk, group_kept_empty_ms=0, housekeeping_interval_ms=10) as (
-        broker,
-        (client,),
-    ):
+    async with broker_on(disk, **FORGETFUL) as (broker, (client,)):
 
         async def is_forgotten() -> bool:
             return not written_of(broker)
@@ -568,7 +565,7 @@ async def test_groups_beyond_the_limit_of_a_start_are_forgotten(events: Events) 
         for member in members:
             await member.join()
             await member.deal()
-    async with broker_on(disk, groups_max=1, housekeeping_interval_ms=10) as (broker, (client,)):
+    async with broker_on(disk, groups_max=1, **FORGETFUL) as (broker, (client,)):
         assert events.named("groups_not_restored")
         codes = []
         for member in members:

@@ -206,7 +206,11 @@ async def test_after_a_restart_members_join_again_and_what_the_group_did_is_know
 
 async def test_a_member_that_falls_silent_is_dropped_and_its_group_is_forgotten() -> None:
     async with (
-        serving(group_share_session_timeout_ms=50, group_share_heartbeat_interval_ms=10) as broker,
+        serving(
+            group_share_session_timeout_ms=50,
+            group_share_heartbeat_interval_ms=10,
+            group_kept_empty_ms=0,
+        ) as broker,
         connect(broker.address) as client,
     ):
         await beat(client, sharing())

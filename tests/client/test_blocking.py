@@ -1037,5 +1037,6 @@ def test_a_connection_may_begin_while_a_caller_looks_which_has_something_to_send
             engine.network.want(node, now_ms())
         driver._wake()
         until(lambda: not engine.network.is_opening)
-        producer.send(topic, b"").result(DEADLINE_S)
+        driver.push()
         assert begun.wait(DEADLINE_S)
+        producer.send(topic, b"").result(DEADLINE_S)

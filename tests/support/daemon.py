@@ -16,12 +16,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, pairwise
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from .forks import Forked, stem
 from .ports import port_of
 
 END_TIMEOUT_S = 120
+# Many tests send records of years ago.  A look at ages would delete them, between their writing and
+# their reading once in a while: a daemon that several tests have lives for many minutes.
+RETENTION_INTERVAL_MS: Final = 86_400_000
 
 Process: TypeAlias = subprocess.Popen[str] | Forked
 
@@ -144,7 +147,9 @@ def _with_ports(data: Path, listeners: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    return {k: v for k, v in os.environ.items() if not k.startswith("SEGBROKER_")}
+    """Ours, without settings of the person who runs the tests."""
+    ours = {k: v for k, v in os.environ.items() if not k.startswith("SEGBROKER_")}
+    return {**ours, "SEGBROKER_RETENTION_INTERVAL_MS": str(RETENTION_INTERVAL_MS)}
 
 
 def ready(process: Process, data: Path, *flags: str) -> Daemon:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from .daemon import address_of, start
+from segbroker.client import Admin
+
+from .daemon import RETENTION_INTERVAL_MS, address_of, running, start
 
 LISTENERS = "PLAINTEXT://127.0.0.1:0,OTHER://127.0.0.1:0"
 PROTOCOLS = "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT"
@@ -44,3 +46,12 @@ def test_it_comes_back_under_its_address_which_nobody_had_meanwhile(
 
 def test_another_directory_has_another_address(tmp_path: Path) -> None:
     assert address_of(tmp_path / "one") != address_of(tmp_path / "two")
+
+
+def test_it_never_looks_at_ages_by_itself(tmp_path: Path) -> None:
+    flags = ("--retention-interval-ms", "50")
+    for given, expected in (((), RETENTION_INTERVAL_MS), (flags, 50)):
+        with running(tmp_path / "data", *given) as daemon, Admin(daemon.address) as admin:
+            here = admin.describe_cluster().controller
+            setting = admin.describe_broker(here)["retention_interval_ms"]
+            assert setting.value == str(expected)

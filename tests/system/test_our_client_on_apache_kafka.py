@@ -69,7 +69,9 @@ def name(request: pytest.FixtureRequest, kafka: str) -> Iterator[str]:
     """A topic of four partitions of its own."""
     topic = f"ours-{os.getpid()}-{abs(hash(request.node.name))}"
     with Admin(kafka) as admin:
-        admin.create_topic(topic, partitions=4, replication_factor=1)
+        # Records of years ago are sent: without this a look at ages deletes them.
+        keep = {"retention.ms": "-1"}
+        admin.create_topic(topic, partitions=4, replication_factor=1, config=keep)
     yield topic
     with Admin(kafka) as admin:
         admin.delete_topic(topic)
