@@ -184,7 +184,8 @@ class AsyncDriver(Driver):
     def wake_by(self, at_ms: int) -> None:
         """Have the timer task look at `at_ms` at the latest.  Raises as `check_loop`."""
         if at_ms >= self._asleep_until_ms:
-            self.check_thread()
+            if get_ident() != self.thread_id:  # asked for each record: the loop is not looked for
+                self.check_thread()
         else:
             self.check_loop()
             self._asleep_until_ms = -inf
