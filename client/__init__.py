@@ -38,7 +38,8 @@ What is where, from the inside out; a module imports only what stands above it:
     acl_administration quota_administration user_administration broker_administration
     group_settings
     driver transport waiting core_lock thread_driver
-    beside async_tokens own_tasks async_driver heap turns  sockets; who waits, whose turn it is
+    event_loop beside async_tokens own_tasks async_driver
+    heap turns                                            sockets; who waits, whose turn it is
     producer consumer share_consumer admin                what a user sees
     async_producer async_consumer async_share_consumer async_admin, transforming
 

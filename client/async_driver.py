@@ -42,7 +42,8 @@ from .errors import (
     ClosedError,
     SegbrokerError,
 )
-from .own_tasks import OwnTasks, loop_here
+from .event_loop import loop_here
+from .own_tasks import OwnTasks
 from .reaching import Reaching
 from .settings import tls_context
 from .silence import LATE_MS

@@ -17,6 +17,8 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
+from .event_loop import loop_of_task
+
 T = TypeVar("T")
 
 
@@ -46,12 +48,3 @@ async def beside(function: Callable[[], T], name: str) -> T:
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(run,), name=name, daemon=True).start()
     return await done
-
-
-def loop_of_task() -> asyncio.AbstractEventLoop | None:
-    """That of asyncio; None: the task that runs is trio's, whose run may be a guest of asyncio."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        return None
-    return None if task is None else task.get_loop()

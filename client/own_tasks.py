@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from .beside import loop_of_task
+from .event_loop import loop_of_task
 
 if TYPE_CHECKING:
     from trio.lowlevel import Task as SystemTask
@@ -156,11 +156,3 @@ class OwnTasks:
                     cut = cut or exc
         if cut is not None:
             raise cut
-
-
-def loop_here() -> asyncio.AbstractEventLoop | None:
-    """The loop of asyncio that runs in this thread."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

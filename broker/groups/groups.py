@@ -525,16 +525,13 @@ class Groups(GroupUpkeep):
             self._idle = [one.group_id for one in reversed(every) if one.is_idle]
 
     def _drop_if_idle(self, group_id: str) -> bool:
-        """A group without members is as it is written down; whether there was such a one."""
+        """A group without members is as it is written down: it may go.  Whether one went."""
         before = self._count
         self.share_groups.drop_if_idle(group_id)
         group = self._groups.get(group_id)
-        is_idle = group is not None and group.is_idle and not self._keeps(group_id)
-        if (
-            group is not None
-            and is_idle
-            and self._number(group_id) == self._counted(group_id, group)
-        ):
+        if group is None or not group.is_idle or self._keeps(group_id):
+            return self._count < before
+        if self._number(group_id) == self._counted(group_id, group):
             self._alarms.silence(group)
             del self._groups[group_id]
         return self._count < before
