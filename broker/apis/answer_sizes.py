@@ -53,7 +53,7 @@ from ..core import Core
 from ..groups.consumer_group import ConsumerGroup
 from ..groups.group import Group
 from ..groups.group_keys import GROUP_KEYS
-from ..groups.member_room import (
+from ..groups.member_sizes import (
     classic_size,
     consumer_size,
     share_size,

@@ -44,7 +44,7 @@ from ..groups.consumer_group import ConsumerGroup, by_topic
 from ..groups.consumer_members import Beat, ConsumerMember, Told, every_topic
 from ..groups.group_keys import HEARTBEAT
 from ..groups.member_epochs import JOIN, LEAVE_FOR_A_WHILE
-from ..groups.member_room import consumer_size, names_size
+from ..groups.member_sizes import consumer_size, names_size
 from ..groups.server_assignors import Partition
 from ..groups.share_group import ShareMember
 from ..groups.viewers import sight_of, viewer_of

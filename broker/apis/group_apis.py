@@ -31,7 +31,7 @@ from ..core import Core
 from ..groups.classic_members import METADATA_MAX
 from ..groups.group import Group
 from ..groups.group_members import Joined, Joining, Member, Synced
-from ..groups.member_room import WHOLE, classic_size
+from ..groups.member_sizes import WHOLE, classic_size
 from ..loop.loop_clock import monotonic_ms
 from ..loop.pace import Pace
 from ..recording import recorded

@@ -20,7 +20,7 @@ from ..groups.group_members import (
     Synced,
     new_member_id,
 )
-from ..groups.member_room import consumer_size
+from ..groups.member_sizes import consumer_size
 from ..loop.loop_clock import monotonic_ms
 from ..refused import Refused
 

@@ -38,7 +38,7 @@ from ..groups.consumer_members import Beat, Told
 from ..groups.group_keys import SHARE_HEARTBEAT
 from ..groups.group_rounds import State
 from ..groups.member_epochs import JOIN, LEAVE
-from ..groups.member_room import share_size
+from ..groups.member_sizes import share_size
 from ..groups.server_assignors import Partition
 from ..groups.share_assignor import SIMPLE
 from ..groups.share_group import FIRST_EPOCH, ShareGroup, ShareMember

@@ -28,7 +28,7 @@ from ..call import Call
 from ..core import Core
 from ..groups.group_keys import STREAMS_HEARTBEAT
 from ..groups.member_epochs import JOIN
-from ..groups.member_room import WHOLE, streams_size, topology_size
+from ..groups.member_sizes import WHOLE, streams_size, topology_size
 from ..groups.streams_endpoints import partitions_by_endpoint
 from ..groups.streams_group import StreamsGroup, StreamsTold
 from ..groups.streams_members import TopicPartitions, by_subtopology

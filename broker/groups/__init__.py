@@ -24,6 +24,7 @@ all of them.  A module imports only what stands above it:
     group_start         groups that a start finds
     group_turning       from one protocol to the other, with members in it
     share_assignor share_group share_groups                 share groups (KIP-932)
-    member_room         how much all members say
+    member_sizes member_room            how much all members say
+    group_places        who leaves memory where there are too many
     groups              all of them
 """

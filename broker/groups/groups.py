@@ -15,15 +15,14 @@ Limits: `groups_max` groups with members, `group_size_max` members each.  Offset
 `offsets_retention_minutes` (offset_expiry.py), but those of a group without members not before the
 longest session has passed since the start.  If a start finds more than `groups_max` groups with
 members, the members of the rest are unknown and join again.  If there is no room for a group,
-groups without members leave memory, the oldest first, as many as it takes; they are looked for
-once per second at most.  Until somebody joins, or until the next start, such a KIP-848 or streams
-group is reported as it is stored.
+groups without members leave memory (group_places.py).  Until somebody joins, or until the next
+start, such a KIP-848 or streams group is reported as it is stored.
 """
 
 import errno
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -43,23 +42,14 @@ from .group import Group
 from .group_keys import SESSION, STREAMS_INITIAL_DELAY, STREAMS_SESSION, STREAMS_STANDBYS
 from .group_lines import CLASSIC, CONSUMER, STREAMS, GroupLines
 from .group_members import new_member_id
+from .group_places import GroupPlaces
 from .group_rounds import OnRecorded, Record
 from .group_settings import GroupSettings
 from .group_start import Start
 from .group_turning import check_upgrade, downgrade, may_downgrade, upgrade
 from .group_upkeep import GroupUpkeep
-from .member_room import (
-    NAME,
-    WHOLE,
-    Key,
-    MemberRoom,
-    classic_size,
-    consumer_size,
-    names_size,
-    share_size,
-    streams_size,
-    topology_size,
-)
+from .member_room import MemberRoom
+from .member_sizes import NAME, Key, sizes_in
 from .server_assignors import Partition
 from .share_group import ShareGroup
 from .share_groups import ShareGroups
@@ -67,10 +57,6 @@ from .streams_group import StreamsGroup, StreamsTold
 
 log = structlog.get_logger()
 
-LOOK_INTERVAL_MS: Final = 1_000
-"""Between two looks for groups without members where there are `groups_max`: each looks at all."""
-DROPS_MAX: Final = 500
-"""Groups that leave memory at once: some ms."""
 FAILED_REST_MS: Final = 1_000
 """A group in which a mistake of ours ended what was due is looked at again after that."""
 _ENDS: Final = OSError(errno.ESHUTDOWN, "the broker ends")
@@ -100,12 +86,10 @@ class Groups(GroupUpkeep):
         self.lines = GroupLines()
         self._alarms = Alarms[Group | ConsumerGroup | StreamsGroup](deadlines, self._ring)
         self.share_groups = ShareGroups(manager, config, deadlines, settings, self.lines)
-        self.room = MemberRoom(self._keys, self._drop_if_idle)
+        self.room = MemberRoom(self._sizes, self._drop_if_idle)
+        self._places = GroupPlaces(self._has_place, self._every, self._drop_if_idle)
         self._may_see = may_see
         self._end_turn = end_turn
-        self._idle: list[str] = []
-        """Groups that nobody was in when that was looked at last; the oldest is last."""
-        self._next_look_ms = 0
         start = Start(
             manager,
             config.groups_max,
@@ -117,7 +101,8 @@ class Groups(GroupUpkeep):
         )
         self._groups |= start.groups(self._kept, self._consumers, self._streams)
         for group in tuple(self._groups.values()):
-            self._take_room(group.group_id)
+            for key, size in sizes_in(group).items():
+                self.room.put(group.group_id, key, size())
             self.changed(group)
 
     def reconfigure(self, config: BrokerConfig) -> None:
@@ -457,72 +442,28 @@ class Groups(GroupUpkeep):
         if group_id in self._groups:
             return
         self.room.check(group_id, NAME, len(group_id))
-        self._drop_idle()
-        if not self._has_place:
+        if not self._places.make():
             raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"there are {self._count} groups")
         self.room.put(group_id, NAME, len(group_id))
 
-    def _keys(self, group_id: str) -> set[Key]:
+    def _sizes(self, group_id: str) -> dict[Key, Callable[[], int]]:
         """What there is of a group that may be large."""
-        return {key for key, _, _ in self._said_in(group_id)}
-
-    def _take_room(self, group_id: str) -> None:
-        """What a start finds of a group is there: who says it again says no more than before."""
-        said = {key: (size_of, what) for key, size_of, what in self._said_in(group_id)}
-        for key, (size_of, what) in said.items():
-            self.room.put(group_id, key, size_of(what))
-
-    def _said_in(self, group_id: str) -> Iterator[tuple[Key, Callable[[Any], int], Any]]:
-        """What there is of a group that may be large, and how its size is told."""
-        group, share = self._groups.get(group_id), self.share_groups.get(group_id)
-        if group is not None or share is not None:
-            yield NAME, len, group_id
-        if isinstance(group, Group):
-            for classic in group.members.values():
-                yield classic.member_id, classic_size, classic
-            if group.members:
-                yield WHOLE, _assignments_size, group
-        elif isinstance(group, ConsumerGroup):
-            for member in group.members.values():
-                yield member.member_id, consumer_size, member
-                yield hash(member.names), names_size, member.names
-        elif isinstance(group, StreamsGroup):
-            for worker in group.members.values():
-                yield worker.member_id, streams_size, worker.said
-            if group.topology is not None:
-                yield WHOLE, topology_size, group.topology
-        if share is not None:
-            for sharer in share.members.values():
-                yield sharer.member_id, share_size, sharer
-                yield hash(sharer.names), names_size, sharer.names
+        sizes: dict[Key, Callable[[], int]] = {}
+        for one in (self._groups.get(group_id), self.share_groups.get(group_id)):
+            if one is not None:
+                sizes |= sizes_in(one)
+        return sizes
 
     @property
     def _count(self) -> int:
         return len(self._groups) + len(self.share_groups)
 
-    @property
     def _has_place(self) -> bool:
-        """Whether there may be one more."""
         return self._count < self.config.groups_max
 
-    def _drop_idle(self) -> None:
-        """Make room for one more group."""
-        for _ in range(DROPS_MAX):
-            if self._has_place:
-                return
-            if not self._idle:
-                self._look_for_idle()
-            if not self._idle:
-                return
-            if not self._drop_if_idle(self._idle.pop()):
-                self._look_for_idle()  # somebody is in it by now: what was seen is old
-
-    def _look_for_idle(self) -> None:
-        now = monotonic_ms()
-        if now >= self._next_look_ms:
-            self._next_look_ms = now + LOOK_INTERVAL_MS
-            every = (*self._groups.values(), *self.share_groups.in_memory)
-            self._idle = [one.group_id for one in reversed(every) if one.is_idle]
+    def _every(self) -> Iterator[Group | ConsumerGroup | StreamsGroup | ShareGroup]:
+        yield from self._groups.values()
+        yield from self.share_groups.in_memory
 
     def _drop_if_idle(self, group_id: str) -> bool:
         """A group without members is as it is written down: it may go.  Whether one went."""
@@ -602,7 +543,3 @@ class Groups(GroupUpkeep):
         self.share_groups.close()
         self._consumers.close(_ENDS)
         self._streams.close(_ENDS)
-
-
-def _assignments_size(group: Group) -> int:
-    return sum(len(one.assignment) for one in group.members.values())

@@ -17,8 +17,8 @@ clients wait and ask again.  Who says no more than before is not refused: groups
 on.  What a start finds counts at once, and has limits of its own (kept_sizes.py).
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final, TypeAlias
+from collections.abc import Callable, Collection
+from typing import Final
 
 import structlog
 
@@ -26,11 +26,7 @@ from segbroker.protocol.errors import ErrorCode
 
 from ..loop.loop_clock import monotonic_ms
 from ..refused import Refused
-from .consumer_members import Beat, ConsumerMember
-from .group_members import Joining, Member
-from .share_group import ShareMember
-from .streams_members import Says, StreamsBeat
-from .streams_topology import Topology
+from .member_sizes import Key
 
 log = structlog.get_logger()
 
@@ -38,66 +34,11 @@ SMALL_MAX: Final = 1 << 10
 """Bytes: a member itself takes as much."""
 ALL_MAX: Final = 256 << 20
 """Bytes of all."""
-NAME_SIZE: Final = 96
-"""Bytes that a name in a set takes beside its characters."""
 LOOK_MAX: Final = 1_000
 """Keys that one look goes over, and those of the group that is the last: a ms or so."""
 LOOK_MS: Final = 10
 """Between two looks: a full room has some hundred thousand keys, and takes seconds to go over."""
 _WARNING_MS: Final = 1_000
-
-Key: TypeAlias = str | int
-"""Whose it is, in a group: the id of a member, the hash of the names of a subscription."""
-WHOLE: Final = -1
-"""What a group has once: its assignments, or its topology.  No hash is that."""
-NAME: Final = 1 << 64
-"""Its name.  Nor is any hash that."""
-
-
-def names_size(names: Iterable[str]) -> int:
-    """What the names of a subscription take, in bytes."""
-    return sum(len(name) + NAME_SIZE for name in names)
-
-
-def classic_size(one: Joining | Member) -> int:
-    """What a classic member says, in bytes; its id is given to it, and begins with less."""
-    return _protocols_size(one.protocols) + _texts_size(one.client_id, one.instance_id)
-
-
-def _protocols_size(protocols: Mapping[str, bytes]) -> int:
-    return sum(len(name) + len(metadata) for name, metadata in protocols.items())
-
-
-def _texts_size(*texts: str | None) -> int:
-    return sum(len(text) for text in texts if text is not None)
-
-
-def consumer_size(one: Beat | ConsumerMember) -> int:
-    """What a member of a KIP-848 group says beside names, in bytes; a heartbeat may say less than
-    that."""
-    size = _texts_size(one.member_id, one.client_id, one.instance_id, one.rack_id, one.regex)
-    return size if one.classic is None else size + _protocols_size(one.classic.protocols)
-
-
-def share_size(one: ShareMember) -> int:
-    """The same of a share group."""
-    return _texts_size(one.member_id, one.client_id, one.rack_id)
-
-
-def streams_size(said: StreamsBeat | Says) -> int:
-    """The same of a streams group; its other texts are short."""
-    pairs = said.tags or ()
-    return _texts_size(said.client_id) + sum(_texts_size(key, value) for key, value in pairs)
-
-
-def topology_size(topology: Topology) -> int:
-    """What a topology takes, in bytes."""
-    size = names_size(topology.topics)
-    for one in topology.subtopologies:
-        size += names_size([one.subtopology_id])
-        for topic in (*one.repartitions, *one.changelogs):
-            size += sum(names_size(pair) for pair in topic.configs)
-    return size
 
 
 class MemberRoom:

@@ -9,6 +9,7 @@ import pytest
 from segbroker.broker.groups import member_room
 from segbroker.broker.groups.classic_members import METADATA_MAX
 from segbroker.broker.groups.member_room import SMALL_MAX, MemberRoom
+from segbroker.broker.groups.member_sizes import NAME_SIZE, names_size
 from segbroker.broker.loop.loop_clock import monotonic_ms
 from segbroker.broker.refused import Refused
 from segbroker.broker.server import Broker
@@ -331,7 +332,7 @@ async def subscribe(client: WireClient, member: str, *names: str) -> tuple[int, 
 
 
 async def test_what_many_subscribe_to_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(member_room, "ALL_MAX", 5 * 60 * (1_000 + member_room.NAME_SIZE))
+    monkeypatch.setattr(member_room, "ALL_MAX", 5 * 60 * (1_000 + NAME_SIZE))
     names = [f"{n:01000}" for n in range(100)]
     async with serving() as broker, connect(broker.address) as client:
         for member in ("a", "b", "c", "d"):
@@ -351,7 +352,7 @@ def room_of(broker: Broker) -> int:
 
 async def test_topologies_of_groups_count(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"t{n:0200}" for n in range(100)]
-    monkeypatch.setattr(member_room, "ALL_MAX", 2 * member_room.names_size([*names, "0"]))
+    monkeypatch.setattr(member_room, "ALL_MAX", 2 * names_size([*names, "0"]))
     async with serving() as broker, connect(broker.address) as client:
         codes = []
         for group_id in ("a", "b", "c"):

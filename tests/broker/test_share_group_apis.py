@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from segbroker.broker.groups import groups, member_room
+from segbroker.broker.groups import group_places, member_room
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
@@ -282,7 +282,7 @@ async def test_of_the_groups_that_nobody_is_in_as_many_leave_as_it_takes() -> No
 async def test_who_is_back_in_a_group_does_not_keep_another_one_from_giving_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(groups, "LOOK_INTERVAL_MS", 0)
+    monkeypatch.setattr(group_places, "LOOK_INTERVAL_MS", 0)
     async with (
         serving(groups_max=2, group_kept_empty_ms=KEPT_MS) as broker,
         connect(broker.address) as client,
