@@ -1007,7 +1007,7 @@ async def test_a_topology_of_too_many_topics_is_not_asked_about_topic_by_topic(
 async def test_a_streams_group_that_goes_while_it_is_described_is_told_to_nobody_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with guarded(group_kept_empty_ms=600_000) as broker:
+    async with guarded() as broker:
         await filled(broker)
         await allow(
             broker,

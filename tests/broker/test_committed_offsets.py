@@ -332,7 +332,7 @@ async def test_a_group_that_is_deleted_while_its_last_offset_is_does_not_come_ba
     topics = [OffsetDeleteRequestTopic(name="t", partitions=rows)]
     forgetting = OffsetDeleteRequest(group_id="g", topics=topics)
     async with (
-        serving(storage=disk, group_kept_empty_ms=600_000) as broker,
+        serving(storage=disk) as broker,
         connect(broker.address) as client,
         connect(broker.address) as other,
     ):

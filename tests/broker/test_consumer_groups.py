@@ -411,7 +411,6 @@ async def test_a_member_that_falls_silent_is_dropped_by_the_brokers_clock() -> N
         serving(
             group_consumer_session_timeout_ms=50,
             group_consumer_heartbeat_interval_ms=10,
-            group_kept_empty_ms=600_000,
         ) as broker,
         connect(broker.address) as client,
     ):
@@ -425,7 +424,7 @@ async def test_a_member_that_falls_silent_is_dropped_by_the_brokers_clock() -> N
 
 async def test_a_group_whose_members_cannot_turn_stays_and_one_without_becomes_the_other() -> None:
     async with (
-        serving(group_initial_rebalance_delay_ms=0, group_kept_empty_ms=600_000) as broker,
+        serving(group_initial_rebalance_delay_ms=0) as broker,
         connect(broker.address) as client,
     ):
         await client.create("t")
@@ -452,7 +451,7 @@ async def test_an_administrator_removes_members_by_id_and_by_instance() -> None:
         reply = await client.ask(request, LeaveGroupResponse, 5)
         return reply.members[0].error_code
 
-    async with serving(group_kept_empty_ms=600_000) as broker, connect(broker.address) as client:
+    async with serving() as broker, connect(broker.address) as client:
         await client.create("t")
         epoch = (await beat(client, joining("a", instance_id="one"))).member_epoch
         await beat(client, joining("b"))

@@ -299,7 +299,7 @@ async def test_nobody_is_told_before_it_is_durable() -> None:
 
 async def test_who_is_expelled_while_it_waits_is_not_told_that_it_has_anything() -> None:
     disk = GatedStorage()
-    async with broker_on(disk, 3, group_kept_empty_ms=600_000) as (_, clients):
+    async with broker_on(disk, 3) as (_, clients):
         await clients[0].create("t")
         one, two = Member(clients[0], "one"), Member(clients[1], "two")
         leaving = LeaveGroupRequest(
@@ -471,12 +471,12 @@ async def test_a_static_member_comes_back_at_once_after_a_new_start_of_its_machi
 
 async def test_an_empty_group_counts_on_until_it_is_deleted() -> None:
     disk = MemoryStorage()
-    async with broker_on(disk, group_kept_empty_ms=600_000) as (_, (client,)):
+    async with broker_on(disk) as (_, (client,)):
         await client.create("t")
         one = Member(client, "one")
         await one.join()
         assert await one.leave() == 0
-    async with broker_on(disk, group_kept_empty_ms=600_000) as (_, (client,)):
+    async with broker_on(disk) as (_, (client,)):
         two = Member(client, "two")
         await two.join()
         assert two.epoch > one.epoch
@@ -561,7 +561,7 @@ async def test_groups_that_are_deleted_leave_their_room_to_others(
 ) -> None:
     monkeypatch.setattr(kept_sizes, "ALL_SIZES_MAX", 4_000)
     long = [f"name-{n}" for n in range(300)]
-    async with broker_on(MemoryStorage(), group_kept_empty_ms=600_000) as (broker, (client,)):
+    async with broker_on(MemoryStorage()) as (broker, (client,)):
         for n in range(15):  # also what is left of one that is empty
             group = f"g{n}"
             asked = joining(group_id=group, subscribed_topic_names=long)
@@ -644,7 +644,7 @@ async def test_a_group_of_which_an_event_was_lost_begins_anew(events: Events) ->
     with DiskManager("/data", storage=disk, flushers=0) as manager:
         event = {"epoch": 3, "assignment_epoch": 3, "assignor": "uniform", "whole": True}
         manager.record_now("consumer_group", group="g", says=rows, has=has, **event)
-    late = {"housekeeping_interval_ms": 3_600_000, "group_kept_empty_ms": 600_000}
+    late = {"housekeeping_interval_ms": 3_600_000}
     async with broker_on(disk, **late) as (broker, (client,)):
         assert events.named("consumer_group_not_restored")
         broker.core.groups.keep_house(None)

@@ -401,7 +401,7 @@ async def test_what_a_classic_member_says_is_bounded_in_a_group_of_consumers() -
 
 async def test_classic_members_join_whatever_the_policy_and_without_downgrade_it_stays() -> None:
     async with (
-        serving(group_consumer_migration_policy="disabled", group_kept_empty_ms=600_000) as broker,
+        serving(group_consumer_migration_policy="disabled") as broker,
         connect(broker.address) as client,
     ):
         await client.create("t", partitions=2)

@@ -350,7 +350,7 @@ async def test_members_that_ran_on_a_machine_that_was_started_anew_are_not_waite
         one, two = WireMember(clients[0]), WireMember(clients[1])
         await both_in(one, two)
         image = disk.after_power_cut()
-    async with broker_on(image, group_kept_empty_ms=600_000) as (_, (client,)):
+    async with broker_on(image) as (_, (client,)):
 
         async def is_empty() -> bool:
             return (await described(client)).group_state == "Empty"
@@ -376,7 +376,7 @@ async def test_members_on_a_machine_that_does_not_say_when_it_was_started_go_on(
 async def test_generations_of_an_empty_group_count_on_until_it_is_deleted() -> None:
     disk = MemoryStorage()
     one = await _in_and_out(disk)
-    async with broker_on(disk, group_kept_empty_ms=600_000) as (_, (client,)):
+    async with broker_on(disk) as (_, (client,)):
         assert (await described(client)).group_state == "Dead"  # no member, and no offsets
         one = WireMember(client)
         await one.join()
@@ -397,7 +397,7 @@ async def test_a_deletion_is_answered_when_the_next_group_of_that_name_begins_an
     kind: str,
 ) -> None:
     disk = GatedStorage()
-    async with broker_on(disk, 2, group_kept_empty_ms=600_000) as (_, clients):
+    async with broker_on(disk, 2) as (_, clients):
         await clients[0].create("t")
         one = WireMember(clients[0])
         if kind == "generation":
@@ -431,7 +431,7 @@ async def test_a_deletion_is_answered_when_the_next_group_of_that_name_begins_an
 
 
 async def _in_and_out(disk: MemoryStorage) -> WireMember:
-    async with broker_on(disk, group_kept_empty_ms=600_000) as (_, (client,)):
+    async with broker_on(disk) as (_, (client,)):
         one = WireMember(client)
         await one.join()
         await one.deal()
@@ -455,7 +455,7 @@ async def test_a_group_without_members_and_offsets_is_not_written_down_for_ever(
 async def test_a_group_that_nobody_is_in_for_a_while_counts_on() -> None:
     """Workers of Kafka Connect tell by its generations what they heard last from what is old."""
     disk = MemoryStorage()
-    async with broker_on(disk, group_kept_empty_ms=600_000) as (broker, (client,)):
+    async with broker_on(disk) as (broker, (client,)):
         first = WireMember(client)
         await first.join()
         await first.deal()
@@ -466,7 +466,7 @@ async def test_a_group_that_nobody_is_in_for_a_while_counts_on() -> None:
         assert (await second.deal()).error_code == 0
         assert second.generation > first.generation
         assert await second.leave() == 0
-    async with broker_on(disk, group_kept_empty_ms=600_000) as (broker, (client,)):
+    async with broker_on(disk) as (broker, (client,)):
         broker.core.groups.keep_house(wall_ms())
         third = WireMember(client)
         await third.join()

@@ -741,7 +741,7 @@ async def test_a_connection_that_is_closed_while_a_thread_is_at_its_request_is_t
     events: Events,
 ) -> None:
     """Its task ends when the thread does; the watchdog sees it again and again until then."""
-    async with serving(send_timeout_ms=40, long_poll_max_ms=60_000) as broker:
+    async with serving(send_timeout_ms=40) as broker:
         async with connect(broker.address) as client, connect(broker.address) as writer:
             await writer.create("t")
             await writer.create("closed")

@@ -145,7 +145,7 @@ async def test_the_names_of_groups_count_and_those_that_nobody_is_in_give_way(
     size = 20 * SMALL_MAX
     monkeypatch.setattr(member_room, "ALL_MAX", 5 * size // 2)
     async with (
-        serving(group_initial_rebalance_delay_ms=0, group_kept_empty_ms=600_000) as broker,
+        serving(group_initial_rebalance_delay_ms=0) as broker,
         connect(broker.address) as client,
     ):
         members = {}

@@ -303,7 +303,7 @@ async def test_a_group_that_turned_back_on_a_disk_that_fails_counts_on() -> None
     """Housekeeping writes down what it is now, when that can be done: also before its members have
     shared out anew."""
     disk = GatedStorage()
-    often = {"housekeeping_interval_ms": 20, "group_kept_empty_ms": 600_000}
+    often = {"housekeeping_interval_ms": 20}
     async with broker_on(disk, **often) as (broker, (client,)):
         one, two = await mixed(client)
         before = (await described(client)).group_epoch
@@ -328,7 +328,7 @@ async def test_a_classic_group_that_has_not_shared_out_yet_counts_on_from_the_ep
 ):
     """That nobody is in the other one any more could not be written."""
     disk = GatedStorage()
-    often = {"housekeeping_interval_ms": 20, "group_kept_empty_ms": 600_000}
+    often = {"housekeeping_interval_ms": 20}
     async with broker_on(disk, **often) as (broker, (client,)):
         await client.create("t")
         two, one = Member(client, "m"), ClassicMember(client)

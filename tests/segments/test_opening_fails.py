@@ -64,7 +64,7 @@ def test_whatever_sync_of_a_start_fails_no_file_and_no_thread_stays() -> None:
     for number in range(1, 1_000):
         disk = FailingStorage(image.after_kill())
         disk.failing = number
-        manager = DiskManager("/data", storage=disk, flushers=2, wal=SMALL_WAL, now_ms=2_000)
+        manager = DiskManager("/data", storage=disk, wal=SMALL_WAL, now_ms=2_000)
         try:
             manager.open()
         except (StorageError, OSError):

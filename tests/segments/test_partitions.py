@@ -471,7 +471,7 @@ def test_damaged_metadata_opens_nothing() -> None:
 
 def test_flushers_group_many_appends_and_end_with_everything_durable(tmp_path: Path) -> None:
     done = threading.Event()
-    with DiskManager(str(tmp_path), flushers=2) as manager:
+    with DiskManager(str(tmp_path)) as manager:
         manager.create_topic("t", 4, SMALL)
         handlers = [manager.get_handler("t", p) for p in range(4)]
 

@@ -101,7 +101,7 @@ def copy_running(root: Path, left: Path) -> None:
 def test_partitions_that_are_put_back_together_are_told_by_name(tmp_path: Path) -> None:
     root = tmp_path / "running"
     left = tmp_path / "killed"
-    with DiskManager(str(root), flushers=2, now_ms=1_000) as manager:
+    with DiskManager(str(root), now_ms=1_000) as manager:
         manager.create_topic("t", 20, TopicConfig({"durability": "fsync"}))
         for partition in range(20):
             batch = memoryview(bytearray(encode_batch([b"x"], timestamps_ms=1_000)))
@@ -112,7 +112,7 @@ def test_partitions_that_are_put_back_together_are_told_by_name(tmp_path: Path) 
     refused = left / "topics/t/partition_7/t_partition_7_segment_0.log"
     refused.unlink()
     refused.mkdir()
-    with DiskManager(str(left), flushers=2, now_ms=1_000) as manager:
+    with DiskManager(str(left), now_ms=1_000) as manager:
         (row,) = [row for row in manager.report.rows if row.what == "not_served"]
         assert (row.topic, row.partition) == ("t", 7)
         with pytest.raises(StorageError, match="partition 7 of 't' is not served"):
