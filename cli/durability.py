@@ -63,7 +63,7 @@ def weakness_of(admin: "Admin") -> str:
     return ""
 
 
-def promise_lines(durability: str, weakness: str = "") -> list[str]:
+def promise_lines(durability: str, weakness: str) -> list[str]:
     """What the durability class means, in words; weakness: of where the broker has its data."""
     promise = PROMISES.get(durability)
     if promise is None:

@@ -67,7 +67,7 @@ def subscription_bytes(
     topics: Sequence[str],
     owned: Sequence[TopicPartition],
     generation: int,
-    given: Sequence[TopicPartition] = (),
+    given: Sequence[TopicPartition],
 ) -> bytes:
     """What a member says of itself when it joins, to be read by this strategy.
 

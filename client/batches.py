@@ -188,9 +188,9 @@ class Batches:
         partition: int | None,
         timestamp_ms: int | None,
         *,
-        keys: list[bytes | None] | None = None,
-        headers: HeaderPairs | None = None,
-        force: bool = False,
+        keys: list[bytes | None] | None,
+        headers: HeaderPairs | None,
+        force: bool,
     ) -> tuple[ProducerBatch, int, int] | Completion[None]:
         """Append values[start:] as far as one batch takes them: (batch, first index, count).
 

@@ -65,7 +65,7 @@ class Fetching:
         random: Random,
         *,
         wake_by: WakeBy,
-        stop_at_end: bool = False,
+        stop_at_end: bool,
     ) -> None:
         self.engine = engine
         self.settings = settings

@@ -70,9 +70,9 @@ class GroupReading:
         *,
         start: Start,
         wake_by: Callable[[int], object],
-        on_assigned: Listener | None = None,
-        on_revoked: Listener | None = None,
-        on_lost: Listener | None = None,
+        on_assigned: Listener | None,
+        on_revoked: Listener | None,
+        on_lost: Listener | None,
     ) -> None:
         self.settings = settings
         self.membership = Membership(engine, settings, random, self)

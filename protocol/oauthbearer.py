@@ -107,7 +107,7 @@ def decode_bearer(message: bytes) -> BearerMessage:
     return BearerMessage(token, wanted, pairs)
 
 
-def encode_refusal(status: str, scope: str = "") -> bytes:
+def encode_refusal(status: str, scope: str) -> bytes:
     """What the server says to a token that it refuses.  scope: what it would need."""
     told = {"status": status, **({"scope": scope} if scope else {})}
     return json.dumps(told, separators=(",", ":")).encode()

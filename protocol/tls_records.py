@@ -16,7 +16,7 @@ RECORD_SIZE: Final = 16 << 10
 """The largest TLS record (RFC 8446, 5.1)."""
 
 
-def cut_records(pieces: Sequence[Buffer], skip: int = 0) -> list[Buffer]:
+def cut_records(pieces: Sequence[Buffer], skip: int) -> list[Buffer]:
     """The bytes behind the first `skip`, as records."""
     records: list[Buffer] = []
     parts: list[memoryview] = []

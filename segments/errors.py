@@ -57,7 +57,7 @@ class TimestampOutOfBounds(StorageError):
         now_ms: int,
         setting: str,
         limit_ms: int,
-        indexes: Sequence[int] = (),
+        indexes: Sequence[int],
     ) -> None:
         super().__init__(
             f"timestamp {timestamp_ms}, at {now_ms} ms since 1970, is beyond {setting}={limit_ms}"

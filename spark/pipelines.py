@@ -167,7 +167,7 @@ def export_topic(
     *,
     tell: Tell,
     file_format: str = "parquet",
-    values: str | None = None,
+    values: str | None,
     start: str = "earliest",
     checkpoint: str | None = None,
     pace: Pace | None = None,
@@ -215,10 +215,10 @@ def import_files(
     topic: str,
     *,
     tell: Tell,
-    file_format: str = "parquet",
-    key: str | None = None,
-    checkpoint: str | None = None,
-    pace: Pace | None = None,
+    file_format: str,
+    key: str | None,
+    checkpoint: str | None,
+    pace: Pace | None,
 ) -> int:
     """Send the rows of files in `path` that no earlier run has sent; the rows in all.
 

@@ -70,8 +70,8 @@ class Authorizer:
         self,
         manager: DiskManager,
         *,
-        super_users: Iterable[Principal] = (),
-        allow_everyone_if_no_acl_found: bool = False,
+        super_users: Iterable[Principal],
+        allow_everyone_if_no_acl_found: bool,
         audit: Audit,
     ) -> None:
         self.manager = manager

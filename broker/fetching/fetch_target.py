@@ -24,7 +24,7 @@ class FetchTarget:
         partition: Partition | None,
         code: ErrorCode,
         isolation: int,
-        kept: SessionRow | None = None,
+        kept: SessionRow | None,
     ) -> None:
         """`kept`: what its session has of it."""
         self.kept = kept

@@ -12,7 +12,7 @@ def candidates(offers: Sequence[Mapping[str, bytes]]) -> list[str]:
     return [name for name in offers[0] if all(name in offer for offer in offers[1:])]
 
 
-def vote(offers: Sequence[Mapping[str, bytes]], present: str = "") -> str:
+def vote(offers: Sequence[Mapping[str, bytes]], present: str) -> str:
     """The candidate that most members like best; of equals the present one, or the earlier."""
     votes = dict.fromkeys(candidates(offers), 0)
     for offer in offers:

@@ -64,7 +64,7 @@ def append_batch(
     *,
     transactional_id: str | None = None,
     unadded: ErrorCode = ErrorCode.NONE,
-    is_anew: bool = False,
+    is_anew: bool,
 ) -> tuple[Partition, AppendResult]:
     """Append one batch of a produce request.
 

@@ -84,7 +84,7 @@ class ProduceSlot:
     restores: Final = False
 
     def __init__(
-        self, core: Core, peer: Peer, header: RequestHeader, place: LongAnswer | None = None
+        self, core: Core, peer: Peer, header: RequestHeader, place: LongAnswer | None
     ) -> None:
         """place: the room that the reply takes until it is sent, of a request with very many items;
         it is encoded in a lane."""

@@ -19,7 +19,6 @@ import trio
 
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import ErrorCode, RemoteProtocolError
-from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.headers import RequestHeader, encode_response, parse_request_header
 from segbroker.protocol.hot import (
     SingleProduce,
@@ -188,8 +187,8 @@ def render_error(
     *,
     start_offset: int,
     throttle_ms: int,
-    record_errors: Sequence[ProduceResponseRecordError] = (),
-    topic_id: UUID = ZERO_UUID,
+    record_errors: Sequence[ProduceResponseRecordError],
+    topic_id: UUID,
 ) -> list[Buffer]:
     """The reply to a request whose one row has failed."""
     row = ProduceResponsePartition(

@@ -107,9 +107,7 @@ class BlockIndex:
         "tag",
     )
 
-    def __init__(
-        self, base_offset: int, created_ms: int, blocks: list[Block], tag: int = 0
-    ) -> None:
+    def __init__(self, base_offset: int, created_ms: int, blocks: list[Block], tag: int) -> None:
         self.base_offset = base_offset
         self.tag = tag
         self.created_ms = created_ms

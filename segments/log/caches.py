@@ -73,7 +73,7 @@ def _count_down(counts: Counter[str], folder: str) -> None:
 class FileCache:
     """Open files of sealed segments."""
 
-    def __init__(self, open_files_max: int = 1024) -> None:
+    def __init__(self, open_files_max: int) -> None:
         self.open_files_max = open_files_max
         self._lock = threading.Lock()
         self._files: OrderedDict[Key, _Open] = OrderedDict()
@@ -331,7 +331,7 @@ class OpenLogs:
 class IndexCache:
     """Loaded indexes."""
 
-    def __init__(self, bytes_max: int = 64 << 20) -> None:
+    def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self._lock = threading.Lock()
         self._indexes: OrderedDict[Key, BlockIndex] = OrderedDict()

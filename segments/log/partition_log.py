@@ -38,9 +38,9 @@ from segbroker.protocol.record_batch import BatchHeader, patch_batch, set_log_ap
 from ..disk.relieving import NoDescriptor
 from ..disk.storage import Storage, StorageFile, close_all, write_all
 from ..errors import BatchTooLarge, CorruptSegment
-from ..files.clean_points import NEVER_CLEANED, CleanPoints
+from ..files.clean_points import CleanPoints
 from ..files.index import ENTRY_SIZE, OFFSET_SPAN_MAX
-from ..files.manifest import NO_FLOOR, Floor, Row, RowKind, start_row
+from ..files.manifest import Floor, Row, RowKind, start_row
 from ..files.manifest_file import ManifestFile
 from ..files.unsynced import mark_unsynced
 from ..names import LogPaths
@@ -110,8 +110,8 @@ class PartitionLog:
         manifest_is_durable: bool,
         open_logs: OpenLogs,
         made: int,
-        floor: Floor = NO_FLOOR,
-        cleaned: CleanPoints = NEVER_CLEANED,
+        floor: Floor,
+        cleaned: CleanPoints,
     ) -> None:
         """made: the highest number of an empty segment whose name is durable."""
         self.storage = LogStorage(storage, paths.folder, self._doubt_names)

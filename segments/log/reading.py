@@ -265,9 +265,9 @@ class ReadPlan:
         self,
         pieces: list[Piece],
         release: Callable[[], None],
-        mend: Callable[[CorruptSegment], bool] | None = None,
+        mend: Callable[[CorruptSegment], bool] | None,
         *,
-        is_cut: bool = False,
+        is_cut: bool,
     ) -> None:
         """mend: repairs a damaged segment, in the thread that read it; whether it is whole now.
         is_cut: there is more to read behind it, for which there was no room, or which is not known

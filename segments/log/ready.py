@@ -65,9 +65,7 @@ class ReadySegments:
         "target",
     )
 
-    def __init__(
-        self, storage: LogStorage, paths: LogPaths, made: int, *, ahead_max: int = AHEAD_MAX
-    ) -> None:
+    def __init__(self, storage: LogStorage, paths: LogPaths, made: int, *, ahead_max: int) -> None:
         self.made = made
         self.missed = 0
         self.has_unsynced = False

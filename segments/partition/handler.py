@@ -104,7 +104,7 @@ class DiskHandler(MendingPartition):
         partition: int,
         opened: PartitionLog,
         *,
-        ceiling: PartitionCeiling | None = None,
+        ceiling: PartitionCeiling | None,
         reopen: Callable[[int], PartitionLog],
         flushers: Flushers,
         housekeeper: Housekeeper,
@@ -113,9 +113,9 @@ class DiskHandler(MendingPartition):
         topic_id: bytes,
         call_soon: CallSoon,
         on_attention: Callable[["DiskHandler"], None],
-        report: LogReport | None = None,
-        now_ms: Callable[[], int] = lambda: 0,
-        evicted: EvictedBytes | None = None,
+        report: LogReport,
+        now_ms: Callable[[], int],
+        evicted: EvictedBytes,
     ) -> None:
         """ceiling: below it appends may be acknowledged before they are synced; None for `fsync`.
         report: what repairs do is added to it.  now_ms: the time of a repair.  evicted: what
@@ -151,7 +151,7 @@ class DiskHandler(MendingPartition):
             lambda: self._log,
             housekeeper,
             now_ms,
-            EvictedBytes() if evicted is None else evicted,
+            evicted,
         )
         self.compacting = Compacting(self, lambda: self._log)
         self._look_at(opened.config)

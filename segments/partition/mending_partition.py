@@ -56,12 +56,12 @@ class MendingPartition(FailingPartition):
         opened: PartitionLog,
         reopen: Callable[[int], PartitionLog],
         call_soon: CallSoon,
-        report: LogReport | None,
+        report: LogReport,
         now_ms: Callable[[], int],
     ) -> None:
         super().__init__(topic, partition, opened, reopen, call_soon)
         self.repairs_count = 0
-        self._report = report if report is not None else LogReport(None, topic, partition)
+        self._report = report
         self._now_ms = now_ms
 
     # Looking things up

@@ -301,10 +301,10 @@ def write_known(
     epochs: list[tuple[int, int]],
     start: Row,
     now_ms: int,
-    cleaned: CleanPoints = NEVER_CLEANED,
-    checkpoint: Row | None = None,
+    cleaned: CleanPoints,
+    checkpoint: Row | None,
     *,
-    is_new: bool = False,
+    is_new: bool,
 ) -> int:
     """Put a manifest without history in the place of the old one; its size.  Its name is not
     synced yet.  checkpoint: one that goes on vouching for the log as it is.  is_new: there is

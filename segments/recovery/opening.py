@@ -81,7 +81,7 @@ def open_log(
     *,
     now_ms: int,
     create: bool = True,
-    report: LogReport | None = None,
+    report: LogReport,
 ) -> PartitionLog:
     """Open the log in `paths`, recovering what a crash left; an empty one when there is none.
 
@@ -89,7 +89,6 @@ def open_log(
     Raises PartitionMissing when the directory is not there and may not be made, PartitionForeign,
     PartitionRefused, OSError.
     """
-    report = report if report is not None else LogReport()
     if not storage.exists(paths.folder):
         if not create:
             raise PartitionMissing(paths.folder)

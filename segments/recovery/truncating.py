@@ -19,6 +19,7 @@ from ..files.manifest import RowKind, encode_manifest
 from ..log.caches import Caches
 from ..log.partition_log import PartitionLog
 from ..log.sealing import close_log
+from ..report import LogReport
 from .opening import Evidence, open_log
 
 
@@ -71,6 +72,7 @@ def truncate_log(log: PartitionLog, offset: int, *, now_ms: int) -> PartitionLog
         Caches(log.files.files, log.files.indexes, log.open_logs),
         Evidence(writes_again=log.sync_failed),
         now_ms=now_ms,
+        report=LogReport(),
     )
     reopened.on_damage = log.on_damage
     return reopened

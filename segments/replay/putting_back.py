@@ -25,7 +25,7 @@ from ..disk.storage import Storage, make_own_dirs, replace_file
 from ..errors import NO_SPACE, PartitionForeign, StorageError
 from ..metadata.metadata import TopicMeta
 from ..names import owner_of, partition_paths
-from ..parallel import Each, one_by_one
+from ..parallel import Each
 from ..report import LogReport, RecoveryReport, ReportRow
 from ..settings.topic_config import Durability
 from ..wal.frames import Frame, FrameType
@@ -41,9 +41,7 @@ Key = tuple[bytes, int]
 class PuttingBack:
     """The frames that one opening of a data directory found."""
 
-    def __init__(
-        self, storage: Storage, root: str, report: RecoveryReport, each: Each = one_by_one
-    ) -> None:
+    def __init__(self, storage: Storage, root: str, report: RecoveryReport, each: Each) -> None:
         """each: how the partitions are worked on."""
         self._each = each
         self._storage = storage

@@ -175,7 +175,7 @@ class Resuming:
             for one in opened
         ]
 
-    def ceiling_of(self, key: PartitionKey, known: Ceiling | None = None) -> PartitionCeiling:
+    def ceiling_of(self, key: PartitionKey, known: Ceiling | None) -> PartitionCeiling:
         """The ceiling of a partition that is served."""
 
         def reserve(ceiling: Ceiling, done: Done) -> None:

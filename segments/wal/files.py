@@ -287,7 +287,7 @@ def is_short(storage: Storage, folder: str, file_bytes: int) -> bool:
     return space is not None and space.usable < SPARE_FILES * file_bytes
 
 
-def discard_used(storage: Storage, folder: str, *, keep: int, kept: int = -1) -> None:
+def discard_used(storage: Storage, folder: str, *, keep: int, kept: int) -> None:
     """Everything in the `wal-` files is durable elsewhere, or in the `kept-` file of this number:
     recycle `keep` of them, oldest first.  Raises OSError: the next start does the rest."""
     files = list_files(storage, folder)
@@ -324,7 +324,7 @@ def _remove_interrupted(storage: Storage, folder: str) -> bool:
     return bool(interrupted)
 
 
-def unlink_free(storage: Storage, folder: str, shard: int, unused: Sequence[str] = ()) -> bool:
+def unlink_free(storage: Storage, folder: str, shard: int, unused: Sequence[str]) -> bool:
     """Remove the files that are not in use, and these, newest first; whether there were any."""
     there = [path for path in unused if storage.exists(path)]
     if there:

@@ -238,9 +238,7 @@ def encode_frame(
     return head, payload, state.digest(), trailer
 
 
-def frame_at(
-    data: memoryview, position: int, salt: int, trailer_size: int = TRAILER_SIZE
-) -> Frame | None:
+def frame_at(data: memoryview, position: int, salt: int, trailer_size: int) -> Frame | None:
     """The valid frame that begins at `position`; None when there is none."""
     overhead = FRAME_SIZE + SUM_SIZE + trailer_size
     if len(data) - position < overhead:

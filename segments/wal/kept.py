@@ -69,7 +69,7 @@ def copy_out(
     header: Header,
     end: int,
     keys: Collection[tuple[bytes, int]],
-    naming: Naming = ALONE,
+    naming: Naming,
 ) -> None:
     """Copy the frames of these partitions out of a full file, whose frames end at `end`.
 
